@@ -1,0 +1,116 @@
+"""tilewright measures, tunes and compiles deep-learning inference on Apache TVM.
+
+    import tilewright as tw
+
+    session = tw.open()
+    result = session.optimize("zoo:resnet50", budget="10m")
+    result.save("out")
+
+Importing this package loads nothing heavy: the names below come with their modules on first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tilewright.core.errors import (
+        InternalError,
+        ModelError,
+        NegativeVerdict,
+        OutputError,
+        StoreError,
+        TargetError,
+        TilewrightError,
+        UsageError,
+    )
+    from tilewright.core.results import (
+        CompareResult,
+        CompareRow,
+        DoctorResult,
+        OptimizeResult,
+        ProfileResult,
+        TargetRow,
+        TaskReport,
+    )
+    from tilewright.models.loaded import ModelOptions
+    from tilewright.session import Session, open
+    from tilewright.session.artifact import load
+
+    __version__: str
+
+__all__ = [
+    "CompareResult",
+    "CompareRow",
+    "DoctorResult",
+    "InternalError",
+    "ModelError",
+    "ModelOptions",
+    "NegativeVerdict",
+    "OptimizeResult",
+    "OutputError",
+    "ProfileResult",
+    "Session",
+    "StoreError",
+    "TargetError",
+    "TargetRow",
+    "TaskReport",
+    "TilewrightError",
+    "UsageError",
+    "__version__",
+    "load",
+    "open",
+]
+
+_ERRORS = (
+    "InternalError",
+    "ModelError",
+    "NegativeVerdict",
+    "OutputError",
+    "StoreError",
+    "TargetError",
+    "TilewrightError",
+    "UsageError",
+)
+_RESULTS = (
+    "CompareResult",
+    "CompareRow",
+    "DoctorResult",
+    "OptimizeResult",
+    "ProfileResult",
+    "TargetRow",
+    "TaskReport",
+)
+_HOMES = {
+    **dict.fromkeys(_ERRORS, "tilewright.core.errors"),
+    **dict.fromkeys(_RESULTS, "tilewright.core.results"),
+    "ModelOptions": "tilewright.models.loaded",
+    "Session": "tilewright.session",
+    "open": "tilewright.session",
+    "load": "tilewright.session.artifact",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value = _version()
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("tilewright")
+    except PackageNotFoundError:
+        return "0+unknown"

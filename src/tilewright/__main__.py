@@ -1,0 +1,10 @@
+"""`python -m tilewright`."""
+
+from __future__ import annotations
+
+import sys
+
+from tilewright.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

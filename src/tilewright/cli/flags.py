@@ -1,0 +1,117 @@
+"""The flags that verbs share; each means the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Group, Parameter
+
+from tilewright.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from tilewright.models.loaded import ModelOptions
+
+Format = Literal["table", "json", "csv", "md"]
+Settings = Literal["default", "best", "shipped"]
+
+_SHARED = Group("Shared flags", sort_key=20)
+_MODEL = Group("Model and target", sort_key=10)
+
+
+def _at_least(least: int, name: str, value: int | None) -> None:
+    if value is not None and value < least:
+        raise UsageError(f"{name} must be at least {least}, not {value}.")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedFlags:
+    """What every verb takes."""
+
+    db: Annotated[
+        Path | None,
+        Parameter(group=_SHARED, help="Database of measurements [default: user's data folder]."),
+    ] = None
+    out: Annotated[
+        Path | None,
+        Parameter(group=_SHARED, help="Folder for what the verb writes."),
+    ] = None
+    threads: Annotated[
+        int | None, Parameter(group=_SHARED, help="Threads [default: all physical cores].")
+    ] = None
+    seed: Annotated[
+        int, Parameter(group=_SHARED, help="Seed of everything random: weights, inputs, search.")
+    ] = 0
+    format: Annotated[Format, Parameter(group=_SHARED, help="How data is printed on stdout.")] = (
+        "table"
+    )
+
+    def __post_init__(self) -> None:
+        _at_least(1, "--threads", self.threads)
+        _at_least(0, "--seed", self.seed)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetFlag:
+    """What code is compiled for."""
+
+    target: Annotated[
+        str,
+        Parameter(group=_MODEL, help="llvm is this CPU; or a TVM target string."),
+    ] = "llvm"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFlags:
+    """What can be said about a MODEL beside its name."""
+
+    target: Annotated[
+        str,
+        Parameter(group=_MODEL, help="llvm is this CPU; or a TVM target string."),
+    ] = "llvm"
+    batch: Annotated[
+        int | None, Parameter(group=_MODEL, help="Replaces the first axis of the inputs.")
+    ] = None
+    shape: Annotated[
+        tuple[str, ...],
+        Parameter(
+            group=_MODEL,
+            help="Shape of an input, NAME=1,3,224,224; repeat for several inputs.",
+            negative="",
+            consume_multiple=False,
+        ),
+    ] = ()
+
+    def __post_init__(self) -> None:
+        _at_least(1, "--batch", self.batch)
+
+    def options(self, seed: int) -> ModelOptions:
+        """The same as the models layer wants it. Raises UsageError for a malformed shape."""
+        from tilewright.models import ModelOptions
+
+        return ModelOptions(batch=self.batch, shapes=read_shapes(self.shape), seed=seed)
+
+
+def read_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """`["x=1,3,224,224"]` → `{"x": (1, 3, 224, 224)}`; the name may hold `=` itself."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, equals, extents = text.rpartition("=")
+        sizes = [size.strip() for size in extents.split(",")]
+        # What follows the `=` may be empty: the shape of a scalar.
+        scalar = sizes == [""]
+        fine = all(size.isascii() and size.isdecimal() and int(size) > 0 for size in sizes)
+        if not (equals and name and (fine or scalar)):
+            raise UsageError(
+                f"--shape {text!r} is not of the form NAME=1,3,224,224.",
+                hint="Extents are whole numbers from 1.",
+            )
+        if name in shapes:
+            raise UsageError(f"--shape gives {name!r} twice.")
+        shapes[name] = () if scalar else tuple(int(size) for size in sizes)
+    return shapes

@@ -1,0 +1,138 @@
+"""The data of a verb on stdout, in the format that was asked for."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from tilewright.cli.flags import Format, SharedFlags
+from tilewright.cli.streams import write_data
+from tilewright.core.errors import OutputError
+from tilewright.core.settings import read_settings
+from tilewright.report.escape import visible
+from tilewright.report.formats import to_csv, to_markdown
+from tilewright.report.tables import Table
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a verb found.
+
+    `data` goes into the json envelope; `tables` are shown in order, `rows` is the one that csv
+    holds. `remarks` are sentences below the tables.
+    """
+
+    command: str
+    data: Any
+    rows: Table
+    tables: Sequence[Table] = ()
+    remarks: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+
+
+def emit(answer: Answer, flags: SharedFlags, *, save: bool = True) -> None:
+    """Print an answer; with `--out`, unless not `save`, also keep its json in that folder."""
+    if save and flags.out is not None:
+        _save(answer, flags.out)
+    write_data(formatted(answer, flags.format))
+
+
+def formatted(answer: Answer, format: Format) -> str:
+    """The text for stdout."""
+    if format == "json":
+        return envelope(answer.command, answer.data, answer.warnings) + "\n"
+    if format == "csv":
+        return to_csv(answer.rows)
+    tables = answer.tables or (answer.rows,)
+    if format == "md":
+        parts = [to_markdown(table) for table in tables]
+        parts.extend(f"{_markdown_line(remark)}\n" for remark in answer.remarks)
+        return "\n".join(parts)
+    return _rich_text(tables, answer.remarks)
+
+
+def envelope(command: str, data: Any, warnings: Iterable[str]) -> str:
+    """The json object of the contract, in ASCII; numbers that json lacks become null."""
+    message = {
+        "schema_version": SCHEMA_VERSION,
+        "command": command,
+        "data": plain(data),
+        "warnings": list(dict.fromkeys(warnings)),
+    }
+    return json.dumps(message, allow_nan=False)
+
+
+def plain(value: Any) -> Any:
+    """Results as what json knows."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Path):
+        return str(value)
+    if is_dataclass(value):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}  # pyright: ignore
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]  # pyright: ignore
+    raise TypeError(f"{type(value).__name__} has no place in json")
+
+
+def _save(answer: Answer, folder: Path) -> None:
+    path = folder / f"{answer.command.replace(' ', '-')}.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(
+            envelope(answer.command, answer.data, answer.warnings) + "\n", encoding="ascii"
+        )
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _markdown_line(text: str) -> str:
+    return visible(text).replace("\\", "\\\\").replace("<", "\\<").replace("`", "\\`")
+
+
+def _rich_text(tables: Iterable[Table], remarks: Iterable[str]) -> str:
+    from rich.console import Console
+    from rich.text import Text
+
+    terminal = sys.stdout.isatty()
+    console = Console(
+        file=sys.stdout, no_color=read_settings().no_color or None, width=None if terminal else 500
+    )
+    with console.capture() as captured:
+        for table in tables:
+            console.print(_rich_table(table))
+        for remark in remarks:
+            console.print(Text(visible(remark)), soft_wrap=not terminal)
+    lines = captured.get().splitlines()
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _rich_table(table: Table) -> Any:
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    headed = any(column.label for column in table.columns)
+    title = Text(visible(table.title), style="bold") if table.title else None
+    grid = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=headed)
+    for column in table.columns:
+        grid.add_column(
+            Text(visible(column.label)),
+            justify="right" if column.number else "left",
+            no_wrap=column.number,
+            overflow="fold",
+        )
+    for row in table.shown():
+        grid.add_row(*(Text(visible(cell)) for cell in row))
+    return grid

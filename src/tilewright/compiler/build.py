@@ -1,0 +1,60 @@
+# pyright: basic
+"""From a scheduled kernel to something that can be called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from tilewright.compiler.lower.registry import lower
+from tilewright.core.fingerprints import digest
+from tilewright.core.records import Candidate, Device
+from tilewright.graph.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltKernel:
+    """A kernel compiled in memory.
+
+    `call` takes one tensor per argument (physical shapes) and the result's tensor. `kernel_hash`
+    identifies the scheduled kernel.
+    """
+
+    call: Callable[..., None]
+    argument_types: tuple[tuple[tuple[int, ...], str], ...]
+    kernel_hash: str
+    build_s: float
+
+
+def kernel_module(workload: Workload, candidate: Candidate, device: Device) -> tvm.IRModule:
+    """The scheduled module; its only function is called `main`."""
+    return lower(workload, candidate, device).mod
+
+
+def kernel_hash_of(function: tirx.PrimFunc) -> str:
+    """Identity of a scheduled kernel: TVM's structural hash."""
+    return digest(str(tvm_ffi.structural_hash(function, map_free_vars=True)))
+
+
+def build_kernel(workload: Workload, candidate: Candidate, device: Device) -> BuiltKernel:
+    """Lower and compile one candidate in memory, without a linker."""
+    began = perf_counter()
+    module = kernel_module(workload, candidate, device)
+    function = module["main"]
+    types = tuple(
+        (tuple(int(extent) for extent in buffer.shape), str(buffer.dtype))
+        for buffer in function.params
+    )
+    library: Any = tvm.compile(module, tvm.target.Target(device.target)).jit()
+    return BuiltKernel(
+        call=library["main"],
+        argument_types=types,
+        kernel_hash=kernel_hash_of(function),
+        build_s=perf_counter() - began,
+    )

@@ -1,0 +1,67 @@
+# pyright: basic
+"""Running compiled networks with the Relax VM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from tilewright.compiler.network import LIBRARY, WEIGHTS
+
+_USE_GIVEN_CPUS = -2
+
+
+def set_threads(threads: int, cpus: Sequence[int]) -> None:
+    """Give the calling thread's pool `threads` threads on `cpus`; before its first kernel."""
+    configure = tvm_ffi.get_global_func("runtime.config_threadpool")
+    chosen = [str(cpu) for cpu in cpus[:threads]]
+    if len(chosen) == threads:
+        configure(_USE_GIVEN_CPUS, threads, chosen)
+    else:
+        configure(1, threads)
+
+
+class LoadedNetwork:
+    """A network in memory: inputs in the model's order in, outputs in order out."""
+
+    def __init__(self, library: Any, weights: dict[str, Any], order: Sequence[str]) -> None:
+        self._machine = relax.VirtualMachine(library, tvm.cpu())
+        self._weights = [weights[name] for name in order]
+
+    @classmethod
+    def open(cls, folder: Path, order: Sequence[str]) -> LoadedNetwork:
+        """Load what `compile` wrote; `order` are the constants' names in parameter order."""
+        library = tvm.runtime.load_module(str(folder / LIBRARY))
+        weights = tvm.runtime.load_param_dict_from_file(str(folder / WEIGHTS))
+        return cls(library, weights, order)
+
+    def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Run once."""
+        tensors = [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in inputs]
+        return [tensor.numpy() for tensor in self._outputs(self._run(tensors))]
+
+    def time(self, inputs: Sequence[np.ndarray], repeats: int, warmup: int) -> list[float]:
+        """Seconds of each call, conversion of inputs and outputs left out."""
+        tensors = [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in inputs]
+        for _ in range(warmup):
+            self._run(tensors)
+        samples = []
+        for _ in range(repeats):
+            began = perf_counter()
+            self._run(tensors)
+            samples.append(perf_counter() - began)
+        return samples
+
+    def _run(self, tensors: Sequence[Any]) -> Any:
+        return self._machine["main"](*tensors, *self._weights)
+
+    @staticmethod
+    def _outputs(result: Any) -> list[Any]:
+        return [result] if hasattr(result, "numpy") else list(result)

@@ -1,0 +1,140 @@
+# pyright: basic
+"""The network around the kernels: Relax as glue.
+
+    main(inputs..., constants...):
+        arena = alloc_storage
+        per call: views of its operands, then kernel(operands..., result)
+        return outputs
+
+Memory is planned by us, so the module goes to the VM without Relax's own planning or fusion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm
+from tvm import relax, tirx
+
+from tilewright.graph.arrange import Arrangement
+from tilewright.graph.layout import PLAIN, physical_shape
+from tilewright.kernels.blueprint import ConstantParameter, KernelUse
+
+
+PIPELINE = (
+    "LowerAllocTensor",
+    "KillAfterLastUse",
+    "LowerRuntimeBuiltin",
+    "ComputePrimValue",
+    "VMShapeLower",
+    "AttachGlobalSymbol",
+)
+
+
+class _Emitter:
+    def __init__(self, builder: relax.BlockBuilder, arrangement: Arrangement) -> None:
+        self.builder = builder
+        self.arrangement = arrangement
+        self.arena: relax.Var | None = None
+        self.roots: dict[str, relax.Var] = {}
+        self.views: dict[tuple[str, tuple[int, ...]], relax.Var] = {}
+
+    def open_arena(self) -> None:
+        """Allocate the arena once per run."""
+        size = self.arrangement.memory.arena_bytes
+        if size:
+            self.arena = self.builder.emit(
+                relax.op.memory.alloc_storage(relax.ShapeExpr([size]), 0, "global", "uint8")
+            )
+
+    def tensor(self, name: str, shape: tuple[int, ...], dtype: str) -> relax.Var:
+        """A tensor's memory in the physical shape a kernel wants."""
+        key = (name, shape)
+        if key not in self.views:
+            self.views[key] = self._view(name, shape, dtype)
+        return self.views[key]
+
+    def _view(self, name: str, shape: tuple[int, ...], dtype: str) -> relax.Var:
+        place = self.arrangement.place(name)
+        if place.root in self.roots:
+            root = self.roots[place.root]
+            if place.offset_bytes == 0 and _shape(root) == shape:
+                return root
+            offset = tirx.const(place.offset_bytes, "int64")
+            view = relax.op.memory.view(root, relax.ShapeExpr(shape), dtype, offset)
+            return self._zero_offset(self.builder.emit(view), place.offset_bytes)
+        assert self.arena is not None
+        offset_bytes = self.arrangement.memory.offsets[place.root] + place.offset_bytes
+        tensor = self.builder.emit(
+            relax.op.memory.alloc_tensor(
+                self.arena, tirx.const(offset_bytes, "int64"), relax.ShapeExpr(shape), dtype
+            )
+        )
+        return self._zero_offset(tensor, offset_bytes)
+
+    def _zero_offset(self, tensor: relax.Var, offset_bytes: int) -> relax.Var:
+        """Kernels want the offset in the pointer; on a CPU this moves it and copies nothing."""
+        if offset_bytes == 0:
+            return tensor
+        return self.builder.emit(relax.op.memory.ensure_zero_offset(tensor))
+
+
+def _shape(variable: relax.Var) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in variable.ty.shape)
+
+
+def network_module(
+    arrangement: Arrangement,
+    uses: Sequence[KernelUse],
+    kernels: dict[str, tirx.PrimFunc],
+    constants: Sequence[ConstantParameter],
+) -> tvm.IRModule:
+    """The Relax module, ready for the VM's code generation."""
+    graph = arrangement.network.graph
+    builder = relax.BlockBuilder()
+    inputs = [
+        relax.Var(f"input_{i}", relax.TensorType(graph.types[name].shape, graph.types[name].dtype))
+        for i, name in enumerate(graph.inputs)
+    ]
+    parameters = {
+        c.name: relax.Var(c.name, relax.TensorType(c.shape, c.dtype)) for c in constants
+    }
+    functions = {
+        symbol: builder.add_func(kernel.with_attr("global_symbol", symbol), symbol)
+        for symbol, kernel in kernels.items()
+    }
+    with builder.function("main", [*inputs, *parameters.values()]):
+        emitter = _Emitter(builder, arrangement)
+        emitter.roots.update(zip(graph.inputs, inputs, strict=True))
+        emitter.open_arena()
+        for name in dict.fromkeys(graph.outputs):
+            if name not in emitter.roots:
+                emitter.roots[name] = _fresh(builder, graph.types[name])
+        for use in uses:
+            operands = _operands(emitter, use, kernels[use.symbol], parameters)
+            builder.emit(relax.Call(functions[use.symbol], operands))
+        results = [emitter.roots[name] for name in graph.outputs]
+        builder.emit_func_output(relax.Tuple(results) if len(results) > 1 else results[0])
+    module = builder.get()
+    passes = [getattr(relax.transform, name)() for name in PIPELINE]
+    return tvm.transform.Sequential(passes)(module)
+
+
+def _fresh(builder: relax.BlockBuilder, kind) -> relax.Var:
+    """A graph output: memory of its own, so that it outlives the run."""
+    shape = relax.ShapeExpr(physical_shape(kind.shape, PLAIN))
+    return builder.emit(relax.op.builtin.alloc_tensor(shape, kind.dtype, 0))
+
+
+def _operands(
+    emitter: _Emitter, use: KernelUse, kernel: tirx.PrimFunc, parameters: dict[str, relax.Var]
+) -> list[relax.Var]:
+    operands: list[relax.Var] = []
+    names = [*use.item.call.inputs, use.item.call.output]
+    for index, (name, buffer) in enumerate(zip(names, kernel.params, strict=True)):
+        if index in use.constants:
+            operands.append(parameters[use.constants[index]])
+            continue
+        shape = tuple(int(extent) for extent in buffer.shape)
+        operands.append(emitter.tensor(name, shape, str(buffer.dtype)))
+    return operands

@@ -1,0 +1,119 @@
+# pyright: basic
+"""Running and timing single kernels under a protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+
+import numpy as np
+import tvm
+
+from tilewright.compiler.build import BuiltKernel
+from tilewright.core.records import Candidate, Protocol
+from tilewright.graph.layout import to_logical, to_physical
+from tilewright.graph.workload import Workload
+from tilewright.kernels.registry import implementation
+
+_PATTERN = 1 << 20
+_MOST_COPIES = 256
+
+
+def random_array(rng: np.random.Generator, shape: Sequence[int], dtype: str, limit: int):
+    """N(0, 1) for floats, [0, limit) for integers; large arrays repeat a pattern."""
+    count = int(np.prod(shape, dtype=np.int64))
+    if dtype == "bool":
+        pattern = rng.integers(0, 2, min(count, _PATTERN)).astype(bool)
+    elif "int" in dtype:
+        pattern = rng.integers(0, limit, min(count, _PATTERN)).astype(dtype)
+    else:
+        pattern = rng.standard_normal(min(count, _PATTERN), dtype=np.float32).astype(dtype)
+    return np.resize(pattern, tuple(shape))
+
+
+def integer_limit(workload: Workload) -> int:
+    """Integers below this are valid wherever the workload uses them as indices."""
+    extents = [
+        workload.step_types(index)[0][0].shape[step.integer("axis")]
+        for index, step in enumerate(workload.steps)
+        if step.operator == "gather"
+    ]
+    return max(1, min([*extents, 100]))
+
+
+def time_kernel(
+    kernel: BuiltKernel, workload: Workload, protocol: Protocol, seed: int
+) -> list[float]:
+    """Seconds per call of each sample; constants rotate through copies."""
+    rng = np.random.default_rng(seed)
+    limit = integer_limit(workload)
+    constant = [a.role == "constant" for a in workload.arguments] + [False]
+    fixed = [
+        None if is_constant else tvm.runtime.tensor(random_array(rng, shape, dtype, limit))
+        for (shape, dtype), is_constant in zip(kernel.argument_types, constant, strict=True)
+    ]
+    sets = []
+    for _ in range(_copies(kernel, constant, protocol)):
+        sets.append(
+            [
+                tvm.runtime.tensor(random_array(rng, shape, dtype, limit))
+                if tensor is None
+                else tensor
+                for tensor, (shape, dtype) in zip(fixed, kernel.argument_types, strict=True)
+            ]
+        )
+    return _samples(kernel, sets, protocol)
+
+
+def _copies(kernel: BuiltKernel, constant: Sequence[bool], protocol: Protocol) -> int:
+    size = sum(
+        int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        for (shape, dtype), is_constant in zip(kernel.argument_types, constant, strict=True)
+        if is_constant
+    )
+    if size == 0:
+        return 1
+    return max(1, min(-(-protocol.rotation_bytes // size), _MOST_COPIES))
+
+
+def _samples(kernel: BuiltKernel, sets: list[list], protocol: Protocol) -> list[float]:
+    position = 0
+
+    def run(calls: int) -> float:
+        nonlocal position
+        order = [sets[(position + i) % len(sets)] for i in range(calls)]
+        position += calls
+        call = kernel.call
+        began = perf_counter()
+        for arguments in order:
+            call(*arguments)
+        return (perf_counter() - began) / calls
+
+    once_s = min(run(1) for _ in range(max(1, protocol.warmup)))
+    calls = max(1, min(10_000, round(protocol.sample_s / max(once_s, 1e-7))))
+    return [run(calls) for _ in range(protocol.repeats)]
+
+
+def run_kernel(
+    kernel: BuiltKernel,
+    workload: Workload,
+    candidate: Candidate,
+    arrays: Sequence[np.ndarray],
+) -> np.ndarray:
+    """The kernel's result on logical arrays, as a logical array."""
+    spec = implementation(candidate.implementation)
+    constants: Mapping[int, np.ndarray] = {
+        index: array
+        for index, (array, argument) in enumerate(zip(arrays, workload.arguments, strict=True))
+        if argument.role == "constant"
+    }
+    packed = spec.packed_shapes(workload, candidate)
+    physical = dict(spec.pack(workload, candidate, constants)) if packed else {}
+    tensors = []
+    for index, array in enumerate(arrays):
+        value = physical[index] if index in packed else to_physical(array, candidate.layouts[index])
+        tensors.append(tvm.runtime.tensor(np.ascontiguousarray(value)))
+    shape, dtype = kernel.argument_types[-1]
+    result = tvm.runtime.tensor(np.zeros(shape, dtype))
+    kernel.call(*tensors, result)
+    return to_logical(result.numpy(), candidate.layouts[-1])

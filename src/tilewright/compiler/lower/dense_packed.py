@@ -1,0 +1,97 @@
+# pyright: basic
+"""Schedule of the packed dense layer.
+
+    parallel (row tile, column chunk)     # `order` decides which is outside
+      depth
+        row                  # register tile, unrolled
+          column of the block             # vectorised
+      epilogue of the tile
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any
+
+from tvm import te, tirx
+from tvm.s_tir import Schedule
+
+from tilewright.compiler.lower.program import Program
+from tilewright.compiler.lower.values import Index, Value
+from tilewright.core.records import Device
+from tilewright.kernels.dense_packed import Product, product
+
+MINIMUM_LANES = 4
+"""Narrower vectors are left to LLVM, which masks."""
+
+
+def lower(program: Program, device: Device) -> Schedule:
+    """Build and schedule the kernel."""
+    dense = product(program.workload)
+    settings = dict(program.candidate.settings)
+    block = int(settings["block"])
+    accumulator = _accumulate(program, dense, block)
+    index = program.workload.anchor_index
+    assert index is not None
+    result_type = program.workload.step_types(index)[1]
+
+    def read(position: Index) -> tirx.Expr:
+        *leading, column = position
+        chunk = program.simplify(tirx.floordiv(column, block))
+        lane = program.simplify(tirx.floormod(column, block))
+        return accumulator(*leading, chunk, lane)
+
+    program.set_step(index, Value(type=result_type, read=read))
+    schedule = program.schedule()
+    _schedule(schedule, dense, program, device)
+    return schedule
+
+
+def _accumulate(program: Program, dense: Product, block: int) -> te.Tensor:
+    data = program.operand(dense.data)
+    weights = program.tensors[dense.weight]
+    depth = te.reduce_axis((0, dense.depth), "depth")
+    program.simplify.announce([depth.var], (dense.depth,))
+    shape = (*data.type.shape[:-1], -(-dense.columns // block), block)
+
+    def compute(*position):
+        program.simplify.announce(position, shape)
+        *leading, chunk, lane = position
+        k = depth.var
+        return te.sum(data.read([*leading, k]) * weights(chunk, k, lane), axis=[depth])
+
+    return te.compute(shape, compute, name="accumulator")
+
+
+def _schedule(schedule: Schedule, dense: Product, program: Program, device: Device) -> None:
+    settings = dict(program.candidate.settings)
+    anchor = schedule.get_sblock("accumulator")
+    *outer, chunk, lane, depth = schedule.get_loops(anchor)
+    pieces, tile = [*outer, chunk], []
+    if dense.row_axis is not None:
+        row_outer, row_inner = schedule.split(
+            outer.pop(dense.row_axis), [None, settings["tile_rows"]]
+        )
+        by_rows = settings["order"] == "rows"
+        pieces = [*outer, row_outer, chunk] if by_rows else [*outer, chunk, row_outer]
+        tile = [row_inner]
+    vector, lane = schedule.split(lane, [None, device.lanes_f32])
+    schedule.reorder(*pieces, depth, *tile, vector, lane)
+    parallel = schedule.fuse(*pieces)
+    schedule.parallel(parallel)
+    for loop in (*tile, vector):
+        schedule.unroll(loop)
+    schedule.vectorize(lane)
+    schedule.set_scope(anchor, 0, "local")
+    result = schedule.get_sblock("result")
+    schedule.reverse_compute_at(result, parallel)
+    _vectorize_columns(schedule, schedule.get_loops(result)[-1], dense.columns, device)
+    schedule.decompose_reduction(anchor, depth)
+
+
+def _vectorize_columns(schedule: Schedule, loop: Any, columns: int, device: Device) -> None:
+    """Vectorise by the widest power of two that never crosses the last column."""
+    width = gcd(columns, device.lanes_f32)
+    if width >= MINIMUM_LANES:
+        _, lane = schedule.split(loop, [None, width])
+        schedule.vectorize(lane)

@@ -1,0 +1,237 @@
+# pyright: basic
+"""Elementwise operators of the vocabulary as expressions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+
+from tilewright.compiler.lower import mathematics
+from tilewright.core.errors import InternalError
+from tilewright.graph.workload import Step
+
+Expr = tirx.Expr
+Rule = Callable[[list[Expr], dict[str, Any]], Expr]
+
+
+def _like(x: Expr, value: float) -> Expr:
+    return tirx.const(value, mathematics.dtype(x))
+
+
+def _at_least(x: Expr, low: Expr) -> Expr:
+    """max(x, low) that keeps a NaN in x."""
+    return tirx.Select(x < low, low, x)
+
+
+def _at_most(x: Expr, high: Expr) -> Expr:
+    return tirx.Select(x > high, high, x)
+
+
+def _relu(x: Expr) -> Expr:
+    return _at_least(x, _like(x, 0))
+
+
+def _clip(x: Expr, named: dict[str, Any]) -> Expr:
+    low, high = float(named["minimum"]), float(named["maximum"])
+    kind = mathematics.dtype(x)
+    if "int" in kind:
+        smallest, largest = int(tirx.min_value(kind).value), int(tirx.max_value(kind).value)
+        low = -math.inf if low <= smallest else math.trunc(low)
+        high = math.inf if high >= largest else math.trunc(high)
+    result = x
+    if low != -math.inf:
+        result = _at_least(result, _like(x, low))
+    if high != math.inf:
+        return mathematics.shared(result, lambda v: _at_most(v, _like(x, high)))
+    return result
+
+
+def _negative_part(x: Expr, below: Expr) -> Expr:
+    """`below` where x < 0, else x."""
+    return tirx.Select(x < _like(x, 0), below, x)
+
+
+def _hard_sigmoid(x: Expr, alpha: float, beta: float) -> Expr:
+    line = x * _like(x, alpha) + _like(x, beta)
+    return _clip_unit(line)
+
+
+def _clip_unit(x: Expr) -> Expr:
+    low = mathematics.shared(x, lambda v: _at_least(v, _like(v, 0)))
+    return mathematics.shared(low, lambda v: _at_most(v, _like(v, 1)))
+
+
+def _softplus(x: Expr) -> Expr:
+    magnitude = tirx.abs(x)
+    return _relu(x) + mathematics.log(
+        _like(x, 1) + mathematics.exp(_like(x, 0) - magnitude)
+    )
+
+
+def _elu(x: Expr, alpha: float) -> Expr:
+    return _negative_part(x, mathematics.expm1(x) * _like(x, alpha))
+
+
+def _gelu(x: Expr) -> Expr:
+    half = x * _like(x, 0.5)
+    return half * (_like(x, 1) + mathematics.erf(x * _like(x, 2**-0.5)))
+
+
+def _power(a: Expr, b: Expr) -> Expr:
+    kind = mathematics.dtype(a)
+    if "int" in kind:
+        wide = tirx.power(tirx.Cast("float64", a), tirx.Cast("float64", b))
+        return tirx.Cast(kind, wide)
+    return tirx.power(a, b if mathematics.dtype(b) == kind else tirx.Cast(kind, b))
+
+
+def _sign(x: Expr) -> Expr:
+    if mathematics.dtype(x).startswith("uint"):
+        return tirx.Select(x > _like(x, 0), _like(x, 1), x)
+    positive = tirx.Select(x > _like(x, 0), _like(x, 1), x)
+    return tirx.Select(x < _like(x, 0), _like(x, -1), positive)
+
+
+def _maximum(a: Expr, b: Expr) -> Expr:
+    return tirx.max(a, b) if _exact(a) else tirx.Select(tirx.any(a > b, tirx.isnan(a)), a, b)
+
+
+def _minimum(a: Expr, b: Expr) -> Expr:
+    return tirx.min(a, b) if _exact(a) else tirx.Select(tirx.any(a < b, tirx.isnan(a)), a, b)
+
+
+def _exact(x: Expr) -> bool:
+    kind = mathematics.dtype(x)
+    return "int" in kind or kind == "bool"
+
+
+def _modulo(a: Expr, b: Expr) -> Expr:
+    return tirx.floormod(a, b) if _exact(a) else a - b * tirx.floor(a / b)
+
+
+def _divide(a: Expr, b: Expr) -> Expr:
+    return tirx.truncdiv(a, b) if _exact(a) else a / b
+
+
+def _absolute(x: Expr) -> Expr:
+    return x if mathematics.dtype(x).startswith("uint") else tirx.abs(x)
+
+
+def _cast(x: Expr, named: dict[str, Any]) -> Expr:
+    kind = mathematics.dtype(x)
+    if kind == named["dtype"]:
+        return x
+    if named["dtype"] == "bool":
+        return x != _like(x, 0)
+    return tirx.Cast(named["dtype"], x)
+
+
+RULES: dict[str, Rule] = {
+    "identity": lambda x, _: x[0],
+    "relu": lambda x, _: _relu(x[0]),
+    "sigmoid": lambda x, _: mathematics.sigmoid(x[0]),
+    "tanh": lambda x, _: mathematics.tanh(x[0]),
+    "exp": lambda x, _: mathematics.exp(x[0]),
+    "erf": lambda x, _: mathematics.erf(x[0]),
+    "log": lambda x, _: mathematics.log(x[0]),
+    "sqrt": lambda x, _: tirx.sqrt(x[0]),
+    "rsqrt": lambda x, _: _like(x[0], 1) / tirx.sqrt(x[0]),
+    "negative": lambda x, _: _like(x[0], 0) - x[0],
+    "abs": lambda x, _: _absolute(x[0]),
+    "sin": lambda x, _: tirx.sin(x[0]),
+    "cos": lambda x, _: tirx.cos(x[0]),
+    "floor": lambda x, _: tirx.floor(x[0]),
+    "ceil": lambda x, _: tirx.ceil(x[0]),
+    "round": lambda x, _: tirx.nearbyint(x[0]),
+    "sign": lambda x, _: _sign(x[0]),
+    "reciprocal": lambda x, _: _like(x[0], 1) / x[0],
+    "softplus": lambda x, _: _softplus(x[0]),
+    "silu": lambda x, _: x[0] * mathematics.sigmoid(x[0]),
+    "gelu": lambda x, _: _gelu(x[0]),
+    "hard_swish": lambda x, _: x[0] * _hard_sigmoid(x[0], 1 / 6, 0.5),
+    "not": lambda x, _: tirx.Not(x[0]),
+    "isnan": lambda x, _: tirx.isnan(x[0]),
+    "clip": lambda x, named: _clip(x[0], named),
+    "leaky_relu": lambda x, n: _negative_part(x[0], x[0] * _like(x[0], n["alpha"])),
+    "elu": lambda x, n: _elu(x[0], n["alpha"]),
+    "selu": lambda x, n: _elu(x[0], n["alpha"]) * _like(x[0], n["gamma"]),
+    "thresholded_relu": lambda x, n: tirx.Select(
+        x[0] > _like(x[0], n["alpha"]), x[0], _like(x[0], 0)
+    ),
+    "hard_sigmoid": lambda x, n: _hard_sigmoid(x[0], n["alpha"], n["beta"]),
+    "cast": lambda x, named: _cast(x[0], named),
+    "add": lambda x, _: x[0] + x[1],
+    "subtract": lambda x, _: x[0] - x[1],
+    "multiply": lambda x, _: x[0] * x[1],
+    "divide": lambda x, _: _divide(x[0], x[1]),
+    "power": lambda x, _: _power(x[0], x[1]),
+    "maximum": lambda x, _: _maximum(x[0], x[1]),
+    "minimum": lambda x, _: _minimum(x[0], x[1]),
+    "modulo": lambda x, _: _modulo(x[0], x[1]),
+    "equal": lambda x, _: x[0] == x[1],
+    "less": lambda x, _: x[0] < x[1],
+    "greater": lambda x, _: x[0] > x[1],
+    "less_equal": lambda x, _: x[0] <= x[1],
+    "greater_equal": lambda x, _: x[0] >= x[1],
+    "and": lambda x, _: tirx.all(x[0], x[1]),
+    "or": lambda x, _: tirx.any(x[0], x[1]),
+    "prelu": lambda x, _: _negative_part(x[0], x[0] * x[1]),
+    "where": lambda x, _: tirx.Select(x[0], x[1], x[2]),
+}
+
+
+_USES_ONCE = frozenset(
+    {
+        "identity", "sigmoid", "tanh", "exp", "erf", "log", "sqrt", "rsqrt", "negative", "abs",
+        "sin", "cos", "floor", "ceil", "round", "reciprocal", "not", "isnan", "hard_sigmoid",
+        "cast", "add", "subtract", "multiply", "divide", "power", "equal", "less", "greater",
+        "less_equal", "greater_equal", "and", "or", "where",
+    }
+)  # fmt: skip
+"""Operators whose rule mentions every operand once."""
+
+_IN_SINGLE = frozenset(
+    {
+        "sigmoid", "tanh", "exp", "erf", "log", "sqrt", "rsqrt", "sin", "cos", "softplus", "silu",
+        "gelu", "elu", "selu", "power", "floor", "ceil", "round", "modulo", "hard_swish",
+        "hard_sigmoid", "isnan", "maximum", "minimum",
+    }
+)  # fmt: skip
+"""Operators computed in single precision where the type is a half."""
+
+_HALVES = ("float16", "bfloat16")
+
+
+def expression(step: Step, operands: list[Expr]) -> Expr:
+    """The step's result at one position, from its operands at that position."""
+    rule = RULES.get(step.operator)
+    if rule is None:
+        raise InternalError(f"no elementwise rule for {step.operator}")
+    named = dict(step.attributes)
+    kind = mathematics.dtype(operands[0])
+    if kind in _HALVES and step.operator in _IN_SINGLE:
+        wide = [tirx.Cast("float32", operand) for operand in operands]
+        value = _apply(rule, step.operator, wide, named)
+        return value if mathematics.dtype(value) == "bool" else tirx.Cast(kind, value)
+    return _apply(rule, step.operator, operands, named)
+
+
+def _apply(rule: Rule, operator: str, operands: list[Expr], named: dict[str, Any]) -> Expr:
+    if operator in _USES_ONCE:
+        return rule(operands, named)
+    bound: list[Expr] = []
+
+    def bind(rest: list[Expr]) -> Expr:
+        if not rest:
+            return rule(list(bound), named)
+
+        def body(name: Expr) -> Expr:
+            bound.append(name)
+            return bind(rest[1:])
+
+        return mathematics.shared(rest[0], body)
+
+    return bind(operands)

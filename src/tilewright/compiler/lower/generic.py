@@ -1,0 +1,69 @@
+# pyright: basic
+"""The general fallback: every block parallel and vectorised, whatever it computes.
+
+    parallel (outer spatial loops)
+      reduction loops
+        innermost spatial loop                      # vectorised, or rows kept whole
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from tvm import tirx
+from tvm.s_tir import Schedule
+
+from tilewright.compiler.lower.anchors import compute_anchor
+from tilewright.compiler.lower.loops import PARALLEL_ELEMENTS, extents, reduction_split, spread
+from tilewright.compiler.lower.program import Program
+from tilewright.core.records import Device
+from tilewright.graph.operators import OPERATORS
+
+
+def lower(program: Program, device: Device) -> Schedule:
+    """Build and schedule the kernel."""
+    for index, step in enumerate(program.workload.steps):
+        if OPERATORS[step.operator].anchor:
+            compute_anchor(program, index)
+    schedule = program.schedule()
+    schedule_blocks(schedule, device)
+    return schedule
+
+
+def schedule_blocks(schedule: Schedule, device: Device) -> None:
+    """Make every block below the root parallel and vectorised where its form allows it."""
+    root = schedule.get_sblock("root")
+    for block in schedule.get_child_blocks(root):
+        kinds = {axis.iter_type for axis in schedule.get(block).iter_vars}
+        loops = schedule.get_loops(block)
+        plain_loops = len(loops) == len(schedule.get(block).iter_vars) and all(
+            isinstance(schedule.get(loop).extent, (int, tirx.IntImm)) for loop in loops
+        )
+        if not loops or not plain_loops:
+            continue
+        if kinds == {tirx.IterVar.DataPar}:
+            spread(schedule, block, device.lanes_f32, device.threads)
+        elif kinds <= {tirx.IterVar.DataPar, tirx.IterVar.CommReduce}:
+            _schedule_reduction(schedule, block, device)
+
+
+def _schedule_reduction(schedule: Schedule, block: Any, device: Device) -> None:
+    spatial, reduction = reduction_split(schedule, block)
+    work = prod(extents(schedule, spatial)) * prod(extents(schedule, reduction))
+    lanes = device.lanes_f32
+    outer, inner = spatial, []
+    if spatial:
+        last = int(schedule.get(spatial[-1]).extent)
+        if last % lanes == 0 and last > lanes:
+            chunk, vector = schedule.split(spatial[-1], [None, lanes])
+            outer, inner = [*spatial[:-1], chunk], [vector]
+        elif 4 <= last <= lanes:
+            outer, inner = spatial[:-1], [spatial[-1]]
+    if inner:
+        schedule.reorder(*outer, *reduction, *inner)
+        schedule.vectorize(inner[0])
+    if outer and device.threads > 1 and work >= PARALLEL_ELEMENTS:
+        schedule.parallel(schedule.fuse(*outer) if len(outer) > 1 else outer[0])
+    if reduction:
+        schedule.decompose_reduction(block, reduction[0])

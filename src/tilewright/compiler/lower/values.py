@@ -1,0 +1,67 @@
+# pyright: basic
+"""Values inside a kernel: something that can be read at logical indices, wherever it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tvm import te, tirx
+from tvm.ir import Range
+from tvm.sym import Analyzer
+
+from tilewright.graph.layout import channel_block
+from tilewright.graph.tensor import TensorType
+
+Index = Sequence[tirx.Expr]
+Read = Callable[[Index], tirx.Expr]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A logical tensor; `read` gives the expression at logical indices."""
+
+    type: TensorType
+    read: Read
+
+
+class Simplifier:
+    """Simplifies index expressions over variables whose ranges were announced."""
+
+    def __init__(self) -> None:
+        self._analyzer = Analyzer()
+
+    def announce(self, variables: Index, shape: Sequence[int]) -> None:
+        """Tell the extent of each variable."""
+        for variable, extent in zip(variables, shape, strict=True):
+            self._analyzer.bind(variable, Range(0, extent))
+
+    def __call__(self, expression: tirx.Expr | int) -> tirx.Expr:
+        if isinstance(expression, int):
+            return tirx.const(expression, "int32")
+        return self._analyzer.simplify(expression)
+
+
+def stored(tensor: te.Tensor, kind: TensorType, layout: str, simplify: Simplifier) -> Value:
+    """A tensor in memory, read through its layout."""
+    block = channel_block(layout)
+
+    def read(index: Index) -> tirx.Expr:
+        if block == 0:
+            return tensor(*index)
+        n, c, *rest = index
+        chunk = simplify(tirx.floordiv(c, block))
+        lane = simplify(tirx.floormod(c, block))
+        return tensor(n, chunk, *rest, lane)
+
+    return Value(type=kind, read=read)
+
+
+def broadcast_index(index: Index, shape: tuple[int, ...]) -> list[tirx.Expr]:
+    """Indices into an operand of `shape` for a position of the (larger) broadcast result."""
+    zero = tirx.const(0, "int32")
+    trailing = list(index)[len(index) - len(shape) :]
+    return [
+        zero if extent == 1 else position
+        for position, extent in zip(trailing, shape, strict=True)
+    ]

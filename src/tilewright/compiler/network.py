@@ -1,0 +1,47 @@
+# pyright: basic
+"""Compiling a whole network and writing it as a library plus a file of weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+
+from tilewright.compiler.build import kernel_module
+from tilewright.compiler.glue import network_module
+from tilewright.core.records import Device
+from tilewright.kernels.blueprint import NetworkBlueprint, task_key
+
+LIBRARY = "model.so"
+WEIGHTS = "weights.params"
+
+
+def compile_network(plan: NetworkBlueprint, device: Device) -> tuple[relax.VMExecutable, dict[str, tirx.PrimFunc]]:
+    """Build all kernels and the glue; returns the executable and each kernel's hash."""
+    workloads = {task_key(item): item for item in plan.arrangement.calls}
+    kernels = {}
+    for key, symbol in plan.symbols.items():
+        item = workloads[key]
+        module = kernel_module(item.call.workload, plan.assignment[key], device)
+        kernels[symbol] = module["main"]
+    module = network_module(
+        plan.arrangement, plan.uses, kernels, [c.parameter for c in plan.constants]
+    )
+    executable = relax.build(
+        module,
+        target=tvm.target.Target(device.target),
+        relax_pipeline=tvm.transform.Sequential([]),
+        exec_mode="bytecode",
+    )
+    return executable, kernels
+
+
+def write_weights(folder: Path, plan: NetworkBlueprint, packed: Path) -> None:
+    """Write the weights file from packed arrays stored as `.npy` files in `packed`."""
+    tensors = {
+        stored.parameter.name: tvm.runtime.tensor(np.load(packed / f"{stored.parameter.name}.npy"))
+        for stored in plan.constants
+    }
+    tvm.runtime.save_param_dict_to_file(tensors, str(folder / WEIGHTS))

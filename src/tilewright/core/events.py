@@ -1,0 +1,44 @@
+"""Progress as events: below `cli` nothing prints; whoever wants to see progress passes a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A new phase of a run began, e.g. `import`, `tune`, `verify`."""
+
+    name: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningProgress:
+    """One batch of candidates was measured.
+
+    `network_s` is the sum over all tasks of the best known time, each times its count.
+    """
+
+    task: str
+    measurements: int
+    failures: int
+    best_s: float | None
+    network_s: float
+    remaining_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A warning worth telling and keeping in the report, e.g. about noise."""
+
+    message: str
+
+
+Event = Stage | TuningProgress | Note
+EventSink = Callable[[Event], None]
+
+
+def discard(_event: Event) -> None:
+    """The sink that ignores everything."""

@@ -1,0 +1,18 @@
+"""Stable hashes: the same value gives the same text on every machine and in every version."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+
+def canonical_json(value: Any) -> str:
+    """JSON text without spaces, keys sorted; tuples as lists."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def digest(text: str | bytes, *, length: int = 16) -> str:
+    """The first `length` hexadecimal digits of the SHA-256."""
+    data = text.encode() if isinstance(text, str) else text
+    return hashlib.sha256(data).hexdigest()[:length]

@@ -1,0 +1,59 @@
+"""Protocols that let higher layers take a measurer or a store as an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol as TypingProtocol
+
+from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Run, Shipment
+from tilewright.core.records import Protocol as TimingProtocol
+
+
+class MeasurementStore(TypingProtocol):
+    """Where outcomes are kept. Every write is durable before the call returns."""
+
+    def add(self, outcomes: Iterable[Outcome]) -> None:
+        """Keep outcomes; adding the same one twice keeps both samples."""
+        ...
+
+    def outcomes(self, workload_key: str, device_class: str) -> list[Outcome]:
+        """Everything known about a workload on a device class, oldest first."""
+        ...
+
+    def measurements(self, workload_key: str, device_class: str) -> list[Measurement]:
+        """The successes only."""
+        ...
+
+    def failures(self, workload_key: str, device_class: str) -> list[Failure]:
+        """The failures only."""
+        ...
+
+    def begin_run(self, run: Run) -> Run:
+        """Open a run row and return it with its id."""
+        ...
+
+    def update_run(self, run: Run) -> None:
+        """Record what a run has spent so far and its state."""
+        ...
+
+    def runs(self, network_key: str, device_class: str) -> list[Run]:
+        """All runs on this network and device class, oldest first."""
+        ...
+
+    def ship(self, shipment: Shipment) -> None:
+        """Keep the assignment that shipped."""
+        ...
+
+    def shipment(self, network_key: str, device_class: str) -> Shipment | None:
+        """The newest shipment of a network on a device class."""
+        ...
+
+
+class Measurer(TypingProtocol):
+    """Builds and times candidates; failures come back as values, in the order asked."""
+
+    def measure(
+        self, workload_key: str, candidates: Sequence[Candidate], protocol: TimingProtocol
+    ) -> list[Outcome]:
+        """One outcome per candidate."""
+        ...

@@ -1,0 +1,178 @@
+"""The records everything is made of: devices, candidates, measurements, failures.
+
+Frozen values; numbers carry their unit in the name; SI inside, scaled only when shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Literal
+
+KnobValue = int | str | bool
+Settings = Mapping[str, KnobValue]
+"""A value for every knob of an implementation, by knob name."""
+
+FailureKind = Literal[
+    "build", "timeout", "crash", "wrong result", "out of memory", "device lost"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuFacts:
+    """What schedules need to know about a CPU.
+
+    `vector_bytes` is the width of one vector register, `vector_registers` how many there are.
+    Cache sizes are per core for level 1 and 2 and as reported for the last level.
+    """
+
+    model: str
+    architecture: str
+    features: tuple[str, ...]
+    vector_bytes: int
+    vector_registers: int
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    physical_cores: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """Where kernels run: a TVM target plus everything that decides whether records are comparable.
+
+    `class_key` names the device class; measurements are reused within it and never across.
+    `target` is the JSON text of the TVM target; `threads` the threads a kernel may use.
+    `cpus` are the logical CPUs the process may use, one per physical core first.
+    """
+
+    class_key: str
+    instance: str
+    target: str
+    threads: int
+    cpus: tuple[int, ...]
+    cpu: CpuFacts
+
+    @property
+    def lanes_f32(self) -> int:
+        """Single-precision lanes of one vector register."""
+        return max(1, self.cpu.vector_bytes // 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One way to compute a workload: implementation, knob settings, and the layout of each port.
+
+    `layouts` has one entry per argument of the workload and a last one for the result.
+    """
+
+    implementation: str
+    settings: tuple[tuple[str, KnobValue], ...]
+    layouts: tuple[str, ...]
+
+    def setting(self, name: str) -> KnobValue:
+        """The value of one knob."""
+        return dict(self.settings)[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """How a kernel was timed.
+
+    The kernel runs `warmup` times, then in `repeats` samples of as many calls as last `sample_s`.
+    Weights rotate through copies adding up to `rotation_bytes` so that they come from beyond the
+    inner caches, as in a network; activations stay warm.
+    """
+
+    warmup: int = 2
+    repeats: int = 5
+    sample_s: float = 0.004
+    rotation_bytes: int = 64 << 20
+    timeout_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """Raw samples of one candidate on one device class.
+
+    `samples_s` are seconds per call in the order they were taken. `kernel_hash` identifies the
+    scheduled kernel, so that a changed template never reuses old times.
+    """
+
+    workload_key: str
+    candidate: Candidate
+    device_class: str
+    protocol: Protocol
+    kernel_hash: str
+    samples_s: tuple[float, ...]
+    build_s: float
+    versions: str = ""
+    created_at: float = 0.0
+    run_id: int | None = None
+
+    @property
+    def latency_s(self) -> float:
+        """Median seconds per call."""
+        return median(self.samples_s)
+
+    @property
+    def spread(self) -> float:
+        """(largest - smallest) / median of the samples; a plain sign of noise."""
+        return (max(self.samples_s) - min(self.samples_s)) / self.latency_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A candidate that gave no time: a value, never an exception that ends a run."""
+
+    workload_key: str
+    candidate: Candidate
+    device_class: str
+    kind: FailureKind
+    message: str
+    kernel_hash: str = ""
+    versions: str = ""
+    created_at: float = 0.0
+    run_id: int | None = None
+
+
+Outcome = Measurement | Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One command that spends budget on a network; rows outlive the process.
+
+    `network_key` identifies the fused network, `state` is `running`, `done` or `interrupted`.
+    """
+
+    id: int | None = None
+    command: str
+    model: str
+    network_key: str
+    device_class: str
+    seed: int
+    state: str
+    spent_s: float = 0.0
+    measurements: int = 0
+    failures: int = 0
+    created_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipment:
+    """The assignment that shipped for a network: a candidate per task, and what was measured.
+
+    `latency_s` is the network's; `assignment` maps workload keys to candidates; `numbers` holds
+    further figures by name (baseline, reference, errors).
+    """
+
+    network_key: str
+    device_class: str
+    model: str
+    assignment: Mapping[str, Candidate]
+    latency_s: float
+    artifact_hash: str
+    numbers: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
+    created_at: float = 0.0

@@ -1,0 +1,165 @@
+"""What the verbs answer: the fields of the JSON contract, which other tools rely on.
+
+Speed-ups are the other's time divided by ours. *Baseline* is our default settings, *reference* is
+ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReport:
+    """One distinct task of a network.
+
+    `latency_s` is one call; `share` the part of the network's time that all `count` calls take;
+    `bound` is what limits it: compute, memory or overhead. `settings` and `layouts` say what was
+    chosen. `error` is the checked error relative to sum |w||x|, None when unchecked.
+    """
+
+    name: str
+    anchor: str
+    implementation: str
+    count: int
+    latency_s: float
+    share: float
+    gflop_per_s: float
+    gbyte_per_s: float
+    bound: str
+    key: str = ""
+    flop: int = 0
+    bytes: int = 0
+    settings: dict[str, int | str | bool] = field(default_factory=dict[str, int | str | bool])
+    layouts: tuple[str, ...] = ()
+    error: float | None = None
+    error_bound: float | None = None
+    spread: float = 0.0
+    measurements: int = 0
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileResult:
+    """`tilewright profile`."""
+
+    model: str
+    target: str
+    threads: int
+    tasks: tuple[TaskReport, ...]
+    network_latency_s: float
+    tasks_latency_s: float
+    peak_flop_per_s: float
+    peak_bytes_per_s: float
+    planned_memory_bytes: int
+    weight_bytes: int
+    explanation: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareRow:
+    """One model against one peer at one precision, timed in turn.
+
+    `precision` is fp32, bf16, fp16 or int8. Errors are ours against ONNX Runtime: absolute, and
+    relative to the largest value of the output.
+    """
+
+    model: str
+    peer: str
+    precision: str
+    threads: int
+    latency_s: float
+    peer_latency_s: float
+    speedup: float
+    max_abs_error: float | None
+    max_rel_error: float | None
+    latency_spread: float = 0.0
+    peer_spread: float = 0.0
+    default_precision: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareResult:
+    """`tilewright compare`; the geometric mean takes each model against its fastest peer at our
+    precision. `skipped` says which peers are missing and why."""
+
+    rows: tuple[CompareRow, ...]
+    geomean_speedup: float | None
+    skipped: dict[str, str] = field(default_factory=dict[str, str])
+    baseline_geomean: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizeResult:
+    """`tilewright optimize`. `measurements` counts the candidate rows made by this run."""
+
+    model: str
+    target: str
+    threads: int
+    latency_s: float
+    baseline_latency_s: float | None
+    reference_latency_s: float | None
+    speedup_vs_reference: float | None
+    max_abs_error: float | None
+    tasks: tuple[TaskReport, ...]
+    measurements: int
+    failures: int
+    elapsed_s: float
+    artifact: str
+    max_rel_error: float | None = None
+    latency_spread: float = 0.0
+    reference_spread: float = 0.0
+    tasks_latency_s: float = 0.0
+    peak_flop_per_s: float = 0.0
+    peak_bytes_per_s: float = 0.0
+    planned_memory_bytes: int = 0
+    weight_bytes: int = 0
+    network_key: str = ""
+    explanation: str = ""
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+    warnings: tuple[str, ...] = ()
+    seconds_by_phase: dict[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseInfo:
+    """`tilewright db info`."""
+
+    path: str
+    schema_version: int
+    measurements: int
+    failures: int
+    devices: int
+    tasks: int
+    runs: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One finding of `tilewright doctor`; `status` is ok, warning or problem."""
+
+    name: str
+    status: str
+    detail: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorResult:
+    """`tilewright doctor`."""
+
+    checks: tuple[Check, ...]
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetRow:
+    """One target that `--target` takes."""
+
+    name: str
+    usable: bool
+    detail: str
+    target: str = ""
+    threads: int = 0
+    vector_bytes: int = 0

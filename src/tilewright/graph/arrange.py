@@ -1,0 +1,221 @@
+"""From fused calls and a layout per tensor to kernel calls over one memory arena.
+
+Reshapes that do not change memory become views. A concatenation along the outermost real axis is
+written in place by its producers: each writes its slice of the result, and only what cannot be
+written there (a graph input, a tensor that lies in another concatenation already) is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilewright.core.errors import InternalError
+from tilewright.graph.fused import FusedNetwork, TaskCall
+from tilewright.graph.layout import PLAIN, channel_block
+from tilewright.graph.memory import ALIGNMENT_BYTES, Lifetime, MemoryPlan, plan_memory
+from tilewright.graph.network import attributes
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Argument, Step, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCall:
+    """A kernel to run: the workload, the layout of each port (arguments, then the result)."""
+
+    call: TaskCall
+    layouts: tuple[str, ...]
+
+    @property
+    def task(self) -> tuple[Workload, tuple[str, ...]]:
+        """What is tuned: calls with equal tasks share a kernel."""
+        return self.call.workload, self.layouts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A tensor inside another one's memory."""
+
+    root: str
+    offset_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrangement:
+    """Kernel calls in order, tensors that live inside others, and the memory plan."""
+
+    network: FusedNetwork
+    layouts: Mapping[str, str]
+    calls: tuple[KernelCall, ...]
+    places: Mapping[str, Place]
+
+    def place(self, tensor: str) -> Place:
+        """Root buffer of a tensor and where in it the tensor begins."""
+        return self.places.get(tensor, Place(root=tensor, offset_bytes=0))
+
+    def in_arena(self, root: str) -> bool:
+        """Whether a root buffer is an intermediate (not an input, output or constant)."""
+        graph = self.network.graph
+        outside = {*graph.inputs, *graph.outputs, *graph.constants}
+        return root not in outside
+
+    @cached_property
+    def memory(self) -> MemoryPlan:
+        """The arena of all intermediates."""
+        first: dict[str, int] = {}
+        last: dict[str, int] = {}
+        for moment, item in enumerate(self.calls):
+            for tensor in (*item.call.inputs, item.call.output):
+                root = self.place(tensor).root
+                if self.in_arena(root):
+                    first.setdefault(root, moment)
+                    last[root] = moment
+        types = self.network.graph.types
+        return plan_memory(
+            [
+                Lifetime(name=root, bytes=types[root].bytes, first=first[root], last=last[root])
+                for root in first
+            ]
+        )
+
+
+def arrange(network: FusedNetwork, layouts: Mapping[str, str]) -> Arrangement:
+    """Decide views and in-place concatenations; what remains is a kernel call.
+
+    `layouts` names the layout of every tensor that calls read or write; constants are plain.
+    """
+    builder = _Builder(network, layouts)
+    for call in network.calls:
+        builder.add(call)
+    return Arrangement(
+        network=network,
+        layouts=layouts,
+        calls=tuple(builder.calls),
+        places=builder.resolved(),
+    )
+
+
+class _Builder:
+    def __init__(self, network: FusedNetwork, layouts: Mapping[str, str]) -> None:
+        self.network = network
+        self.layouts = layouts
+        self.parents: dict[str, Place] = {}
+        self.calls: list[KernelCall] = []
+        graph = network.graph
+        self.fixed = {*graph.inputs, *graph.outputs, *graph.constants}
+        self.written_in_place = self._plan_concatenations()
+
+    def layout(self, tensor: str) -> str:
+        return self.layouts.get(tensor, PLAIN)
+
+    def add(self, call: TaskCall) -> None:
+        if self._is_view(call):
+            self.parents[call.output] = Place(root=call.inputs[0], offset_bytes=0)
+            return
+        offsets = self.written_in_place.get(call.output)
+        if offsets is None:
+            ports = tuple(self.layout(t) for t in (*call.inputs, call.output))
+            self.calls.append(KernelCall(call=call, layouts=ports))
+            return
+        for position, (tensor, offset) in enumerate(zip(call.inputs, offsets, strict=True)):
+            if self.parents.get(tensor) != Place(root=call.output, offset_bytes=offset):
+                self._copy(call, position, offset)
+
+    def _copy(self, call: TaskCall, position: int, offset: int) -> None:
+        tensor = call.inputs[position]
+        kind = self.network.graph.types[tensor]
+        slice_name = f"{call.output}/{position}"
+        self.parents[slice_name] = Place(root=call.output, offset_bytes=offset)
+        workload = Workload(
+            arguments=(Argument(type=kind),),
+            steps=(Step(operator="identity", inputs=(0,), attributes=attributes()),),
+        )
+        copied = TaskCall(
+            name=f"{call.name}/{position}",
+            workload=workload,
+            inputs=(tensor,),
+            output=slice_name,
+            nodes=call.nodes,
+        )
+        ports = (self.layout(tensor), self.layout(call.output))
+        self.calls.append(KernelCall(call=copied, layouts=ports))
+
+    def _is_view(self, call: TaskCall) -> bool:
+        steps = call.workload.steps
+        if any(step.operator not in ("reshape", "identity") for step in steps):
+            return False
+        source = call.inputs[0]
+        if call.output in self.fixed or source in self.network.graph.constants:
+            return False
+        kinds = self.network.graph.types
+        return _row_major(kinds[source], self.layout(source)) and _row_major(
+            kinds[call.output], self.layout(call.output)
+        )
+
+    def _plan_concatenations(self) -> dict[str, list[int]]:
+        """For each concatenation done in place: the byte offset of each input."""
+        producers = {call.output: call for call in self.network.calls}
+        types = self.network.graph.types
+        planned: dict[str, list[int]] = {}
+        for call in reversed(self.network.calls):
+            steps = call.workload.steps
+            if len(steps) != 1 or steps[0].operator != "concat":
+                continue
+            if call.output in self.fixed or not self._outermost(call):
+                continue
+            offset = 0
+            offsets: list[int] = []
+            for tensor in call.inputs:
+                offsets.append(offset)
+                if self._can_move(tensor, call, producers) and offset % ALIGNMENT_BYTES == 0:
+                    self.parents[tensor] = Place(root=call.output, offset_bytes=offset)
+                offset += types[tensor].bytes
+            if any(o % ALIGNMENT_BYTES for o in offsets):
+                for tensor in call.inputs:
+                    self.parents.pop(tensor, None)
+                continue
+            planned[call.output] = offsets
+        return planned
+
+    def _outermost(self, call: TaskCall) -> bool:
+        axis = call.workload.steps[0].integer("axis")
+        block = channel_block(self.layout(call.output))
+        shapes = [self.network.graph.types[t].shape for t in (*call.inputs, call.output)]
+        if any(extent != 1 for extent in shapes[0][:axis]):
+            return False
+        if block and (axis != 1 or any(shape[1] % block for shape in shapes)):
+            return False
+        return all(
+            self.layout(t) in (self.layout(call.output), PLAIN) or block for t in call.inputs
+        )
+
+    def _can_move(self, tensor: str, call: TaskCall, producers: Mapping[str, TaskCall]) -> bool:
+        return (
+            tensor not in self.fixed
+            and tensor not in self.parents
+            and self.layout(tensor) == self.layout(call.output)
+            and call.inputs.count(tensor) == 1
+            and tensor in producers
+            and not self._is_view(producers[tensor])
+        )
+
+    def resolved(self) -> dict[str, Place]:
+        """Every tensor that lies in another, with its outermost buffer."""
+        return {tensor: self._resolve(tensor) for tensor in self.parents}
+
+    def _resolve(self, tensor: str) -> Place:
+        offset, current, hops = 0, tensor, 0
+        while current in self.parents:
+            place = self.parents[current]
+            offset, current, hops = offset + place.offset_bytes, place.root, hops + 1
+            if hops > len(self.parents):
+                raise InternalError(f"tensor {tensor!r} lies inside itself")
+        return Place(root=current, offset_bytes=offset)
+
+
+def _row_major(kind: TensorType, layout: str) -> bool:
+    """Whether memory order equals the plain one."""
+    if layout == PLAIN:
+        return True
+    return all(extent == 1 for extent in kind.shape[2:])

@@ -1,0 +1,153 @@
+"""Rewriting a graph: collect replacements, then build the new graph once.
+
+A replacement keeps the meaning of every tensor name, so rules may match on the original nodes
+even after some of them were replaced in the same pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.network import Array, AttributeValue, Graph, Node, attributes
+from tilewright.graph.operators import OPERATORS
+from tilewright.graph.tensor import TensorType
+
+
+class Edit:
+    """Pending changes to one graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.types = dict(graph.types)
+        self.constants = dict(graph.constants)
+        self._producers = graph.producers()
+        self._readers = graph.consumers()
+        self._outputs = set(graph.outputs)
+        self._names = {node.name for node in graph.nodes}
+        self._replaced: dict[str, tuple[Node, ...]] = {}
+        self._aliases: dict[str, str] = {}
+
+    def producer(self, tensor: str, operator: str) -> Node | None:
+        """The node that writes a tensor, if it is that operator."""
+        node = self._producers.get(tensor)
+        return node if node is not None and node.operator == operator else None
+
+    def read_once(self, tensor: str) -> bool:
+        """Whether exactly one port reads a tensor and it is no graph output."""
+        return tensor not in self._outputs and len(self._readers.get(tensor, ())) == 1
+
+    def is_output(self, tensor: str) -> bool:
+        """Whether the network returns a tensor."""
+        return tensor in self._outputs
+
+    def scalar(self, tensor: str) -> float | None:
+        """The value of a constant of one element."""
+        array = self.constants.get(tensor)
+        if array is None or array.size != 1 or array.dtype.kind not in "fiu":
+            return None
+        return float(array.reshape(-1).astype(np.float64)[0])
+
+    def constant(self, base: str, array: Array) -> str:
+        """Add a constant; returns its name."""
+        name = self._fresh(base)
+        self.constants[name] = array
+        self.types[name] = TensorType(array.shape, str(array.dtype))
+        return name
+
+    def node(
+        self,
+        operator: str,
+        inputs: Sequence[str],
+        *,
+        name: str,
+        output: str | None = None,
+        **named: AttributeValue,
+    ) -> Node:
+        """A new node; without `output` it writes a new tensor, whose type is inferred."""
+        target = self._fresh(name) if output is None else output
+        node = Node(
+            name=self._fresh_node(name) if output is None else name,
+            operator=operator,
+            inputs=tuple(inputs),
+            outputs=(target,),
+            attributes=attributes(**named),
+        )
+        if output is None:
+            kinds = tuple(self.types[tensor] for tensor in inputs)
+            self.types[target] = OPERATORS[operator].infer(kinds, named)
+        return node
+
+    def replace(self, node: Node, *new: Node) -> None:
+        """Write `node`'s output by other nodes, the last of which must write it."""
+        self._replaced[node.output] = new
+
+    def rewire(self, node: Node, inputs: Sequence[str]) -> None:
+        """Let a node read other tensors."""
+        self._replaced[node.output] = (replace(node, inputs=tuple(inputs)),)
+
+    def rewritten(self, node: Node, inputs: Sequence[str], output: str | None = None) -> Node:
+        """The same operator on other inputs; without `output` it writes a new tensor."""
+        named: dict[str, Any] = dict(node.attributes)
+        return self.node(node.operator, inputs, name=node.name, output=output, **named)
+
+    def alias(self, node: Node, tensor: str) -> None:
+        """Drop a node; its readers read `tensor`, which is the same."""
+        self._aliases[node.output] = tensor
+
+    def finish(self) -> Graph:
+        """The new graph; the old one itself when nothing changed."""
+        if not self._replaced and not self._aliases:
+            return self.graph
+        nodes: list[Node] = []
+        for node in self.graph.nodes:
+            if node.outputs[0] not in self._aliases:
+                nodes.extend(self._replaced.get(node.outputs[0], (node,)))
+        names, extra = self._output_names({t for node in nodes for t in node.outputs})
+        rebuilt = [
+            replace(
+                node,
+                inputs=tuple(names.get(self._resolve(t), self._resolve(t)) for t in node.inputs),
+                outputs=tuple(names.get(t, t) for t in node.outputs),
+            )
+            for node in nodes
+        ]
+        return self.graph.rebuilt((*rebuilt, *extra), types=self.types, constants=self.constants)
+
+    def _output_names(self, written: set[str]) -> tuple[dict[str, str], list[Node]]:
+        """Keep the names of graph outputs that were aliased: rename the source, or copy it."""
+        names: dict[str, str] = {}
+        extra: list[Node] = []
+        for tensor in dict.fromkeys(self.graph.outputs):
+            source = self._resolve(tensor)
+            if source == tensor:
+                continue
+            if source in written and source not in self._outputs and source not in names:
+                names[source] = tensor
+                continue
+            origin = names.get(source, source)
+            extra.append(
+                Node(name=tensor, operator="identity", inputs=(origin,), outputs=(tensor,))
+            )
+        return names, extra
+
+    def _resolve(self, tensor: str) -> str:
+        while tensor in self._aliases:
+            tensor = self._aliases[tensor]
+        return tensor
+
+    def _fresh(self, base: str) -> str:
+        name, count = base, 2
+        while name in self.types:
+            name, count = f"{base}.{count}", count + 1
+        return name
+
+    def _fresh_node(self, base: str) -> str:
+        name, count = base, 2
+        while name in self._names:
+            name, count = f"{base}.{count}", count + 1
+        self._names.add(name)
+        return name

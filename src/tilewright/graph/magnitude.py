@@ -1,0 +1,110 @@
+"""The scale that rounding errors of a workload are relative to.
+
+A sum of products that cancels has an error in proportion to sum |w||x|, not to its small value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.network import Array, AttributeValue
+from tilewright.graph.operators import OPERATORS
+from tilewright.graph.workload import Step, Workload
+
+_LINEAR = frozenset(
+    {
+        "conv2d", "conv2d_transpose", "dense", "batch_matmul", "reduce_sum", "reduce_mean",
+        "avg_pool2d", "max_pool2d", "reduce_max", "add", "multiply", "maximum", "reshape",
+        "transpose", "slice", "concat", "pad", "expand", "resize_nearest", "identity",
+    }
+)  # fmt: skip
+"""Operators whose reference, applied to magnitudes, gives the magnitude of the result."""
+
+_SAME_AS = {"subtract": "add", "minimum": "maximum", "reduce_min": "reduce_max"}
+
+_SLOPE = {
+    "relu": 1.0, "sigmoid": 0.25, "tanh": 1.0, "negative": 1.0, "abs": 1.0, "erf": 1.13,
+    "sin": 1.0, "cos": 1.0, "softplus": 1.0, "silu": 1.1, "gelu": 1.13, "hard_swish": 1.5,
+    "clip": 1.0,
+}  # fmt: skip
+"""The steepest slope of an operator (its Lipschitz constant)."""
+
+
+def magnitude(workload: Workload, arrays: Sequence[Array]) -> Array:
+    """For each element of the result, the scale its error is relative to.
+
+    Convolutions, products, sums and means give sum |w||x|; additions add magnitudes, products
+    multiply them, operators of bounded slope scale them; anything else gives the largest absolute
+    value of its result. Always positive and never below the absolute value of the result.
+    """
+    values: list[Any] = list(arrays)
+    sizes: list[Any] = [_absolute(array) for array in arrays]
+    for step in workload.steps:
+        inputs = tuple(values[i] for i in step.inputs)
+        value = OPERATORS[step.operator].reference(inputs, dict(step.attributes))
+        with np.errstate(all="ignore"):
+            size = _step_size(step, inputs, tuple(sizes[i] for i in step.inputs), value)
+            sizes.append(np.fmax(size, _absolute(value)))
+        values.append(value)
+    return _positive(sizes[-1])
+
+
+def _absolute(value: Any) -> Any:
+    if value.dtype == np.float64:
+        return np.abs(value)
+    return np.abs(value.astype(np.float64 if value.dtype.kind in "iu" else np.float32))
+
+
+def _step_size(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...], value: Any) -> Any:
+    name = _SAME_AS.get(step.operator, step.operator)
+    named = dict(step.attributes)
+    if name in _LINEAR:
+        return OPERATORS[name].reference(_one_type(sizes), named)
+    if name in _SLOPE:
+        return sizes[0] * _SLOPE[name]
+    if name in ("leaky_relu", "elu", "selu", "hard_sigmoid"):
+        return sizes[0] * _steepest(named)
+    if name == "divide":
+        bottom: Any = np.abs(inputs[1])
+        return sizes[0] / bottom * (sizes[1] / bottom)
+    if name == "where":
+        return OPERATORS[name].reference((inputs[0], *_one_type(sizes[1:])), named)
+    if name == "prelu":
+        return sizes[0] * np.maximum(1.0, sizes[1])
+    if name == "gather":
+        return OPERATORS[name].reference((sizes[0], inputs[1]), named)
+    if name == "cast" and value.dtype.kind == "f":
+        return sizes[0]
+    if name == "exp":
+        return sizes[0] * np.abs(value)
+    return _largest(_absolute(value))
+
+
+def _one_type(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    kind = np.result_type(*sizes)
+    return tuple(size.astype(kind, copy=False) for size in sizes)
+
+
+def _steepest(named: dict[str, AttributeValue]) -> float:
+    product = 1.0
+    for value in named.values():
+        if isinstance(value, int | float):
+            product *= max(1.0, abs(float(value)))
+    return product
+
+
+def _largest(size: Any) -> Any:
+    finite = size[np.isfinite(size)]
+    top: Any = finite.max() if finite.size else 1.0
+    result: Any = np.full_like(size, top)
+    return result
+
+
+def _positive(size: Any) -> Array:
+    if not size.size:
+        return size
+    top = float(_largest(size).flat[0]) or 1.0
+    return np.where(size > 0, size, np.asarray(top, size.dtype))

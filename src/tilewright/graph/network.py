@@ -1,0 +1,95 @@
+"""The one graph: nodes of our own operator vocabulary over named tensors.
+
+`models` makes it once from ONNX; cleaning, fusion and layouts are decided on it in plain Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.core.errors import InternalError
+from tilewright.graph.tensor import TensorType
+
+Array = npt.NDArray[np.generic]
+AttributeValue = int | float | str | bool | tuple[int, ...] | tuple[float, ...] | None
+Attributes = tuple[tuple[str, AttributeValue], ...]
+
+
+def attributes(**values: AttributeValue) -> Attributes:
+    """Attributes in canonical (name) order."""
+    return tuple(sorted(values.items()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One operator application. Only `opaque` nodes have more than one output."""
+
+    name: str
+    operator: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Attributes = ()
+
+    def attribute(self, name: str) -> AttributeValue:
+        """The value of one attribute."""
+        return dict(self.attributes)[name]
+
+    @property
+    def output(self) -> str:
+        """The only output."""
+        if len(self.outputs) != 1:
+            raise InternalError(f"node {self.name} has {len(self.outputs)} outputs")
+        return self.outputs[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """Nodes in topological order.
+
+    `inputs` and `outputs` keep the names of the model file. Every tensor, constants included, has
+    an entry in `types`; a tensor is either an input, a constant, or written by exactly one node.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    types: Mapping[str, TensorType]
+    constants: Mapping[str, Array] = field(default_factory=dict[str, Array])
+
+    def producers(self) -> dict[str, Node]:
+        """Which node writes each tensor."""
+        return {output: node for node in self.nodes for output in node.outputs}
+
+    def consumers(self) -> dict[str, list[Node]]:
+        """Which nodes read each tensor, once per reading port; graph outputs do not count."""
+        readers: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in node.inputs:
+                readers.setdefault(name, []).append(node)
+        return readers
+
+    def rebuilt(
+        self,
+        nodes: Iterable[Node],
+        *,
+        types: Mapping[str, TensorType] | None = None,
+        constants: Mapping[str, Array] | None = None,
+    ) -> Graph:
+        """The same network with other nodes; unused tensors are dropped."""
+        kept = tuple(nodes)
+        merged_types = {**self.types, **(types or {})}
+        merged_constants = {**self.constants, **(constants or {})}
+        used = {*self.inputs, *self.outputs}
+        for node in kept:
+            used.update(node.inputs, node.outputs)
+        return replace(
+            self,
+            nodes=kept,
+            types={name: kind for name, kind in merged_types.items() if name in used},
+            constants={name: a for name, a in merged_constants.items() if name in used},
+        )

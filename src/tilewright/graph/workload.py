@@ -1,0 +1,171 @@
+"""Workloads: fused subgraphs that can be rebuilt from their key alone.
+
+A workload is a small program: arguments with types and roles, and steps (operator, attributes,
+which values it reads). Value ids count arguments first, then the steps' results. The last step's
+result is the workload's result. The anchor is the step whose schedule decides the kernel (a
+convolution, a dense layer, a softmax …); a workload without one is elementwise or data movement.
+The bare operator is the same thing with a single step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from tilewright.core.errors import InternalError
+from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.graph.network import Attributes, AttributeValue
+from tilewright.graph.operators import OPERATORS
+from tilewright.graph.tensor import TensorType
+
+Role = Literal["data", "constant"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """A tensor a workload reads. Constants are known ahead, so kernels may have them repacked."""
+
+    type: TensorType
+    role: Role = "data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One operator application inside a workload; `inputs` are value ids."""
+
+    operator: str
+    inputs: tuple[int, ...]
+    attributes: Attributes = ()
+
+    def attribute(self, name: str) -> AttributeValue:
+        """The value of one attribute."""
+        for key, value in self.attributes:
+            if key == name:
+                return value
+        raise InternalError(f"{self.operator} has no attribute {name!r}")
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """An attribute that is a tuple of integers."""
+        value = self.attribute(name)
+        if not isinstance(value, tuple):
+            raise InternalError(f"{self.operator}.{name} is no tuple")
+        return tuple(int(item) for item in value)
+
+    def integer(self, name: str) -> int:
+        """An attribute that is one integer."""
+        value = self.attribute(name)
+        if not isinstance(value, int):
+            raise InternalError(f"{self.operator}.{name} is no integer")
+        return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A fused subgraph with static shapes. See the module's docstring."""
+
+    arguments: tuple[Argument, ...]
+    steps: tuple[Step, ...]
+
+    @cached_property
+    def types(self) -> tuple[TensorType, ...]:
+        """The type of every value, arguments first."""
+        values = [argument.type for argument in self.arguments]
+        for step in self.steps:
+            operator = OPERATORS[step.operator]
+            values.append(
+                operator.infer(tuple(values[i] for i in step.inputs), dict(step.attributes))
+            )
+        return tuple(values)
+
+    @property
+    def result(self) -> TensorType:
+        """Type of the result."""
+        return self.types[-1]
+
+    @cached_property
+    def anchor_index(self) -> int | None:
+        """Index of the anchor among `steps`, None without one."""
+        for index, step in enumerate(self.steps):
+            if OPERATORS[step.operator].anchor:
+                return index
+        return None
+
+    @property
+    def anchor(self) -> Step | None:
+        """The anchor step, None without one."""
+        return None if self.anchor_index is None else self.steps[self.anchor_index]
+
+    @property
+    def anchor_name(self) -> str:
+        """The anchor's operator, `elementwise` or the movement's operator without an anchor."""
+        if self.anchor is not None:
+            return self.anchor.operator
+        kinds = [s.operator for s in self.steps if not OPERATORS[s.operator].elementwise]
+        return kinds[0] if kinds else "elementwise"
+
+    def step_types(self, index: int) -> tuple[tuple[TensorType, ...], TensorType]:
+        """Input types and result type of step `index`."""
+        step = self.steps[index]
+        inputs = tuple(self.types[i] for i in step.inputs)
+        return inputs, self.types[len(self.arguments) + index]
+
+    @cached_property
+    def text(self) -> str:
+        """Canonical JSON: everything needed to rebuild the workload."""
+        return canonical_json(
+            {
+                "arguments": [[a.type.dtype, list(a.type.shape), a.role] for a in self.arguments],
+                "steps": [[s.operator, list(s.inputs), dict(s.attributes)] for s in self.steps],
+            }
+        )
+
+    @cached_property
+    def key(self) -> str:
+        """Short stable identity: anchor name and a hash of `text`."""
+        return f"{self.anchor_name}-{digest(self.text)}"
+
+    @cached_property
+    def flop(self) -> int:
+        """Floating-point operations; a multiply-add counts two."""
+        total = 0
+        for index, step in enumerate(self.steps):
+            inputs, output = self.step_types(index)
+            total += OPERATORS[step.operator].flop(inputs, output, dict(step.attributes))
+        return total
+
+    @cached_property
+    def bytes(self) -> int:
+        """Bytes of all arguments and the result, each moved once."""
+        return sum(a.type.bytes for a in self.arguments) + self.result.bytes
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Workload) and self.text == other.text
+
+
+def _revive(value: Any) -> AttributeValue:
+    return tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
+
+
+def parse_workload(text: str) -> Workload:
+    """Rebuild a workload from `Workload.text`."""
+    data: Mapping[str, Any] = json.loads(text)
+    return Workload(
+        arguments=tuple(
+            Argument(type=TensorType(tuple(shape), dtype), role=role)
+            for dtype, shape, role in data["arguments"]
+        ),
+        steps=tuple(
+            Step(
+                operator=operator,
+                inputs=tuple(inputs),
+                attributes=tuple(sorted((k, _revive(v)) for k, v in named.items())),
+            )
+            for operator, inputs, named in data["steps"]
+        ),
+    )

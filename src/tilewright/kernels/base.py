@@ -1,0 +1,95 @@
+"""What an implementation of an operator must tell without touching a compiler.
+
+The half here is numpy only; the half of the same name in `compiler.lower` builds the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.core.records import Candidate, Device, KnobValue, Settings
+from tilewright.graph.network import Array
+from tilewright.graph.workload import Workload
+
+FactColumn = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """One named decision with its possible values, best guesses not necessarily first."""
+
+    name: str
+    values: tuple[KnobValue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortLayouts:
+    """The layouts a kernel may be built with: one per argument, then the result's."""
+
+    ports: tuple[str, ...]
+
+
+class Implementation(Protocol):
+    """One way to compute workloads with a certain anchor.
+
+    `name` is unique and joins the two halves. `anchors` are the operators it can anchor on.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def anchors(self) -> frozenset[str]: ...
+
+    def applies(self, workload: Workload, device: Device) -> bool:
+        """Whether it can compute this workload on this device."""
+        ...
+
+    def result_blocks(self, workload: Workload, device: Device) -> tuple[int, ...]:
+        """Channel blocks it can write its result in, best first; 0 stands for plain."""
+        ...
+
+    def knobs(self, workload: Workload, device: Device, layouts: tuple[str, ...]) -> tuple[Knob, ...]:
+        """The knobs, each with its candidate values."""
+        ...
+
+    def valid(
+        self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
+    ) -> bool:
+        """Whether a combination of knob values makes sense together."""
+        ...
+
+    def facts(
+        self,
+        workload: Workload,
+        device: Device,
+        layouts: tuple[str, ...],
+        settings: Sequence[Settings],
+    ) -> Mapping[str, FactColumn]:
+        """What follows from each setting, vectorised: one array entry per setting.
+
+        Always holds `estimate_s`, a rough time from which defaults are picked, and
+        `parallel_extent`, the number of independent pieces of work.
+        """
+        ...
+
+    def error_bound(self, workload: Workload) -> float:
+        """Largest error relative to sum |w||x| that a correct kernel may show."""
+        ...
+
+    def packed_shapes(
+        self, workload: Workload, candidate: Candidate
+    ) -> Mapping[int, tuple[int, ...]]:
+        """Physical shapes of the constant arguments that `pack` rearranges (by argument index)."""
+        ...
+
+    def pack(
+        self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
+    ) -> Mapping[int, Array]:
+        """The physical form of each constant argument (by argument index)."""
+        ...

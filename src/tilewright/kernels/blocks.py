@@ -1,0 +1,49 @@
+"""Choosing channel blocks and tiles from what a device has; nothing is wired to one width."""
+
+from __future__ import annotations
+
+from tilewright.core.records import Device
+
+
+def channel_blocks(channels: int, device: Device) -> tuple[int, ...]:
+    """Divisors of `channels` that suit vector registers, best first; never empty.
+
+    Whole registers are best; then the largest power-of-two part of one; then any other divisor of
+    at most two registers.
+    """
+    lanes = device.lanes_f32
+    choices = [lanes] if channels % lanes == 0 else []
+    part = lanes // 2
+    while part >= 4 and not choices:
+        if channels % part == 0:
+            choices.append(part)
+        part //= 2
+    odd = [d for d in range(min(channels, 2 * lanes), 0, -1) if channels % d == 0]
+    return tuple(dict.fromkeys([*choices, *odd]))
+
+
+def best_block(channels: int, device: Device) -> int:
+    """The preferred channel block."""
+    return channel_blocks(channels, device)[0]
+
+
+def tile_sizes(extent: int, *, largest: int, tails: bool = True) -> tuple[int, ...]:
+    """Tile sizes for an axis: its divisors up to `largest`, and with `tails` sizes that waste
+    little at the end.
+
+    A size is kept if the padded extent is at most 1.15 times the real one.
+    """
+    divisors = [d for d in range(1, min(extent, largest) + 1) if extent % d == 0]
+    if not tails:
+        return tuple(divisors)
+    near = [
+        size
+        for size in range(2, min(extent, largest) + 1)
+        if -(-extent // size) * size <= 1.15 * extent
+    ]
+    return tuple(sorted({*divisors, *near}))
+
+
+def registers_used(tile: int, lanes_per_tile: int, device: Device) -> int:
+    """Vector registers that `tile` accumulators of `lanes_per_tile` lanes occupy."""
+    return tile * -(-lanes_per_tile // device.lanes_f32)

@@ -1,0 +1,155 @@
+"""Depthwise convolution: every output channel reads one input channel.
+
+Lanes run over channels. Weights are repacked to [out/b, kh, kw, b]. A register tile of
+`tile_height` rows × `tile_width` columns is held in registers over all taps. `padding` says where
+zeros around the input come from: `inline` tests each load that may fall outside, `tile` copies
+the rows a piece of work needs into a scratch buffer with a border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from tilewright.core.records import Candidate, Device, Settings
+from tilewright.graph.layout import channel_block
+from tilewright.graph.network import Array
+from tilewright.graph.workload import Workload
+from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.blocks import channel_blocks, tile_sizes
+from tilewright.kernels.convolution import convolution
+
+NAME = "conv2d_depthwise"
+_LARGEST_WIDTH = 14
+_LARGEST_CODE = 160
+_CYCLE_S = 1 / 2.7e9
+_LAUNCH_S = 2e-6
+
+
+def output_block(layouts: tuple[str, ...], settings: Settings) -> int:
+    """Lanes of channels computed together."""
+    return channel_block(layouts[-1]) or int(settings["lanes"])
+
+
+class DepthwiseConvolution:
+    """Spec of the depthwise convolution, with any channel multiplier."""
+
+    name = NAME
+    anchors = frozenset({"conv2d"})
+
+    def applies(self, workload: Workload, device: Device) -> bool:
+        """Single precision, constant weights, one input channel per group."""
+        conv = convolution(workload)
+        return (
+            workload.types[conv.data].dtype == "float32"
+            and conv.weight < len(workload.arguments)
+            and workload.arguments[conv.weight].role == "constant"
+            and conv.group_in == 1
+        )
+
+    def result_blocks(self, workload: Workload, device: Device) -> tuple[int, ...]:
+        """Blocks that divide the channels, then plain."""
+        return (*channel_blocks(convolution(workload).out_channels, device)[:3], 0)
+
+    def knobs(
+        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+    ) -> tuple[Knob, ...]:
+        """Register tile, where padding happens, and which loops over taps are unrolled."""
+        conv = convolution(workload)
+        block = channel_block(layouts[-1])
+        lanes = (block,) if block else channel_blocks(conv.out_channels, device)[:1]
+        padding = ("inline", "tile") if conv.padded else ("inline",)
+        return (
+            Knob(name="lanes", values=lanes),
+            Knob(name="tile_width", values=tile_sizes(conv.out_width, largest=_LARGEST_WIDTH)),
+            Knob(name="tile_height", values=tile_sizes(conv.out_height, largest=3)),
+            Knob(name="rows", values=tuple(r for r in (1, 2, 4) if r <= conv.out_height)),
+            Knob(name="padding", values=padding),
+            Knob(name="unroll", values=("columns", "taps")),
+        )
+
+    def valid(
+        self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
+    ) -> bool:
+        """The tile fits the registers; unrolled code stays small."""
+        kh, kw = convolution(workload).kernel
+        vectors = -(-int(settings["lanes"]) // device.lanes_f32)
+        accumulators = int(settings["tile_width"]) * int(settings["tile_height"]) * vectors
+        if accumulators + vectors + 1 > device.cpu.vector_registers:
+            return False
+        copies = accumulators * kw * (kh if settings["unroll"] == "taps" else 1)
+        return copies <= _LARGEST_CODE or accumulators == vectors
+
+    def facts(
+        self,
+        workload: Workload,
+        device: Device,
+        layouts: tuple[str, ...],
+        settings: Sequence[Settings],
+    ) -> Mapping[str, FactColumn]:
+        """Register tile, loads and cycles per vector of results, parallel balance."""
+        conv = convolution(workload)
+        (kh, kw), (sh, sw) = conv.kernel, conv.strides
+        column = {
+            name: np.array([float(s[name]) for s in settings])
+            for name in ("lanes", "tile_width", "tile_height", "rows")
+        }
+        copied = np.array([s["padding"] == "tile" for s in settings])
+        unrolled = np.array([s["unroll"] == "taps" for s in settings])
+        tw, th = column["tile_width"], column["tile_height"]
+        vectors = np.ceil(column["lanes"] / device.lanes_f32)
+        tiles_w = np.ceil(conv.out_width / tw)
+        tiles_h = np.ceil(conv.out_height / th)
+        groups = np.ceil(tiles_h / column["rows"])
+        pieces = conv.batch * conv.out_channels / column["lanes"] * groups
+        balance = pieces / (np.ceil(pieces / device.threads) * device.threads)
+        waste = tiles_w * tw * tiles_h * th / (conv.out_height * conv.out_width)
+        columns_read = ((tw - 1) * sw + kw) / tw
+        rows_read = np.where(unrolled, ((th - 1) * sh + kh) / th, kh)
+        loads = columns_read * rows_read + kh * kw / (tw * th)
+        tests = np.where(copied | (not conv.padded), 0.0, kh * kw * (0.1 + 0.3 / tw))
+        # rows of one tile branch apart at the upper and lower border
+        tests += np.where(th > 1, np.where(copied, 0.1, 0.7) * kh * kw, 0.0)
+        tests += np.where(waste > 1.0, 0.4 * kh * kw, 0.0)
+        latency = 4.0 * kh * kw / (tw * th * vectors)
+        work = np.maximum(np.maximum(kh * kw, loads) / 2.0, latency)
+        odd = np.where(np.log2(column["lanes"]) % 1.0 > 0, 2.0, 1.0)
+        border = (th * column["rows"] * sh + kh - sh) / (th * column["rows"])
+        copying = np.where(copied, 3.0 * border * (conv.in_width + kw) / conv.out_width, 0.0)
+        cycles = (work + tests + 3.0 + 8.0 / (tw * th)) * waste * odd + copying
+        results = conv.batch * conv.out_channels * conv.out_height * conv.out_width
+        vectors_written = results / column["lanes"] * vectors
+        compute_s = cycles * vectors_written * _CYCLE_S / (device.threads * balance)
+        return {
+            "estimate_s": compute_s + workload.bytes / (device.threads * 4e10) + _LAUNCH_S,
+            "parallel_extent": pieces,
+            "accumulators": tw * th * vectors,
+            "loads_per_result": loads,
+            "waste": waste,
+        }
+
+    def error_bound(self, workload: Workload) -> float:
+        """Summation in single precision over the taps."""
+        return max(2e-6, 2.4e-7 * prod(convolution(workload).kernel) ** 0.5)
+
+    def packed_shapes(
+        self, workload: Workload, candidate: Candidate
+    ) -> Mapping[int, tuple[int, ...]]:
+        """Physical shape of the weights."""
+        conv = convolution(workload)
+        block = output_block(candidate.layouts, dict(candidate.settings))
+        return {conv.weight: (conv.out_channels // block, *conv.kernel, block)}
+
+    def pack(
+        self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
+    ) -> Mapping[int, Array]:
+        """[O, 1, kh, kw] → [O/b, kh, kw, b]."""
+        conv = convolution(workload)
+        chunks, kh, kw, block = self.packed_shapes(workload, candidate)[conv.weight]
+        weights = constants[conv.weight].reshape(chunks, block, kh, kw)
+        return {**constants, conv.weight: np.ascontiguousarray(weights.transpose(0, 2, 3, 1))}
+
+
+SPEC = DepthwiseConvolution()

@@ -1,0 +1,148 @@
+"""Dense layer with constant weights packed to [columns/b, depth, b].
+
+Rows are the longest leading axis of the data. A register tile of `tile_rows` × b accumulates
+while one value of the data is broadcast against b columns; with one row the kernel streams its
+weights, and b of several vectors hides the latency of the additions. Columns that do not fill the
+last chunk are padded with zeros in the packed weights and never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tilewright.core.errors import InternalError
+from tilewright.core.records import Candidate, Device, Settings
+from tilewright.graph.network import Array
+from tilewright.graph.workload import Workload
+from tilewright.kernels.base import FactColumn, Knob
+
+NAME = "dense_packed"
+_CYCLE_S = 1 / 2.7e9
+_LAUNCH_S = 2e-6
+_THREAD_BYTES_PER_S = 1.2e10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """Extents of a dense workload; `data` and `weight` are value ids.
+
+    `row_axis` is the axis of the data that is tiled, `rows` its extent, `outer` the product of the
+    other leading axes. `row_axis` is None for a vector.
+    """
+
+    data: int
+    weight: int
+    row_axis: int | None
+    outer: int
+    rows: int
+    depth: int
+    columns: int
+
+
+def product(workload: Workload) -> Product:
+    """Read the extents of a workload anchored on `dense`."""
+    step, index = workload.anchor, workload.anchor_index
+    if step is None or index is None or step.operator != "dense":
+        raise InternalError(f"{workload.key} has no dense anchor")
+    (x, w), _ = workload.step_types(index)
+    leading = x.shape[:-1]
+    rows = max(leading, default=1)
+    return Product(
+        data=step.inputs[0],
+        weight=step.inputs[1],
+        row_axis=leading.index(rows) if leading else None,
+        outer=prod(leading) // rows,
+        rows=rows,
+        depth=w.shape[0],
+        columns=w.shape[1],
+    )
+
+
+class PackedDense:
+    """Spec of the dense layer for one row and for many."""
+
+    name = NAME
+    anchors = frozenset({"dense"})
+
+    def applies(self, workload: Workload, device: Device) -> bool:
+        """Single precision with constant weights."""
+        dense = product(workload)
+        return (
+            workload.types[dense.data].dtype == "float32"
+            and dense.weight < len(workload.arguments)
+            and workload.arguments[dense.weight].role == "constant"
+        )
+
+    def result_blocks(self, workload: Workload, device: Device) -> tuple[int, ...]:
+        """Plain only."""
+        return (0,)
+
+    def knobs(
+        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+    ) -> tuple[Knob, ...]:
+        """Register tile and order of the parallel axes."""
+        dense = product(workload)
+        lanes = device.lanes_f32
+        widest = -(-dense.columns // lanes) * lanes
+        vectors = (1, 2, 3, 4) if dense.rows > 1 else (1, 2, 4, 8)
+        blocks = tuple(v * lanes for v in vectors if v * lanes <= widest)
+        several = dense.rows > 1
+        return (
+            Knob(name="block", values=blocks),
+            Knob(name="tile_rows", values=_row_tiles(dense.rows)),
+            Knob(name="order", values=("columns", "rows") if several else ("columns",)),
+        )
+
+    def valid(
+        self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
+    ) -> bool:
+        """Accumulators and the weights beside them fit the registers."""
+        vectors = -(-int(settings["block"]) // device.lanes_f32)
+        accumulators = int(settings["tile_rows"]) * vectors
+        return accumulators + vectors + 1 <= device.cpu.vector_registers
+
+    def facts(
+        self,
+        workload: Workload,
+        device: Device,
+        layouts: tuple[str, ...],
+        settings: Sequence[Settings],
+    ) -> Mapping[str, FactColumn]:
+        """"""
+        return {"estimate_s": np.ones(len(settings)), "parallel_extent": np.ones(len(settings))}
+
+    def error_bound(self, workload: Workload) -> float:
+        """Summation in single precision; grows slowly with the length of the sum."""
+        return max(2e-6, 2.4e-7 * product(workload).depth ** 0.5)
+
+    def packed_shapes(
+        self, workload: Workload, candidate: Candidate
+    ) -> Mapping[int, tuple[int, ...]]:
+        """Physical shape of the weights."""
+        dense = product(workload)
+        block = int(candidate.setting("block"))
+        return {dense.weight: (-(-dense.columns // block), dense.depth, block)}
+
+    def pack(
+        self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
+    ) -> Mapping[int, Array]:
+        """[K, N] → [N/b, K, b], N padded with zeros to whole blocks."""
+        dense = product(workload)
+        chunks, depth, block = self.packed_shapes(workload, candidate)[dense.weight]
+        missing = chunks * block - dense.columns
+        weights = np.pad(constants[dense.weight], ((0, 0), (0, missing)))
+        packed = weights.reshape(depth, chunks, block).transpose(1, 0, 2)
+        return {**constants, dense.weight: np.ascontiguousarray(packed)}
+
+
+def _row_tiles(rows: int) -> tuple[int, ...]:
+    """Tiles of up to 14 rows that waste little at the end."""
+    sizes = [t for t in range(1, min(rows, 14) + 1) if -(-rows // t) * t <= 1.12 * rows]
+    return tuple(t for t in sizes if t >= 4 or t == min(rows, 4) or t == rows) or (1,)
+
+
+SPEC = PackedDense()

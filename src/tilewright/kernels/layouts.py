@@ -1,0 +1,101 @@
+"""One layout per tensor: channel-blocked where convolutions and pools work, plain elsewhere.
+
+Every kernel reads through an index map, so a layout change costs no task of its own: whoever reads
+a tensor in another layout converts while reading. What matters is that neighbours agree, and they
+do because the block follows from the channels and the device alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilewright.core.records import Device
+from tilewright.graph.fused import FusedNetwork, TaskCall
+from tilewright.graph.layout import PLAIN, blocked, channel_block
+from tilewright.graph.workload import Workload
+from tilewright.kernels.blocks import best_block
+from tilewright.kernels.registry import applicable
+
+_CONVOLUTIONS = frozenset({"conv2d", "conv2d_transpose"})
+_FOLLOWERS = frozenset({"max_pool2d", "avg_pool2d", "lrn", "instance_norm"})
+
+
+def choose_layouts(network: FusedNetwork, device: Device) -> dict[str, str]:
+    """The layout of every tensor that a call reads or writes; inputs and outputs stay plain."""
+    layouts: dict[str, str] = dict.fromkeys(network.graph.inputs, PLAIN)
+    outputs = set(network.graph.outputs)
+    readers = _readers(network)
+    for call in network.calls:
+        if call.output in outputs:
+            layouts[call.output] = PLAIN
+        else:
+            layouts[call.output] = _result_layout(call, layouts, readers, device)
+    return layouts
+
+
+def _readers(network: FusedNetwork) -> Mapping[str, list[TaskCall]]:
+    readers: dict[str, list[TaskCall]] = {}
+    for call in network.calls:
+        for tensor in call.inputs:
+            readers.setdefault(tensor, []).append(call)
+    return readers
+
+
+def _result_layout(
+    call: TaskCall,
+    layouts: Mapping[str, str],
+    readers: Mapping[str, list[TaskCall]],
+    device: Device,
+) -> str:
+    workload = call.workload
+    shape = workload.result.shape
+    if len(shape) != 4 or shape[1] == 1:
+        return PLAIN
+    anchor = workload.anchor_name
+    if anchor in _CONVOLUTIONS:
+        if _only_plain(readers.get(call.output, [])):
+            return PLAIN
+        return _convolution_layout(workload, device)
+    if anchor in _FOLLOWERS or anchor.startswith("reduce_") or anchor in ("elementwise", "pad"):
+        return _follow(call, layouts, shape[1])
+    if anchor == "concat" and workload.steps[0].integer("axis") == 1:
+        return _concatenated(call, layouts, shape[1], device)
+    if anchor in ("concat", "slice", "resize_nearest"):
+        return _follow(call, layouts, shape[1])
+    return PLAIN
+
+
+def _only_plain(readers: list[TaskCall]) -> bool:
+    """Whether all readers rearrange the tensor, so that blocks would only be undone."""
+    movers = {"reshape", "transpose", "softmax", "dense", "batch_matmul", "gather"}
+    return bool(readers) and all(call.workload.anchor_name in movers for call in readers)
+
+
+def _convolution_layout(workload: Workload, device: Device) -> str:
+    for spec in applicable(workload, device):
+        blocks = spec.result_blocks(workload, device)
+        if blocks and blocks[0] > 1:
+            return blocked(blocks[0])
+    return PLAIN
+
+
+def _follow(call: TaskCall, layouts: Mapping[str, str], channels: int) -> str:
+    """The blocked layout of an operand with as many channels, else plain."""
+    for tensor, argument in zip(call.inputs, call.workload.arguments, strict=True):
+        layout = layouts.get(tensor, PLAIN)
+        block = channel_block(layout)
+        same = len(argument.type.shape) == 4 and argument.type.shape[1] == channels
+        if block and same and channels % block == 0:
+            return layout
+    return PLAIN
+
+
+def _concatenated(
+    call: TaskCall, layouts: Mapping[str, str], channels: int, device: Device
+) -> str:
+    blocks = {channel_block(layouts.get(tensor, PLAIN)) for tensor in call.inputs}
+    if blocks == {0}:
+        return PLAIN
+    if len(blocks) == 1:
+        return blocked(blocks.pop())
+    return blocked(best_block(channels, device))

@@ -1,0 +1,57 @@
+"""The implementations that compete for a workload. Nothing else switches on their names."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import cast
+
+from tilewright.core.errors import InternalError
+from tilewright.core.plugins import load_plugins
+from tilewright.core.records import Device
+from tilewright.graph.workload import Workload
+from tilewright.kernels.base import Implementation
+
+GROUP = "tilewright.implementations"
+_BUILT_IN = (
+    "conv2d_direct",
+    "conv2d_depthwise",
+    "conv2d_transposed",
+    "dense_packed",
+    "batch_matmul_tiled",
+    "pool2d_rows",
+    "rows",
+    "injective",
+    "generic",
+    "opaque",
+)
+
+
+@cache
+def implementations() -> dict[str, Implementation]:
+    """All specs by name: ours, then those that other packages offer as entry points."""
+    found: dict[str, Implementation] = {}
+    for module in _BUILT_IN:
+        spec = cast(Implementation, import_module(f"tilewright.kernels.{module}").SPEC)
+        found[spec.name] = spec
+    for name, offered in load_plugins(GROUP).items():
+        found[name] = cast(Implementation, offered)
+    return found
+
+
+def implementation(name: str) -> Implementation:
+    """The spec with this name."""
+    try:
+        return implementations()[name]
+    except KeyError:
+        raise InternalError(f"no implementation called {name!r}") from None
+
+
+def applicable(workload: Workload, device: Device) -> list[Implementation]:
+    """What can compute this workload on this device, in order of registration."""
+    anchor = workload.anchor_name
+    return [
+        spec
+        for spec in implementations().values()
+        if ("*" in spec.anchors or anchor in spec.anchors) and spec.applies(workload, device)
+    ]

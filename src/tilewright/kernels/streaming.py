@@ -1,0 +1,39 @@
+"""What kernels that mostly move memory share: channel blocks, error bounds, bandwidth."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.core.records import Device
+from tilewright.graph.workload import Workload
+from tilewright.kernels.base import FactColumn
+from tilewright.kernels.blocks import channel_blocks
+
+BYTES_PER_S = 1e10
+"""Memory traffic one thread is good for, for estimates."""
+
+LAUNCH_S = 2e-6
+"""Starting a parallel region, for estimates."""
+
+_EPSILON = {"float16": 1e-3, "bfloat16": 8e-3, "float64": 2e-16}
+
+
+def result_blocks(workload: Workload, device: Device) -> tuple[int, ...]:
+    """Channel blocks the result's shape allows, best first, and plain (0) last."""
+    shape = workload.result.shape
+    if len(shape) < 3:
+        return (0,)
+    return (*channel_blocks(shape[1], device)[:2], 0)
+
+
+def accumulation_error(workload: Workload) -> float:
+    """Error relative to sum |w||x| of sums as long as the workload's longest, term after term."""
+    epsilon = _EPSILON.get(workload.result.dtype, 6e-8)
+    length = max(1.0, workload.flop / max(1, workload.result.elements))
+    return max(32 * epsilon, 4 * epsilon * length**0.5)
+
+
+def balance(pieces: FactColumn | float, device: Device) -> FactColumn:
+    """Share of the threads that equal pieces keep busy."""
+    count = np.maximum(1.0, np.asarray(pieces, np.float64))
+    return count / (np.ceil(count / device.threads) * device.threads)

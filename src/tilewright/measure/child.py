@@ -1,0 +1,113 @@
+"""The child's side of a worker process: how it starts, and how it answers requests.
+
+`tilewright.measure.processes` is the other side. Messages are pickles behind an eight-byte length,
+on two pipes of their own, so that nothing an engine prints can end up between them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import pickle
+import resource
+import runpy
+import signal
+import struct
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+LENGTH = struct.Struct("<Q")
+ANSWER, ERROR, OUT_OF_MEMORY = "answer", "error", "out of memory"
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Set the process up, then run the module named on the command line as `__main__`.
+
+    Arguments: module, request fd, answer fd, the parent's process id, memory limit in bytes (0 for
+    none), CPUs separated by commas (may be empty). Affinity and limit are in force before the
+    module, and so any engine it imports, is loaded.
+    """
+    module, requests, answers, parent, limit, cpus = sys.argv[1:7]
+    _die_with_parent(int(parent))
+    for descriptor in (int(requests), int(answers)):
+        os.set_inheritable(descriptor, False)
+    os.dup2(2, 1)
+    faulthandler.enable()
+    if cpus:
+        os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
+    if int(limit):
+        resource.setrlimit(resource.RLIMIT_DATA, (int(limit), int(limit)))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.argv = [module, requests, answers]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _die_with_parent(parent: int) -> None:
+    """Ask the kernel for SIGKILL when the parent dies; leave at once when it already did."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _read_exactly(descriptor: int, size: int) -> bytes | None:
+    """`size` bytes, or None when the other side has closed the pipe."""
+    chunks: list[bytes] = []
+    while size > 0:
+        chunk = os.read(descriptor, min(size, 1 << 20))
+        if not chunk:
+            return None
+        chunks.append(chunk)
+        size -= len(chunk)
+    return b"".join(chunks)
+
+
+def _answer(handlers: Mapping[str, Callable[..., Any]], request: bytes) -> bytes:
+    """Run one request; whatever goes wrong in it becomes part of the answer."""
+    try:
+        name, *arguments = pickle.loads(request)
+        return pickle.dumps((ANSWER, handlers[name](*arguments)), protocol=5)
+    except MemoryError as error:
+        return pickle.dumps((OUT_OF_MEMORY, str(error) or "MemoryError"))
+    except Exception as error:  # noqa: BLE001 - the border of the process: all must get across
+        trace = traceback.format_exc()
+        return pickle.dumps((ERROR, type(error).__name__, str(error), trace))
+
+
+def serve(handlers: Mapping[str, Callable[..., Any]]) -> None:
+    """Answer requests until the parent closes the channel.
+
+    A request is a tuple: the handler's name, then its arguments. Call this at the end of a module
+    that `Child` starts, under `if __name__ == "__main__"`. Values that cross must be picklable and
+    must not be instances of classes defined in that module.
+    """
+    requests, answers = int(sys.argv[1]), int(sys.argv[2])
+    while True:
+        header = _read_exactly(requests, LENGTH.size)
+        request = None if header is None else _read_exactly(requests, LENGTH.unpack(header)[0])
+        if request is None:
+            return
+        answer = _answer(handlers, request)
+        del request
+        frame = memoryview(LENGTH.pack(len(answer)) + answer)
+        while frame:
+            frame = frame[os.write(answers, frame) :]
+
+
+def wait_until_asleep(limit_s: float = 2.0, pause_s: float = 0.02) -> bool:
+    """Return once this process's threads have stopped spinning; False after `limit_s`.
+
+    Thread pools of engines spin for a while after their last kernel and would take cycles from
+    whatever is timed next in another process.
+    """
+    deadline_s = time.monotonic() + limit_s
+    while time.monotonic() < deadline_s:
+        before_s = time.process_time()
+        time.sleep(pause_s)
+        if time.process_time() - before_s < pause_s * 0.05:
+            return True
+    return False

@@ -1,0 +1,66 @@
+"""The child process that builds and times kernels; `measure.kernels` is the other side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.compiler.build import BuiltKernel, build_kernel
+from tilewright.compiler.execute import set_threads
+from tilewright.compiler.kernel_runs import run_kernel, time_kernel
+from tilewright.core.records import Candidate, Device, Protocol
+from tilewright.graph.workload import Workload, parse_workload
+from tilewright.measure.child import serve, wait_until_asleep
+
+_kernels: dict[int, tuple[BuiltKernel, Workload, Candidate]] = {}
+
+
+def prepare(device: Device) -> None:
+    """Size the thread pool; before the first kernel."""
+    set_threads(device.threads, device.cpus)
+
+
+def build(slot: int, workload_text: str, candidate: Candidate, device: Device) -> dict[str, Any]:
+    """Build a candidate and keep it in `slot`."""
+    workload = parse_workload(workload_text)
+    kernel = build_kernel(workload, candidate, device)
+    _kernels[slot] = (kernel, workload, candidate)
+    return {"kernel_hash": kernel.kernel_hash, "build_s": kernel.build_s}
+
+
+def measure(slot: int, protocol: Protocol, seed: int) -> list[float]:
+    """Time the kernel in `slot`."""
+    kernel, workload, _ = _kernels[slot]
+    return time_kernel(kernel, workload, protocol, seed)
+
+
+def settle() -> None:
+    """Return when the thread pool sleeps, so that the next process is not disturbed."""
+    wait_until_asleep()
+
+
+def evaluate(slot: int, arrays: list[npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:
+    """The result of the kernel in `slot` on logical arrays."""
+    kernel, workload, candidate = _kernels[slot]
+    return run_kernel(kernel, workload, candidate, arrays)
+
+
+def release(slots: list[int]) -> None:
+    """Forget kernels."""
+    for slot in slots:
+        _kernels.pop(slot, None)
+
+
+if __name__ == "__main__":
+    serve(
+        {
+            "prepare": prepare,
+            "build": build,
+            "measure": measure,
+            "settle": settle,
+            "evaluate": evaluate,
+            "release": release,
+        }
+    )

@@ -1,0 +1,68 @@
+"""The child process that compiles, runs and times whole networks; `measure.networks` asks it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.compiler.build import kernel_hash_of
+from tilewright.compiler.execute import LoadedNetwork, set_threads
+from tilewright.compiler.network import LIBRARY, compile_network, write_weights
+from tilewright.core.records import Device
+from tilewright.kernels.blueprint import NetworkBlueprint
+from tilewright.measure.child import serve, wait_until_asleep
+
+Array = npt.NDArray[np.generic]
+_networks: dict[str, LoadedNetwork] = {}
+
+
+def prepare(device: Device) -> None:
+    """Size the thread pool; before the first kernel."""
+    set_threads(device.threads, device.cpus)
+
+
+def compile_to(
+    plan: NetworkBlueprint, device: Device, packed: str, folder: str
+) -> dict[str, str]:
+    """Write the library and the weights into `folder`; returns each kernel's hash by symbol."""
+    executable, kernels = compile_network(plan, device)
+    executable.export_library(str(Path(folder) / LIBRARY))
+    write_weights(Path(folder), plan, Path(packed))
+    return {symbol: kernel_hash_of(kernel) for symbol, kernel in kernels.items()}
+
+
+def load(name: str, folder: str, order: list[str]) -> None:
+    """Load a compiled network as `name`."""
+    _networks[name] = LoadedNetwork.open(Path(folder), order)
+
+
+def unload(name: str) -> None:
+    """Forget a network."""
+    _networks.pop(name, None)
+
+
+def run(name: str, inputs: list[Array]) -> list[Array]:
+    """The outputs of one run."""
+    return _networks[name](inputs)
+
+
+def time_runs(name: str, inputs: list[Array], repeats: int, warmup: int) -> list[float]:
+    """Seconds of each run; returns when the thread pool sleeps again."""
+    samples = _networks[name].time(inputs, repeats, warmup)
+    wait_until_asleep()
+    return samples
+
+
+if __name__ == "__main__":
+    serve(
+        {
+            "prepare": prepare,
+            "compile": compile_to,
+            "load": load,
+            "unload": unload,
+            "run": run,
+            "time": time_runs,
+        }
+    )

@@ -1,0 +1,111 @@
+"""Compiling, running and timing whole networks in a process of their own."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.core.errors import InternalError, NegativeVerdict, OutputError
+from tilewright.core.records import Device
+from tilewright.graph.arrange import Arrangement
+from tilewright.kernels.blueprint import NetworkBlueprint, packed_constant
+from tilewright.measure.processes import Child, ChildError, RemoteError
+
+WORKER = "tilewright.measure.network_worker"
+COMPILE_TIMEOUT_S = 1800.0
+RUN_TIMEOUT_S = 300.0
+
+Array = npt.NDArray[np.generic]
+
+
+class NetworkWorker:
+    """A child process that holds compiled networks by name. Use as a context manager."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        environment = {"TVM_NUM_THREADS": str(device.threads)}
+        self._child = Child(WORKER, environment=environment, cpus=device.cpus)
+        self._prepared: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._child.stop()
+
+    def compile(
+        self, plan: NetworkBlueprint, constants: Mapping[str, Array], folder: Path
+    ) -> dict[str, str]:
+        """Write library and weights into `folder`; returns each kernel's hash by symbol."""
+        with _packed(plan, constants, folder) as packed:
+            light = replace(plan, arrangement=_without_values(plan))
+            message = ("compile", light, self.device, str(packed), str(folder))
+            return self._ask(message, COMPILE_TIMEOUT_S)
+
+    def load(self, name: str, folder: Path, order: Sequence[str]) -> None:
+        """Load a compiled network; `order` are the names of its constants."""
+        self._ask(("load", name, str(folder), list(order)), RUN_TIMEOUT_S)
+
+    def unload(self, name: str) -> None:
+        """Forget a network."""
+        self._ask(("unload", name), RUN_TIMEOUT_S)
+
+    def run(self, name: str, inputs: Sequence[Array]) -> list[Array]:
+        """The outputs of one run."""
+        return self._ask(("run", name, list(inputs)), RUN_TIMEOUT_S)
+
+    def time(
+        self, name: str, inputs: Sequence[Array], *, repeats: int, warmup: int
+    ) -> list[float]:
+        """Seconds of each run."""
+        return self._ask(("time", name, list(inputs), repeats, warmup), RUN_TIMEOUT_S)
+
+    def _ask(self, message: tuple[object, ...], timeout_s: float) -> Any:
+        try:
+            if self._child.pid is None or self._prepared != self._child.pid:
+                self._child.request(("prepare", self.device), RUN_TIMEOUT_S)
+                self._prepared = self._child.pid
+            return self._child.request(message, timeout_s)
+        except RemoteError as error:
+            if error.kind == "OSError":
+                raise OutputError(f"cannot write the compiled network: {error.message}") from error
+            raise InternalError(f"{message[0]} failed: {error}\n{error.trace}") from error
+        except ChildError as error:
+            raise NegativeVerdict(f"the network's process failed at {message[0]}: {error}") from error
+
+
+def _without_values(plan: NetworkBlueprint) -> Arrangement:
+    """The arrangement with empty constants: the values travel as files."""
+    network = plan.arrangement.network
+    names = {name: np.empty(0, np.float32) for name in network.graph.constants}
+    graph = replace(network.graph, constants=names)
+    return replace(plan.arrangement, network=replace(network, graph=graph))
+
+
+@contextmanager
+def _packed(
+    plan: NetworkBlueprint, constants: Mapping[str, Array], folder: Path
+) -> Iterator[Path]:
+    """A temporary folder beside the artifact with every packed constant as `.npy`."""
+    scratch: Path | None = None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=".packing-", dir=folder))
+        for stored in plan.constants:
+            np.save(scratch / f"{stored.parameter.name}.npy", packed_constant(stored, constants))
+    except OSError as error:
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
+        raise OutputError(f"cannot write to {folder}: {error.strerror}") from error
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

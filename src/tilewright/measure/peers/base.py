@@ -1,0 +1,131 @@
+"""What a peer is, and engines that run in a child process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.core.errors import TargetError
+from tilewright.measure.processes import Child, ChildError, RemoteError
+
+Tensor = npt.NDArray[np.generic]
+Tensors = dict[str, Tensor]
+PrecisionRequest = Literal["fp32", "default"]
+"""`fp32` forbids lower precision inside; `default` lets the engine do as it does by itself."""
+
+START_TIMEOUT_S = 600.0
+RUN_TIMEOUT_S = 300.0
+
+
+class Peer(Protocol):
+    """An engine that runs ONNX models, asleep except while one of its methods runs.
+
+    After `start`, `precision` is what the engine computes in: fp32, bf16, fp16 or int8.
+    """
+
+    @property
+    def name(self) -> str:
+        """The engine's name in tables."""
+        ...
+
+    @property
+    def precision(self) -> str:
+        """What the engine computes in; what was asked for until it started."""
+        ...
+
+    def available(self) -> str | None:
+        """None when the peer can be used here, else the reason why not."""
+        ...
+
+    def start(
+        self,
+        model_path: Path,
+        threads: int,
+        cpus: Sequence[int],
+        precision: PrecisionRequest = "fp32",
+    ) -> None:
+        """Load a model onto `cpus`; raises `TargetError` when the engine cannot."""
+        ...
+
+    def run(self, inputs: Mapping[str, Tensor]) -> Tensors:
+        """The outputs by their ONNX names."""
+        ...
+
+    def time(self, inputs: Mapping[str, Tensor], repeats: int, warmup: int) -> list[float]:
+        """Seconds of each of `repeats` calls, in order, after `warmup` untimed ones."""
+        ...
+
+    def stop(self) -> None:
+        """End the engine's process; harmless when it does not run."""
+        ...
+
+
+class ProcessPeer:
+    """A peer whose engine lives in a child process.
+
+    `package` is the importable package that must be there; `module` the child's code, which
+    serves `start`, `run` and `time`.
+    """
+
+    def __init__(self, *, name: str, package: str, module: str) -> None:
+        self.name = name
+        self.precision = "fp32"
+        self._package = package
+        self._module = module
+        self._child: Child | None = None
+
+    def available(self) -> str | None:
+        """None when the engine's package is installed, else how to get it."""
+        if find_spec(self._package) is not None:
+            return None
+        return f"the Python package {self._package} is not installed"
+
+    def start(
+        self,
+        model_path: Path,
+        threads: int,
+        cpus: Sequence[int],
+        precision: PrecisionRequest = "fp32",
+    ) -> None:
+        """Load a model with `threads` threads on the first as many of `cpus`.
+
+        Raises `TargetError` when the engine is missing or refuses the model.
+        """
+        reason = self.available()
+        if reason is not None:
+            raise TargetError(f"{self.name} cannot be used: {reason}")
+        self.stop()
+        self.precision = precision
+        environment = {"OMP_NUM_THREADS": str(threads)}
+        pinned = tuple(cpus)[:threads]
+        self._child = Child(self._module, environment=environment, cpus=pinned)
+        message = ("start", str(Path(model_path).resolve()), threads, precision)
+        self.precision = self._ask(message, START_TIMEOUT_S)
+
+    def run(self, inputs: Mapping[str, Tensor]) -> Tensors:
+        """The outputs by name; raises `TargetError` when the engine fails."""
+        return self._ask(("run", dict(inputs)), RUN_TIMEOUT_S)
+
+    def time(self, inputs: Mapping[str, Tensor], repeats: int, warmup: int) -> list[float]:
+        """Seconds per call; returns once the engine's threads have stopped spinning."""
+        return self._ask(("time", dict(inputs), repeats, warmup), RUN_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """End the engine's process."""
+        if self._child is not None:
+            self._child.stop()
+            self._child = None
+
+    def _ask(self, message: tuple[object, ...], timeout_s: float) -> Any:
+        if self._child is None:
+            raise TargetError(f"{self.name} has not been started")
+        try:
+            return self._child.request(message, timeout_s)
+        except (ChildError, RemoteError) as error:
+            self.stop()
+            raise TargetError(f"{self.name} failed: {error}") from error

@@ -1,0 +1,44 @@
+"""The peers tilewright knows, by the names the command line takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.core.errors import UsageError, close_matches
+from tilewright.measure.peers.base import Peer, ProcessPeer
+
+_FOLDER = "tilewright.measure.peers"
+
+
+def onnxruntime_peer() -> Peer:
+    """ONNX Runtime on its CPU provider with all graph optimisations."""
+    return ProcessPeer(
+        name="onnxruntime",
+        package="onnxruntime",
+        module=f"{_FOLDER}.onnxruntime_engine",
+    )
+
+
+def openvino_peer() -> Peer:
+    """OpenVINO's CPU plug-in, tuned for latency."""
+    return ProcessPeer(name="openvino", package="openvino", module=f"{_FOLDER}.openvino_engine")
+
+
+def torch_peer() -> Peer:
+    """PyTorch without its compiler, on our graph of the model: eager operators one by one."""
+    return ProcessPeer(name="torch eager", package="torch", module=f"{_FOLDER}.torch_engine")
+
+
+_MAKERS: dict[str, Callable[[], Peer]] = {
+    "onnxruntime": onnxruntime_peer,
+    "openvino": openvino_peer,
+    "torch": torch_peer,
+}
+KNOWN_PEERS = tuple(_MAKERS)
+
+
+def make_peer(name: str) -> Peer:
+    """The peer called `name`, not started; raises `UsageError` for a name that is not known."""
+    if name not in _MAKERS:
+        raise UsageError(f"unknown peer {name!r}", hint=close_matches(name, _MAKERS))
+    return _MAKERS[name]()

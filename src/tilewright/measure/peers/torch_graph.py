@@ -1,0 +1,74 @@
+"""Running our graph in eager torch, operator by operator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.network import Graph, Node
+from tilewright.measure.peers.torch_operators import torch, torch_call
+
+_BIASED = {"conv2d": 3, "conv2d_transpose": 3, "dense": 1}
+"""Operators torch adds a bias to by itself, and the rank of that bias in our graph."""
+
+
+def _bias_of(graph: Graph, node: Node, following: Node) -> str | None:
+    """The constant that `following` adds per channel to the result of `node`, if it is such."""
+    if following.operator != "add" or len(set(following.inputs)) != 2:
+        return None
+    (other,) = set(following.inputs) - {node.output}
+    channels = graph.types[node.output].shape[-1 if node.operator == "dense" else 1]
+    rank = _BIASED[node.operator]
+    wanted = (channels, *(1 for _ in range(rank - 1)))
+    return other if other in graph.constants and graph.types[other].shape == wanted else None
+
+
+class TorchGraph:
+    """A graph bound to torch: weights converted once, biases given to the operators before them.
+
+    Raises `NotImplementedError` when torch has no call for an operator.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._constants: dict[str, Any] = {
+            name: torch.from_numpy(np.array(array)) for name, array in graph.constants.items()
+        }
+        self._steps = self._bind()
+        left = Counter(name for _, inputs, _ in self._steps for name in inputs)
+        left.update((*graph.outputs, *graph.constants))
+        self._readers = left
+
+    def _bind(self) -> list[tuple[Callable[..., Any], tuple[str, ...], str]]:
+        consumers = self._graph.consumers()
+        steps: list[tuple[Callable[..., Any], tuple[str, ...], str]] = []
+        merged: set[str] = set()
+        for node in self._graph.nodes:
+            if node.name in merged:
+                continue
+            inputs, output = node.inputs, node.outputs[0]
+            readers = consumers.get(output, [])
+            if node.operator in _BIASED and len(readers) == 1 and output not in self._graph.outputs:
+                bias = _bias_of(self._graph, node, readers[0])
+                if bias is not None:
+                    flat = f"{bias} flat"
+                    self._constants[flat] = self._constants[bias].reshape(-1)
+                    inputs, output = (*inputs, flat), readers[0].output
+                    merged.add(readers[0].name)
+            steps.append((torch_call(node.operator, dict(node.attributes)), inputs, output))
+        return steps
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The output tensors by name; tensors are let go after their last reader."""
+        values = {**self._constants, **inputs}
+        left = self._readers.copy()
+        for call, names, output in self._steps:
+            values[output] = call(*(values[name] for name in names))
+            for name in names:
+                left[name] -= 1
+                if left[name] == 0:
+                    del values[name]
+        return {name: values[name] for name in self._graph.outputs}

@@ -1,0 +1,291 @@
+"""Persistent child processes that may crash, hang or run out of memory at little cost."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Self
+
+import psutil
+
+from tilewright.core.settings import child_environment
+from tilewright.measure.child import (
+    ANSWER,
+    LENGTH,
+    OUT_OF_MEMORY,
+    serve,
+    wait_until_asleep,
+)
+
+__all__ = [
+    "Child",
+    "ChildCrash",
+    "ChildError",
+    "ChildOutOfMemory",
+    "ChildTimeout",
+    "RemoteError",
+    "serve",
+    "wait_until_asleep",
+]
+
+_START = "from tilewright.measure.child import main; main()"
+_STDERR_BYTES = 16 << 10
+_STDERR_LINES = 40
+_SLICE_S = 0.2
+_STOP_S = 2.0
+_MEMORY_SIGNS = ("bad_alloc", "MemoryError", "out of memory", "Cannot allocate memory")
+
+
+class ChildError(Exception):
+    """A request to a child process gave no answer; the child starts anew with the next one."""
+
+
+class ChildTimeout(ChildError):
+    """The answer did not come in time; the child and its descendants were killed."""
+
+
+class ChildCrash(ChildError):
+    """The child ended by itself.
+
+    `exit_code` is negative for a signal, as in `subprocess`; `stderr` holds its last lines.
+    """
+
+    def __init__(self, exit_code: int, stderr: str) -> None:
+        name = f"signal {_signal_name(-exit_code)}" if exit_code < 0 else f"exit code {exit_code}"
+        super().__init__(f"child process ended with {name}" + (f":\n{stderr}" if stderr else ""))
+        self.exit_code = exit_code
+        self.stderr = stderr
+
+
+class ChildOutOfMemory(ChildError):
+    """The child hit its memory limit."""
+
+
+class RemoteError(Exception):
+    """A handler raised; the child lives on. `kind` is the exception's class name there."""
+
+    def __init__(self, kind: str, message: str, trace: str = "") -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind = kind
+        self.message = message
+        self.trace = trace
+
+
+class _Disconnected(Exception):
+    """The channel broke in the middle of a request."""
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+class Child:
+    """A process that runs `module` and answers requests, one at a time, until stopped.
+
+    It starts with the first request and again after a crash or timeout; `environment` is added to
+    ours, `memory_limit_bytes` bounds its private memory (RLIMIT_DATA), and `cpus` is its affinity
+    from before anything is imported. It has a session of its own, so Ctrl-C in a terminal does
+    not reach it, and dies with its parent. Linux ties that to the *thread* that started it: make
+    the first request from a thread that outlives the child.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *,
+        environment: Mapping[str, str] | None = None,
+        memory_limit_bytes: int | None = None,
+        cpus: Sequence[int] | None = None,
+    ) -> None:
+        self.module = module
+        self._environment = dict(environment or {})
+        self._memory_limit_bytes = memory_limit_bytes
+        self._cpus = tuple(cpus or ())
+        self._process: subprocess.Popen[bytes] | None = None
+        self._requests = -1
+        self._answers = -1
+        self._stderr = bytearray()
+        self._reader: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, None while it does not run."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    def request(self, message: tuple[Any, ...], timeout_s: float) -> Any:
+        """Send (handler name, *arguments) and return what the handler returned.
+
+        The time for starting the process counts. Raises `ChildTimeout`, `ChildCrash` or
+        `ChildOutOfMemory`, after which the process is gone, or `RemoteError` when the handler
+        raised. Interrupting a request kills the process, too: its answer would come too late.
+        """
+        frame = pickle.dumps(message, protocol=5)
+        with self._lock:
+            deadline_s = time.monotonic() + timeout_s
+            if self.pid is None:
+                self._start()
+            try:
+                self._send(LENGTH.pack(len(frame)) + frame, deadline_s)
+                (size,) = LENGTH.unpack(self._receive(LENGTH.size, deadline_s))
+                status, *content = pickle.loads(self._receive(size, deadline_s))
+            except TimeoutError:
+                self._kill()
+                raise ChildTimeout(f"no answer within {timeout_s:g} s") from None
+            except _Disconnected:
+                raise self._post_mortem() from None
+            except BaseException:
+                self._kill()
+                raise
+            if status == OUT_OF_MEMORY:
+                self._kill()
+                raise ChildOutOfMemory(content[0])
+        if status == ANSWER:
+            return content[0]
+        raise RemoteError(*content)
+
+    def stop(self) -> None:
+        """End the process: by closing its channel, after two seconds by force."""
+        with self._lock:
+            if self._process is not None:
+                self._close_channel()
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_STOP_S)
+                self._kill()
+
+    def _start(self) -> None:
+        self._kill()
+        child_requests, self._requests = os.pipe()
+        self._answers, child_answers = os.pipe()
+        os.set_blocking(self._requests, False)
+        os.set_blocking(self._answers, False)
+        search_path = os.pathsep.join(entry for entry in sys.path if entry)
+        start = [sys.executable, "-P", "-c", _START, self.module]
+        start += [str(child_requests), str(child_answers), str(os.getpid())]
+        start += [str(self._memory_limit_bytes or 0), ",".join(map(str, self._cpus))]
+        try:
+            self._process = subprocess.Popen(
+                start,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=(child_requests, child_answers),
+                env=child_environment(**{"PYTHONPATH": search_path, **self._environment}),
+                start_new_session=True,
+            )
+        finally:
+            os.close(child_requests)
+            os.close(child_answers)
+        self._stderr = bytearray()
+        self._reader = threading.Thread(
+            target=_keep_tail, args=(self._process, self._stderr), daemon=True
+        )
+        self._reader.start()
+
+    def _wait(self, descriptor: int, event: int, deadline_s: float) -> None:
+        """Until the descriptor is ready; watches the process, too.
+
+        A grandchild that inherited the pipe would keep it open after the child's death.
+        """
+        poll = select.poll()
+        poll.register(descriptor, event)
+        while True:
+            remaining_s = deadline_s - time.monotonic()
+            if remaining_s <= 0:
+                raise TimeoutError
+            if poll.poll(1000 * min(remaining_s, _SLICE_S)):
+                return
+            if self.pid is None and not poll.poll(0):
+                raise _Disconnected
+
+    def _send(self, frame: bytes, deadline_s: float) -> None:
+        rest = memoryview(frame)
+        while rest:
+            self._wait(self._requests, select.POLLOUT, deadline_s)
+            try:
+                rest = rest[os.write(self._requests, rest) :]
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:
+                raise _Disconnected from None
+
+    def _receive(self, size: int, deadline_s: float) -> bytes:
+        received = bytearray()
+        while len(received) < size:
+            self._wait(self._answers, select.POLLIN, deadline_s)
+            try:
+                chunk = os.read(self._answers, min(size - len(received), 1 << 20))
+            except BlockingIOError:
+                continue
+            if not chunk:
+                raise _Disconnected
+            received += chunk
+        return bytes(received)
+
+    def _close_channel(self) -> None:
+        for descriptor in (self._requests, self._answers):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._requests = self._answers = -1
+
+    def _kill(self) -> None:
+        """End the process, its descendants and its group with SIGKILL, and reap it."""
+        self._close_channel()
+        process, self._process = self._process, None
+        if process is None:
+            return
+        descendants: list[psutil.Process] = []
+        if process.poll() is None:
+            with suppress(psutil.Error):
+                descendants = psutil.Process(process.pid).children(recursive=True)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        for descendant in descendants:
+            with suppress(psutil.Error):
+                descendant.kill()
+        process.wait()
+        if self._reader is not None:
+            self._reader.join(_STOP_S)
+
+    def _post_mortem(self) -> ChildError:
+        """Why the process ended, from its exit status and its last words."""
+        process = self._process
+        if process is None:
+            return ChildCrash(0, "")
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        exit_code = process.wait()
+        self._kill()
+        lines = self._stderr.decode(errors="replace").strip().splitlines()
+        last = "\n".join(lines[-_STDERR_LINES:])
+        if exit_code != 0 and any(sign in line for line in lines for sign in _MEMORY_SIGNS):
+            return ChildOutOfMemory(last)
+        return ChildCrash(exit_code, last)
+
+
+def _keep_tail(process: subprocess.Popen[bytes], tail: bytearray) -> None:
+    """Read a process's standard error to its end and keep the last bytes in `tail`."""
+    assert process.stderr is not None
+    with process.stderr as stream:
+        while chunk := os.read(stream.fileno(), 1 << 14):
+            tail += chunk
+            del tail[:-_STDERR_BYTES]

@@ -1,0 +1,83 @@
+"""What loading a model gives, and what can be asked of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tilewright.core.errors import OutputError
+from tilewright.graph.network import Graph
+from tilewright.graph.tensor import TensorType
+from tilewright.models.naming import quoted
+
+
+def _no_shapes() -> Mapping[str, tuple[int, ...]]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """What a person says about a model beside its name.
+
+    `batch` replaces the first axis of the inputs; `shapes` gives whole input shapes by name and
+    wins over `batch`; `seed` makes the weights of zoo models and single operators.
+    """
+
+    batch: int | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=_no_shapes)
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnnxReference:
+    """The ONNX file with the final input shapes, before any optimisation.
+
+    `folder` owns a temporary file and removes it with this object; None when `path` is the user's
+    own file. `external` says that weights lie in files beside it.
+    """
+
+    path: Path
+    external: bool = False
+    folder: TemporaryDirectory[str] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """A model ready for work: our graph, and the ONNX file it came from as the reference.
+
+    `inputs` are the types of the inputs under the file's names, in its order; `outputs` the names
+    of the outputs. `folded` tells whether ONNX Runtime's cleaning took part.
+    """
+
+    name: str
+    graph: Graph
+    reference: OnnxReference
+    inputs: Mapping[str, TensorType]
+    outputs: tuple[str, ...]
+    folded: bool = True
+
+    @property
+    def onnx_path(self) -> Path:
+        """An ONNX file with the same inputs, shapes and outputs, for ONNX Runtime and peers.
+
+        It lives as long as this object.
+        """
+        return self.reference.path
+
+    def write_onnx(self, path: Path) -> None:
+        """Copy the reference; the weights of a large model go to `NAME.data` beside it.
+
+        Raises OutputError when it cannot be written.
+        """
+        try:
+            if self.reference.external:
+                from tilewright.models.onnx_file import copy_onnx
+
+                copy_onnx(self.reference.path, path)
+            else:
+                shutil.copyfile(self.reference.path, path)
+        except OSError as error:
+            raise OutputError(f"cannot write {quoted(path)}: {error.strerror}") from error

@@ -1,0 +1,154 @@
+"""From a MODEL argument to a `LoadedModel`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import onnx
+
+from tilewright.core.errors import ModelError, OutputError, UsageError, close_matches
+from tilewright.models.clean import fold, infer_types, inline_functions
+from tilewright.models.input_shapes import bind_inputs, drop_weight_inputs, keep_inputs
+from tilewright.models.loaded import LoadedModel, ModelOptions, OnnxReference
+from tilewright.models.naming import quoted
+from tilewright.models.onnx_file import check_model, load_saved, read_onnx, save_onnx
+from tilewright.models.onnx_import.translate import InferredModel, translate
+from tilewright.models.single_operator import build_operator
+from tilewright.models.source import Source, parse_source
+
+_DEFAULT = ModelOptions()
+
+
+def load(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
+    """Load a model: a path to an ONNX file, `zoo:NAME`, or `op:OPERATOR[name=value,...]`.
+
+    Raises UsageError for an argument or option that means nothing, ModelError for a file that is
+    missing, broken or not supported.
+    """
+    source = parse_source(argument)
+    if source.kind == "file":
+        return _load_file(Path(source.text), options)
+    name, model, rest = _built(source, options)
+    return load_model(model, name, rest)
+
+
+def load_model(model: onnx.ModelProto, name: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
+    """Load an ONNX model that is already in memory. The model is used up: pass a copy to keep it.
+
+    Raises as `load`.
+    """
+    check_model(model, f"model {quoted(name)}")
+    drop_weight_inputs(model)
+    batch_before = _first_sizes(model)
+    rebound = bind_inputs(model, options)
+    reference = _stored(inline_functions(model))
+    inputs = [value.name for value in model.graph.input]
+    del model
+    checks = (batch_before, options) if rebound else None
+    return _imported(reference, name, inputs, checks)
+
+
+def _built(source: Source, options: ModelOptions) -> tuple[str, onnx.ModelProto, ModelOptions]:
+    """Name, model and the options that still have to be applied."""
+    if source.kind == "operator":
+        name, model = build_operator(source.text, seed=options.seed)
+        return name, model, options
+    from tilewright.models import zoo
+
+    if options.batch is not None and options.batch < 1:
+        raise UsageError(f"a batch of {options.batch} is not possible")
+    if source.text not in zoo.names():
+        raise UsageError(
+            f"the zoo has no network {quoted(source.text)}",
+            hint=close_matches(source.text, zoo.names()),
+        )
+    model = zoo.build(source.text, batch=options.batch or 1, seed=options.seed)
+    return source.text, model, replace(options, batch=None)
+
+
+def _load_file(path: Path, options: ModelOptions) -> LoadedModel:
+    """A file that needs no change stays where it is and is its own reference."""
+    model, external = read_onnx(path)
+    drop_weight_inputs(model)
+    batch_before = _first_sizes(model)
+    changed = bind_inputs(model, options)
+    if changed or model.functions:
+        reference = _stored(inline_functions(model))
+    else:
+        reference = OnnxReference(path=path.absolute(), external=external)
+    inputs = [value.name for value in model.graph.input]
+    del model
+    checks = (batch_before, options) if changed else None
+    return _imported(reference, path.stem, inputs, checks)
+
+
+def _stored(model: onnx.ModelProto) -> OnnxReference:
+    folder = TemporaryDirectory(prefix="tilewright-")
+    path = Path(folder.name) / "model.onnx"
+    try:
+        external = save_onnx(model, path)
+    except OSError as error:
+        folder.cleanup()
+        raise OutputError(
+            f"cannot write the model to the temporary folder {quoted(path.parent)}: "
+            f"{error.strerror}"
+        ) from error
+    return OnnxReference(path=path, external=external, folder=folder)
+
+
+def _imported(
+    reference: OnnxReference,
+    name: str,
+    inputs: list[str],
+    checks: tuple[dict[str, int | None], ModelOptions] | None,
+) -> LoadedModel:
+    with TemporaryDirectory(prefix="tilewright-") as scratch:
+        folded = fold(reference.path, Path(scratch))
+        model = folded or inline_functions(load_saved(reference.path))
+        keep_inputs(model, inputs)
+        inferred, weights, types = infer_types(model, Path(scratch))
+    del model
+    source = InferredModel(model=inferred, weights=weights, types=types)
+    graph = translate(source, name)
+    if checks is not None:
+        _check_batch(graph.outputs, {n: graph.types[n].shape for n in graph.types}, checks)
+    return LoadedModel(
+        name=name,
+        graph=graph,
+        reference=reference,
+        inputs={entry: graph.types[entry] for entry in graph.inputs},
+        outputs=graph.outputs,
+        folded=folded is not None,
+    )
+
+
+def _first_sizes(model: onnx.ModelProto) -> dict[str, int | None]:
+    """The first size of every input and output, None where it is not static."""
+    sizes: dict[str, int | None] = {}
+    for value in (*model.graph.input, *model.graph.output):
+        dims = value.type.tensor_type.shape.dim
+        sizes[value.name] = (dims[0].dim_value or None) if dims else None
+    return sizes
+
+
+def _check_batch(
+    outputs: tuple[str, ...],
+    shapes: dict[str, tuple[int, ...]],
+    checks: tuple[dict[str, int | None], ModelOptions],
+) -> None:
+    """A static model with another batch must carry it through to its outputs."""
+    before, options = checks
+    batch = options.batch
+    old = {size for name, size in before.items() if name in shapes and name not in outputs}
+    if batch is None or len(old) != 1 or None in old:
+        return
+    (was,) = old
+    for output in outputs:
+        if before.get(output) == was and shapes[output][:1] != (batch,):
+            raise ModelError(
+                f"the model is made for a batch of {was}: with {batch}, output {quoted(output)} "
+                f"would have shape {list(shapes[output])}",
+                hint="Export the model with a dynamic batch axis.",
+            )

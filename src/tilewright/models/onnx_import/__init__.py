@@ -1,0 +1,1 @@
+"""ONNX operators in our vocabulary: one module per operator group."""

@@ -1,0 +1,25 @@
+"""Which function translates which ONNX operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.models.onnx_import.builder import GraphBuilder
+from tilewright.models.onnx_import.node import OnnxNode
+
+Translated = str | Sequence[str] | None
+Translate = Callable[[OnnxNode, GraphBuilder], Translated]
+"""Emits nodes and gives the name of each output's tensor, or None for "not in this form"."""
+
+TRANSLATIONS: dict[str, Translate] = {}
+
+
+def translates(*operators: str) -> Callable[[Translate], Translate]:
+    """Register a function for ONNX operators."""
+
+    def register(function: Translate) -> Translate:
+        for operator in operators:
+            TRANSLATIONS[operator] = function
+        return function
+
+    return register

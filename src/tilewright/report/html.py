@@ -1,0 +1,110 @@
+"""`report.html`: one page that needs no network, with everything about an optimisation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tilewright.core.results import OptimizeResult
+from tilewright.report import noise, roofline, shares, shown, views
+from tilewright.report.escape import visible
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def render(result: OptimizeResult) -> str:
+    """The whole page as text; write it as UTF-8.
+
+    Self-contained: no script, no request, light and dark by the reader's preference. Every name
+    that came from the model is escaped.
+    """
+    roof = roofline.info(
+        result.tasks,
+        peak_flop_per_s=result.peak_flop_per_s,
+        peak_bytes_per_s=result.peak_bytes_per_s,
+    )
+    bars = shares.info(result.tasks)
+    return (
+        _environment()
+        .get_template("optimize.html.j2")
+        .render(
+            result=result,
+            tiles=_tiles(result),
+            summary=views.optimize_summary(result),
+            tasks=views.task_records(
+                result.tasks,
+                peak_flop_per_s=result.peak_flop_per_s,
+                peak_bytes_per_s=result.peak_bytes_per_s,
+            ),
+            roofline_svg=_markup(roofline.figure(roof)),
+            shares_svg=_markup(shares.figure(bars)),
+            phases=views.phases_table(result.seconds_by_phase),
+            environment=views.environment_table(result.environment),
+            warnings=noise.noise_warnings(result),
+            parts_and_whole=noise.explain_difference(
+                result.tasks_latency_s, result.latency_s, result.explanation
+            ),
+        )
+    )
+
+
+def _tiles(result: OptimizeResult) -> tuple[tuple[str, str, str], ...]:
+    over_baseline = (
+        result.baseline_latency_s / result.latency_s
+        if result.baseline_latency_s is not None and result.latency_s > 0
+        else None
+    )
+    return (
+        ("Latency", shown.seconds(result.latency_s), f"{result.threads} threads"),
+        (
+            "Against ONNX Runtime",
+            shown.ratio(result.speedup_vs_reference),
+            shown.seconds(result.reference_latency_s),
+        ),
+        (
+            "Against default settings",
+            shown.ratio(over_baseline),
+            shown.seconds(result.baseline_latency_s),
+        ),
+        (
+            "Largest error",
+            shown.error(result.max_abs_error),
+            f"{shown.error(result.max_rel_error)} of the largest value",
+        ),
+    )
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("tilewright.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        seconds=shown.seconds,
+        percent=shown.percent,
+        rate=shown.rate,
+        size=shown.size,
+        error=shown.error,
+        pairs=shown.pairs,
+        whole=shown.whole,
+    )
+    return environment
+
+
+def _finalize(value: Any) -> Any:
+    """Every value on its way into the page: drawings as they are, text made visible."""
+    if value is None:
+        return shown.MISSING
+    return value if hasattr(value, "__html__") else visible(value)
+
+
+def _markup(svg: str) -> Any:
+    from markupsafe import Markup
+
+    return Markup(svg)

@@ -1,0 +1,74 @@
+"""Numbers as people read them: scaled units, a dash where nothing is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from tilewright.core.units import format_bytes, format_seconds
+
+MISSING = "–"
+
+
+def known(value: float | None) -> bool:
+    """Whether there is a number that can be shown."""
+    return value is not None and math.isfinite(value)
+
+
+def seconds(value_s: float | None) -> str:
+    """`0.0123` → `12.3 ms`."""
+    return format_seconds(value_s) if value_s is not None and math.isfinite(value_s) else MISSING
+
+
+def size(value_bytes: float | None) -> str:
+    """`1536` → `1.5 KiB`."""
+    if value_bytes is None or not math.isfinite(value_bytes):
+        return MISSING
+    return format_bytes(value_bytes)
+
+
+def percent(fraction: float | None) -> str:
+    """`0.123` → `12.3 %`."""
+    return number(fraction * 100, 3, " %") if fraction is not None else MISSING
+
+
+def rate(value: float | None, unit: str = "") -> str:
+    """Three digits, without exponent for the usual range: `231.4` → `231`."""
+    return number(value, 3, f" {unit}" if unit else "")
+
+
+def ratio(value: float | None) -> str:
+    """`1.1666` → `1.17×`."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return f"{value:.2f}×" if value < 100 else f"{value:.0f}×"
+
+
+def error(value: float | None) -> str:
+    """`1.234e-6` → `1.2e-06`."""
+    return f"{value:.1e}" if value is not None and not math.isnan(value) else MISSING
+
+
+def number(value: float | None, digits: int = 3, suffix: str = "") -> str:
+    """`digits` significant digits, plain notation from 0.001 to a million."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    size_of = abs(value)
+    if size_of and not 1e-3 <= size_of < 1e6:
+        return f"{value:.{digits - 1}e}{suffix}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(size_of))) if size_of else 0
+    return f"{value:.{decimals}f}{suffix}"
+
+
+def whole(value: int | None) -> str:
+    """`12345` → `12 345`."""
+    return f"{value:,}".replace(",", "\u202f") if value is not None else MISSING
+
+
+def pairs(values: Mapping[str, object]) -> str:
+    """`{"oc": 16, "unroll": True}` → `oc=16 unroll=yes`."""
+    words = {True: "yes", False: "no"}
+    return " ".join(
+        f"{key}={words[value] if isinstance(value, bool) else value}"
+        for key, value in values.items()
+    )

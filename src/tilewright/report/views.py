@@ -1,0 +1,226 @@
+"""Results as tables, one function per kind of result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.core.results import (
+    CompareResult,
+    DatabaseInfo,
+    DoctorResult,
+    OptimizeResult,
+    ProfileResult,
+    TargetRow,
+    TaskReport,
+)
+from tilewright.report import roofline, shown
+from tilewright.report.comparison import OUR_PRECISION
+from tilewright.report.tables import Column, Table, facts_table, record_of, records_of
+
+_TASK_COLUMNS = (
+    Column(field="name", label="task"),
+    Column(field="share", label="share", show=shown.percent, number=True),
+    Column(field="count", label="count", number=True),
+    Column(field="latency_s", label="latency", show=shown.seconds, number=True),
+    Column(field="gflop_per_s", label="GFLOP/s", show=shown.rate, number=True),
+    Column(field="gbyte_per_s", label="GB/s", show=shown.rate, number=True),
+    Column(field="roof_fraction", label="of roof", show=shown.percent, number=True),
+    Column(field="bound", label="bound by"),
+    Column(field="implementation", label="implementation"),
+)
+
+
+def tasks_table(
+    tasks: Sequence[TaskReport], *, peak_flop_per_s: float, peak_bytes_per_s: float
+) -> Table:
+    """The tasks by their share of time, with how much of the measured roof each reaches."""
+    return Table(
+        columns=_TASK_COLUMNS,
+        records=task_records(
+            tasks, peak_flop_per_s=peak_flop_per_s, peak_bytes_per_s=peak_bytes_per_s
+        ),
+        title="Tasks",
+    )
+
+
+def task_records(
+    tasks: Sequence[TaskReport], *, peak_flop_per_s: float, peak_bytes_per_s: float
+) -> tuple[dict[str, Any], ...]:
+    """All fields of the tasks, largest share first, with `peak_fraction` and `roof_fraction`.
+
+    `peak_fraction` is the FLOP/s reached over the measured peak, `roof_fraction` over what the
+    roofline allows (over the bandwidth, for tasks without FLOPs); None when a peak is unknown.
+    """
+    ordered = sorted(tasks, key=lambda task: -task.share)
+    roof = roofline.info(
+        ordered, peak_flop_per_s=peak_flop_per_s, peak_bytes_per_s=peak_bytes_per_s
+    )
+    return tuple(
+        {
+            **record_of(task),
+            "peak_fraction": point.flop_per_s / peak_flop_per_s if peak_flop_per_s > 0 else None,
+            "roof_fraction": point.reached,
+        }
+        for task, point in zip(ordered, roof.points, strict=True)
+    )
+
+
+def optimize_summary(result: OptimizeResult) -> Table:
+    """The outcome in a few lines."""
+    speedup_vs_baseline = _ratio(result.baseline_latency_s, result.latency_s)
+    return facts_table(
+        result.model,
+        (
+            ("latency", result.latency_s, shown.seconds(result.latency_s)),
+            (
+                "default settings",
+                result.baseline_latency_s,
+                _with_ratio(result.baseline_latency_s, speedup_vs_baseline),
+            ),
+            (
+                "ONNX Runtime",
+                result.reference_latency_s,
+                _with_ratio(result.reference_latency_s, result.speedup_vs_reference),
+            ),
+            ("largest error", result.max_abs_error, _error(result)),
+            ("threads", result.threads, str(result.threads)),
+            ("target", result.target, result.target),
+            ("measurements", result.measurements, _measurements(result)),
+            ("elapsed", result.elapsed_s, shown.seconds(result.elapsed_s)),
+            ("artifact", result.artifact, result.artifact),
+        ),
+    )
+
+
+def _with_ratio(seconds: float | None, speedup: float | None) -> str:
+    if seconds is None:
+        return shown.MISSING
+    if speedup is None:
+        return shown.seconds(seconds)
+    return f"{shown.seconds(seconds)} (speed-up {shown.ratio(speedup)})"
+
+
+def _ratio(other_s: float | None, ours_s: float) -> float | None:
+    return other_s / ours_s if other_s is not None and ours_s > 0 else None
+
+
+def _error(result: OptimizeResult) -> str:
+    absolute = shown.error(result.max_abs_error)
+    if result.max_rel_error is None:
+        return absolute
+    return f"{absolute} ({shown.error(result.max_rel_error)} of the largest value)"
+
+
+def _measurements(result: OptimizeResult) -> str:
+    return f"{shown.whole(result.measurements)}, {shown.whole(result.failures)} failed"
+
+
+def profile_summary(result: ProfileResult) -> Table:
+    """The network as a whole."""
+    facts = (
+        ("network", result.network_latency_s, shown.seconds(result.network_latency_s)),
+        ("sum of the tasks", result.tasks_latency_s, shown.seconds(result.tasks_latency_s)),
+        ("threads", result.threads, str(result.threads)),
+        ("target", result.target, result.target),
+        (
+            "measured peak",
+            result.peak_flop_per_s,
+            f"{shown.rate(result.peak_flop_per_s / 1e9)} GFLOP/s, "
+            f"{shown.rate(result.peak_bytes_per_s / 1e9)} GB/s",
+        ),
+        ("planned memory", result.planned_memory_bytes, shown.size(result.planned_memory_bytes)),
+        ("weights", result.weight_bytes, shown.size(result.weight_bytes)),
+    )
+    return facts_table(result.model, facts)
+
+
+_COMPARE_COLUMNS = (
+    Column(field="model", label="model"),
+    Column(field="peer", label="peer"),
+    Column(field="precision", label="precision"),
+    Column(field="default_precision", label="peer's default"),
+    Column(field="threads", label="threads", number=True),
+    Column(field="latency_s", label="ours", show=shown.seconds, number=True),
+    Column(field="peer_latency_s", label="theirs", show=shown.seconds, number=True),
+    Column(field="speedup", label="speed-up", show=shown.ratio, number=True),
+    Column(field="max_rel_error", label="error", show=shown.error, number=True),
+)
+
+
+def compare_table(result: CompareResult) -> Table:
+    """One row per model, peer and precision."""
+    return Table(columns=_COMPARE_COLUMNS, records=records_of(result.rows), title="Comparison")
+
+
+def compare_verdict(result: CompareResult) -> str:
+    """The geometric mean in a sentence."""
+    if result.geomean_speedup is None:
+        return f"No peer ran in {OUR_PRECISION}, so there is no geometric mean."
+    return (
+        f"Geometric mean of the speed-ups over the fastest {OUR_PRECISION} peer of each model: "
+        f"{shown.ratio(result.geomean_speedup)}"
+    )
+
+
+def doctor_table(result: DoctorResult) -> Table:
+    """The findings."""
+    columns = (
+        Column(field="status", label="status"),
+        Column(field="name", label="check"),
+        Column(field="detail", label="finding"),
+        Column(field="advice", label="advice"),
+    )
+    return Table(columns=columns, records=records_of(result.checks), title="Checks")
+
+
+def targets_table(rows: Sequence[TargetRow]) -> Table:
+    """What `--target` takes here."""
+    columns = (
+        Column(field="name", label="target"),
+        Column(field="usable", label="usable"),
+        Column(field="threads", label="threads", number=True),
+        Column(field="vector_bytes", label="vector", show=_vector, number=True),
+        Column(field="detail", label="detail"),
+    )
+    return Table(columns=columns, records=records_of(rows), title="Targets")
+
+
+def _vector(vector_bytes: int) -> str:
+    return f"{vector_bytes * 8} bit" if vector_bytes else shown.MISSING
+
+
+def database_table(info: DatabaseInfo) -> Table:
+    """What the database holds."""
+    columns = (
+        Column(field="path", label="path"),
+        Column(field="schema_version", label="schema", number=True),
+        *(
+            Column(field=name, label=name, show=shown.whole, number=True)
+            for name in ("measurements", "failures", "devices", "tasks", "runs")
+        ),
+        Column(field="size_bytes", label="size", show=shown.size, number=True),
+    )
+    return Table(columns=columns, records=(record_of(info),), title="Database")
+
+
+def environment_table(environment: Mapping[str, str]) -> Table:
+    """Machine and versions."""
+    return facts_table(
+        "Environment", tuple((name, value, value) for name, value in environment.items())
+    )
+
+
+def phases_table(seconds_by_phase: Mapping[str, float]) -> Table:
+    """Where the budget went."""
+    total = sum(seconds_by_phase.values())
+    columns = (
+        Column(field="phase", label="phase"),
+        Column(field="seconds", label="time", show=shown.seconds, number=True),
+        Column(field="share", label="share", show=shown.percent, number=True),
+    )
+    records = tuple(
+        {"phase": phase, "seconds": spent, "share": spent / total if total > 0 else 0.0}
+        for phase, spent in seconds_by_phase.items()
+    )
+    return Table(columns=columns, records=records, title="Budget by phase")

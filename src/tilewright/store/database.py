@@ -1,0 +1,290 @@
+"""The store: records in, records out."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlalchemy import Connection, RowMapping, Table, insert, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from tilewright.core.errors import InternalError, StoreError
+from tilewright.core.records import (
+    Device,
+    Failure,
+    Measurement,
+    Outcome,
+    Run,
+    Shipment,
+)
+from tilewright.store import rows, schema, transfer, upkeep
+from tilewright.store.connections import Connections, connect
+from tilewright.store.selection import select_measurements
+
+if TYPE_CHECKING:
+    import polars
+
+    from tilewright.graph.workload import Workload
+
+_Record = TypeVar("_Record")
+
+
+class SqliteStore:
+    """Everything known, in one SQLite file; implements `core.protocols.MeasurementStore`.
+
+    Every write is one transaction and durable when the call returns. Several processes may use
+    the same file, and several threads the same store. All methods raise `StoreError` when the
+    database cannot be read or written.
+    """
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def __enter__(self) -> SqliteStore:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; the write-ahead log is folded into it when nobody else has it open."""
+        self._connections.close()
+
+    @property
+    def path(self) -> Path:
+        """The database file."""
+        return self._connections.path
+
+    def add(self, outcomes: Iterable[Outcome]) -> None:
+        """Keep outcomes, all or none; adding the same one twice keeps both samples."""
+        good: list[rows.Row] = []
+        bad: list[rows.Row] = []
+        for outcome in outcomes:
+            (bad if isinstance(outcome, Failure) else good).append(rows.outcome_row(outcome))
+        if not good and not bad:
+            return
+        doing = f"adding {len(good)} measurements and {len(bad)} failures"
+        with self._connections.writing(doing) as connection:
+            if good:
+                connection.execute(insert(schema.measurements), good)
+            if bad:
+                connection.execute(insert(schema.failures), bad)
+
+    def outcomes(self, workload_key: str, device_class: str) -> list[Outcome]:
+        """Everything known about a workload on a device class, oldest first.
+
+        Of outcomes with the same time, measurements come before failures.
+        """
+        with self._connections.reading() as connection:
+            known: list[Outcome] = [
+                *_of_task(connection, schema.measurements, workload_key, device_class),
+                *_of_task(connection, schema.failures, workload_key, device_class),
+            ]
+        return sorted(known, key=lambda outcome: outcome.created_at)
+
+    def measurements(self, workload_key: str, device_class: str) -> list[Measurement]:
+        """The successes only, oldest first."""
+        return self.stored_measurements(workload_key=workload_key, device_class=device_class)
+
+    def failures(self, workload_key: str, device_class: str) -> list[Failure]:
+        """The failures only, oldest first."""
+        with self._connections.reading() as connection:
+            return _of_task(connection, schema.failures, workload_key, device_class)
+
+    def stored_measurements(
+        self,
+        *,
+        workload_key: str | None = None,
+        device_class: str | None = None,
+        implementation: str | None = None,
+        run_id: int | None = None,
+    ) -> list[Measurement]:
+        """All measurements that agree with what is given, oldest first."""
+        query = select_measurements(
+            workload_key=workload_key,
+            device_class=device_class,
+            implementation=implementation,
+            run_id=run_id,
+        )
+        with self._connections.reading() as connection:
+            return [rows.measurement(row) for row in connection.execute(query).mappings()]
+
+    def frame(
+        self,
+        *,
+        workload_key: str | None = None,
+        device_class: str | None = None,
+        implementation: str | None = None,
+        run_id: int | None = None,
+    ) -> polars.DataFrame:
+        """The same as a frame: a column per scalar, `latency_s` (median) and `samples_s`."""
+        from tilewright.store.frames import to_frame
+
+        return to_frame(
+            self.stored_measurements(
+                workload_key=workload_key,
+                device_class=device_class,
+                implementation=implementation,
+                run_id=run_id,
+            )
+        )
+
+    def begin_run(self, run: Run) -> Run:
+        """Open a run row and return it with its id."""
+        row = rows.run_row(run) | {"uid": uuid.uuid4().hex}
+        with self._connections.writing("opening a run") as connection:
+            result = connection.execute(insert(schema.runs), row)
+            row_id = result.inserted_primary_key[0] if result.inserted_primary_key else None
+            stored = connection.execute(select(schema.runs).where(schema.runs.c.id == row_id))
+            return rows.run(stored.mappings().one())
+
+    def update_run(self, run: Run) -> None:
+        """Record what a run has spent so far and its state."""
+        if run.id is None:
+            raise InternalError("update_run needs a run that begin_run returned")
+        query = update(schema.runs).where(schema.runs.c.id == run.id).values(**rows.run_row(run))
+        with self._connections.writing("updating a run") as connection:
+            if connection.execute(query).rowcount == 0:
+                raise StoreError(f"{self.path} holds no run {run.id}; was it replaced meanwhile?")
+
+    def runs(self, network_key: str, device_class: str) -> list[Run]:
+        """All runs on this network and device class, oldest first."""
+        table = schema.runs
+        query = select(table).where(
+            table.c.network_key == network_key, table.c.device_class == device_class
+        )
+        return self._all(query.order_by(table.c.created_at, table.c.id), rows.run)
+
+    def ship(self, shipment: Shipment) -> None:
+        """Keep the assignment that shipped."""
+        with self._connections.writing("keeping what shipped") as connection:
+            connection.execute(insert(schema.shipments), rows.shipment_row(shipment))
+
+    def shipment(self, network_key: str, device_class: str) -> Shipment | None:
+        """The newest shipment of a network on a device class."""
+        table = schema.shipments
+        query = select(table).where(
+            table.c.network_key == network_key, table.c.device_class == device_class
+        )
+        query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(1)
+        return next(iter(self._all(query, rows.shipment)), None)
+
+    def add_device(self, device: Device) -> None:
+        """Keep or replace what is known about a device."""
+        row = rows.device_row(device)
+        query = upsert(schema.devices).values(row)
+        query = query.on_conflict_do_update(
+            index_elements=["class_key", "instance"], set_={"facts": row["facts"]}
+        )
+        with self._connections.writing("adding a device") as connection:
+            connection.execute(query)
+
+    def devices(self) -> list[Device]:
+        """All devices, by class and instance."""
+        table = schema.devices
+        return self._all(select(table).order_by(table.c.class_key, table.c.instance), rows.device)
+
+    def add_workload(self, workload: Workload) -> None:
+        """Keep a workload's text so that its key can be resolved later."""
+        self.add_workloads([workload])
+
+    def add_workloads(self, workloads: Iterable[Workload]) -> None:
+        """Keep several workloads in one transaction; known ones stay."""
+        texts = [{"key": w.key, "text": w.text} for w in workloads]
+        if not texts:
+            return
+        with self._connections.writing(f"adding {len(texts)} workloads") as connection:
+            connection.execute(upsert(schema.workloads).on_conflict_do_nothing(), texts)
+
+    def workload(self, key: str) -> Workload | None:
+        """Rebuild a workload from its key; None when it was never added."""
+        from tilewright.graph.workload import parse_workload
+
+        query = select(schema.workloads.c.text).where(schema.workloads.c.key == key)
+        with self._connections.reading() as connection:
+            text: str | None = connection.execute(query).scalar_one_or_none()
+        return None if text is None else parse_workload(text)
+
+    def add_peak(self, device_class: str, name: str, value: float) -> None:
+        """Keep a measured peak (e.g. `flop_per_s`, `bytes_per_s`) of a device class."""
+        peak = rows.Peak(device_class=device_class, name=name, value=value, created_at=time.time())
+        with self._connections.writing("adding a peak") as connection:
+            connection.execute(insert(schema.peaks), rows.peak_row(peak))
+
+    def peak(self, device_class: str, name: str) -> float | None:
+        """The newest value of a peak; None when it was never measured."""
+        table = schema.peaks
+        query = select(table.c.value).where(
+            table.c.device_class == device_class, table.c.name == name
+        )
+        query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(1)
+        with self._connections.reading() as connection:
+            return connection.execute(query).scalar_one_or_none()
+
+    def info(self) -> upkeep.DatabaseInfo:
+        """What the database holds."""
+        return upkeep.info(self._connections)
+
+    def export(self, path: Path, format: transfer.ExportFormat | None = None) -> int:
+        """Write the database to `path` and return the number of records written.
+
+        `jsonl` and `json` hold everything, `csv` and `parquet` a table of the measurements; None
+        goes by the ending of the name. The file appears complete or not at all. Raises
+        `OutputError` when it cannot be written, `UsageError` for an unknown format.
+        """
+        return transfer.export(self._connections, path, format)
+
+    def import_file(self, path: Path) -> transfer.Imported:
+        """Take in a `jsonl` export or another database, all or nothing; known records stay single.
+
+        Records keep their own device class. Raises `ModelError` for a file that is neither or is
+        broken, with the line.
+        """
+        return transfer.import_file(self._connections, path)
+
+    def merge(self, other: Path) -> transfer.Imported:
+        """Take in all records of another database."""
+        source = connect(other, readonly=True, busy_timeout_s=self._connections.busy_timeout_s)
+        try:
+            return transfer.merge(self._connections, source)
+        finally:
+            source.close()
+
+    def gc(
+        self,
+        *,
+        keep_versions: Iterable[str] = (),
+        failures_older_than_s: float | None = None,
+    ) -> upkeep.Removed:
+        """Remove what is of no more use and shrink the file.
+
+        A measurement goes when its candidate was measured later with another kernel hash, unless
+        its `versions` are among `keep_versions`; failures go when they are older than given.
+        """
+        return upkeep.collect_garbage(
+            self._connections, frozenset(keep_versions), failures_older_than_s
+        )
+
+    def _all(self, query: Any, read: Callable[[RowMapping], _Record]) -> list[_Record]:
+        with self._connections.reading() as connection:
+            return [read(row) for row in connection.execute(query).mappings()]
+
+
+def _of_task(
+    connection: Connection, table: Table, workload_key: str, device_class: str
+) -> list[Any]:
+    query = select(table).where(
+        table.c.workload_key == workload_key, table.c.device_class == device_class
+    )
+    read = rows.failure if table is schema.failures else rows.measurement
+    query = query.order_by(table.c.created_at, table.c.id)
+    return [read(row) for row in connection.execute(query).mappings()]

@@ -1,0 +1,82 @@
+"""Measurements as a table: one row each, one column per scalar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import polars
+
+from tilewright.core.fingerprints import canonical_json
+from tilewright.core.records import Measurement
+
+COLUMNS = {
+    "workload_key": polars.String,
+    "device_class": polars.String,
+    "implementation": polars.String,
+    "settings": polars.String,
+    "layouts": polars.String,
+    "kernel_hash": polars.String,
+    "versions": polars.String,
+    "created_at": polars.Float64,
+    "run_id": polars.Int64,
+    "build_s": polars.Float64,
+    "warmup": polars.Int64,
+    "repeats": polars.Int64,
+    "sample_s": polars.Float64,
+    "rotation_bytes": polars.Int64,
+    "timeout_s": polars.Float64,
+    "samples": polars.Int64,
+    "samples_s": polars.List(polars.Float64),
+    "minimum_s": polars.Float64,
+    "latency_s": polars.Float64,
+}
+"""`settings` is a JSON object, `layouts` a JSON list; `samples_s` the raw samples, `samples` their
+number; the columns from `warmup` to `timeout_s` are the protocol's."""
+
+
+def flat(measurement: Measurement) -> dict[str, Any]:
+    """One row."""
+    candidate, protocol = measurement.candidate, measurement.protocol
+    samples_s = measurement.samples_s
+    return {
+        "workload_key": measurement.workload_key,
+        "device_class": measurement.device_class,
+        "implementation": candidate.implementation,
+        "settings": canonical_json(dict(candidate.settings)),
+        "layouts": canonical_json(candidate.layouts),
+        "kernel_hash": measurement.kernel_hash,
+        "versions": measurement.versions,
+        "created_at": measurement.created_at,
+        "run_id": measurement.run_id,
+        "build_s": measurement.build_s,
+        "warmup": protocol.warmup,
+        "repeats": protocol.repeats,
+        "sample_s": protocol.sample_s,
+        "rotation_bytes": protocol.rotation_bytes,
+        "timeout_s": protocol.timeout_s,
+        "samples": len(samples_s),
+        "samples_s": list(samples_s),
+        "minimum_s": min(samples_s, default=None),
+        "latency_s": measurement.latency_s if samples_s else None,
+    }
+
+
+def to_frame(measurements: Iterable[Measurement]) -> polars.DataFrame:
+    """The frame of `measurements`, with all columns also when there are none."""
+    return polars.DataFrame([flat(m) for m in measurements], schema=COLUMNS, orient="row")
+
+
+def to_lazy_frame(batches: Callable[[], Iterator[list[Measurement]]]) -> polars.LazyFrame:
+    """A lazy frame that asks for one batch after the other when it is written."""
+    from polars.io.plugins import register_io_source
+
+    def source(
+        _columns: list[str] | None,
+        _predicate: polars.Expr | None,
+        _rows: int | None,
+        _batch_rows: int | None,
+    ) -> Iterator[polars.DataFrame]:
+        return (to_frame(batch) for batch in batches())
+
+    return register_io_source(source, schema=COLUMNS)

@@ -1,0 +1,202 @@
+"""Records to rows of the tables and back, exactly.
+
+Values that are no scalars are kept as JSON text: integers, strings and booleans of settings come
+back with their types, floats with every bit.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+from sqlalchemy import RowMapping
+
+from tilewright.core.errors import StoreError
+from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.core.records import (
+    Candidate,
+    Device,
+    Failure,
+    FailureKind,
+    Measurement,
+    Outcome,
+    Protocol,
+    Run,
+    Shipment,
+)
+
+Row = dict[str, Any]
+_LOCAL_FIELDS = ("run_id", "id")
+
+
+def plain(record: object) -> Row:
+    """A record as nested dicts and lists."""
+    return msgspec.to_builtins(record)
+
+
+def _with_content(row: Row) -> Row:
+    """Add the hash of what a row says, without ids that differ from database to database."""
+    fields = {k: v for k, v in row.items() if k not in _LOCAL_FIELDS}
+    return row | {"content": digest(canonical_json(fields), length=32)}
+
+
+def storable(text: str) -> str:
+    """`text` with lone surrogates (undecodable bytes of a log) escaped; SQLite refuses them."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def outcome_row(outcome: Outcome) -> Row:
+    """Columns of `measurements` or `failures`."""
+    row: Row = {
+        "workload_key": storable(outcome.workload_key),
+        "device_class": storable(outcome.device_class),
+        "implementation": storable(outcome.candidate.implementation),
+        "settings": canonical_json(outcome.candidate.settings),
+        "layouts": canonical_json(outcome.candidate.layouts),
+        "kernel_hash": storable(outcome.kernel_hash),
+        "versions": storable(outcome.versions),
+        "created_at": float(outcome.created_at),
+        "run_id": outcome.run_id,
+    }
+    if isinstance(outcome, Failure):
+        row |= {"kind": outcome.kind, "message": storable(outcome.message)}
+    else:
+        protocol = msgspec.convert(plain(outcome.protocol), Protocol)
+        row |= {
+            "protocol": canonical_json(plain(protocol)),
+            "samples_s": canonical_json([float(sample_s) for sample_s in outcome.samples_s]),
+            "build_s": float(outcome.build_s),
+        }
+    return _with_content(row)
+
+
+def _candidate(row: RowMapping) -> Candidate:
+    return Candidate(
+        implementation=row["implementation"],
+        settings=tuple((name, value) for name, value in json.loads(row["settings"])),
+        layouts=tuple(json.loads(row["layouts"])),
+    )
+
+
+def _shared_fields(row: RowMapping) -> Row:
+    names = ("workload_key", "device_class", "kernel_hash", "versions", "created_at", "run_id")
+    return {name: row[name] for name in names} | {"candidate": _candidate(row)}
+
+
+def measurement(row: RowMapping) -> Measurement:
+    """The record in a row of `measurements`. Raises `StoreError` for a damaged row."""
+    try:
+        return Measurement(
+            protocol=msgspec.convert(json.loads(row["protocol"]), Protocol),
+            samples_s=tuple(json.loads(row["samples_s"])),
+            build_s=row["build_s"],
+            **_shared_fields(row),
+        )
+    except (ValueError, TypeError) as error:
+        raise _damaged("measurements", row, error) from error
+
+
+def failure(row: RowMapping) -> Failure:
+    """The record in a row of `failures`. Raises `StoreError` for a damaged row."""
+    try:
+        return Failure(
+            kind=cast(FailureKind, row["kind"]), message=row["message"], **_shared_fields(row)
+        )
+    except (ValueError, TypeError) as error:
+        raise _damaged("failures", row, error) from error
+
+
+def device_row(device: Device) -> Row:
+    """Columns of `devices`."""
+    return {
+        "class_key": storable(device.class_key),
+        "instance": storable(device.instance),
+        "facts": canonical_json(plain(device)),
+    }
+
+
+def device(row: RowMapping) -> Device:
+    """The record in a row of `devices`. Raises `StoreError` for a damaged row."""
+    try:
+        return msgspec.convert(json.loads(row["facts"]), Device)
+    except (ValueError, TypeError) as error:
+        raise _damaged("devices", row, error) from error
+
+
+def run_row(run: Run) -> Row:
+    """Columns of `runs` without id and uid. The seed is text: it may exceed 64 bits."""
+    fields = {k: v for k, v in plain(run).items() if k not in _LOCAL_FIELDS}
+    texts = ("command", "model", "network_key", "device_class", "state")
+    return fields | {name: storable(fields[name]) for name in texts} | {"seed": str(run.seed)}
+
+
+def run(row: RowMapping) -> Run:
+    """The record in a row of `runs`."""
+    fields = {name: value for name, value in row.items() if name not in ("uid", "seed")}
+    return Run(seed=int(row["seed"]), **cast(Row, fields))
+
+
+def shipment_row(shipment: Shipment) -> Row:
+    """Columns of `shipments`."""
+    fields = plain(shipment)
+    numbers = msgspec.convert(fields["numbers"], dict[str, float | None])
+    row: Row = {
+        "network_key": storable(shipment.network_key),
+        "device_class": storable(shipment.device_class),
+        "model": storable(shipment.model),
+        "assignment": canonical_json(fields["assignment"]),
+        "latency_s": float(shipment.latency_s),
+        "artifact_hash": storable(shipment.artifact_hash),
+        "numbers": canonical_json(numbers),
+        "created_at": float(shipment.created_at),
+    }
+    return _with_content(row)
+
+
+def shipment(row: RowMapping) -> Shipment:
+    """The record in a row of `shipments`. Raises `StoreError` for a damaged row."""
+    names = ("network_key", "device_class", "model", "latency_s", "artifact_hash", "created_at")
+    try:
+        assignment = msgspec.convert(json.loads(row["assignment"]), dict[str, Candidate])
+        numbers: dict[str, float | None] = json.loads(row["numbers"])
+    except (ValueError, TypeError) as error:
+        raise _damaged("shipments", row, error) from error
+    return Shipment(assignment=assignment, numbers=numbers, **{name: row[name] for name in names})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """A measured limit of a device class; the unit is in the name (`flop_per_s`)."""
+
+    device_class: str
+    name: str
+    value: float
+    created_at: float
+
+
+def peak(row: RowMapping) -> Peak:
+    """The record in a row of `peaks`."""
+    names = ("device_class", "name", "value", "created_at")
+    return Peak(**{name: row[name] for name in names})
+
+
+def peak_row(peak: Peak) -> Row:
+    """Columns of `peaks`."""
+    return _with_content(
+        {
+            "device_class": storable(peak.device_class),
+            "name": storable(peak.name),
+            "value": float(peak.value),
+            "created_at": float(peak.created_at),
+        }
+    )
+
+
+def _damaged(table: str, row: RowMapping, error: Exception) -> StoreError:
+    return StoreError(
+        f"A row of the table {table} cannot be read ({error}); the database is damaged: "
+        f"{dict(row)!r:.200}",
+        hint="Restore a copy, or choose another file with --db PATH.",
+    )

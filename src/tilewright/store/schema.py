@@ -1,0 +1,122 @@
+"""Tables of the database. `docs/reference/database.md` describes them."""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, Float, Index, Integer, MetaData, String, Table
+
+APPLICATION_ID = 0x54494C57
+"""`TILW`, in the header of every database of ours."""
+
+SCHEMA_VERSION = 1
+
+metadata = MetaData()
+
+
+def _text(name: str) -> Column[str]:
+    return Column(name, String, nullable=False)
+
+
+def _number(name: str) -> Column[float]:
+    return Column(name, Float, nullable=False)
+
+
+def _count(name: str) -> Column[int]:
+    return Column(name, Integer, nullable=False)
+
+
+def _outcome_columns() -> tuple[Column[int] | Column[str] | Column[float], ...]:
+    return (
+        Column("id", Integer, primary_key=True),
+        _text("workload_key"),
+        _text("device_class"),
+        _text("implementation"),
+        _text("settings"),
+        _text("layouts"),
+        _text("kernel_hash"),
+        _text("versions"),
+        _number("created_at"),
+        Column("run_id", Integer),
+        _text("content"),
+    )
+
+
+meta = Table("meta", metadata, Column("name", String, primary_key=True), _text("value"))
+
+devices = Table(
+    "devices",
+    metadata,
+    Column("class_key", String, primary_key=True),
+    Column("instance", String, primary_key=True),
+    _text("facts"),
+)
+
+workloads = Table("workloads", metadata, Column("key", String, primary_key=True), _text("text"))
+
+measurements = Table(
+    "measurements",
+    metadata,
+    *_outcome_columns(),
+    _text("protocol"),
+    _text("samples_s"),
+    _number("build_s"),
+    Index("measurements_by_task", "workload_key", "device_class"),
+    Index("measurements_by_content", "content"),
+)
+
+failures = Table(
+    "failures",
+    metadata,
+    *_outcome_columns(),
+    _text("kind"),
+    _text("message"),
+    Index("failures_by_task", "workload_key", "device_class"),
+    Index("failures_by_content", "content"),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("uid", String, nullable=False, unique=True),
+    _text("command"),
+    _text("model"),
+    _text("network_key"),
+    _text("device_class"),
+    _text("seed"),
+    _text("state"),
+    _number("spent_s"),
+    _count("measurements"),
+    _count("failures"),
+    _number("created_at"),
+    Index("runs_by_network", "network_key", "device_class"),
+)
+
+shipments = Table(
+    "shipments",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    _text("network_key"),
+    _text("device_class"),
+    _text("model"),
+    _text("assignment"),
+    _number("latency_s"),
+    _text("artifact_hash"),
+    _text("numbers"),
+    _number("created_at"),
+    _text("content"),
+    Index("shipments_by_network", "network_key", "device_class"),
+    Index("shipments_by_content", "content"),
+)
+
+peaks = Table(
+    "peaks",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    _text("device_class"),
+    _text("name"),
+    _number("value"),
+    _number("created_at"),
+    _text("content"),
+    Index("peaks_by_name", "device_class", "name"),
+    Index("peaks_by_content", "content"),
+)

@@ -1,0 +1,102 @@
+"""Building one kernel and running it on arrays, for the tests of the lowerings."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.compiler.build import build_kernel
+from tilewright.core.records import Candidate, CpuFacts, Device, Settings
+from tilewright.graph.layout import PLAIN, to_logical, to_physical
+from tilewright.graph.network import Array, attributes
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Argument, Step, Workload
+from tilewright.kernels.registry import implementation
+
+DEVICE = Device(
+    class_key="test",
+    instance="test",
+    target=json.dumps({"kind": "llvm", "num-cores": 2}),
+    threads=2,
+    cpus=(0, 1),
+    cpu=CpuFacts(
+        model="test",
+        architecture="x86_64",
+        features=(),
+        vector_bytes=32,
+        vector_registers=16,
+        l1_bytes=32 << 10,
+        l2_bytes=1 << 20,
+        l3_bytes=16 << 20,
+        physical_cores=2,
+    ),
+)
+
+
+def step(operator: str, *inputs: int, **named) -> Step:
+    """A step with its attributes in canonical order."""
+    return Step(operator=operator, inputs=inputs, attributes=attributes(**named))
+
+
+def workload(shapes: Sequence[tuple[int, ...] | TensorType], *steps: Step) -> Workload:
+    """A workload over float32 arguments, or those of the types given."""
+    kinds = [s if isinstance(s, TensorType) else TensorType(s) for s in shapes]
+    return Workload(arguments=tuple(Argument(type=kind) for kind in kinds), steps=steps)
+
+
+def random_arrays(task: Workload, seed: int = 0) -> list[Array]:
+    """Normal values; small integers where the type is whole."""
+    rng = np.random.default_rng(seed)
+    arrays: list[Array] = []
+    for argument in task.arguments:
+        shape, dtype = argument.type.shape, np.dtype(argument.type.dtype)
+        if dtype.kind in "iu":
+            low = 0 if dtype.kind == "u" else -4
+            arrays.append(rng.integers(low, 5, shape).astype(dtype))
+        elif dtype.kind == "b":
+            arrays.append(rng.random(shape) < 0.5)
+        else:
+            arrays.append(rng.standard_normal(shape).astype(dtype))
+    return arrays
+
+
+def all_settings(task: Workload, name: str, layouts: tuple[str, ...]) -> list[Settings]:
+    """Every valid combination of knob values."""
+    spec = implementation(name)
+    knobs = spec.knobs(task, DEVICE, layouts)
+    names = [knob.name for knob in knobs]
+    found = [
+        dict(zip(names, values, strict=True))
+        for values in itertools.product(*(knob.values for knob in knobs))
+    ]
+    return [s for s in found if spec.valid(task, DEVICE, layouts, s)]
+
+
+def run_kernel(
+    task: Workload,
+    name: str,
+    arrays: Sequence[Array],
+    layouts: tuple[str, ...] = (),
+    settings: Settings | None = None,
+) -> Array:
+    """The kernel's result, row-major; the best-looking settings unless told."""
+    import tvm
+
+    layouts = layouts or (PLAIN,) * (len(task.arguments) + 1)
+    spec = implementation(name)
+    if settings is None:
+        choices = all_settings(task, name, layouts)
+        settings = choices[int(np.argmin(spec.facts(task, DEVICE, layouts, choices)["estimate_s"]))]
+    candidate = Candidate(implementation=name, settings=tuple(settings.items()), layouts=layouts)
+    kernel = build_kernel(task, candidate, DEVICE)
+    tensors = [
+        tvm.runtime.tensor(to_physical(array, layout))
+        for array, layout in zip(arrays, layouts, strict=False)
+    ]
+    shape, dtype = kernel.argument_types[-1]
+    result = tvm.runtime.tensor(np.full(shape, 77, dtype))
+    kernel.call(*tensors, result)
+    return to_logical(result.numpy(), layouts[-1])

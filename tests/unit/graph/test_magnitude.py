@@ -1,0 +1,65 @@
+"""The scale of errors is sum |w||x| where sums cancel, and never zero or below the result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from graph_builder import Builder, random_inputs
+
+from tilewright.graph.canonical import build_workload
+from tilewright.graph.evaluate import run_workload
+from tilewright.graph.magnitude import magnitude
+from tilewright.graph.network import Array
+
+
+def scale_of(b: Builder, *, inputs: dict[str, Array] | None = None) -> tuple[Array, Array]:
+    graph = b.graph(b.nodes[-1].output)
+    workload, names = build_workload(graph, graph.nodes)
+    values = {**graph.constants, **(inputs or random_inputs(graph))}
+    arrays = [values[name] for name in names]
+    return magnitude(workload, arrays), run_workload(workload, arrays)
+
+
+def test_cancelling_sum() -> None:
+    b = Builder()
+    b.add("dense", b.input(1, 2), b.constant([[1.0], [-1.0]]))
+    size, value = scale_of(b, inputs={"x0": np.array([[3.0, 3.0]], np.float32)})
+    assert value.item() == 0
+    assert size.item() == 6
+
+
+def test_epilogue_adds_and_scales() -> None:
+    b = Builder()
+    y = b.add("dense", b.input(1, 2), b.constant([[1.0], [-1.0]]))
+    y = b.add("add", y, b.constant([-4.0]))
+    b.add("relu", b.add("multiply", y, b.constant(-2.0)))
+    size, value = scale_of(b, inputs={"x0": np.array([[3.0, 3.0]], np.float32)})
+    assert value.item() == 8
+    assert size.item() == 20
+
+
+@pytest.mark.parametrize("anchor", ["conv2d", "softmax", "max_pool2d", "exp", "equal", "divide"])
+def test_positive_and_no_smaller_than_the_result(anchor: str) -> None:
+    b = Builder()
+    x = b.input(1, 4, 6, 6)
+    if anchor == "conv2d":
+        b.add("sigmoid", b.conv(x, 4))
+    elif anchor == "softmax":
+        b.add("softmax", x, axis=1)
+    elif anchor == "max_pool2d":
+        b.add(anchor, x, kernel=(2, 2), strides=(2, 2), padding=(1,) * 4, dilation=(1, 1))
+    elif anchor == "exp":
+        b.add(anchor, x)
+    else:
+        b.add(anchor, x, b.constant(2.0))
+    size, value = scale_of(b)
+    assert (size > 0).all()
+    assert (size >= np.abs(value.astype(np.float32))).all()
+    assert size.shape == value.shape
+
+
+def test_zeros_have_a_scale() -> None:
+    b = Builder()
+    b.conv(b.input(1, 4, 6, 6), 4)
+    size, _ = scale_of(b, inputs={"x0": np.zeros((1, 4, 6, 6), np.float32)})
+    assert (size > 0).all()

@@ -1,0 +1,214 @@
+"""Eager torch against numpy, operator by operator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.graph.evaluate import run_graph
+from tilewright.graph.network import Array, AttributeValue, Graph, Node, attributes
+from tilewright.graph.operators import OPERATORS
+from tilewright.graph.tensor import TensorType
+
+torch = pytest.importorskip("torch", reason="torch is an extra and not installed")
+
+from tilewright.measure.peers.torch_graph import TorchGraph  # noqa: E402
+from tilewright.measure.peers.torch_operators import torch_call  # noqa: E402
+
+RANDOM = np.random.default_rng(11)
+INF = float("inf")
+Case = tuple[str, tuple[tuple[int, ...], ...], dict[str, AttributeValue]]
+
+CONV = {"strides": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
+POOL = {"kernel": (3, 3), "strides": (2, 2), "padding": (1, 1, 1, 1), "dilation": (1, 1)}
+MAP = ((2, 4, 9, 7),)
+RESIZE = {"shape": (2, 4, 18, 10), "scales": (1.0, 1.0, 2.0, 10 / 7)}
+CASES: list[Case] = [
+    ("conv2d", (*MAP, (6, 4, 3, 3)), CONV),
+    ("conv2d", (*MAP, (6, 2, 3, 2)), {**CONV, "groups": 2, "strides": (2, 1)}),
+    ("conv2d", (*MAP, (6, 4, 3, 3)), {**CONV, "padding": (0, 1, 2, 1), "dilation": (2, 1)}),
+    *[
+        (
+            "conv2d_transpose",
+            (*MAP, (4, 3, 3, 3)),
+            {**CONV, "strides": (2, 2), "padding": padding, "output_padding": extra},
+        )
+        for padding, extra in (
+            ((1, 1, 1, 1), (1, 1)),
+            ((0, 2, 1, 0), (0, 0)),
+            ((0, 0, 0, 0), (1, 0)),
+            ((1, 0, 0, 1), (0, 1)),
+        )
+    ],
+    ("dense", ((2, 3, 5), (5, 4)), {}),
+    ("batch_matmul", ((2, 3, 5), (1, 5, 4)), {"transpose_b": False}),
+    ("batch_matmul", ((2, 3, 5), (2, 4, 5)), {"transpose_b": True}),
+    ("max_pool2d", MAP, POOL),
+    ("max_pool2d", MAP, {**POOL, "padding": (0, 0, 2, 1), "dilation": (2, 1)}),
+    ("max_pool2d", MAP, {**POOL, "kernel": (2, 2), "padding": (1, 1, 1, 1)}),
+    *[
+        ("avg_pool2d", MAP, {**POOL, "padding": padding, "count_include_pad": counted})
+        for padding in ((1, 1, 1, 1), (0, 0, 1, 1), (0, 0, 0, 0), (2, 2, 2, 2))
+        for counted in (False, True)
+    ],
+    *[
+        (f"reduce_{name}", MAP, {"axes": axes, "keepdims": keep})
+        for name in ("sum", "mean", "max", "min", "prod")
+        for axes, keep in (((2, 3), True), ((0, 1), False))
+    ],
+    ("softmax", MAP, {"axis": 1}),
+    ("log_softmax", MAP, {"axis": 3}),
+    ("layer_norm", ((2, 3, 8), (8,), (1,)), {"axis": 2, "epsilon": 1e-5}),
+    ("lrn", MAP, {"size": 3, "alpha": 0.1, "beta": 0.75, "bias": 1.0}),
+    ("instance_norm", (*MAP, (4,), (4,)), {"epsilon": 1e-5}),
+    *[
+        (name, MAP, {})
+        for name in [
+            "relu",
+            "sigmoid",
+            "tanh",
+            "exp",
+            "negative",
+            "abs",
+            "erf",
+            "sin",
+            "cos",
+            "floor",
+            "ceil",
+            "round",
+            "sign",
+            "reciprocal",
+            "softplus",
+            "silu",
+            "gelu",
+            "hard_swish",
+            "identity",
+            "isnan",
+        ]
+    ],
+    ("clip", MAP, {"minimum": -0.5, "maximum": INF}),
+    ("leaky_relu", MAP, {"alpha": 0.1}),
+    ("elu", MAP, {"alpha": 0.7}),
+    ("thresholded_relu", MAP, {"alpha": 0.5}),
+    ("selu", MAP, {"alpha": 1.67, "gamma": 1.05}),
+    ("hard_sigmoid", MAP, {"alpha": 0.2, "beta": 0.5}),
+    ("cast", MAP, {"dtype": "int32"}),
+    *[
+        (name, ((2, 3, 4), (3, 1)), {})
+        for name in [
+            "add",
+            "subtract",
+            "multiply",
+            "divide",
+            "maximum",
+            "minimum",
+            "modulo",
+            "equal",
+            "less",
+            "greater",
+            "less_equal",
+            "greater_equal",
+            "prelu",
+        ]
+    ],
+    ("reshape", MAP, {"shape": (8, 63)}),
+    ("transpose", MAP, {"permutation": (0, 2, 3, 1)}),
+    ("slice", MAP, {"starts": (0, 1, 0, 2), "stops": (2, 3, 9, 7), "steps": (1, 1, 2, 1)}),
+    ("slice", MAP, {"starts": (1, 0, 0, 0), "stops": (-1, 4, 9, 7), "steps": (-1, 1, 1, 1)}),
+    ("concat", ((2, 3), (2, 1), (2, 4)), {"axis": 1}),
+    (
+        "pad",
+        MAP,
+        {"before": (0, 0, 1, 2), "after": (0, 1, 0, 3), "value": 0.5, "mode": "constant"},
+    ),
+    ("expand", ((3, 1),), {"shape": (2, 3, 4)}),
+    *[
+        ("resize_nearest", MAP, {**RESIZE, "coordinate": mode, "rounding": rounding})
+        for mode, rounding in (("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"))
+    ],
+]
+
+
+def graph_of(nodes: list[Node], values: dict[str, Array], constants: set[str]) -> Graph:
+    """A graph whose types follow from the values given."""
+    types = {name: TensorType(array.shape, str(array.dtype)) for name, array in values.items()}
+    for node in nodes:
+        kinds = tuple(types[name] for name in node.inputs)
+        types[node.output] = OPERATORS[node.operator].infer(kinds, dict(node.attributes))
+    return Graph(
+        name="g",
+        nodes=tuple(nodes),
+        inputs=tuple(name for name in values if name not in constants),
+        outputs=(nodes[-1].output,),
+        types=types,
+        constants={name: values[name] for name in constants},
+    )
+
+
+def check(graph: Graph, values: dict[str, Array]) -> None:
+    given = {name: values[name] for name in graph.inputs}
+    expected = run_graph(graph, given)
+    tensors = {name: torch.from_numpy(array) for name, array in given.items()}
+    with torch.inference_mode():
+        got = TorchGraph(graph).run(tensors)
+    assert list(got) == list(expected)
+    for name, array in expected.items():
+        assert got[name].numpy().dtype == array.dtype
+        np.testing.assert_allclose(got[name].numpy(), array, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
+def test_operator_means_the_same(case: Case) -> None:
+    operator, shapes, named = case
+    values: dict[str, Array] = {
+        f"x{i}": RANDOM.standard_normal(shape).astype(np.float32) for i, shape in enumerate(shapes)
+    }
+    node = Node(
+        name="n",
+        operator=operator,
+        inputs=tuple(values),
+        outputs=("y",),
+        attributes=attributes(**named),
+    )
+    check(graph_of([node], values, set()), values)
+
+
+def test_gather_counts_negative_indices_from_the_end() -> None:
+    values: dict[str, Array] = {
+        "x": RANDOM.standard_normal((3, 5, 2)).astype(np.float32),
+        "i": np.array([[0, -1], [2, 4]], np.int64),
+    }
+    node = Node(
+        name="n", operator="gather", inputs=("x", "i"), outputs=("y",), attributes=(("axis", 1),)
+    )
+    check(graph_of([node], values, set()), values)
+
+
+@pytest.mark.parametrize("operator", ["conv2d", "conv2d_transpose", "dense"])
+def test_biases_are_given_to_the_operator(operator: str) -> None:
+    shapes = {"x": (2, 6, 9, 7), "w": (6, 6, 3, 3), "b": (6, 1, 1)}
+    if operator == "dense":
+        shapes = {"x": (2, 4), "w": (4, 6), "b": (6,)}
+    values: dict[str, Array] = {
+        name: RANDOM.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()
+    }
+    named = attributes(**CONV, output_padding=(3, 1)) if "conv2d" in operator else ()
+    first = Node(name="1", operator=operator, inputs=("x", "w"), outputs=("p",), attributes=named)
+    bias = Node(name="2", operator="add", inputs=("b", "p"), outputs=("q",))
+    last = Node(name="3", operator="relu", inputs=("q",), outputs=("y",))
+    graph = graph_of([first, bias, last], values, {"w", "b"})
+    check(graph, values)
+    assert [step[2] for step in TorchGraph(graph)._steps] == ["q", "y"]  # pyright: ignore[reportPrivateUsage]
+
+
+def test_what_torch_has_no_call_for_is_named() -> None:
+    with pytest.raises(NotImplementedError, match="opaque"):
+        torch_call("opaque", {})
+
+
+def test_every_operator_but_opaque_has_a_call() -> None:
+    known = {case[0] for case in CASES} | {"gather"}
+    rest = set(OPERATORS) - known - {"opaque"}
+    assert rest <= {"log", "sqrt", "rsqrt", "not", "power", "and", "or", "where"}
+    for operator in rest:
+        assert callable(torch_call(operator, {}))

@@ -1,0 +1,134 @@
+"""Random records for the tests of the store."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from tilewright.core.records import (
+    Candidate,
+    CpuFacts,
+    Device,
+    Failure,
+    Measurement,
+    Outcome,
+    Protocol,
+    Run,
+    Shipment,
+)
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+SECONDS = st.floats(min_value=0, max_value=1e6, allow_nan=False)
+KNOB = st.one_of(st.integers(), st.booleans(), TEXT)
+
+CANDIDATES = st.builds(
+    Candidate,
+    implementation=TEXT,
+    settings=st.dictionaries(TEXT, KNOB, max_size=4).map(lambda knobs: tuple(knobs.items())),
+    layouts=st.lists(TEXT, max_size=3).map(tuple),
+)
+PROTOCOLS = st.builds(
+    Protocol,
+    warmup=st.integers(0, 9),
+    repeats=st.integers(1, 9),
+    sample_s=SECONDS,
+    rotation_bytes=st.integers(0, 1 << 40),
+    timeout_s=SECONDS,
+)
+MEASUREMENTS = st.builds(
+    Measurement,
+    workload_key=st.sampled_from(["conv2d-1", "dense-2"]),
+    candidate=CANDIDATES,
+    device_class=st.sampled_from(["cpu-a", "cpu-b"]),
+    protocol=PROTOCOLS,
+    kernel_hash=TEXT,
+    samples_s=st.lists(SECONDS, min_size=1, max_size=5).map(tuple),
+    build_s=SECONDS,
+    versions=TEXT,
+    created_at=SECONDS,
+    run_id=st.none(),
+)
+FAILURES = st.builds(
+    Failure,
+    workload_key=st.sampled_from(["conv2d-1", "dense-2"]),
+    candidate=CANDIDATES,
+    device_class=st.sampled_from(["cpu-a", "cpu-b"]),
+    kind=st.sampled_from(["build", "timeout", "crash", "wrong result", "out of memory"]),
+    message=TEXT,
+    kernel_hash=TEXT,
+    versions=TEXT,
+    created_at=SECONDS,
+    run_id=st.none(),
+)
+OUTCOMES: st.SearchStrategy[Outcome] = st.one_of(MEASUREMENTS, FAILURES)
+RUNS = st.builds(
+    Run,
+    id=st.none(),
+    command=TEXT,
+    model=TEXT,
+    network_key=st.just("net"),
+    device_class=st.just("cpu-a"),
+    seed=st.integers(),
+    state=st.sampled_from(["running", "done", "interrupted"]),
+    spent_s=SECONDS,
+    measurements=st.integers(0, 1 << 40),
+    failures=st.integers(0, 1 << 40),
+    created_at=SECONDS,
+)
+SHIPMENTS = st.builds(
+    Shipment,
+    network_key=st.just("net"),
+    device_class=st.just("cpu-a"),
+    model=TEXT,
+    assignment=st.dictionaries(TEXT, CANDIDATES, max_size=3),
+    latency_s=SECONDS,
+    artifact_hash=TEXT,
+    numbers=st.dictionaries(TEXT, st.none() | SECONDS, max_size=3),
+    created_at=SECONDS,
+)
+DEVICES = st.builds(
+    Device,
+    class_key=TEXT,
+    instance=TEXT,
+    target=TEXT,
+    threads=st.integers(1, 64),
+    cpus=st.lists(st.integers(0, 255), max_size=4).map(tuple),
+    cpu=st.builds(CpuFacts, features=st.lists(TEXT, max_size=3).map(tuple)),
+)
+
+
+def measurement(
+    *,
+    number: int = 0,
+    workload_key: str = "conv2d-1",
+    device_class: str = "cpu-a",
+    kernel_hash: str = "h1",
+    versions: str = "",
+    run_id: int | None = None,
+) -> Measurement:
+    """A plain measurement; `number` tells it from others and is its time."""
+    return Measurement(
+        workload_key=workload_key,
+        candidate=Candidate(
+            implementation="direct", settings=(("tile", 8), ("unroll", True)), layouts=("plain",)
+        ),
+        device_class=device_class,
+        protocol=Protocol(),
+        kernel_hash=kernel_hash,
+        samples_s=(0.003, 0.001, 0.002 + number),
+        build_s=0.5,
+        versions=versions,
+        created_at=float(number),
+        run_id=run_id,
+    )
+
+
+def failure(*, number: int = 0, message: str = "segmentation fault") -> Failure:
+    """A plain failure."""
+    return Failure(
+        workload_key="conv2d-1",
+        candidate=Candidate(implementation="direct", settings=(("tile", 99),), layouts=("plain",)),
+        device_class="cpu-a",
+        kind="crash",
+        message=message,
+        created_at=float(number),
+    )
