@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.compiler.build import build_kernel
 from tilewright.core.records import Candidate, CpuFacts, Device, Settings
-from tilewright.graph.layout import PLAIN, to_logical, to_physical
+from tilewright.graph.layout import PLAIN, physical_shape, to_logical, to_physical
 from tilewright.graph.network import Array, attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
@@ -93,7 +93,7 @@ def run_kernel(
     candidate = Candidate(implementation=name, settings=tuple(settings.items()), layouts=layouts)
     kernel = build_kernel(task, candidate, DEVICE)
     tensors = [
-        tvm.runtime.tensor(to_physical(array, layout))
+        tvm.runtime.tensor(to_physical(array, layout).reshape(physical_shape(array.shape, layout)))
         for array, layout in zip(arrays, layouts, strict=False)
     ]
     shape, dtype = kernel.argument_types[-1]

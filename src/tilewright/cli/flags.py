@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 Format = Literal["table", "json", "csv", "md"]
 Settings = Literal["default", "best", "shipped"]
 
+_EXTENT = re.compile(r"0*[1-9][0-9]{0,11}")
 _SHARED = Group("Shared flags", sort_key=20)
 _MODEL = Group("Model and target", sort_key=10)
 
@@ -84,6 +86,7 @@ class ModelFlags:
             help="Shape of an input, NAME=1,3,224,224; repeat for several inputs.",
             negative="",
             consume_multiple=False,
+            show_default=False,
         ),
     ] = ()
 
@@ -105,7 +108,7 @@ def read_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
         sizes = [size.strip() for size in extents.split(",")]
         # What follows the `=` may be empty: the shape of a scalar.
         scalar = sizes == [""]
-        fine = all(size.isascii() and size.isdecimal() and int(size) > 0 for size in sizes)
+        fine = all(_EXTENT.fullmatch(size) for size in sizes)
         if not (equals and name and (fine or scalar)):
             raise UsageError(
                 f"--shape {text!r} is not of the form NAME=1,3,224,224.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TextIO
 
@@ -20,7 +20,7 @@ def never_fail_on_encoding() -> None:
 
 
 @contextmanager
-def stdout_for_data() -> Iterator[None]:
+def stdout_for_data() -> Generator[None]:
     """While work is done, send what it writes on stdout to stderr.
 
     This reaches libraries in C++ and child processes too: they get the file descriptor of stderr.

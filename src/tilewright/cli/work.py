@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ def open_session(flags: SharedFlags, target: str, events: EventSink) -> Session:
 
 
 @contextmanager
-def working(flags: SharedFlags, *, target: str = "llvm") -> Iterator[Work]:
+def working(flags: SharedFlags, *, target: str = "llvm") -> Generator[Work]:
     """Open the session and show its progress; on leaving, all of it is closed.
 
     Print data after leaving only: inside, stdout leads to stderr.

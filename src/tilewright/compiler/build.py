@@ -58,3 +58,17 @@ def build_kernel(workload: Workload, candidate: Candidate, device: Device) -> Bu
         kernel_hash=kernel_hash_of(function),
         build_s=perf_counter() - began,
     )
+
+
+def rendered(workload: Workload, candidate: Candidate, device: Device, view: str) -> str:
+    """The kernel as text: `tir` or `asm`."""
+    module = kernel_module(workload, candidate, device)
+    if view == "tir":
+        return module.script()
+    library: Any = tvm.compile(module, tvm.target.Target(device.target))
+    return library.mod.inspect_source("asm")
+
+
+def accept_target(text: str) -> None:
+    """Raise TVM's own error when it does not take the target."""
+    tvm.target.Target(text)

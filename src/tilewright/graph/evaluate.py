@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tilewright.core.errors import InternalError
 from tilewright.graph.fused import FusedNetwork, TaskCall
+from tilewright.graph.magnitude import magnitude
 from tilewright.graph.network import Array, Graph, Node
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Step, Workload
+
+__all__ = ["OpaqueRunner", "magnitude", "run_fused", "run_graph", "run_workload"]
 
 OpaqueRunner = Callable[[str, Sequence[Array]], Sequence[Array]]
 """Runs the `model` attribute of an opaque operator on its inputs and returns all its outputs."""

@@ -3,7 +3,7 @@
 Lanes run over channels. Weights are repacked to [out/b, kh, kw, b]. A register tile of
 `tile_height` rows × `tile_width` columns is held in registers over all taps. `padding` says where
 zeros around the input come from: `inline` tests each load that may fall outside, `tile` copies
-the rows a piece of work needs into a scratch buffer with a border.
+the rows a piece of work needs into a scratch buffer with a border, in the lanes' layout.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class DepthwiseConvolution:
         conv = convolution(workload)
         block = channel_block(layouts[-1])
         lanes = (block,) if block else channel_blocks(conv.out_channels, device)[:1]
-        padding = ("inline", "tile") if conv.padded else ("inline",)
+        arrives = channel_block(layouts[conv.data]) if conv.data < len(layouts) - 1 else 0
+        ready = arrives in lanes and not conv.padded
+        padding = ("inline",) if ready else ("inline", "tile")
         return (
             Knob(name="lanes", values=lanes),
             Knob(name="tile_width", values=tile_sizes(conv.out_width, largest=_LARGEST_WIDTH)),
@@ -112,7 +114,7 @@ class DepthwiseConvolution:
         tests = np.where(copied | (not conv.padded), 0.0, kh * kw * (0.1 + 0.3 / tw))
         # rows of one tile branch apart at the upper and lower border
         tests += np.where(th > 1, np.where(copied, 0.1, 0.7) * kh * kw, 0.0)
-        tests += np.where(waste > 1.0, 0.4 * kh * kw, 0.0)
+        tests += np.where((waste > 1.0) & ~copied, 0.1 * kh * kw, 0.0)
         latency = 4.0 * kh * kw / (tw * th * vectors)
         work = np.maximum(np.maximum(kh * kw, loads) / 2.0, latency)
         odd = np.where(np.log2(column["lanes"]) % 1.0 > 0, 2.0, 1.0)

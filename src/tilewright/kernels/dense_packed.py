@@ -93,7 +93,7 @@ class PackedDense:
         several = dense.rows > 1
         return (
             Knob(name="block", values=blocks),
-            Knob(name="tile_rows", values=_row_tiles(dense.rows)),
+            Knob(name="tile_rows", values=row_tile_sizes(dense.rows)),
             Knob(name="order", values=("columns", "rows") if several else ("columns",)),
         )
 
@@ -112,8 +112,39 @@ class PackedDense:
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
-        """"""
-        return {"estimate_s": np.ones(len(settings)), "parallel_extent": np.ones(len(settings))}
+        """Register tile, wasted work, loads per multiply-add, traffic of the weights, balance."""
+        dense = product(workload)
+        block = np.array([float(s["block"]) for s in settings])
+        tile = np.array([float(s["tile_rows"]) for s in settings])
+        by_rows = np.array([s["order"] == "rows" for s in settings])
+        row_tiles = np.ceil(dense.rows / tile)
+        chunks = np.ceil(dense.columns / block)
+        pieces = dense.outer * row_tiles * chunks
+        balance = pieces / (np.ceil(pieces / device.threads) * device.threads)
+        waste = row_tiles * tile * chunks * block / (dense.rows * dense.columns)
+        vectors = np.ceil(block / device.lanes_f32)
+        accumulators = tile * vectors
+        loads = 1.0 / tile + 1.0 / vectors
+        # two multiply-adds and two loads per cycle; latency four needs eight accumulators
+        bound = np.maximum(1.0, loads) * np.maximum(1.0, 8.0 / accumulators)
+        chunk_bytes = 4.0 * block * dense.depth
+        spill = np.where(chunk_bytes > device.cpu.l2_bytes / 2, 1.1, 1.0)
+        peak = device.threads * 2 * 2 * device.lanes_f32 / _CYCLE_S
+        flop = 2.0 * dense.outer * dense.rows * dense.columns * dense.depth
+        compute_s = flop / peak * waste * bound * spill / balance
+        passes = np.where(by_rows, dense.outer * row_tiles, 1.0)
+        moved = workload.bytes + 4.0 * dense.depth * dense.columns * (passes - 1.0)
+        moved_s = moved / (device.threads * balance * _THREAD_BYTES_PER_S)
+        return {
+            "estimate_s": np.maximum(compute_s, moved_s)
+            + 0.1 * np.minimum(compute_s, moved_s)
+            + _LAUNCH_S,
+            "parallel_extent": pieces,
+            "accumulators": accumulators,
+            "loads_per_multiply_add": loads,
+            "waste": waste,
+            "weight_tile_bytes": chunk_bytes,
+        }
 
     def error_bound(self, workload: Workload) -> float:
         """Summation in single precision; grows slowly with the length of the sum."""
@@ -139,10 +170,10 @@ class PackedDense:
         return {**constants, dense.weight: np.ascontiguousarray(packed)}
 
 
-def _row_tiles(rows: int) -> tuple[int, ...]:
+def row_tile_sizes(rows: int) -> tuple[int, ...]:
     """Tiles of up to 14 rows that waste little at the end."""
     sizes = [t for t in range(1, min(rows, 14) + 1) if -(-rows // t) * t <= 1.12 * rows]
-    return tuple(t for t in sizes if t >= 4 or t == min(rows, 4) or t == rows) or (1,)
+    return tuple(t for t in sizes if t >= 4 or t == rows)
 
 
 SPEC = PackedDense()

@@ -31,7 +31,8 @@ _BUILT_IN = (
 def implementations() -> dict[str, Implementation]:
     """All specs by name: ours, then those that other packages offer as entry points."""
     found: dict[str, Implementation] = {}
-    for module in _BUILT_IN:
+    from importlib.util import find_spec
+    for module in [m for m in _BUILT_IN if find_spec(f"tilewright.kernels.{m}") and find_spec(f"tilewright.compiler.lower.{m}")]:
         spec = cast(Implementation, import_module(f"tilewright.kernels.{module}").SPEC)
         found[spec.name] = spec
     for name, offered in load_plugins(GROUP).items():

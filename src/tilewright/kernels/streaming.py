@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from tilewright.core.records import Device
+from tilewright.core.records import Candidate, Device, Settings
+from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn
 from tilewright.kernels.blocks import channel_blocks
@@ -37,3 +40,33 @@ def balance(pieces: FactColumn | float, device: Device) -> FactColumn:
     """Share of the threads that equal pieces keep busy."""
     count = np.maximum(1.0, np.asarray(pieces, np.float64))
     return count / (np.ceil(count / device.threads) * device.threads)
+
+
+class Unpacked:
+    """The parts of a spec that say: every knob combination is fine, no constant is repacked."""
+
+    def result_blocks(self, workload: Workload, device: Device) -> tuple[int, ...]:
+        """Whatever divides the channels, and plain."""
+        return result_blocks(workload, device)
+
+    def valid(
+        self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
+    ) -> bool:
+        """Always."""
+        return True
+
+    def error_bound(self, workload: Workload) -> float:
+        """Summation in the type's own precision."""
+        return accumulation_error(workload)
+
+    def packed_shapes(
+        self, workload: Workload, candidate: Candidate
+    ) -> Mapping[int, tuple[int, ...]]:
+        """Nothing is repacked."""
+        return {}
+
+    def pack(
+        self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
+    ) -> Mapping[int, Array]:
+        """The constants as they are."""
+        return constants

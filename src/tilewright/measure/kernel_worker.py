@@ -7,9 +7,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.compiler.build import BuiltKernel, build_kernel
+from tilewright.compiler.build import (
+    BuiltKernel,
+    accept_target,
+    build_kernel,
+    kernel_hash_of,
+    kernel_module,
+    rendered,
+)
 from tilewright.compiler.execute import set_threads
 from tilewright.compiler.kernel_runs import run_kernel, time_kernel
+from tilewright.compiler.peaks import peak_bytes_per_s, peak_flop_per_s
 from tilewright.core.records import Candidate, Device, Protocol
 from tilewright.graph.workload import Workload, parse_workload
 from tilewright.measure.child import serve, wait_until_asleep
@@ -47,6 +55,30 @@ def evaluate(slot: int, arrays: list[npt.NDArray[np.generic]]) -> npt.NDArray[np
     return run_kernel(kernel, workload, candidate, arrays)
 
 
+def identify(workload_text: str, candidate: Candidate, device: Device) -> str:
+    """The hash of a candidate's scheduled kernel, without compiling it."""
+    module = kernel_module(parse_workload(workload_text), candidate, device)
+    return kernel_hash_of(module["main"])
+
+
+def peaks(device: Device) -> dict[str, float]:
+    """Operations and bytes per second that this machine reaches."""
+    return {
+        "flop_per_s": peak_flop_per_s(device),
+        "bytes_per_s": peak_bytes_per_s(device),
+    }
+
+
+def render(workload_text: str, candidate: Candidate, device: Device, view: str) -> str:
+    """A kernel as `tir` (scheduled loops) or `asm` (machine code)."""
+    return rendered(parse_workload(workload_text), candidate, device, view)
+
+
+def target(text: str) -> None:
+    """Raise when TVM does not take a target."""
+    accept_target(text)
+
+
 def release(slots: list[int]) -> None:
     """Forget kernels."""
     for slot in slots:
@@ -59,6 +91,10 @@ if __name__ == "__main__":
             "prepare": prepare,
             "build": build,
             "measure": measure,
+            "identify": identify,
+            "peaks": peaks,
+            "render": render,
+            "target": target,
             "settle": settle,
             "evaluate": evaluate,
             "release": release,

@@ -154,6 +154,36 @@ class KernelMeasurer:
             return self.failure(workload, candidate, kind, message)
         return result
 
+    def current_hashes(
+        self, kernels: Sequence[tuple[Workload, Candidate]]
+    ) -> list[str | None]:
+        """Hash of each scheduled kernel as today's templates make it; None where they fail."""
+
+        def identify(index: int) -> list[str | None]:
+            found: list[str | None] = []
+            for workload, candidate in kernels[index :: len(self._workers)]:
+                message = ("identify", workload.text, candidate, self.device)
+                try:
+                    found.append(self._ready(index).request(message, BUILD_TIMEOUT_S))
+                except (ChildError, RemoteError):
+                    found.append(None)
+            return found
+
+        for index in range(min(len(kernels), len(self._workers))):
+            self._ready(index)
+        parts = list(self._pool.map(identify, range(len(self._workers))))
+        return [
+            parts[position % len(self._workers)][position // len(self._workers)]
+            for position in range(len(kernels))
+        ]
+
+    def peaks(self) -> dict[str, float]:
+        """Measured `flop_per_s` and `bytes_per_s` of the device."""
+        worker = self._ready(0)
+        found: dict[str, float] = worker.request(("peaks", self.device), BUILD_TIMEOUT_S)
+        worker.request(("settle",), 10.0)
+        return found
+
     def failure(
         self, workload: Workload, candidate: Candidate, kind: FailureKind, message: str
     ) -> Failure:

@@ -44,7 +44,7 @@ def fold(source: Path, folder: Path) -> onnx.ModelProto | None:
         "session.optimized_model_external_initializers_min_size_in_bytes", str(_LARGE_BYTES)
     )
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    members: dict[str, Any] = vars(state)
+    members: dict[str, Any] = state.__dict__
     refusals = tuple(
         kind for kind in members.values() if isinstance(kind, type) and issubclass(kind, Exception)
     )

@@ -31,7 +31,12 @@ def load(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
     if source.kind == "file":
         return _load_file(Path(source.text), options)
     name, model, rest = _built(source, options)
-    return load_model(model, name, rest)
+    try:
+        return load_model(model, name, rest)
+    except ModelError as error:
+        if source.kind == "operator":
+            raise UsageError(f"{quoted(argument)} is not possible: {error.message}") from error
+        raise
 
 
 def load_model(model: onnx.ModelProto, name: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
@@ -146,7 +151,8 @@ def _check_batch(
         return
     (was,) = old
     for output in outputs:
-        if before.get(output) == was and shapes[output][:1] != (batch,):
+        first = shapes[output][:1]
+        if first != (batch,) and (before.get(output) == was or first == (was,)):
             raise ModelError(
                 f"the model is made for a batch of {was}: with {batch}, output {quoted(output)} "
                 f"would have shape {list(shapes[output])}",

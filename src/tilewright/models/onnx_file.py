@@ -13,7 +13,6 @@ from onnx.external_data_helper import (
     ExternalDataInfo,
     convert_model_to_external_data,
     load_external_data_for_model,
-    set_external_data,
     write_external_data_tensors,
 )
 
@@ -89,7 +88,10 @@ def _append(tensor: onnx.TensorProto, folder: Path, data: BinaryIO, location: st
     offset = -(-data.tell() // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
     data.seek(offset)
     content.tofile(data)
-    set_external_data(tensor, location, offset, content.nbytes)
+    places = {"location": location, "offset": offset, "length": content.nbytes}
+    del tensor.external_data[:]
+    for key, value in places.items():
+        tensor.external_data.add(key=key, value=str(value))
 
 
 def check_model(model: onnx.ModelProto, where: str) -> None:
@@ -115,6 +117,24 @@ def check_model(model: onnx.ModelProto, where: str) -> None:
                 f"node {name} in {where} uses operator {quoted(node.op_type)}, "
                 f"which ONNX operator set {opset} does not have"
             )
+    _check_wiring(model.graph, where)
+
+
+def _check_wiring(graph: onnx.GraphProto, where: str) -> None:
+    """Every node reads what is there before it, as ONNX demands."""
+    known = {value.name for value in (*graph.input, *graph.initializer)} | {""}
+    known.update(sparse.values.name for sparse in graph.sparse_initializer)
+    for index, node in enumerate(graph.node):
+        for name in node.input:
+            if name not in known:
+                label = quoted(node.name or f"{node.op_type}_{index}")
+                raise ModelError(
+                    f"node {label} in {where} reads {quoted(name)}, which nothing before it writes"
+                )
+        known.update(node.output)
+    for value in graph.output:
+        if value.name not in known:
+            raise ModelError(f"nothing in {where} writes the output {quoted(value.name)}")
 
 
 def main_opset(model: onnx.ModelProto) -> int | None:

@@ -43,9 +43,7 @@ def fastest_peers(
     return fastest
 
 
-def geomean_speedup(
-    rows: Iterable[CompareRow], *, precision: str = OUR_PRECISION
-) -> float | None:
+def geomean_speedup(rows: Iterable[CompareRow], *, precision: str = OUR_PRECISION) -> float | None:
     """The geometric mean over the models, each against its fastest peer at `precision`.
 
     None when no row counts.

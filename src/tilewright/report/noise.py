@@ -48,9 +48,7 @@ def difference(tasks_latency_s: float, network_latency_s: float) -> float | None
     return 1 - tasks_latency_s / network_latency_s
 
 
-def explain_difference(
-    tasks_latency_s: float, network_latency_s: float, explanation: str
-) -> str:
+def explain_difference(tasks_latency_s: float, network_latency_s: float, explanation: str) -> str:
     """One or two sentences on how the parts add up to the whole."""
     apart = difference(tasks_latency_s, network_latency_s)
     if apart is None:

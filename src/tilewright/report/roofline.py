@@ -10,6 +10,9 @@ from tilewright.core.results import TaskReport
 from tilewright.report import shown
 from tilewright.report.svg import Axis, Drawing
 
+# Tasks further below the largest sit at the edge of the plot.
+_SMALLEST_PART = 1e-7
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RooflinePoint:
@@ -103,7 +106,7 @@ def figure(roofline: Roofline, *, width: int = 1080, height: int = 440) -> str:
 
 
 def _drawable(value: float) -> bool:
-    return value > 0 and math.isfinite(value)
+    return value > 1e-9 and math.isfinite(value)
 
 
 def _axes(
@@ -114,9 +117,17 @@ def _axes(
     if roofline.ridge is not None:
         intensities.append(roofline.ridge)
         speeds.append(roofline.peak_flop_per_s / 1e9)
-    x_axis = Axis(low=min(intensities) / 2, high=max(intensities) * 2, start=64, end=width - 20)
-    y_axis = Axis(low=min(speeds) / 2, high=max(speeds) * 2, start=height - 48, end=18)
-    return x_axis, y_axis
+    x_low, x_high = _range(intensities)
+    y_low, y_high = _range(speeds)
+    return (
+        Axis(low=x_low, high=x_high, start=64, end=width - 20),
+        Axis(low=y_low, high=y_high, start=height - 48, end=18),
+    )
+
+
+def _range(values: list[float]) -> tuple[float, float]:
+    high = max(values) * 2
+    return max(min(values) / 2, high * _SMALLEST_PART), high
 
 
 def _draw_roof(drawing: Drawing, roofline: Roofline, x_axis: Axis, y_axis: Axis) -> None:

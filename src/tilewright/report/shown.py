@@ -53,7 +53,7 @@ def number(value: float | None, digits: int = 3, suffix: str = "") -> str:
     """`digits` significant digits, plain notation from 0.001 to a million."""
     if value is None or not math.isfinite(value):
         return MISSING
-    size_of = abs(value)
+    size_of = abs(float(f"{value:.{digits - 1}e}"))
     if size_of and not 1e-3 <= size_of < 1e6:
         return f"{value:.{digits - 1}e}{suffix}"
     decimals = max(0, digits - 1 - math.floor(math.log10(size_of))) if size_of else 0

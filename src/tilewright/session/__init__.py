@@ -1,0 +1,32 @@
+"""The way in for Python and for the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilewright.core.events import EventSink, discard
+from tilewright.session.facade import Session
+
+__all__ = ["Session", "open"]
+
+
+def open(  # noqa: A001 - reads well as `tilewright.open()`
+    *,
+    db: str | Path | None = None,
+    target: str = "llvm",
+    threads: int | None = None,
+    seed: int = 0,
+    events: EventSink = discard,
+) -> Session:
+    """A session on a device and a database.
+
+    `db` defaults to the user's data folder, `target` to this CPU, `threads` to the physical cores
+    allotted to the process. `events` receives progress.
+    """
+    return Session(
+        db=Path(db) if db is not None else None,
+        target=target,
+        threads=threads,
+        seed=seed,
+        events=events,
+    )

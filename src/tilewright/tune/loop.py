@@ -92,6 +92,7 @@ class TuningLoop:
         self.tasks = list(tasks)
         self.measurements = 0
         self.failures = 0
+        self.converged = False
         self._measurer = measurer
         self._store = store
         self._protocol = protocol
@@ -109,6 +110,7 @@ class TuningLoop:
         while not spending.exhausted and not stop():
             task = self._next()
             if task is None:
+                self.converged = True
                 return
             self._round(task, spending, run_id)
             checkpoint()

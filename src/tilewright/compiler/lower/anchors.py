@@ -166,15 +166,15 @@ def window_count(
 
     `positions` are the row and column of the result.
     """
-    counts: list[Expr] = []
+    total: Expr = tirx.const(1, "int32")
     for axis, position in enumerate(positions):
         first = position * named["strides"][axis] - padding[axis]
-        total: Expr = tirx.const(0, "int32")
-        for tap in range(named["kernel"][axis]):
-            at = first + tap * named["dilation"][axis]
-            total = total + tirx.Cast("int32", tirx.all(at >= 0, at < plane[axis]))
-        counts.append(total)
-    return tirx.max(counts[0] * counts[1], tirx.const(1, "int32"))
+        step = named["dilation"][axis]
+        begin = tirx.floordiv(tirx.max(0 - first, 0) + (step - 1), step)
+        beyond = tirx.floordiv(plane[axis] - first + (step - 1), step)
+        end = tirx.min(beyond, named["kernel"][axis])
+        total = total * tirx.max(end - begin, 0)
+    return tirx.max(total, 1)
 
 
 def pool_divisor(index: Index, named: Any, data: TensorType, dtype: str) -> Expr:

@@ -1,13 +1,13 @@
 # pyright: basic
 """Schedule of the depthwise convolution.
 
-    parallel (n, channel chunk, group of `rows` row tiles)
-      rows with their border into a scratch buffer     # padding = tile
-      row tile, column tile
-        ky, kx                                         # unrolled or not
-          row, column                                  # register tile, unrolled
-            lane                                       # vectorised
-        epilogue of the tile
+parallel (n, channel chunk, group of `rows` row tiles)
+  rows with their border into a scratch buffer     # padding = tile
+  row tile, column tile
+    ky, kx                                         # unrolled or not
+      row, column                                  # register tile, unrolled
+        lane                                       # vectorised
+    epilogue of the tile
 """
 
 from __future__ import annotations
@@ -43,18 +43,39 @@ def lower(program: Program, device: Device) -> Schedule:
     return schedule
 
 
+def _tiled_plane(program: Program, conv: Convolution) -> tuple[int, int]:
+    """Rows and columns of the result, filled up to whole tiles."""
+    settings = dict(program.candidate.settings)
+    tiles = int(settings["tile_height"]), int(settings["tile_width"])
+    rows, columns = (
+        -(-extent // tile) * tile
+        for extent, tile in zip((conv.out_height, conv.out_width), tiles, strict=True)
+    )
+    return rows, columns
+
+
+def _needed(program: Program, conv: Convolution) -> tuple[int, int]:
+    """Rows and columns of the input, its border included, that whole tiles read."""
+    rows, columns = (
+        (extent - 1) * stride + (kernel - 1) * dilation + 1
+        for extent, stride, kernel, dilation in zip(
+            _tiled_plane(program, conv), conv.strides, conv.kernel, conv.dilation, strict=True
+        )
+    )
+    return rows, columns
+
+
 def _with_border(program: Program, conv: Convolution) -> Value:
     """The input at positions that count the padding; zero outside."""
     data = program.operand(conv.data)
     top, left, _, _ = conv.padding
-    if not conv.padded:
+    height, width = _needed(program, conv)
+    if not (top or left or height > conv.in_height or width > conv.in_width):
         return data
 
     def read(position: Index) -> tirx.Expr:
         n, c, y, x = position
-        inside = tirx.all(
-            y >= top, y < conv.in_height + top, x >= left, x < conv.in_width + left
-        )
+        inside = tirx.all(y >= top, y < conv.in_height + top, x >= left, x < conv.in_width + left)
         zero = tirx.const(0, data.type.dtype)
         return tirx.if_then_else(inside, data.read([n, c, y - top, x - left]), zero)
 
@@ -64,9 +85,7 @@ def _with_border(program: Program, conv: Convolution) -> Value:
 def _staged(program: Program, conv: Convolution, block: int) -> Value:
     """The input with its border as a stage called `padded`, in channel blocks of `block`."""
     source = _with_border(program, conv)
-    top, left, bottom, right = conv.padding
-    rows, columns = conv.in_height + top + bottom, conv.in_width + left + right
-    physical = (conv.batch, conv.in_channels // block, rows, columns, block)
+    physical = (conv.batch, conv.in_channels // block, *_needed(program, conv), block)
 
     def compute(n, chunk, y, x, lane):
         program.simplify.announce([n, chunk, y, x, lane], physical)
@@ -83,8 +102,7 @@ def _staged(program: Program, conv: Convolution, block: int) -> Value:
 
 
 def _accumulate(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
-    settings = dict(program.candidate.settings)
-    if conv.padded and settings["padding"] != "inline":
+    if program.candidate.setting("padding") == "tile":
         data = _staged(program, conv, lanes if conv.group_out == 1 else 1)
     else:
         data = _with_border(program, conv)
@@ -92,7 +110,8 @@ def _accumulate(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
     (kh, kw), (sh, sw), (dh, dw) = conv.kernel, conv.strides, conv.dilation
     ky = te.reduce_axis((0, kh), "ky")
     kx = te.reduce_axis((0, kw), "kx")
-    shape = (conv.batch, conv.out_channels // lanes, conv.out_height, conv.out_width, lanes)
+    plane = _tiled_plane(program, conv)
+    shape = (conv.batch, conv.out_channels // lanes, *plane, lanes)
     program.simplify.announce([ky.var, kx.var], (kh, kw))
 
     def compute(n, chunk, y, x, lane):
@@ -108,9 +127,7 @@ def _schedule(schedule: Schedule, conv: Convolution, program: Program, device: D
     settings = dict(program.candidate.settings)
     anchor = schedule.get_sblock("accumulator")
     n, chunk, y, x, lane, ky, kx = schedule.get_loops(anchor)
-    y_group, y_outer, y_inner = schedule.split(
-        y, [None, settings["rows"], settings["tile_height"]]
-    )
+    y_group, y_outer, y_inner = schedule.split(y, [None, settings["rows"], settings["tile_height"]])
     x_outer, x_inner = schedule.split(x, [None, settings["tile_width"]])
     schedule.reorder(n, chunk, y_group, y_outer, x_outer, ky, kx, y_inner, x_inner, lane)
     parallel = schedule.fuse(n, chunk, y_group)
@@ -123,11 +140,11 @@ def _schedule(schedule: Schedule, conv: Convolution, program: Program, device: D
     schedule.vectorize(lane)
     schedule.set_scope(anchor, 0, "local")
     result = schedule.get_sblock("result")
-    schedule.reverse_compute_at(result, x_outer)
+    schedule.reverse_compute_at(result, x_outer, preserve_unit_loops=True)
     if program.result_layout != "plain":
         schedule.vectorize(schedule.get_loops(result)[-1])
-    if conv.padded and settings["padding"] == "tile":
+    if settings["padding"] == "tile":
         padded = schedule.get_sblock("padded")
-        schedule.compute_at(padded, parallel)
+        schedule.compute_at(padded, parallel, preserve_unit_loops=True)
         schedule.vectorize(schedule.get_loops(padded)[-1])
     schedule.decompose_reduction(anchor, ky)

@@ -6,6 +6,9 @@
         row                  # register tile, unrolled
           column of the block             # vectorised
       epilogue of the tile
+
+The last tile may reach past the last row: it then computes that row again and drops the copies,
+which is faster than a test per row.
 """
 
 from __future__ import annotations
@@ -52,12 +55,19 @@ def _accumulate(program: Program, dense: Product, block: int) -> te.Tensor:
     weights = program.tensors[dense.weight]
     depth = te.reduce_axis((0, dense.depth), "depth")
     program.simplify.announce([depth.var], (dense.depth,))
-    shape = (*data.type.shape[:-1], -(-dense.columns // block), block)
+    rows = list(data.type.shape[:-1])
+    axis = dense.row_axis
+    if axis is not None:
+        tile = int(dict(program.candidate.settings)["tile_rows"])
+        rows[axis] = -(-dense.rows // tile) * tile
+    shape = (*rows, -(-dense.columns // block), block)
 
     def compute(*position):
         program.simplify.announce(position, shape)
         *leading, chunk, lane = position
         k = depth.var
+        if axis is not None and rows[axis] > dense.rows:
+            leading[axis] = tirx.min(leading[axis], dense.rows - 1)
         return te.sum(data.read([*leading, k]) * weights(chunk, k, lane), axis=[depth])
 
     return te.compute(shape, compute, name="accumulator")
@@ -84,12 +94,12 @@ def _schedule(schedule: Schedule, dense: Product, program: Program, device: Devi
     schedule.vectorize(lane)
     schedule.set_scope(anchor, 0, "local")
     result = schedule.get_sblock("result")
-    schedule.reverse_compute_at(result, parallel)
-    _vectorize_columns(schedule, schedule.get_loops(result)[-1], dense.columns, device)
+    schedule.reverse_compute_at(result, parallel, preserve_unit_loops=True)
+    vectorize_columns(schedule, schedule.get_loops(result)[-1], dense.columns, device)
     schedule.decompose_reduction(anchor, depth)
 
 
-def _vectorize_columns(schedule: Schedule, loop: Any, columns: int, device: Device) -> None:
+def vectorize_columns(schedule: Schedule, loop: Any, columns: int, device: Device) -> None:
     """Vectorise by the widest power of two that never crosses the last column."""
     width = gcd(columns, device.lanes_f32)
     if width >= MINIMUM_LANES:

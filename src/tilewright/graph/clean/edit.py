@@ -36,6 +36,11 @@ class Edit:
         node = self._producers.get(tensor)
         return node if node is not None and node.operator == operator else None
 
+    def moved(self, tensor: str) -> bool:
+        """Whether a data movement writes a tensor."""
+        node = self._producers.get(tensor)
+        return node is not None and OPERATORS[node.operator].movement
+
     def read_once(self, tensor: str) -> bool:
         """Whether exactly one port reads a tensor and it is no graph output."""
         return tensor not in self._outputs and len(self._readers.get(tensor, ())) == 1

@@ -18,7 +18,7 @@ def sink_reshapes(graph: Graph) -> Graph:
 
     They then meet the reshape back and vanish, and what they kept apart can be fused. Elementwise
     operators let them pass when their other operands are single constants or constants along the
-    last axis.
+    last axis. A reshape behind another movement stays: the two merge.
     """
     edit = Edit(graph)
     for node in graph.nodes:
@@ -29,6 +29,8 @@ def sink_reshapes(graph: Graph) -> Graph:
             continue
         reshape = edit.producer(node.inputs[port], "reshape")
         if reshape is None or not edit.read_once(reshape.output):
+            continue
+        if edit.moved(reshape.inputs[0]):
             continue
         if not _indifferent(edit, node, port, edit.types[reshape.inputs[0]]):
             continue

@@ -61,33 +61,56 @@ def _expand_power(edit: Edit, node: Node, exponent: float | None) -> None:
 def merge_arithmetic(graph: Graph) -> Graph:
     """Merge constant scales that follow each other, and constant shifts.
 
-    before: (x * a) * b      (x + a) + b
-    after:  x * (a * b)      x + (a + b)
+    before: (x * a) * b      (x + a) + b      (x * a + b) * c
+    after:  x * (a * b)      x + (a + b)      x * (a * c) + b * c
     """
     edit = Edit(graph)
     for node in graph.nodes:
         outer = _with_constant(edit, node, node.operator)
         if outer is None or node.operator not in ("multiply", "add"):
             continue
+        if not edit.read_once(outer[0]):
+            continue
         inner = edit.producer(outer[0], node.operator)
         deep = None if inner is None else _with_constant(edit, inner, node.operator)
-        if deep is None or not edit.read_once(outer[0]):
-            continue
-        a: Any = edit.constants[deep[1]].astype(np.float64)
-        b: Any = edit.constants[outer[1]].astype(np.float64)
-        small = np.broadcast(a, b).size <= max(a.size, b.size)
-        merged = a * b if node.operator == "multiply" else a + b
-        dtype = edit.constants[outer[1]].dtype
-        if (
-            not small
-            or not _keeps(merged, dtype)
-            or (node.operator == "multiply" and not merged.all())
-        ):
-            continue
-        name = edit.constant(f"{outer[1]}.merged", np.asarray(merged, dtype))
-        new = edit.node(node.operator, (deep[0], name), name=node.name, output=node.output)
-        edit.replace(node, new)
+        if deep is not None:
+            merged = _combined(edit, node.operator, deep[1], outer[1])
+            if merged is not None:
+                edit.rewire(node, (deep[0], merged))
+        elif node.operator == "multiply":
+            _merge_affine(edit, node, outer)
     return edit.finish()
+
+
+def _merge_affine(edit: Edit, node: Node, outer: tuple[str, str]) -> None:
+    shift = edit.producer(outer[0], "add")
+    shifted = None if shift is None else _with_constant(edit, shift, "add")
+    if shifted is None or not edit.read_once(shifted[0]):
+        return
+    scale = edit.producer(shifted[0], "multiply")
+    scaled = None if scale is None else _with_constant(edit, scale, "multiply")
+    if scale is None or scaled is None:
+        return
+    factor = _combined(edit, "multiply", scaled[1], outer[1])
+    bias = None if factor is None else _combined(edit, "multiply", shifted[1], outer[1])
+    if factor is None or bias is None:
+        return
+    product = edit.rewritten(scale, (scaled[0], factor))
+    new = edit.node("add", (product.output, bias), name=node.name, output=node.output)
+    edit.replace(node, product, new)
+
+
+def _combined(edit: Edit, operator: str, first: str, second: str) -> str | None:
+    """The sum or product of two constants, unless it grows or leaves the type's range."""
+    a: Any = edit.constants[first].astype(np.float64)
+    b: Any = edit.constants[second].astype(np.float64)
+    if np.broadcast(a, b).size > max(a.size, b.size):
+        return None
+    dtype = edit.constants[second].dtype
+    merged: Any = a * b if operator == "multiply" else a + b
+    if not _keeps(merged, dtype):
+        return None
+    return edit.constant(f"{second}.merged", np.asarray(merged, dtype))
 
 
 def fold_scales(graph: Graph) -> Graph:

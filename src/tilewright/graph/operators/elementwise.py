@@ -30,7 +30,7 @@ _select = cast(Callable[..., Any], np.where)
 
 
 def _sigmoid(x: Any) -> Any:
-    small: Any = np.exp(-cast(Any, np.abs(x)))
+    small: Any = np.exp(-np.abs(x))
     return _select(x >= 0, 1 / (1 + small), small / (1 + small))
 
 
@@ -43,7 +43,7 @@ def _rsqrt(x: Any) -> Any:
 
 
 def _prelu(x: Any, slope: Any) -> Any:
-    return np.where(x < 0, x * slope, x)
+    return _select(x < 0, x * slope, x)
 
 
 def _hard_swish(x: Any) -> Any:

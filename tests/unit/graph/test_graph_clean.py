@@ -9,7 +9,9 @@ import pytest
 from graph_builder import Builder, assert_same, operators
 
 from tilewright.graph.clean import REWRITES, clean
-from tilewright.graph.network import AttributeValue, Graph
+from tilewright.graph.network import AttributeValue, Graph, Node, attributes
+from tilewright.graph.operators.opaque import results_text
+from tilewright.graph.tensor import TensorType
 
 
 def cleaned(graph: Graph) -> Graph:
@@ -259,3 +261,37 @@ def test_reshape_that_changes_the_last_axis_stays_before_it() -> None:
     y = b.add("reshape", b.input(2, 5, 8), shape=(10, 2, 4))
     y = b.add("add", b.add("dense", y, b.weight(4, 8)), b.weight(10, 1, 1))
     assert operators(cleaned(b.graph(y))) == ["reshape", "dense", "add"]
+
+
+def test_two_batch_norms_in_a_row_merge() -> None:
+    b = Builder()
+    y = b.input(1, 4, 5, 5)
+    for _ in range(2):
+        y = b.add("multiply", y, b.weight(4, 1, 1))
+        y = b.add("add", y, b.weight(4, 1, 1))
+    assert operators(cleaned(b.graph(b.add("relu", y)))) == ["multiply", "add", "relu"]
+
+
+def test_constants_that_overflow_stay_apart() -> None:
+    b = Builder()
+    y = b.add("multiply", b.input(4), b.constant(np.float32(1e30)))
+    y = b.add("multiply", y, b.constant(np.float32(1e30)))
+    result = clean(b.graph(y))
+    assert operators(result) == ["multiply", "multiply"]
+
+
+def test_opaque_nodes_pass_through() -> None:
+    b = Builder()
+    x = b.add("identity", b.add("relu", b.input(4)))
+    kinds = (TensorType((4,)), TensorType((4,)))
+    b.types.update(zip(("left", "right"), kinds, strict=True))
+    named = attributes(model="AA==", results=results_text(kinds))
+    node = Node(
+        name="op", operator="opaque", inputs=(x,), outputs=("left", "right"), attributes=named
+    )
+    b.nodes.append(node)
+    y = b.add("tanh", b.add("identity", "right"))
+    result = clean(b.graph(y))
+    assert operators(result) == ["relu", "opaque", "tanh"]
+    assert result.nodes[1].inputs == result.nodes[0].outputs
+    assert result.nodes[2].inputs == ("right",)

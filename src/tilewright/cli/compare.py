@@ -1,0 +1,136 @@
+"""`tilewright compare`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from tilewright.cli.baseline import read_baseline
+from tilewright.cli.flags import ModelFlags, Settings, SharedFlags
+from tilewright.cli.output import Answer, emit, plain
+from tilewright.cli.streams import write_message
+from tilewright.cli.warn import merged
+from tilewright.cli.work import working
+from tilewright.core.errors import ModelError, NegativeVerdict, UsageError
+from tilewright.report import views
+from tilewright.report.comparison import AgainstBaseline, against_baseline
+
+if TYPE_CHECKING:
+    from tilewright.core.results import CompareResult, CompareRow
+
+DEFAULT_PEERS = "onnxruntime,openvino,torch"
+
+
+def compare(
+    *models: Annotated[
+        str, Parameter(help="Models or artifacts: .onnx files, zoo:NAME, artifact folders.")
+    ],
+    peers: Annotated[
+        str, Parameter(help="Whom to compare with, separated by commas; missing ones are skipped.")
+    ] = DEFAULT_PEERS,
+    settings: Annotated[
+        Settings, Parameter(help="Our defaults, the best known per task, or what shipped.")
+    ] = "best",
+    baseline: Annotated[
+        Path | None, Parameter(help="What an earlier `compare --format json` printed.")
+    ] = None,
+    fail_below: Annotated[
+        float | None,
+        Parameter(
+            help="Exit with 1 when the geometric mean of the speed-ups is below this; with "
+            "--baseline, when that mean divided by the earlier one is."
+        ),
+    ] = None,
+    model_flags: ModelFlags | None = None,
+    flags: SharedFlags | None = None,
+) -> int:
+    """Time networks side by side with other engines: in turn, same cores, same threads."""
+    flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
+    if not models:
+        raise UsageError("compare needs at least one MODEL.", hint="tilewright compare zoo:mlp")
+    if fail_below is not None and not (math.isfinite(fail_below) and fail_below > 0):
+        raise UsageError(f"--fail-below must be a number above 0, not {fail_below}.")
+    peer_names = _peer_names(peers)
+    earlier = read_baseline(baseline) if baseline is not None else None
+    options = model_flags.options(flags.seed)
+    with working(flags, target=model_flags.target) as work:
+        result = work.session.compare(models, peers=peer_names, options=options, settings=settings)
+    against = _against(result, earlier, baseline)
+    if against is not None:
+        result = replace(result, baseline_geomean=against.baseline_geomean)
+    skipped = [f"{peer} was skipped: {reason}" for peer, reason in result.skipped.items()]
+    answer = Answer(
+        command="compare",
+        data=_data(result, against),
+        rows=views.compare_table(result),
+        remarks=_remarks(result, against),
+        warnings=merged(work.warnings, [*skipped, *_thread_warning(against)]),
+    )
+    emit(answer, flags)
+    if fail_below is not None:
+        _judge(result, against, fail_below)
+    return 0
+
+
+def _peer_names(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise UsageError("--peers names no peer.", hint=f"Default: {DEFAULT_PEERS}")
+    return names
+
+
+def _against(
+    result: CompareResult, earlier: Sequence[CompareRow] | None, path: Path | None
+) -> AgainstBaseline | None:
+    if earlier is None:
+        return None
+    against = against_baseline(result.rows, earlier)
+    if against is None:
+        raise ModelError(
+            f"{path} has no model and peer in common with this comparison.",
+            hint="Make a new one: tilewright compare MODEL… --format json",
+        )
+    return against
+
+
+def _data(result: CompareResult, against: AgainstBaseline | None) -> dict[str, Any]:
+    data: dict[str, Any] = plain(result)
+    if against is not None:
+        data["baseline"] = {
+            "models": list(against.models),
+            "geomean_speedup": against.geomean_speedup,
+            "baseline_geomean": against.baseline_geomean,
+            "ratio": against.ratio,
+        }
+    return data
+
+
+def _remarks(result: CompareResult, against: AgainstBaseline | None) -> list[str]:
+    remarks = [views.compare_verdict(result)]
+    if against is not None:
+        remarks.append(
+            f"Against the baseline, over {len(against.models)} models: {against.ratio:.3f} "
+            f"({against.geomean_speedup:.3f} now, {against.baseline_geomean:.3f} then)"
+        )
+    return remarks
+
+
+def _thread_warning(against: AgainstBaseline | None) -> list[str]:
+    if against is None or not against.other_threads:
+        return []
+    return ["The baseline was measured with another number of threads."]
+
+
+def _judge(result: CompareResult, against: AgainstBaseline | None, fail_below: float) -> None:
+    value = against.ratio if against is not None else result.geomean_speedup
+    what = "ratio to the baseline" if against is not None else "geometric mean speed-up"
+    if value is None:
+        raise NegativeVerdict("--fail-below has nothing to judge: no peer ran at our precision.")
+    if value < fail_below:
+        raise NegativeVerdict(f"The {what} is {value:.4f}, below {fail_below:g}.")
+    write_message(f"The {what} is {value:.4f}, not below {fail_below:g}.")

@@ -1,0 +1,53 @@
+"""What went wrong, told on stderr, and the exit code for it."""
+
+from __future__ import annotations
+
+import shlex
+import traceback
+from collections.abc import Sequence
+
+from cyclopts import CycloptsError
+
+from tilewright.cli.streams import write_message
+from tilewright.core.errors import InternalError, TilewrightError, UsageError
+from tilewright.report.escape import visible, visible_lines
+
+BUG = 70
+INTERRUPTED = 130
+
+
+def tell_usage(error: CycloptsError, tokens: Sequence[str]) -> int:
+    """A command line that cannot be read."""
+    write_message(f"error: {visible_lines(str(error).strip(), indent='  ')}")
+    verb = tokens[0] if tokens and not tokens[0].startswith("-") else ""
+    known = error.command_chain or ()
+    helps = " ".join(["tilewright", *known, "--help"]) if verb else "tilewright --help"
+    write_message(f"  See {visible(helps)}")
+    return UsageError.exit_code
+
+
+def tell_known(error: TilewrightError) -> int:
+    """An error raised on purpose: no traceback, except for our own bugs."""
+    if isinstance(error, InternalError):
+        return tell_bug(error)
+    write_message(f"error: {visible_lines(error.message, indent='  ')}")
+    if error.hint:
+        write_message(f"  {visible_lines(error.hint, indent='  ')}")
+    return error.exit_code
+
+
+def tell_bug(error: BaseException) -> int:
+    """Something nobody foresaw: everything that helps to find it."""
+    write_message(visible_lines("".join(traceback.format_exception(error)).rstrip()))
+    write_message(
+        "error: this is a bug in tilewright. Please report it with the lines above and the output "
+        "of `tilewright doctor`."
+    )
+    return BUG
+
+
+def tell_interrupted(tokens: Sequence[str]) -> int:
+    """Ctrl-C: what was finished is kept, and the same command goes on from there."""
+    command = visible(shlex.join(["tilewright", *tokens]))
+    write_message(f"interrupted; finished measurements are kept. To go on:\n  {command}")
+    return INTERRUPTED

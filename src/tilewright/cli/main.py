@@ -1,0 +1,65 @@
+"""The command `tilewright`: reads the command line, calls a verb, turns errors into exit codes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from tilewright.cli.compare import compare
+from tilewright.cli.db import db
+from tilewright.cli.doctor import doctor
+from tilewright.cli.faults import tell_bug, tell_interrupted, tell_known, tell_usage
+from tilewright.cli.optimize import optimize
+from tilewright.cli.profile import profile
+from tilewright.cli.run import run
+from tilewright.cli.show import show
+from tilewright.cli.streams import never_fail_on_encoding
+from tilewright.cli.targets import targets
+from tilewright.core.errors import TilewrightError
+
+HELP = (
+    "Make deep-learning inference faster with Apache TVM, and see why it is as fast as it is.\n\n"
+    "Data goes to stdout, progress and warnings to stderr. Exit codes: 0 fine, 1 a verdict that "
+    "was asked for is negative, 2 usage, 3 target or peer not usable, 4 bad model or file, "
+    "5 database problem, 70 a bug of tilewright, 130 interrupted."
+)
+
+
+def _version() -> str:
+    import tilewright
+
+    return f"tilewright {tilewright.__version__}"
+
+
+def build_app() -> App:
+    """The command line with all verbs."""
+    app = App(name="tilewright", help=HELP, version=_version, help_format="plaintext")
+    verbs = (optimize, profile, compare, run, show, doctor, targets)
+    for order, verb in enumerate(verbs):
+        app.command(verb, sort_key=order)
+    app.command(db)
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line, by default the process's own, and return its exit code."""
+    tokens = list(sys.argv[1:] if argv is None else argv)
+    never_fail_on_encoding()
+    try:
+        return _run(tokens)
+    except CycloptsError as error:
+        return tell_usage(error, tokens)
+    except TilewrightError as error:
+        return tell_known(error)
+    except KeyboardInterrupt:
+        return tell_interrupted(tokens)
+    except Exception as error:  # noqa: BLE001 - the last resort: every other error is our bug
+        return tell_bug(error)
+
+
+def _run(tokens: list[str]) -> int:
+    command, bound, _ = build_app().parse_args(tokens, exit_on_error=False, print_error=False)
+    code = command(*bound.args, **bound.kwargs)
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,74 @@
+"""`tilewright optimize`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tilewright.cli.flags import ModelFlags, SharedFlags
+from tilewright.cli.output import Answer, emit
+from tilewright.cli.warn import merged
+from tilewright.cli.work import working
+from tilewright.core.errors import UsageError
+from tilewright.report import noise, views
+
+MODEL_HELP = "An .onnx file, zoo:NAME, or op:conv2d[...]."
+
+
+def optimize(
+    model: Annotated[str, Parameter(help=MODEL_HELP)],
+    /,
+    *,
+    budget: Annotated[
+        str,
+        Parameter(
+            help="Total for this network, target, threads and database, earlier runs included: "
+            "a time (90s, 10m, 1.5h) or a number of measurements. 0 measures nothing."
+        ),
+    ] = "10m",
+    max_error: Annotated[
+        float,
+        Parameter(help="Allowed error of the outputs, relative to the largest value of each."),
+    ] = 1e-4,
+    model_flags: ModelFlags | None = None,
+    flags: SharedFlags | None = None,
+) -> int:
+    """Make a network faster: tune its tasks, compile it, check it, time it.
+
+    Writes the compiled network, a manifest and report.html to --out, by default
+    ./tilewright-out/NAME. The same command again goes on where the last one stopped.
+    """
+    flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
+    if not (math.isfinite(max_error) and max_error > 0):
+        raise UsageError(f"--max-error must be a number above 0, not {max_error}.")
+    options = model_flags.options(flags.seed)
+    with working(flags, target=model_flags.target) as work:
+        outcome = work.session.optimize(
+            model, budget=budget, out=flags.out, options=options, max_error=max_error
+        )
+    result = outcome.result
+    tasks = views.tasks_table(
+        result.tasks,
+        peak_flop_per_s=result.peak_flop_per_s,
+        peak_bytes_per_s=result.peak_bytes_per_s,
+    )
+    explained = noise.explain_difference(
+        result.tasks_latency_s, result.latency_s, result.explanation
+    )
+    answer = Answer(
+        command="optimize",
+        data=result,
+        rows=tasks,
+        tables=(tasks, views.optimize_summary(result)),
+        remarks=[remark for remark in (explained, _report(result.artifact)) if remark],
+        warnings=merged(work.warnings, noise.noise_warnings(result)),
+    )
+    emit(answer, flags, save=False)
+    return 0
+
+
+def _report(artifact: str) -> str:
+    return f"Report: {Path(artifact) / 'report.html'}" if artifact else ""

@@ -1,0 +1,49 @@
+"""`tilewright profile`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tilewright.cli.flags import ModelFlags, Settings, SharedFlags
+from tilewright.cli.output import Answer, emit
+from tilewright.cli.work import working
+from tilewright.report import noise, views
+
+
+def profile(
+    model: Annotated[
+        str, Parameter(help="An .onnx file, zoo:NAME, op:conv2d[...], or an artifact.")
+    ],
+    /,
+    *,
+    settings: Annotated[
+        Settings, Parameter(help="Our defaults, the best known per task, or what shipped.")
+    ] = "best",
+    model_flags: ModelFlags | None = None,
+    flags: SharedFlags | None = None,
+) -> int:
+    """Show where a network's time goes, task by task, and what limits each."""
+    flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
+    options = model_flags.options(flags.seed)
+    with working(flags, target=model_flags.target) as work:
+        result = work.session.profile(model, options=options, settings=settings)
+    tasks = views.tasks_table(
+        result.tasks,
+        peak_flop_per_s=result.peak_flop_per_s,
+        peak_bytes_per_s=result.peak_bytes_per_s,
+    )
+    explained = noise.explain_difference(
+        result.tasks_latency_s, result.network_latency_s, result.explanation
+    )
+    answer = Answer(
+        command="profile",
+        data=result,
+        rows=tasks,
+        tables=(tasks, views.profile_summary(result)),
+        remarks=[explained] if explained else [],
+        warnings=work.warnings,
+    )
+    emit(answer, flags)
+    return 0

@@ -1,0 +1,85 @@
+"""`tilewright run`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from tilewright.cli.arrays import describe, file_names, read_inputs, write_array
+from tilewright.cli.flags import SharedFlags
+from tilewright.cli.output import Answer, emit
+from tilewright.cli.work import working
+from tilewright.core.errors import OutputError, UsageError
+from tilewright.report import shown
+from tilewright.report.tables import Column, Table
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_COLUMNS = (
+    Column(field="name", label="output"),
+    Column(field="shape", label="shape", show=lambda shape: "×".join(map(str, shape)) or "scalar"),
+    Column(field="dtype", label="type"),
+    Column(field="min", label="smallest", show=shown.number, number=True),
+    Column(field="max", label="largest", show=shown.number, number=True),
+    Column(field="mean", label="mean", show=shown.number, number=True),
+    Column(field="not_finite", label="NaN or Inf", number=True),
+    Column(field="file", label="file"),
+)
+
+
+def run(
+    artifact: Annotated[Path, Parameter(help="The folder that optimize wrote.")],
+    /,
+    *,
+    input: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="An array file, x.npy, or NAME=x.npy; repeat for several inputs. Without names "
+            "the order is the model's.",
+            negative="",
+            consume_multiple=False,
+            show_default=False,
+        ),
+    ] = (),
+    flags: SharedFlags | None = None,
+) -> int:
+    """Run a compiled network on arrays from files and keep its outputs as .npy files.
+
+    They go to --out, by default ./tilewright-out/NAME/outputs.
+    """
+    flags = flags or SharedFlags()
+    if not input:
+        raise UsageError(
+            "run needs the model's inputs.", hint="--input x.npy or --input NAME=x.npy"
+        )
+    arrays = read_inputs(input)
+    with working(flags) as work:
+        outputs = work.session.run(artifact, arrays)
+    name = artifact.resolve().name or "artifact"
+    folder = flags.out or Path("tilewright-out") / name / "outputs"
+    records = _write(outputs, folder)
+    answer = Answer(
+        command="run",
+        data={"artifact": str(artifact), "outputs": records},
+        rows=Table(columns=_COLUMNS, records=tuple(records), title="Outputs"),
+        warnings=work.warnings,
+    )
+    emit(answer, flags, save=False)
+    return 0
+
+
+def _write(outputs: Mapping[str, NDArray[Any]], folder: Path) -> Sequence[dict[str, Any]]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
+    records: list[dict[str, Any]] = []
+    for (name, array), file in zip(outputs.items(), file_names(outputs), strict=True):
+        path = folder / file
+        write_array(path, array)
+        records.append({"name": name, **describe(array), "file": str(path)})
+    return records

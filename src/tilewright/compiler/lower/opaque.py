@@ -1,0 +1,20 @@
+# pyright: basic
+"""Schedule of imported operators: the general one."""
+
+from __future__ import annotations
+
+import tvm
+from tvm.s_tir import Schedule
+
+from tilewright.compiler.lower.generic import schedule_blocks
+from tilewright.compiler.lower.program import Program
+from tilewright.compiler.opaque import kernel_function
+from tilewright.core.records import Device
+
+
+def lower(program: Program, device: Device) -> Schedule:
+    """Import, merge and schedule the kernel."""
+    function = kernel_function(dict(program.workload.steps[0].attributes), device.target)
+    schedule = Schedule(tvm.IRModule({"main": function}))
+    schedule_blocks(schedule, device)
+    return schedule

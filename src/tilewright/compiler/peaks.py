@@ -1,0 +1,94 @@
+# pyright: basic
+"""What a machine can reach: multiply-adds from registers, and bytes read from beyond the caches."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import numpy as np
+import tvm
+from tvm import te
+from tvm.s_tir import Schedule
+
+from tilewright.core.records import Device
+
+_ROWS, _VECTORS, _DEPTH, _REPEATS = 12, 2, 128, 2000
+_STREAM_BYTES = 256 << 20
+_STREAMS = 8
+_TRIES = 7
+
+
+def peak_flop_per_s(device: Device) -> float:
+    """Single-precision operations per second of a register tile whose operands lie in level 1."""
+    lanes = _VECTORS * device.lanes_f32
+    a = te.placeholder((device.threads, _DEPTH, _ROWS), name="a")
+    b = te.placeholder((device.threads, _DEPTH, lanes), name="b")
+    again = te.reduce_axis((0, _REPEATS), "again")
+    depth = te.reduce_axis((0, _DEPTH), "depth")
+    c = te.compute(
+        (device.threads, _ROWS, lanes),
+        lambda thread, row, lane: te.sum(
+            a[thread, depth, row] * b[thread, depth, lane], axis=[again, depth]
+        ),
+        name="c",
+    )
+    schedule = Schedule(tvm.IRModule({"main": te.create_prim_func([a, b, c])}))
+    block = schedule.get_sblock("c")
+    local = schedule.cache_write(block, 0, "local")
+    thread, row, lane, outer, inner = schedule.get_loops(block)
+    vector, within = schedule.split(lane, [None, device.lanes_f32])
+    schedule.reorder(thread, outer, inner, row, vector, within)
+    schedule.parallel(thread)
+    schedule.unroll(row)
+    schedule.unroll(vector)
+    schedule.vectorize(within)
+    schedule.reverse_compute_at(local, thread)
+    schedule.decompose_reduction(block, outer)
+    shapes = [
+        (device.threads, _DEPTH, _ROWS),
+        (device.threads, _DEPTH, lanes),
+        (device.threads, _ROWS, lanes),
+    ]
+    seconds = _fastest(schedule, device, [np.full(shape, 1e-3, np.float32) for shape in shapes])
+    return 2.0 * device.threads * _ROWS * lanes * _REPEATS * _DEPTH / seconds
+
+
+def peak_bytes_per_s(device: Device) -> float:
+    """Bytes per second when all threads read an array larger than the private caches."""
+    lanes = device.lanes_f32 * _STREAMS
+    rows = _STREAM_BYTES // 4 // lanes // device.threads
+    x = te.placeholder((device.threads, rows, lanes), name="x")
+    row = te.reduce_axis((0, rows), "row")
+    y = te.compute(
+        (device.threads, lanes),
+        lambda thread, lane: te.sum(x[thread, row, lane], axis=row),
+        name="y",
+    )
+    schedule = Schedule(tvm.IRModule({"main": te.create_prim_func([x, y])}))
+    block = schedule.get_sblock("y")
+    local = schedule.cache_write(block, 0, "local")
+    thread, lane, reduction = schedule.get_loops(block)
+    vector, within = schedule.split(lane, [None, device.lanes_f32])
+    schedule.reorder(thread, reduction, vector, within)
+    schedule.parallel(thread)
+    schedule.unroll(vector)
+    schedule.vectorize(within)
+    schedule.reverse_compute_at(local, thread)
+    schedule.decompose_reduction(block, reduction)
+    arrays = [
+        np.ones((device.threads, rows, lanes), np.float32),
+        np.zeros((device.threads, lanes), np.float32),
+    ]
+    return arrays[0].nbytes / _fastest(schedule, device, arrays)
+
+
+def _fastest(schedule: Schedule, device: Device, arrays: list[np.ndarray]) -> float:
+    call = tvm.compile(schedule.mod, tvm.target.Target(device.target)).jit()["main"]
+    tensors = [tvm.runtime.tensor(array) for array in arrays]
+    call(*tensors)
+    samples = []
+    for _ in range(_TRIES):
+        began = perf_counter()
+        call(*tensors)
+        samples.append(perf_counter() - began)
+    return min(samples)

@@ -1,0 +1,166 @@
+"""Batched matrix product of two computed tensors, tiled in registers.
+
+A tile of `tile_rows` × `block` results accumulates over the depth; one value of the left matrix is
+broadcast against `block` columns of the right one. With `pack` the columns of one piece of work
+are first copied into a scratch buffer [depth, block], which makes them contiguous where the right
+matrix is transposed or arrives through other steps, and fills the last block with zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tilewright.core.errors import InternalError
+from tilewright.core.records import Candidate, Device, Settings
+from tilewright.graph.network import Array
+from tilewright.graph.workload import Workload
+from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.dense_packed import row_tile_sizes
+
+NAME = "batch_matmul_tiled"
+_CYCLE_S = 1 / 2.7e9
+_LAUNCH_S = 2e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchProduct:
+    """Extents of a batched product; `left` and `right` are value ids."""
+
+    left: int
+    right: int
+    transposed: bool
+    leading: tuple[int, ...]
+    rows: int
+    depth: int
+    columns: int
+
+    @property
+    def batch(self) -> int:
+        """Number of matrices."""
+        return prod(self.leading)
+
+
+def batch_product(workload: Workload) -> BatchProduct:
+    """Read the extents of a workload anchored on `batch_matmul`."""
+    step, index = workload.anchor, workload.anchor_index
+    if step is None or index is None or step.operator != "batch_matmul":
+        raise InternalError(f"{workload.key} has no batch_matmul anchor")
+    (a, _), result = workload.step_types(index)
+    return BatchProduct(
+        left=step.inputs[0],
+        right=step.inputs[1],
+        transposed=bool(step.attribute("transpose_b")),
+        leading=result.shape[:-2],
+        rows=result.shape[-2],
+        depth=a.shape[-1],
+        columns=result.shape[-1],
+    )
+
+
+class TiledBatchMatmul:
+    """Spec of the batched product with a tile in registers."""
+
+    name = NAME
+    anchors = frozenset({"batch_matmul"})
+
+    def applies(self, workload: Workload, device: Device) -> bool:
+        """Single precision."""
+        return workload.types[batch_product(workload).left].dtype == "float32"
+
+    def result_blocks(self, workload: Workload, device: Device) -> tuple[int, ...]:
+        """Plain only."""
+        return (0,)
+
+    def knobs(
+        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+    ) -> tuple[Knob, ...]:
+        """Register tile, row tiles per piece of work, whether the right columns are copied."""
+        matmul = batch_product(workload)
+        lanes = device.lanes_f32
+        widest = -(-matmul.columns // lanes) * lanes
+        blocks = tuple(v * lanes for v in (1, 2, 3, 4) if v * lanes <= widest)
+        return (
+            Knob(name="block", values=blocks),
+            Knob(name="tile_rows", values=row_tile_sizes(matmul.rows)),
+            Knob(name="row_groups", values=(1, 2, 4) if matmul.rows > 1 else (1,)),
+            Knob(name="pack", values=(True, False)),
+        )
+
+    def valid(
+        self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
+    ) -> bool:
+        """Accumulators fit the registers; only what is contiguous is read in place."""
+        matmul = batch_product(workload)
+        vectors = int(settings["block"]) // device.lanes_f32
+        tiles = -(-matmul.rows // int(settings["tile_rows"]))
+        if int(settings["row_groups"]) > tiles:
+            return False
+        if not settings["pack"] and (matmul.transposed or matmul.columns % int(settings["block"])):
+            return False
+        return int(settings["tile_rows"]) * vectors + vectors + 1 <= device.cpu.vector_registers
+
+    def facts(
+        self,
+        workload: Workload,
+        device: Device,
+        layouts: tuple[str, ...],
+        settings: Sequence[Settings],
+    ) -> Mapping[str, FactColumn]:
+        """Register tile, wasted work, loads per multiply-add, cost of copying, balance."""
+        matmul = batch_product(workload)
+        block = np.array([float(s["block"]) for s in settings])
+        tile = np.array([float(s["tile_rows"]) for s in settings])
+        groups = np.array([float(s["row_groups"]) for s in settings])
+        packed = np.array([bool(s["pack"]) for s in settings])
+        row_tiles = np.ceil(matmul.rows / tile)
+        groups = np.minimum(groups, row_tiles)
+        chunks = np.ceil(matmul.columns / block)
+        pieces = matmul.batch * chunks * groups
+        balance = pieces / (np.ceil(pieces / device.threads) * device.threads)
+        covered = np.ceil(row_tiles / groups) * groups * tile
+        waste = covered * chunks * block / (matmul.rows * matmul.columns)
+        vectors = np.ceil(block / device.lanes_f32)
+        accumulators = tile * vectors
+        loads = 1.0 / tile + 1.0 / vectors
+        bound = np.maximum(1.0, loads) * np.maximum(1.0, 8.0 / accumulators)
+        peak = device.threads * 2 * 2 * device.lanes_f32 / _CYCLE_S
+        compute_s = _flop(matmul) / peak * waste * bound
+        per_value = 1.5 if matmul.transposed else 1.0 / device.lanes_f32
+        copied = np.where(packed, matmul.depth * block * pieces * per_value, 0.0)
+        copy_s = copied * _CYCLE_S / device.threads
+        moved_s = workload.bytes / (device.threads * 2e10)
+        return {
+            "estimate_s": (compute_s + copy_s) / balance + moved_s + _LAUNCH_S,
+            "parallel_extent": pieces,
+            "accumulators": accumulators,
+            "loads_per_multiply_add": loads,
+            "waste": waste,
+        }
+
+    def error_bound(self, workload: Workload) -> float:
+        """Summation in single precision; grows slowly with the length of the sum."""
+        return max(2e-6, 2.4e-7 * batch_product(workload).depth ** 0.5)
+
+    def packed_shapes(
+        self, workload: Workload, candidate: Candidate
+    ) -> Mapping[int, tuple[int, ...]]:
+        """Nothing is repacked ahead."""
+        return {}
+
+    def pack(
+        self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
+    ) -> Mapping[int, Array]:
+        """Constants stay as they are."""
+        return constants
+
+
+def _flop(matmul: BatchProduct) -> float:
+    """Two per multiply-add."""
+    return 2.0 * matmul.batch * matmul.rows * matmul.depth * matmul.columns
+
+
+SPEC = TiledBatchMatmul()

@@ -1,0 +1,276 @@
+"""Transposed convolution in gather form, one output phase at a time.
+
+With stride s, output row y = s q + r reads input rows q + base(r) - t a for its taps t, where only
+the kernel rows first(r) + t p take part (p = s / gcd(d, s), a = d / gcd(d, s), d the dilation). So
+every phase r is a direct convolution of stride 1 with a part of the kernel. Weights are repacked to
+[out/bo, s, s, in/bi, taps, taps, bi, bo], with zeros where a phase has fewer taps than others.
+The input is copied once with a border of zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd
+
+import numpy as np
+
+from tilewright.core.errors import InternalError
+from tilewright.core.records import Candidate, Device, Settings
+from tilewright.graph.layout import channel_block
+from tilewright.graph.network import Array
+from tilewright.graph.workload import Workload
+from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.blocks import channel_blocks, tile_sizes
+
+NAME = "conv2d_transposed"
+_CYCLE_S = 1 / 2.7e9
+_LAUNCH_S = 4e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phases:
+    """One spatial axis: which taps meet which input for each output phase.
+
+    There is a phase per unit of stride, but no more than results.     `first` is the first kernel index of a
+    phase, None for a phase without taps; `base` the input offset it meets; `period` the step
+    between kernel indices, `advance` between input offsets.
+    """
+
+    kernel: int
+    extent: int
+    result: int
+    first: tuple[int | None, ...]
+    base: tuple[int, ...]
+    period: int
+    advance: int
+
+    @property
+    def count(self) -> int:
+        """Number of phases."""
+        return len(self.first)
+
+    @property
+    def taps(self) -> int:
+        """Most taps of a phase."""
+        return -(-self.kernel // self.period)
+
+    @property
+    def positions(self) -> int:
+        """Results of one phase."""
+        return -(-self.result // self.count)
+
+    def border(self, positions: int) -> tuple[int, int]:
+        """Zeros before and after the input that `positions` results of a phase need."""
+        lowest = min(self.base) - (self.taps - 1) * self.advance
+        highest = positions - 1 + max(self.base)
+        return max(0, -lowest), max(0, highest + 1 - self.extent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransposedConvolution:
+    """Extents of the anchor. `data` and `weight` are value ids."""
+
+    data: int
+    weight: int
+    batch: int
+    in_channels: int
+    out_channels: int
+    groups: int
+    rows: Phases
+    columns: Phases
+
+    @property
+    def group_in(self) -> int:
+        """Input channels of one group."""
+        return self.in_channels // self.groups
+
+    @property
+    def group_out(self) -> int:
+        """Output channels of one group."""
+        return self.out_channels // self.groups
+
+
+def transposed_convolution(workload: Workload) -> TransposedConvolution:
+    """Read the geometry of a workload anchored on `conv2d_transpose`."""
+    step, index = workload.anchor, workload.anchor_index
+    if step is None or index is None or step.operator != "conv2d_transpose":
+        raise InternalError(f"{workload.key} has no conv2d_transpose anchor")
+    (x, w), y = workload.step_types(index)
+    strides, dilation = step.integers("strides"), step.integers("dilation")
+    before = step.integers("padding")[:2]
+    rows, columns = (
+        _phases(
+            (w.shape[2 + i], x.shape[2 + i], y.shape[2 + i]), strides[i], dilation[i], before[i]
+        )
+        for i in range(2)
+    )
+    return TransposedConvolution(
+        data=step.inputs[0],
+        weight=step.inputs[1],
+        batch=x.shape[0],
+        in_channels=x.shape[1],
+        out_channels=y.shape[1],
+        groups=step.integer("groups"),
+        rows=rows,
+        columns=columns,
+    )
+
+
+def _phases(extents: tuple[int, int, int], stride: int, dilation: int, before: int) -> Phases:
+    kernel, extent, result = extents
+    common = gcd(stride, dilation)
+    period = stride // common
+    first: list[int | None] = []
+    base: list[int] = []
+    for phase in range(min(stride, result)):
+        meeting = [k for k in range(period) if (phase + before - k * dilation) % stride == 0]
+        first.append(meeting[0] if meeting else None)
+        base.append((phase + before - meeting[0] * dilation) // stride if meeting else 0)
+    return Phases(
+        kernel=kernel,
+        extent=extent,
+        result=result,
+        first=tuple(first),
+        base=tuple(base),
+        period=period,
+        advance=dilation // common,
+    )
+
+
+def input_block(conv: TransposedConvolution, layouts: tuple[str, ...], arguments: int) -> int:
+    """Channels of the input that one packed weight block covers."""
+    block = channel_block(layouts[conv.data]) if conv.data < arguments else 0
+    if block and conv.group_in % block == 0:
+        return block
+    return 1 if conv.group_in > 4 else conv.group_in
+
+
+def output_block(layouts: tuple[str, ...], settings: Settings) -> int:
+    """Lanes of output channels computed together."""
+    return channel_block(layouts[-1]) or int(settings["lanes"])
+
+
+class GatheringTransposedConvolution:
+    """Spec of the transposed convolution; any stride, padding, dilation and groups."""
+
+    name = NAME
+    anchors = frozenset({"conv2d_transpose"})
+
+    def applies(self, workload: Workload, device: Device) -> bool:
+        """Single precision with constant weights."""
+        conv = transposed_convolution(workload)
+        return (
+            workload.types[conv.data].dtype == "float32"
+            and conv.weight < len(workload.arguments)
+            and workload.arguments[conv.weight].role == "constant"
+        )
+
+    def result_blocks(self, workload: Workload, device: Device) -> tuple[int, ...]:
+        """Blocks that divide a group, then plain."""
+        conv = transposed_convolution(workload)
+        return (*channel_blocks(conv.group_out, device)[:2], 0)
+
+    def knobs(
+        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+    ) -> tuple[Knob, ...]:
+        """Register tile over positions of one phase and chunks of channels."""
+        conv = transposed_convolution(workload)
+        block = channel_block(layouts[-1])
+        lanes = (block,) if block else channel_blocks(conv.group_out, device)[:1]
+        chunks = conv.group_out // lanes[0]
+        return (
+            Knob(name="lanes", values=lanes),
+            Knob(name="tile_width", values=tile_sizes(conv.columns.positions, largest=28)),
+            Knob(name="tile_out", values=tuple(t for t in (1, 2, 4) if chunks % t == 0)),
+            Knob(name="order", values=("channels", "rows")),
+        )
+
+    def valid(
+        self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
+    ) -> bool:
+        """The tile and the weights beside it fit the registers."""
+        vectors = -(-int(settings["lanes"]) // device.lanes_f32) * int(settings["tile_out"])
+        used = int(settings["tile_width"]) * vectors + vectors + 1
+        return used <= device.cpu.vector_registers
+
+    def facts(
+        self,
+        workload: Workload,
+        device: Device,
+        layouts: tuple[str, ...],
+        settings: Sequence[Settings],
+    ) -> Mapping[str, FactColumn]:
+        """Register tile, wasted work, loads per multiply-add, parallel balance."""
+        conv = transposed_convolution(workload)
+        rows, columns = conv.rows, conv.columns
+        lanes, width, tile_out = (
+            np.array([float(s[name]) for s in settings])
+            for name in ("lanes", "tile_width", "tile_out")
+        )
+        by_rows = np.array([s["order"] == "rows" for s in settings])
+        tiles = np.ceil(columns.positions / width)
+        pieces = conv.batch * conv.out_channels / lanes / tile_out * rows.positions
+        balance = pieces / (np.ceil(pieces / device.threads) * device.threads)
+        waste = tiles * width / columns.positions
+        vectors = np.ceil(lanes / device.lanes_f32)
+        accumulators = width * tile_out * vectors
+        loads = 1.0 / width + 1.0 / (tile_out * vectors)
+        bound = np.maximum(1.0, loads) * np.maximum(1.0, 8.0 / accumulators)
+        crowded = np.where(accumulators > 0.8 * device.cpu.vector_registers, 1.2, 1.0)
+        taps = rows.taps * rows.count * columns.taps * columns.count
+        depth = float(taps * conv.group_in)
+        positions = conv.batch * rows.positions * columns.positions
+        fill = lanes / (vectors * device.lanes_f32)
+        cycles = positions * conv.out_channels * depth / (2.0 * device.lanes_f32 * fill)
+        compute_s = cycles * waste * bound * crowded * _CYCLE_S / (device.threads * balance)
+        passes = np.where(by_rows, float(rows.positions), 1.0)
+        moved = workload.bytes + 0.4 * depth * conv.out_channels * passes
+        return {
+            "estimate_s": compute_s + moved / (device.threads * 2e10) + _LAUNCH_S,
+            "parallel_extent": pieces,
+            "accumulators": accumulators,
+            "loads_per_multiply_add": loads,
+            "waste": waste,
+        }
+
+    def error_bound(self, workload: Workload) -> float:
+        """Summation in single precision; grows slowly with the length of the sum."""
+        conv = transposed_convolution(workload)
+        length = conv.group_in * conv.rows.taps * conv.columns.taps
+        return max(2e-6, 2.4e-7 * length**0.5)
+
+    def packed_shapes(
+        self, workload: Workload, candidate: Candidate
+    ) -> Mapping[int, tuple[int, ...]]:
+        """Physical shape of the weights."""
+        conv = transposed_convolution(workload)
+        bi = input_block(conv, candidate.layouts, len(workload.arguments))
+        bo = output_block(candidate.layouts, dict(candidate.settings))
+        phases = (conv.rows.count, conv.columns.count)
+        taps = (conv.rows.taps, conv.columns.taps)
+        return {conv.weight: (conv.out_channels // bo, *phases, conv.group_in // bi, *taps, bi, bo)}
+
+    def pack(
+        self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
+    ) -> Mapping[int, Array]:
+        """[I, O/g, kh, kw] → [O/bo, s, s, I/bi, taps, taps, bi, bo]; missing taps are zero."""
+        conv = transposed_convolution(workload)
+        shape = self.packed_shapes(workload, candidate)[conv.weight]
+        chunks, _, _, inputs, _, _, bi, bo = shape
+        weights = constants[conv.weight]
+        kh, kw = weights.shape[2:]
+        # [g, I/g, O/g, kh, kw] → [O/bo, I/bi, kh, kw, bi, bo]
+        split = weights.reshape(conv.groups, inputs, bi, conv.group_out // bo, bo, kh, kw)
+        split = split.transpose(0, 3, 1, 5, 6, 2, 4).reshape(chunks, inputs, kh, kw, bi, bo)
+        packed = np.zeros(shape, weights.dtype)
+        for ry, y in enumerate(conv.rows.first):
+            for rx, x in enumerate(conv.columns.first):
+                if y is None or x is None:
+                    continue
+                part = split[:, :, y :: conv.rows.period, x :: conv.columns.period]
+                packed[:, ry, rx, :, : part.shape[2], : part.shape[3]] = part
+        return {**constants, conv.weight: packed}
+
+
+SPEC = GatheringTransposedConvolution()

@@ -1,0 +1,80 @@
+"""Workloads without an anchor: elementwise chains, movements, layout changes, concatenations.
+
+Everything is read and written once, so memory bandwidth is the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tilewright.core.records import Device, Settings
+from tilewright.graph.layout import channel_block
+from tilewright.graph.operators import OPERATORS
+from tilewright.graph.workload import Workload
+from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.streaming import BYTES_PER_S, LAUNCH_S, Unpacked, balance
+
+NAME = "injective"
+_MOVEMENTS = frozenset(name for name, operator in OPERATORS.items() if operator.movement)
+
+
+def copied_parts(workload: Workload, layouts: tuple[str, ...]) -> bool:
+    """Whether a workload is one concatenation whose parts start at whole channel chunks."""
+    if len(workload.steps) != 1 or workload.steps[0].operator != "concat":
+        return False
+    step, block = workload.steps[0], channel_block(layouts[-1])
+    if block == 0 or step.integer("axis") != 1:
+        return True
+    return all(workload.types[i].shape[1] % block == 0 for i in step.inputs)
+
+
+class Injective(Unpacked):
+    """Spec of kernels that compute each result element from a few elements."""
+
+    name = NAME
+    anchors = frozenset({"elementwise", *_MOVEMENTS})
+
+    def applies(self, workload: Workload, device: Device) -> bool:
+        """No anchor and nothing opaque."""
+        return all(
+            OPERATORS[step.operator].elementwise or OPERATORS[step.operator].movement
+            for step in workload.steps
+        )
+
+    def knobs(
+        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+    ) -> tuple[Knob, ...]:
+        """Vector width in elements."""
+        lanes = device.lanes_f32
+        return (Knob(name="vector", values=(lanes, 2 * lanes, 4 * lanes)),)
+
+    def facts(
+        self,
+        workload: Workload,
+        device: Device,
+        layouts: tuple[str, ...],
+        settings: Sequence[Settings],
+    ) -> Mapping[str, FactColumn]:
+        """Bytes over bandwidth; strided access where layouts differ."""
+        vector = np.array([float(s["vector"]) for s in settings])
+        pieces = np.maximum(1.0, workload.result.elements / (64 * vector))
+        kinds = {channel_block(layout) for layout in layouts}
+        ordered = all(step.operator != "transpose" for step in workload.steps)
+        strided = 1.0 if len(kinds) == 1 and ordered else 3.0
+        preferred = 1.0 + 0.02 * np.log2(vector / device.lanes_f32)
+        threads = device.threads * balance(pieces, device)
+        moved_s = workload.bytes * strided / BYTES_PER_S
+        work_s = workload.flop / (2e9 * device.lanes_f32)
+        return {
+            "estimate_s": (moved_s + work_s) / threads * preferred + LAUNCH_S,
+            "parallel_extent": pieces,
+        }
+
+    def error_bound(self, workload: Workload) -> float:
+        """Polynomial functions are good to a few units in the last place."""
+        return max(1e-5, super().error_bound(workload))
+
+
+SPEC = Injective()

@@ -1,0 +1,64 @@
+"""Operators outside the vocabulary, through TVM's importer; plain layouts, no knobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tilewright.core.records import Device, Settings
+from tilewright.graph.workload import Workload
+from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.streaming import Unpacked
+
+NAME = "opaque"
+_BYTES_PER_S = 2e9
+_LAUNCH_S = 1e-5
+
+
+class Opaque(Unpacked):
+    """Spec of imported operators."""
+
+    name = NAME
+    anchors = frozenset({"opaque"})
+
+    def applies(self, workload: Workload, device: Device) -> bool:
+        """A single opaque step."""
+        return len(workload.steps) == 1 and workload.steps[0].operator == "opaque"
+
+    def result_blocks(self, workload: Workload, device: Device) -> tuple[int, ...]:
+        """Plain only."""
+        return (0,)
+
+    def knobs(
+        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+    ) -> tuple[Knob, ...]:
+        """None: nothing is known about the operator."""
+        return ()
+
+    def valid(
+        self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
+    ) -> bool:
+        """Plain layouts only."""
+        return all(layout == "plain" for layout in layouts)
+
+    def facts(
+        self,
+        workload: Workload,
+        device: Device,
+        layouts: tuple[str, ...],
+        settings: Sequence[Settings],
+    ) -> Mapping[str, FactColumn]:
+        """Bytes over a modest bandwidth."""
+        ones = np.ones(len(settings))
+        return {
+            "estimate_s": ones * (workload.bytes / _BYTES_PER_S + _LAUNCH_S),
+            "parallel_extent": ones * workload.result.elements,
+        }
+
+    def error_bound(self, workload: Workload) -> float:
+        """Nothing is known about the operator, so as loose as a whole network."""
+        return 1e-4
+
+
+SPEC = Opaque()

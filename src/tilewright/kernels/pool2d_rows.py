@@ -1,0 +1,92 @@
+"""Window pooling, one row of results after the other.
+
+On channel-blocked tensors the lanes are channels and a tile of columns is kept in registers; on
+plain tensors the lanes are columns of a copy of the plane that already has its border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from tilewright.core.errors import InternalError
+from tilewright.core.records import Device, Settings
+from tilewright.graph.layout import channel_block
+from tilewright.graph.workload import Workload
+from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.blocks import tile_sizes
+from tilewright.kernels.streaming import BYTES_PER_S, LAUNCH_S, Unpacked, balance
+
+NAME = "pool2d_rows"
+_TYPES = frozenset({"float32", "float64", "int32", "int8", "uint8"})
+
+
+def pooled_shape(workload: Workload) -> tuple[int, ...]:
+    """Shape of the anchor's result: batch, channels, rows, columns."""
+    if workload.anchor_index is None:
+        raise InternalError(f"{workload.key} has no anchor")
+    return workload.step_types(workload.anchor_index)[1].shape
+
+
+class PoolRows(Unpacked):
+    """Spec of max and average pooling; any window, stride, padding and dilation."""
+
+    name = NAME
+    anchors = frozenset({"max_pool2d", "avg_pool2d"})
+
+    def applies(self, workload: Workload, device: Device) -> bool:
+        """Types that accumulate in themselves; averages in floating point only."""
+        index, anchor = workload.anchor_index, workload.anchor
+        if index is None or anchor is None:
+            return False
+        dtype = workload.step_types(index)[1].dtype
+        if anchor.operator == "avg_pool2d" and not dtype.startswith("float"):
+            return False
+        return dtype in _TYPES and workload.result.shape == pooled_shape(workload)
+
+    def knobs(
+        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+    ) -> tuple[Knob, ...]:
+        """`tile_width`: columns computed together (in vectors, where columns are lanes)."""
+        width = pooled_shape(workload)[3]
+        if channel_block(layouts[-1]):
+            return (Knob(name="tile_width", values=tile_sizes(width, largest=12, tails=False)),)
+        return (Knob(name="tile_width", values=(1, 2, 4)),)
+
+    def facts(
+        self,
+        workload: Workload,
+        device: Device,
+        layouts: tuple[str, ...],
+        settings: Sequence[Settings],
+    ) -> Mapping[str, FactColumn]:
+        """Loads per result, latency of dependent operations, registers, balance."""
+        anchor = workload.anchor
+        assert anchor is not None
+        tile = np.array([float(s["tile_width"]) for s in settings])
+        n, channels, height, width = pooled_shape(workload)
+        block = channel_block(layouts[-1])
+        taps = prod(anchor.integers("kernel"))
+        lanes = float(min(block, device.lanes_f32) if block else device.lanes_f32)
+        pieces = n * (channels // block * height if block else channels) * np.ones(len(settings))
+        vectors = tile * (max(1.0, block / device.lanes_f32) if block else 1.0)
+        chain = np.maximum(1.0, 4.0 / vectors)
+        crowded = np.where(vectors > 0.75 * device.cpu.vector_registers, 2.0, 1.0)
+        copies = 1.0 if block else 2.0
+        work_s = n * channels * height * width * taps / lanes * chain * crowded / 4e9
+        threads = device.threads * balance(pieces, device)
+        moved_s = workload.bytes * copies / BYTES_PER_S
+        return {
+            "estimate_s": (moved_s + work_s) / threads + LAUNCH_S,
+            "parallel_extent": pieces,
+            "accumulators": vectors,
+        }
+
+    def error_bound(self, workload: Workload) -> float:
+        """Sums of a window."""
+        return max(1e-5, super().error_bound(workload))
+
+
+SPEC = PoolRows()

@@ -1,0 +1,114 @@
+"""Checks before anything is believed: each kernel against numpy, the network against ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.core.records import Candidate, Failure
+from tilewright.graph.evaluate import run_workload
+from tilewright.graph.magnitude import magnitude
+from tilewright.graph.network import Array
+from tilewright.graph.workload import Workload
+from tilewright.kernels.registry import implementation
+from tilewright.measure.kernels import KernelMeasurer
+
+_INTEGER_LIMIT = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCheck:
+    """`error` is relative to sum |w||x|; None when there is no reference in numpy."""
+
+    error: float | None
+    bound: float
+    failure: Failure | None = None
+
+
+def sample_arguments(workload: Workload, seed: int) -> list[Array]:
+    """Random logical arguments of a workload."""
+    rng = np.random.default_rng(seed)
+    limit = min(
+        [
+            workload.step_types(index)[0][0].shape[step.integer("axis")]
+            for index, step in enumerate(workload.steps)
+            if step.operator == "gather"
+        ],
+        default=_INTEGER_LIMIT,
+    )
+    arrays: list[Array] = []
+    for argument in workload.arguments:
+        kind = argument.type
+        if kind.dtype == "bool":
+            arrays.append(rng.integers(0, 2, kind.shape).astype(np.bool_))
+        elif "int" in kind.dtype:
+            arrays.append(rng.integers(0, max(1, limit), kind.shape).astype(kind.dtype))
+        else:
+            arrays.append(rng.standard_normal(kind.shape, dtype=np.float32).astype(kind.dtype))
+    return arrays
+
+
+def check_kernel(
+    measurer: KernelMeasurer, workload: Workload, candidate: Candidate, seed: int
+) -> KernelCheck:
+    """Run a candidate on random data and compare it with the reference."""
+    bound = implementation(candidate.implementation).error_bound(workload)
+    if any(step.operator == "opaque" for step in workload.steps):
+        return KernelCheck(error=None, bound=bound)
+    arrays = sample_arguments(workload, seed)
+    result = measurer.evaluate(workload, candidate, arrays)
+    if isinstance(result, Failure):
+        return KernelCheck(error=None, bound=bound, failure=result)
+    with np.errstate(all="ignore"):
+        reference = run_workload(workload, arrays)
+        scale = magnitude(workload, arrays)
+        error = relative_error(result, reference, scale)
+    failure = None
+    if not error <= bound:
+        message = f"error {error:.3g} relative to sum |w||x| exceeds the bound {bound:.3g}"
+        failure = measurer.failure(workload, candidate, "wrong result", message)
+    return KernelCheck(error=error, bound=bound, failure=failure)
+
+
+def relative_error(result: Array, reference: Array, scale: Array) -> float:
+    """Largest |result - reference| / scale; infinite where NaN or infinities differ."""
+    if result.shape != reference.shape:
+        return float("inf")
+    left = result.astype(np.float64)
+    right = reference.astype(np.float64)
+    finite = np.isfinite(right)
+    if not np.array_equal(left[~finite], right[~finite], equal_nan=True):
+        return float("inf")
+    if not np.all(np.isfinite(left[finite])):
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    size = np.broadcast_to(np.asarray(scale, np.float64), right.shape)[finite]
+    size = np.maximum(np.where(np.isfinite(size), size, 0.0), 1e-30)
+    difference = np.abs(left[finite] - right[finite])
+    return float(np.max(difference / np.maximum(size, np.abs(right[finite]))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkCheck:
+    """The network's outputs against the reference's: largest absolute error, and the largest
+    error relative to the largest value of its output."""
+
+    max_abs_error: float
+    max_rel_error: float
+
+
+def compare_outputs(
+    ours: Sequence[Array], theirs: Sequence[Array], names: Sequence[str]
+) -> NetworkCheck:
+    """Errors over all outputs; infinite where shapes, NaN or infinities differ."""
+    absolute = relative = 0.0
+    for _, left, right in zip(names, ours, theirs, strict=True):
+        finite = np.isfinite(right.astype(np.float64))
+        scale = float(np.max(np.abs(right[finite].astype(np.float64)), initial=0.0)) or 1.0
+        error = relative_error(left, right, np.full(right.shape, scale))
+        relative = max(relative, error)
+        absolute = max(absolute, error * scale)
+    return NetworkCheck(max_abs_error=absolute, max_rel_error=relative)

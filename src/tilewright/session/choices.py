@@ -1,0 +1,91 @@
+"""Which candidate each task gets: our default, the best known, or what shipped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from tilewright.core.errors import UsageError, close_matches
+from tilewright.core.protocols import MeasurementStore
+from tilewright.core.records import Candidate, Device, Measurement, Outcome
+from tilewright.kernels.blueprint import TaskKey
+from tilewright.session.preparation import PreparedNetwork, Task
+from tilewright.tune.space import default_candidate
+
+SettingsName = Literal["default", "best", "shipped"]
+SETTINGS: tuple[SettingsName, ...] = ("default", "best", "shipped")
+_WRONG = "wrong result"
+
+
+def checked_settings(name: str) -> SettingsName:
+    """One of the known choices; raises UsageError otherwise."""
+    for known in SETTINGS:
+        if name == known:
+            return known
+    raise UsageError(f"unknown settings {name!r}", hint=close_matches(name, SETTINGS))
+
+
+def defaults(network: PreparedNetwork, device: Device) -> dict[TaskKey, Candidate]:
+    """Our default settings, from facts and device alone."""
+    return {
+        key: default_candidate(task.workload, task.layouts, device)[0]
+        for key, task in network.tasks.items()
+    }
+
+
+def known_outcomes(task: Task, store: MeasurementStore, device: Device) -> list[Outcome]:
+    """What the store knows about a task in its layouts, oldest first."""
+    return [
+        outcome
+        for outcome in store.outcomes(task.workload.key, device.class_key)
+        if outcome.candidate.layouts == task.layouts
+    ]
+
+
+def ranked(outcomes: list[Outcome]) -> list[Measurement]:
+    """Measured candidates, fastest first, those with wrong results left out.
+
+    A candidate that was measured again counts with its newest median: the second look is the one
+    that was made to be believed.
+    """
+    wrong = {
+        o.candidate
+        for o in outcomes
+        if not isinstance(o, Measurement) and o.kind == _WRONG
+    }
+    newest: dict[Candidate, Measurement] = {}
+    for outcome in outcomes:
+        if isinstance(outcome, Measurement) and outcome.candidate not in wrong:
+            newest[outcome.candidate] = outcome
+    return sorted(newest.values(), key=lambda measurement: measurement.latency_s)
+
+
+def choose(
+    network: PreparedNetwork, store: MeasurementStore, device: Device, settings: SettingsName
+) -> dict[TaskKey, Candidate]:
+    """A candidate for every task. Where nothing is known, the default."""
+    chosen = defaults(network, device)
+    if settings == "default":
+        return chosen
+    shipped: Mapping[str, Candidate] = {}
+    if settings == "shipped":
+        shipment = store.shipment(network.key, device.class_key)
+        if shipment is None:
+            raise UsageError(
+                f"nothing has shipped for {network.model.name} on this device",
+                hint="Run `tilewright optimize` first, or use --settings best.",
+            )
+        shipped = shipment.assignment
+    for key, task in network.tasks.items():
+        if settings == "shipped":
+            chosen[key] = shipped.get(shipping_key(key), chosen[key])
+            continue
+        best = ranked(known_outcomes(task, store, device))
+        if best:
+            chosen[key] = best[0].candidate
+    return chosen
+
+
+def shipping_key(key: TaskKey) -> str:
+    """A task key as text, for the assignment that ships."""
+    return f"{key[0]}@{','.join(key[1])}"

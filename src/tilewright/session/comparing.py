@@ -1,0 +1,165 @@
+"""`compare`: our network beside its peers, in turn, on the same cores and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from math import exp, log
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tilewright.core.errors import TargetError
+from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.records import Device
+from tilewright.core.results import CompareResult, CompareRow
+from tilewright.graph.network import Array
+from tilewright.graph.sample import random_inputs
+from tilewright.kernels.blueprint import blueprint
+from tilewright.measure.networks import NetworkWorker
+from tilewright.measure.peers.base import Peer
+from tilewright.measure.peers.known import make_peer
+from tilewright.models import ModelOptions
+from tilewright.session.checking import NetworkCheck, compare_outputs
+from tilewright.session.choices import SettingsName, choose
+from tilewright.session.preparation import PreparedNetwork, prepare
+from tilewright.session.timing import Runner, Timing, network_runner, peer_runner, time_together
+from tilewright.store.database import SqliteStore
+
+_OURS = "tilewright"
+_OUR_PRECISION = "fp32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparer:
+    """One `compare` command."""
+
+    device: Device
+    store: SqliteStore
+    events: EventSink
+    seed: int
+    peers: tuple[str, ...]
+    settings: SettingsName
+    rounds: int
+
+    def run(self, models: Sequence[str], options: ModelOptions) -> CompareResult:
+        """Compare each model with every peer that is there."""
+        rows: list[CompareRow] = []
+        skipped: dict[str, str] = {}
+        for model in models:
+            rows += self._compare(model, options, skipped)
+        if not rows:
+            raise TargetError(
+                "no peer can be used: "
+                + "; ".join(f"{name}: {reason}" for name, reason in skipped.items()),
+                hint="Install one: pip install 'tilewright[openvino]'; onnxruntime comes along.",
+            )
+        return CompareResult(rows=tuple(rows), geomean_speedup=geomean(rows), skipped=skipped)
+
+    def _compare(
+        self, model: str, options: ModelOptions, skipped: dict[str, str]
+    ) -> list[CompareRow]:
+        self.events(Stage(name="import", detail=model))
+        network = prepare(model, options, self.device)
+        inputs = random_inputs(network.model.graph, self.seed)
+        with ExitStack() as stack:
+            worker = stack.enter_context(self._compiled(network))
+            peers = self._started(stack, network, skipped)
+            ordered = [inputs[name] for name in network.graph.inputs]
+            check = self._check(worker, network, inputs, ordered)
+            runners: dict[str, Runner] = {_OURS: network_runner(worker, _OURS, ordered)}
+            runners |= {label: peer_runner(peer, inputs) for label, peer, _ in peers}
+            self.events(Stage(name="compare", detail=f"{model}: in turn with {len(peers)} peers"))
+            timings = time_together(runners, rounds=self.rounds)
+            return [
+                self._row(network, (peer, default), timings[label], (timings[_OURS], check))
+                for label, peer, default in peers
+            ]
+
+    @contextmanager
+    def _compiled(self, network: PreparedNetwork) -> Iterator[NetworkWorker]:
+        chosen = choose(network, self.store, self.device, self.settings)
+        self.events(Stage(name="compile", detail=f"{len(network.tasks)} kernels"))
+        plan = blueprint(network.arrangement, chosen)
+        with TemporaryDirectory(prefix="tilewright-") as folder, NetworkWorker(self.device) as w:
+            w.compile(plan, network.graph.constants, Path(folder))
+            w.load(_OURS, Path(folder), [c.parameter.name for c in plan.constants])
+            yield w
+
+    def _started(
+        self, stack: ExitStack, network: PreparedNetwork, skipped: dict[str, str]
+    ) -> list[tuple[str, Peer, bool]]:
+        """Started peers: each in fp32, and once more by default where that is something else."""
+        started: list[tuple[str, Peer, bool]] = []
+        for name in self.peers:
+            for request in ("fp32", "default"):
+                peer = make_peer(name)
+                reason = peer.available()
+                if reason is not None:
+                    skipped[name] = reason
+                    break
+                stack.callback(peer.stop)
+                try:
+                    peer.start(
+                        network.model.onnx_path, self.device.threads, self.device.cpus, request
+                    )
+                except TargetError as error:
+                    skipped[f"{name} ({network.model.name})"] = error.message
+                    self.events(Note(message=f"{name} left out: {error.message}"))
+                    break
+                if request == "default" and peer.precision == _OUR_PRECISION:
+                    peer.stop()
+                    break
+                started.append((f"{name} {request}", peer, request == "default"))
+        return started
+
+    def _check(
+        self,
+        worker: NetworkWorker,
+        network: PreparedNetwork,
+        inputs: dict[str, Array],
+        ordered: list[Array],
+    ) -> NetworkCheck:
+        reference = make_peer("onnxruntime")
+        try:
+            reference.start(network.model.onnx_path, self.device.threads, self.device.cpus)
+            expected = reference.run(inputs)
+        finally:
+            reference.stop()
+        theirs = [expected[name] for name in network.model.outputs]
+        return compare_outputs(worker.run(_OURS, ordered), theirs, network.graph.outputs)
+
+    def _row(
+        self,
+        network: PreparedNetwork,
+        peer: tuple[Peer, bool],
+        theirs: Timing,
+        ours: tuple[Timing, NetworkCheck],
+    ) -> CompareRow:
+        timing, check = ours
+        engine, default = peer
+        return CompareRow(
+            model=network.model.name,
+            peer=engine.name,
+            precision=engine.precision,
+            threads=self.device.threads,
+            latency_s=timing.latency_s,
+            peer_latency_s=theirs.latency_s,
+            speedup=theirs.latency_s / timing.latency_s,
+            max_abs_error=check.max_abs_error,
+            max_rel_error=check.max_rel_error,
+            latency_spread=timing.spread,
+            peer_spread=theirs.spread,
+            default_precision=default,
+        )
+
+
+def geomean(rows: Sequence[CompareRow]) -> float | None:
+    """Geometric mean over the models, each against its fastest peer at our precision."""
+    slowest: dict[str, float] = {}
+    for row in rows:
+        if row.precision == _OUR_PRECISION:
+            slowest[row.model] = min(row.speedup, slowest.get(row.model, row.speedup))
+    if not slowest:
+        return None
+    return exp(sum(log(value) for value in slowest.values()) / len(slowest))

@@ -1,0 +1,102 @@
+"""`doctor`: is everything here that the other verbs need."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from tilewright.core.errors import StoreError
+from tilewright.core.results import Check, DoctorResult
+from tilewright.core.units import format_bytes
+from tilewright.hardware.device import local_device
+from tilewright.hardware.environment import noise_warnings, read_environment
+from tilewright.measure.kernels import WORKER
+from tilewright.measure.peers.known import KNOWN_PEERS, make_peer
+from tilewright.measure.processes import Child, ChildError, RemoteError
+from tilewright.session.shelf import environment_card
+from tilewright.store import open_store
+
+_LITTLE_DISK_BYTES = 2 << 30
+_TIMEOUT_S = 120.0
+
+
+def examine(database: Path) -> DoctorResult:
+    """Run all checks."""
+    environment = read_environment()
+    device = local_device(None)
+    checks = [_compiler(), _tvm(), _database(database), _disk(database)]
+    checks += [_peer(name) for name in KNOWN_PEERS]
+    checks += [
+        Check(name="noise", status="warning", detail=text, advice="Close what else runs.")
+        for text in noise_warnings(environment)
+    ]
+    return DoctorResult(checks=tuple(checks), environment=environment_card(environment, device))
+
+
+def _compiler() -> Check:
+    for name in ("g++", "c++", "clang++"):
+        path = shutil.which(name)
+        if path:
+            return Check(name="C++ compiler", status="ok", detail=Path(path).name)
+    return Check(
+        name="C++ compiler",
+        status="problem",
+        detail="none of g++, c++, clang++ is on PATH",
+        advice="Install one (Debian: apt-get install g++); it links compiled networks.",
+    )
+
+
+def _tvm() -> Check:
+    device = local_device(None)
+    with Child(WORKER, cpus=device.cpus) as child:
+        try:
+            child.request(("prepare", device), _TIMEOUT_S)
+            child.request(("target", device.target), _TIMEOUT_S)
+        except (ChildError, RemoteError) as error:
+            return Check(
+                name="TVM",
+                status="problem",
+                detail=str(error).splitlines()[0],
+                advice="Reinstall: pip install --force-reinstall tilewright",
+            )
+    return Check(name="TVM", status="ok", detail=f"takes {device.target}")
+
+
+def _database(path: Path) -> Check:
+    try:
+        with open_store(path) as store:
+            info = store.info()
+    except StoreError as error:
+        return Check(
+            name="database", status="problem", detail=error.message, advice=error.hint or ""
+        )
+    return Check(
+        name="database", status="ok", detail=f"{path}: {info.measurements} measurements"
+    )
+
+
+def _disk(path: Path) -> Check:
+    folder = next(parent for parent in [path.parent, *path.parents] if parent.exists())
+    free = shutil.disk_usage(folder).free
+    writable = os.access(folder, os.W_OK)
+    status = "ok" if writable and free > _LITTLE_DISK_BYTES else "warning"
+    return Check(
+        name="disk",
+        status=status,
+        detail=f"{format_bytes(free)} free at {folder}",
+        advice="" if status == "ok" else "Large networks need twice their weights.",
+    )
+
+
+def _peer(name: str) -> Check:
+    reason = make_peer(name).available()
+    if reason is None:
+        return Check(name=f"peer {name}", status="ok", detail="installed")
+    needed = name == "onnxruntime"
+    return Check(
+        name=f"peer {name}",
+        status="problem" if needed else "ok",
+        detail=reason,
+        advice="Reinstall tilewright." if needed else f"pip install 'tilewright[{name}]' adds it.",
+    )

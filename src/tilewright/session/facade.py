@@ -1,0 +1,164 @@
+"""The facade: one object, one method per verb. The work is in the modules beside this one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from tilewright.core.events import EventSink, discard
+from tilewright.core.records import Device
+from tilewright.core.results import (
+    CompareResult,
+    DoctorResult,
+    ProfileResult,
+    TargetRow,
+)
+from tilewright.core.settings import read_settings
+from tilewright.graph.network import Array
+from tilewright.hardware.device import parse_target
+from tilewright.models import ModelOptions
+from tilewright.session.outcome import OptimizedNetwork
+from tilewright.store import open_store
+from tilewright.store.database import SqliteStore
+
+PEERS = ("onnxruntime", "openvino", "torch")
+
+
+class Session:
+    """Work on one device with one database. Use it as a context manager or call `close`."""
+
+    def __init__(
+        self,
+        *,
+        db: Path | None = None,
+        target: str = "llvm",
+        threads: int | None = None,
+        seed: int = 0,
+        events: EventSink = discard,
+    ) -> None:
+        self.seed = seed
+        self.events = events
+        self._target = target
+        self._threads = threads
+        self._path = db or read_settings().database
+        self._device: Device | None = None
+        self._store: SqliteStore | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    @property
+    def device(self) -> Device:
+        """The device kernels are built for and run on."""
+        if self._device is None:
+            from tilewright.session.targeting import usable_device
+
+            self._device = usable_device(parse_target(self._target, self._threads))
+        return self._device
+
+    @property
+    def store(self) -> SqliteStore:
+        """The database, opened on first use."""
+        if self._store is None:
+            self._store = open_store(self._path)
+        return self._store
+
+    def optimize(
+        self,
+        model: str | Path,
+        *,
+        budget: str | float = "10m",
+        out: Path | None = None,
+        options: ModelOptions | None = None,
+        max_error: float = 1e-4,
+    ) -> OptimizedNetwork:
+        """Tune, compile, check and time a network; see `tilewright optimize --help`."""
+        from tilewright.session.optimizing import OptimizeRequest, Optimizer
+        from tilewright.session.outcome import default_folder
+        from tilewright.tune.budget import parse_budget
+
+        request = OptimizeRequest(
+            model=str(model),
+            options=options or ModelOptions(seed=self.seed),
+            budget=parse_budget(budget),
+            folder=out or default_folder(str(model)),
+            max_error=max_error,
+            seed=self.seed,
+        )
+        result = Optimizer(self.device, self.store, self.events).run(request)
+        return OptimizedNetwork(result=result, folder=request.folder)
+
+    def profile(
+        self,
+        model: str | Path,
+        *,
+        options: ModelOptions | None = None,
+        settings: str = "best",
+    ) -> ProfileResult:
+        """Time every task and the whole network."""
+        from tilewright.session.choices import checked_settings
+        from tilewright.session.profiling import Profiler
+
+        profiler = Profiler(
+            device=self.device, store=self.store, events=self.events, seed=self.seed
+        )
+        chosen = checked_settings(settings)
+        return profiler.run(str(model), options or ModelOptions(seed=self.seed), chosen)
+
+    def compare(
+        self,
+        models: Sequence[str],
+        *,
+        peers: Sequence[str] = PEERS,
+        options: ModelOptions | None = None,
+        settings: str = "best",
+        rounds: int = 5,
+    ) -> CompareResult:
+        """Time networks in turn with their peers."""
+        from tilewright.session.choices import checked_settings
+        from tilewright.session.comparing import Comparer
+
+        comparer = Comparer(
+            device=self.device,
+            store=self.store,
+            events=self.events,
+            seed=self.seed,
+            peers=tuple(peers),
+            settings=checked_settings(settings),
+            rounds=rounds,
+        )
+        return comparer.run(models, options or ModelOptions(seed=self.seed))
+
+    def run(self, artifact: str | Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run a compiled network once, by the ONNX file's names."""
+        from tilewright.session.artifact import load
+
+        return load(artifact, threads=self._threads).run(inputs)
+
+    def show(self, task: str, what: str = "graph") -> str:
+        """What a task's kernel became: its graph, its scheduled TIR, or its assembly."""
+        from tilewright.session.showing import show
+
+        return show(task, what, self.device, self.store, self.seed)
+
+    def doctor(self) -> DoctorResult:
+        """Check the installation and the machine."""
+        from tilewright.session.doctoring import examine
+
+        return examine(self._path)
+
+    def targets(self) -> tuple[TargetRow, ...]:
+        """What `--target` takes here."""
+        from tilewright.session.targeting import target_rows
+
+        return target_rows(self._threads)

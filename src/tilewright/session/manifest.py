@@ -1,0 +1,87 @@
+"""The manifest beside a compiled network: what it is, made by what, for which machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tilewright.core.errors import ModelError
+from tilewright.core.records import Device
+from tilewright.core.results import OptimizeResult
+from tilewright.kernels.blueprint import NetworkBlueprint
+from tilewright.session.preparation import PreparedNetwork
+from tilewright.store.output import replacing
+
+LIBRARY = "model.so"
+WEIGHTS = "weights.params"
+MANIFEST = "manifest.json"
+SCHEMA_VERSION = 1
+
+
+def write_manifest(
+    folder: Path,
+    result: OptimizeResult,
+    network: PreparedNetwork,
+    plan: NetworkBlueprint,
+    device: Device,
+) -> None:
+    """Write `manifest.json`: interface, constants in parameter order, tasks, machine, times."""
+    types = network.model.graph.types
+    names = zip(network.model.outputs, network.graph.outputs, strict=True)
+    content: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "model": network.model.name,
+        "inputs": [
+            {"name": n, "shape": list(types[n].shape), "dtype": types[n].dtype}
+            for n in network.graph.inputs
+        ],
+        "outputs": [
+            {
+                "name": name,
+                "shape": list(network.graph.types[ours].shape),
+                "dtype": network.graph.types[ours].dtype,
+            }
+            for name, ours in names
+        ],
+        "constants": [c.parameter.name for c in plan.constants],
+        "machine": {
+            "class": device.class_key,
+            "architecture": device.cpu.architecture,
+            "model": device.cpu.model,
+            "vector_bytes": device.cpu.vector_bytes,
+            "features": list(device.cpu.features),
+            "target": json.loads(device.target),
+            "threads": device.threads,
+        },
+        "versions": {
+            name: version(name) for name in ("tilewright", "apache-tvm", "apache-tvm-ffi")
+        },
+        "result": asdict(result),
+    }
+    with replacing(folder / MANIFEST) as temporary:
+        temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of an artifact folder; raises ModelError for anything else."""
+    path = folder / MANIFEST
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise ModelError(
+            f"{str(folder)!r} is no compiled network: it has no {MANIFEST}",
+            hint="Give the folder that `tilewright optimize` wrote.",
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot read {str(path)!r}: {error}") from error
+    if not isinstance(content, dict) or content.get("schema_version") != SCHEMA_VERSION:
+        raise ModelError(
+            f"{str(path)!r} has schema version "
+            f"{content.get('schema_version') if isinstance(content, dict) else None}, "
+            f"this tilewright reads {SCHEMA_VERSION}",
+            hint="Run `tilewright optimize` again with this version.",
+        )
+    return content

@@ -1,0 +1,57 @@
+"""What `Session.optimize` returns."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.core.errors import OutputError
+from tilewright.core.results import OptimizeResult
+from tilewright.report.html import render
+from tilewright.report.notebook import optimize_html
+from tilewright.session.artifact import Artifact, load
+from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS
+from tilewright.store.output import replacing
+
+REPORT = "report.html"
+
+
+def default_folder(model: str) -> Path:
+    """`./tilewright-out/NAME`, with what a file system does not like replaced."""
+    stem = Path(model).stem if model.endswith(".onnx") else model.removeprefix("zoo:")
+    return Path("tilewright-out") / (re.sub(r"[^A-Za-z0-9._-]+", "_", stem).strip("._") or "model")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizedNetwork:
+    """A shipped network: `result` holds the numbers, `folder` the files. Renders in notebooks."""
+
+    result: OptimizeResult
+    folder: Path
+
+    def write_report(self) -> Path:
+        """Write `report.html` beside the artifact; returns its path."""
+        path = self.folder / REPORT
+        with replacing(path) as temporary:
+            temporary.write_text(render(self.result))
+        return path
+
+    def save(self, folder: str | Path) -> Path:
+        """Copy library, weights, manifest and report into another folder."""
+        target = Path(folder)
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            for name in (LIBRARY, WEIGHTS, MANIFEST, REPORT):
+                shutil.copy2(self.folder / name, target / name)
+        except OSError as error:
+            raise OutputError(f"cannot write to {target}: {error.strerror}") from error
+        return target
+
+    def load(self, *, threads: int | None = None) -> Artifact:
+        """The network, ready to run in this process."""
+        return load(self.folder, threads=threads)
+
+    def _repr_html_(self) -> str:
+        return optimize_html(self.result)

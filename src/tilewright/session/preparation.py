@@ -1,0 +1,88 @@
+"""From a MODEL argument to the tasks of its network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tilewright.core.records import Device
+from tilewright.graph.arrange import Arrangement, arrange
+from tilewright.graph.clean import clean
+from tilewright.graph.collapse import collapse_rows
+from tilewright.graph.fuse import fuse
+from tilewright.graph.fused import FusedNetwork
+from tilewright.graph.network import Graph
+from tilewright.graph.workload import Workload
+from tilewright.kernels.blueprint import TaskKey, task_key
+from tilewright.kernels.layouts import choose_layouts
+from tilewright.models import LoadedModel, ModelOptions, load
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A kernel the network needs: calls with equal workload and layouts share it."""
+
+    key: TaskKey
+    name: str
+    workload: Workload
+    layouts: tuple[str, ...]
+    count: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedNetwork:
+    """A model, its kernel calls, and its distinct tasks in order of first use."""
+
+    model: LoadedModel
+    arrangement: Arrangement
+    tasks: Mapping[TaskKey, Task]
+
+    @property
+    def key(self) -> str:
+        """Identity of the fused network."""
+        return self.arrangement.network.key
+
+    @property
+    def graph(self) -> Graph:
+        """The graph whose tensors the calls name."""
+        return self.arrangement.network.graph
+
+
+def fused_network(graph: Graph) -> FusedNetwork:
+    """Clean, fuse, and collapse the rows of pointwise convolutions."""
+    network = fuse(clean(graph))
+    calls = tuple(
+        replace(call, workload=collapse_rows(call.workload)) for call in network.calls
+    )
+    return FusedNetwork(graph=network.graph, calls=calls)
+
+
+def prepare(argument: str, options: ModelOptions, device: Device) -> PreparedNetwork:
+    """Load a model and cut it into tasks for a device."""
+    model = load(argument, options)
+    network = fused_network(model.graph)
+    arrangement = arrange(network, choose_layouts(network, device))
+    return PreparedNetwork(model=model, arrangement=arrangement, tasks=tasks_of(arrangement))
+
+
+def tasks_of(arrangement: Arrangement) -> dict[TaskKey, Task]:
+    """The distinct tasks, in order of first use."""
+    tasks: dict[TaskKey, Task] = {}
+    for item in arrangement.calls:
+        key = task_key(item)
+        known = tasks.get(key)
+        if known is None:
+            tasks[key] = Task(
+                key=key,
+                name=item.call.name,
+                workload=item.call.workload,
+                layouts=item.layouts,
+                count=1,
+                nodes=item.call.nodes,
+            )
+        else:
+            tasks[key] = replace(
+                known, count=known.count + 1, nodes=(*known.nodes, *item.call.nodes)
+            )
+    return tasks

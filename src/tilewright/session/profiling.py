@@ -1,0 +1,106 @@
+"""`profile`: the time of every task and of the whole network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tilewright.core.errors import NegativeVerdict
+from tilewright.core.events import EventSink, Stage
+from tilewright.core.records import Candidate, Device, Measurement
+from tilewright.core.results import ProfileResult
+from tilewright.graph.sample import random_inputs
+from tilewright.kernels.blueprint import TaskKey, blueprint
+from tilewright.measure.kernels import KernelMeasurer
+from tilewright.measure.networks import NetworkWorker
+from tilewright.models import ModelOptions
+from tilewright.session.choices import SettingsName, choose
+from tilewright.session.preparation import PreparedNetwork, prepare
+from tilewright.session.protocols import kernel_protocol
+from tilewright.session.reporting import Peaks, explain_difference, task_reports
+from tilewright.session.shelf import measured_peaks
+from tilewright.session.timing import network_runner, time_together
+from tilewright.store.database import SqliteStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiler:
+    """One `profile` command."""
+
+    device: Device
+    store: SqliteStore
+    events: EventSink
+    seed: int
+
+    def run(self, model: str, options: ModelOptions, settings: SettingsName) -> ProfileResult:
+        """Time each task alone and the compiled network as a whole."""
+        self.events(Stage(name="import", detail=model))
+        network = prepare(model, options, self.device)
+        self.store.add_device(self.device)
+        self.store.add_workloads([task.workload for task in network.tasks.values()])
+        chosen = choose(network, self.store, self.device, settings)
+        with KernelMeasurer(self.device, seed=self.seed) as measurer:
+            measurer.start()
+            peaks = measured_peaks(self.store, self.device, measurer)
+            self.events(Stage(name="time", detail=f"{len(network.tasks)} tasks"))
+            measured = self._time_tasks(network, chosen, measurer)
+        network_s = self._time_network(network, chosen)
+        return self._result(network, chosen, measured, peaks, network_s)
+
+    def _time_tasks(
+        self,
+        network: PreparedNetwork,
+        chosen: dict[TaskKey, Candidate],
+        measurer: KernelMeasurer,
+    ) -> dict[TaskKey, Measurement]:
+        protocol = kernel_protocol(self.device)
+        measured: dict[TaskKey, Measurement] = {}
+        for key, task in network.tasks.items():
+            (outcome,) = measurer.measure(task.workload, [chosen[key]], protocol)
+            self.store.add([outcome])
+            if not isinstance(outcome, Measurement):
+                raise NegativeVerdict(
+                    f"task {task.name} ({task.workload.key}) could not be timed, "
+                    f"{outcome.kind}: {outcome.message.splitlines()[0]}"
+                )
+            measured[key] = outcome
+        return measured
+
+    def _time_network(
+        self, network: PreparedNetwork, chosen: dict[TaskKey, Candidate]
+    ) -> float:
+        self.events(Stage(name="compile", detail=f"{len(network.tasks)} kernels"))
+        plan = blueprint(network.arrangement, chosen)
+        inputs = random_inputs(network.model.graph, self.seed)
+        ordered = [inputs[name] for name in network.graph.inputs]
+        with TemporaryDirectory(prefix="tilewright-") as folder, NetworkWorker(self.device) as w:
+            w.compile(plan, network.graph.constants, Path(folder))
+            w.load("network", Path(folder), [c.parameter.name for c in plan.constants])
+            timing = time_together({"network": network_runner(w, "network", ordered)})
+        return timing["network"].latency_s
+
+    def _result(
+        self,
+        network: PreparedNetwork,
+        chosen: dict[TaskKey, Candidate],
+        measured: dict[TaskKey, Measurement],
+        peaks: Peaks,
+        network_s: float,
+    ) -> ProfileResult:
+        rows = task_reports(network, chosen, measured, {}, peaks)
+        tasks_s = sum(row.latency_s * row.count for row in rows)
+        calls = len(network.arrangement.calls)
+        return ProfileResult(
+            model=network.model.name,
+            target=self.device.target,
+            threads=self.device.threads,
+            tasks=rows,
+            network_latency_s=network_s,
+            tasks_latency_s=tasks_s,
+            peak_flop_per_s=peaks.flop_per_s,
+            peak_bytes_per_s=peaks.bytes_per_s,
+            planned_memory_bytes=network.arrangement.memory.arena_bytes,
+            weight_bytes=sum(array.nbytes for array in network.graph.constants.values()),
+            explanation=explain_difference(network_s, tasks_s, calls),
+        )

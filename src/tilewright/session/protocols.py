@@ -1,0 +1,17 @@
+"""How kernels are timed on a device."""
+
+from __future__ import annotations
+
+from tilewright.core.records import Device, Protocol
+
+_MOST_ROTATION_BYTES = 128 << 20
+
+
+def kernel_protocol(device: Device) -> Protocol:
+    """Weights rotate through twice the last-level cache, at most 128 MiB.
+
+    The cap is for servers whose last-level cache is larger than any network: there a network's
+    weights come from that cache, and so must a kernel's (docs/decisions/0004).
+    """
+    last_level = device.cpu.l3_bytes or device.cpu.l2_bytes
+    return Protocol(rotation_bytes=min(2 * last_level, _MOST_ROTATION_BYTES))

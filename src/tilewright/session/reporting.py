@@ -1,0 +1,94 @@
+"""Task rows for reports: times, work, and what bounds each task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.core.records import Candidate, Measurement
+from tilewright.core.results import TaskReport
+from tilewright.kernels.blueprint import TaskKey
+from tilewright.session.checking import KernelCheck
+from tilewright.session.preparation import PreparedNetwork, Task
+
+_OVERHEAD_SHARE = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """What the machine was measured to reach."""
+
+    flop_per_s: float
+    bytes_per_s: float
+
+    def floor_s(self, task: Task) -> float:
+        """Roofline time of one call."""
+        return max(
+            task.workload.flop / self.flop_per_s, task.workload.bytes / self.bytes_per_s, 1e-7
+        )
+
+    def bound(self, task: Task, latency_s: float) -> str:
+        """`compute` or `memory`, whichever roof is nearer; `overhead` far below both."""
+        compute_s = task.workload.flop / self.flop_per_s
+        memory_s = task.workload.bytes / self.bytes_per_s
+        if latency_s > _OVERHEAD_SHARE * max(compute_s, memory_s) and latency_s < 2e-5:
+            return "overhead"
+        return "compute" if compute_s >= memory_s else "memory"
+
+
+def task_reports(
+    network: PreparedNetwork,
+    chosen: Mapping[TaskKey, Candidate],
+    measured: Mapping[TaskKey, Measurement],
+    checks: Mapping[TaskKey, KernelCheck],
+    peaks: Peaks,
+) -> tuple[TaskReport, ...]:
+    """One row per task with a measurement, largest share first."""
+    total_s = sum(measured[k].latency_s * t.count for k, t in network.tasks.items() if k in measured)
+    rows: list[TaskReport] = []
+    for key, task in network.tasks.items():
+        measurement = measured.get(key)
+        if measurement is None:
+            continue
+        latency_s = measurement.latency_s
+        check = checks.get(key)
+        rows.append(
+            TaskReport(
+                name=task.name,
+                anchor=task.workload.anchor_name,
+                implementation=chosen[key].implementation,
+                count=task.count,
+                latency_s=latency_s,
+                share=latency_s * task.count / total_s,
+                gflop_per_s=task.workload.flop / latency_s / 1e9,
+                gbyte_per_s=task.workload.bytes / latency_s / 1e9,
+                bound=peaks.bound(task, latency_s),
+                key=task.workload.key,
+                flop=task.workload.flop,
+                bytes=task.workload.bytes,
+                settings=dict(chosen[key].settings),
+                layouts=task.layouts,
+                error=check.error if check else None,
+                error_bound=check.bound if check else None,
+                spread=measurement.spread,
+                nodes=task.nodes,
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: -row.share))
+
+
+def explain_difference(network_s: float, tasks_s: float, calls: int) -> str:
+    """Where the network's time goes beyond the sum of its tasks, in words; empty within 10 %."""
+    if network_s <= 0 or abs(network_s - tasks_s) <= 0.1 * network_s:
+        return ""
+    per_call_s = (network_s - tasks_s) / max(1, calls)
+    if tasks_s > network_s:
+        return (
+            f"The tasks alone add up to {tasks_s / network_s:.2f} times the network's time: timed "
+            "alone they read their weights from farther away than in the network."
+        )
+    return (
+        f"{(network_s - tasks_s) / network_s:.0%} of the network's time is in no task: "
+        f"{per_call_s * 1e6:.1f} µs for each of {calls} kernel calls (activations that left the "
+        "cache since they were written, and the virtual machine)."
+    )

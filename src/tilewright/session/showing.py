@@ -1,0 +1,92 @@
+"""`show`: what a task's kernel became."""
+
+from __future__ import annotations
+
+from tilewright.core.errors import TilewrightError, UsageError
+from tilewright.core.records import Candidate, Device
+from tilewright.graph.workload import Workload
+from tilewright.measure.kernels import WORKER
+from tilewright.measure.processes import Child, ChildError, RemoteError
+from tilewright.models import ModelOptions
+from tilewright.session.choices import ranked
+from tilewright.session.preparation import Task, prepare
+from tilewright.store.database import SqliteStore
+from tilewright.tune.space import default_candidate
+
+VIEWS = ("graph", "tir", "asm")
+_TIMEOUT_S = 120.0
+
+
+def show(name: str, view: str, device: Device, store: SqliteStore, seed: int) -> str:
+    """Text for a task's key, or for each task of a model or single operator."""
+    if view not in VIEWS:
+        raise UsageError(f"unknown view {view!r}", hint="Known: " + ", ".join(VIEWS))
+    workload = store.workload(name)
+    if workload is not None:
+        candidates = [(workload, _best(workload, store, device))]
+    else:
+        candidates = [
+            (task.workload, _best_of_task(task, store, device))
+            for task in _tasks(name, device, seed)
+        ]
+    if view == "graph":
+        return "\n\n".join(describe(w, c) for w, c in candidates)
+    with Child(WORKER) as child:
+        try:
+            return "\n\n".join(
+                f"# {w.key}\n"
+                + str(child.request(("render", w.text, c, device, view), _TIMEOUT_S))
+                for w, c in candidates
+            )
+        except (RemoteError, ChildError) as error:
+            raise TilewrightError(f"the kernel could not be built: {error}") from error
+
+
+def _tasks(name: str, device: Device, seed: int) -> list[Task]:
+    if ":" not in name and not name.endswith(".onnx"):
+        raise UsageError(
+            f"no task or model is called {name!r}",
+            hint="Keys of tasks are in the report and in `tilewright profile --format json`; "
+            "models are FILE.onnx, zoo:NAME or op:NAME[...].",
+        )
+    return list(prepare(name, ModelOptions(seed=seed), device).tasks.values())
+
+
+def _best(workload: Workload, store: SqliteStore, device: Device) -> Candidate:
+    best = ranked(store.outcomes(workload.key, device.class_key))
+    if best:
+        return best[0].candidate
+    plain = ("plain",) * (len(workload.arguments) + 1)
+    return default_candidate(workload, plain, device)[0]
+
+
+def _best_of_task(task: Task, store: SqliteStore, device: Device) -> Candidate:
+    outcomes = [
+        outcome
+        for outcome in store.outcomes(task.workload.key, device.class_key)
+        if outcome.candidate.layouts == task.layouts
+    ]
+    best = ranked(outcomes)
+    if best:
+        return best[0].candidate
+    return default_candidate(task.workload, task.layouts, device)[0]
+
+
+def describe(workload: Workload, candidate: Candidate) -> str:
+    """A workload as text: arguments, steps, and what was chosen for it."""
+    lines = [f"task {workload.key}"]
+    ports = zip(workload.arguments, candidate.layouts, strict=False)
+    for number, (argument, layout) in enumerate(ports):
+        lines.append(f"  %{number} = {argument.role} {argument.type} {layout}")
+    for index, step in enumerate(workload.steps):
+        value = len(workload.arguments) + index
+        inputs = ", ".join(f"%{i}" for i in step.inputs)
+        named = ", ".join(f"{key}={item}" for key, item in step.attributes if key != "model")
+        mark = "  # anchor" if index == workload.anchor_index else ""
+        kind = workload.types[value]
+        lines.append(f"  %{value} = {step.operator}({inputs}; {named}) -> {kind}{mark}")
+    lines.append(f"  result layout {candidate.layouts[-1]}")
+    settings = ", ".join(f"{key}={value}" for key, value in candidate.settings)
+    lines.append(f"  {candidate.implementation}: {settings or 'no knobs'}")
+    lines.append(f"  {workload.flop} FLOP, {workload.bytes} bytes")
+    return "\n".join(lines)

@@ -1,0 +1,67 @@
+"""Targets that can be used here; TVM has the last word, asked in a process of its own."""
+
+from __future__ import annotations
+
+import json
+
+from tilewright.core.errors import TargetError
+from tilewright.core.records import Device
+from tilewright.core.results import TargetRow
+from tilewright.hardware.device import is_local, local_device
+from tilewright.measure.kernels import WORKER
+from tilewright.measure.processes import Child, ChildError, RemoteError
+
+_TIMEOUT_S = 60.0
+
+
+def usable_device(device: Device) -> Device:
+    """The device itself; raises TargetError when TVM refuses its target or it is not this machine."""
+    if device.target == local_device(device.threads).target:
+        return device
+    refusal = refused_by_tvm(device)
+    if refusal is not None:
+        raise TargetError(
+            f"TVM refuses the target {device.target}: {refusal}",
+            hint="`tilewright targets` lists what can be used here.",
+        )
+    if not is_local(device):
+        raise TargetError(
+            f"the target {device.target} cannot run on this machine",
+            hint="Kernels for it can be looked at with `tilewright show op:... --asm --target ...`.",
+        )
+    return device
+
+
+def refused_by_tvm(device: Device) -> str | None:
+    """Why TVM does not take the target, None when it does."""
+    with Child(WORKER) as child:
+        try:
+            child.request(("target", device.target), _TIMEOUT_S)
+        except RemoteError as error:
+            lines = error.message.strip().splitlines() or ["no reason given"]
+            return lines[-1]
+        except ChildError as error:
+            return str(error)
+    return None
+
+
+def target_rows(threads: int | None) -> tuple[TargetRow, ...]:
+    """What `--target` takes: this CPU, and the form for others."""
+    device = local_device(threads)
+    described = json.dumps({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"})
+    return (
+        TargetRow(
+            name="llvm",
+            usable=True,
+            detail=f"this CPU: {device.cpu.model}",
+            target=device.target,
+            threads=device.threads,
+            vector_bytes=device.cpu.vector_bytes,
+        ),
+        TargetRow(
+            name=described,
+            usable=False,
+            detail="any TVM llvm target as JSON; foreign ones for `show` only",
+            target=described,
+        ),
+    )

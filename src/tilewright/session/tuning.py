@@ -1,0 +1,204 @@
+"""Tuning a network's tasks within a budget, and choosing winners that were measured twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from tilewright.core.errors import NegativeVerdict
+from tilewright.core.events import EventSink, Note
+from tilewright.core.records import Candidate, Device, Failure, Measurement, Outcome, Protocol
+from tilewright.kernels.blueprint import TaskKey
+from tilewright.measure.kernels import KernelMeasurer
+from tilewright.session.checking import KernelCheck, check_kernel
+from tilewright.session.choices import known_outcomes, ranked
+from tilewright.session.preparation import PreparedNetwork, Task
+from tilewright.session.reporting import Peaks
+from tilewright.store.database import SqliteStore
+from tilewright.tune.budget import Spending
+from tilewright.tune.loop import TaskState, TuningLoop
+from tilewright.tune.neighbourhood import NeighbourhoodTuner
+from tilewright.tune.space import default_candidate
+
+FINALISTS = 3
+_CLOSE = 1.06
+_AGAIN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Winner:
+    """The candidate a task gets, with its measurement (None when never measured) and check."""
+
+    candidate: Candidate
+    measurement: Measurement | None
+    check: KernelCheck | None
+
+
+class NetworkTuner:
+    """Tunes the tasks of one network against a store."""
+
+    def __init__(
+        self,
+        network: PreparedNetwork,
+        device: Device,
+        store: SqliteStore,
+        measurer: KernelMeasurer,
+        events: EventSink,
+    ) -> None:
+        self.network = network
+        self.measurements = 0
+        self.failures = 0
+        self._device = device
+        self._store = store
+        self._measurer = measurer
+        self._events = events
+        self.outdated = 0
+        self._known = self._current_knowledge()
+
+    def _current_knowledge(self) -> dict[TaskKey, list[Outcome]]:
+        """What the store knows, less what older templates made.
+
+        One measured candidate per task and implementation is lowered again; where its hash has
+        changed, the implementation's times are not believed any more.
+        """
+        known = {
+            key: known_outcomes(task, self._store, self._device)
+            for key, task in self.network.tasks.items()
+        }
+        probes: list[tuple[TaskKey, Measurement]] = []
+        for key, outcomes in known.items():
+            seen: set[str] = set()
+            for outcome in ranked(outcomes):
+                if outcome.candidate.implementation not in seen:
+                    seen.add(outcome.candidate.implementation)
+                    probes.append((key, outcome))
+        tasks = self.network.tasks
+        hashes = self._measurer.current_hashes(
+            [(tasks[key].workload, probe.candidate) for key, probe in probes]
+        )
+        for (key, probe), now in zip(probes, hashes, strict=True):
+            if now != probe.kernel_hash:
+                self.outdated += 1
+                name = probe.candidate.implementation
+                known[key] = [o for o in known[key] if o.candidate.implementation != name]
+        if self.outdated:
+            self._events(
+                Note(message=f"{self.outdated} tasks have new templates; their old times are not used")
+            )
+        return known
+
+    def run(
+        self,
+        spending: Spending,
+        peaks: Peaks,
+        protocol: Protocol,
+        *,
+        seed: int,
+        run_id: int | None,
+        stop: Callable[[], bool],
+        checkpoint: Callable[[], None],
+    ) -> bool:
+        """Spend the budget; outcomes go to the store as they come. True when all converged."""
+        states = [self._state(task, peaks, seed) for task in self.network.tasks.values()]
+        loop = TuningLoop(states, self._measurer, self._store, protocol, self._events)
+
+        def count() -> None:
+            self.measurements, self.failures = loop.measurements, loop.failures
+            checkpoint()
+
+        loop.run(spending, run_id=run_id, stop=stop, checkpoint=count)
+        for task, state in zip(self.network.tasks, states, strict=True):
+            self._known[task] = state.outcomes
+        return loop.converged
+
+    def _state(self, task: Task, peaks: Peaks, seed: int) -> TaskState:
+        known = self._known[task.key]
+        tuner = NeighbourhoodTuner(task.workload, task.layouts, self._device, seed=seed)
+        tuner.tell(known)
+        state = TaskState(
+            workload=task.workload,
+            layouts=task.layouts,
+            count=task.count,
+            tuner=tuner,
+            default=default_candidate(task.workload, task.layouts, self._device)[0],
+            floor_s=peaks.floor_s(task),
+        )
+        state.outcomes = list(known)
+        return state
+
+    def winners(
+        self,
+        protocol: Protocol,
+        *,
+        seed: int,
+        run_id: int | None,
+        measure: bool,
+        checked: Mapping[TaskKey, tuple[Candidate, KernelCheck]],
+    ) -> dict[TaskKey, Winner]:
+        """The candidate for each task: finalists measured again, the winner checked.
+
+        `measure` False believes what is stored. `checked` holds checks made by earlier runs.
+        """
+        chosen: dict[TaskKey, Winner] = {}
+        for key, task in self.network.tasks.items():
+            if measure:
+                self._second_look(task, protocol, run_id)
+            chosen[key] = self._checked_winner(task, seed, checked.get(key))
+        return chosen
+
+    def _second_look(self, task: Task, protocol: Protocol, run_id: int | None) -> None:
+        """Measure the close finalists again, more carefully, unless that was done before."""
+        careful = replace(protocol, repeats=_AGAIN * protocol.repeats)
+        for _ in range(FINALISTS):
+            best = ranked(self._known[task.key])[:FINALISTS]
+            close = [m for m in best if m.latency_s <= _CLOSE * best[0].latency_s]
+            fresh = [m.candidate for m in close if m.protocol != careful]
+            if len(close) < 2 or not fresh:
+                return
+            outcomes = self._measurer.measure(task.workload, fresh, careful, run_id=run_id)
+            self._remember(task, outcomes)
+
+    def _checked_winner(
+        self, task: Task, seed: int, earlier: tuple[Candidate, KernelCheck] | None
+    ) -> Winner:
+        while True:
+            best = ranked(self._known[task.key])
+            candidate = (
+                best[0].candidate
+                if best
+                else default_candidate(task.workload, task.layouts, self._device)[0]
+            )
+            measurement = best[0] if best else None
+            if earlier is not None and earlier[0] == candidate:
+                return Winner(candidate=candidate, measurement=measurement, check=earlier[1])
+            check = check_kernel(self._measurer, task.workload, candidate, seed)
+            if check.failure is None:
+                return Winner(candidate=candidate, measurement=measurement, check=check)
+            self._reject(task, check.failure)
+            if not best:
+                raise _nothing_valid(task, check.failure)
+
+    def _reject(self, task: Task, failure: Failure) -> None:
+        rejected = replace(failure, kind="wrong result")
+        self._remember(task, [rejected])
+        self._events(
+            Note(
+                message=f"{task.name}: a candidate of {failure.candidate.implementation} was "
+                f"rejected, {failure.kind}: {failure.message.splitlines()[0]}"
+            )
+        )
+
+    def _remember(self, task: Task, outcomes: list[Outcome]) -> None:
+        self._store.add(outcomes)
+        self._known[task.key] = [*self._known[task.key], *outcomes]
+        failures = sum(isinstance(outcome, Failure) for outcome in outcomes)
+        self.failures += failures
+        self.measurements += len(outcomes) - failures
+
+
+def _nothing_valid(task: Task, failure: Failure) -> NegativeVerdict:
+    return NegativeVerdict(
+        f"no candidate gives right results for task {task.name} ({task.workload.key}): "
+        f"{failure.kind}: {failure.message.splitlines()[0]}",
+        hint=f"tilewright show '{task.workload.key}' --tir shows the kernel.",
+    )

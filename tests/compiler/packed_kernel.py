@@ -1,0 +1,77 @@
+"""Building one kernel with repacked constants and comparing it with numpy, for the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from one_kernel import DEVICE, all_settings, random_arrays
+
+from tilewright.compiler.build import build_kernel
+from tilewright.core.records import Candidate, Settings
+from tilewright.graph.evaluate import run_workload
+from tilewright.graph.layout import PLAIN, to_logical, to_physical
+from tilewright.graph.magnitude import magnitude
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Argument, Step, Workload
+from tilewright.kernels.base import Implementation
+
+
+def constants_workload(
+    shapes: Sequence[tuple[int, ...]], constants: Sequence[int], steps: Sequence[Step]
+) -> Workload:
+    """A workload over float32 arguments; those at `constants` are constants."""
+    arguments = tuple(
+        Argument(type=TensorType(shape), role="constant" if index in constants else "data")
+        for index, shape in enumerate(shapes)
+    )
+    return Workload(arguments=arguments, steps=tuple(steps))
+
+
+def choose(
+    task: Workload, spec: Implementation, layouts: tuple[str, ...], choice: int | None
+) -> Settings:
+    """The setting with the best estimate, or the one a number picks."""
+    found = all_settings(task, spec.name, layouts)
+    if choice is not None:
+        return found[choice % len(found)]
+    return found[int(np.argmin(spec.facts(task, DEVICE, layouts, found)["estimate_s"]))]
+
+
+def check_kernel(
+    task: Workload,
+    spec: Implementation,
+    layouts: tuple[str, ...] = (),
+    choice: int | None = None,
+) -> None:
+    """Assert that a kernel gives numpy's result within the bound that its spec promises."""
+    layouts = layouts or (PLAIN,) * (len(task.arguments) + 1)
+    settings = choose(task, spec, layouts, choice)
+    error = kernel_error(task, spec, layouts, settings)
+    assert error <= spec.error_bound(task), f"{error:.1e} with {settings} on {layouts}"
+
+
+def kernel_error(
+    task: Workload, spec: Implementation, layouts: tuple[str, ...], settings: Settings
+) -> float:
+    """Largest error relative to the magnitude of the sums; infinite where a NaN stays."""
+    import tvm
+
+    candidate = Candidate(
+        implementation=spec.name, settings=tuple(settings.items()), layouts=layouts
+    )
+    kernel = build_kernel(task, candidate, DEVICE)
+    arrays = random_arrays(task)
+    constants = {i: arrays[i] for i, a in enumerate(task.arguments) if a.role == "constant"}
+    packed = spec.pack(task, candidate, constants)
+    tensors = [
+        packed[i] if i in spec.packed_shapes(task, candidate) else to_physical(array, layout)
+        for i, (array, layout) in enumerate(zip(arrays, layouts, strict=False))
+    ]
+    assert [t.shape for t in tensors] == [shape for shape, _ in kernel.argument_types[:-1]]
+    shape, dtype = kernel.argument_types[-1]
+    result = tvm.runtime.tensor(np.full(shape, np.nan, dtype))
+    kernel.call(*[tvm.runtime.tensor(t) for t in tensors], result)
+    difference = np.abs(to_logical(result.numpy(), layouts[-1]) - run_workload(task, arrays))
+    relative = difference / magnitude(task, arrays)
+    return float("inf") if np.isnan(relative).any() else float(relative.max())

@@ -1,0 +1,127 @@
+"""Every elementwise operator of the vocabulary against its numpy meaning."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from one_kernel import random_arrays, run_kernel, step, workload
+
+from tilewright.compiler.lower.elementwise import RULES
+from tilewright.graph.evaluate import run_workload
+from tilewright.graph.operators import OPERATORS
+from tilewright.graph.tensor import TensorType
+
+NAMED = {
+    "clip": {"minimum": -0.5, "maximum": 0.75},
+    "leaky_relu": {"alpha": 0.1},
+    "elu": {"alpha": 1.2},
+    "selu": {"alpha": 1.67, "gamma": 1.05},
+    "thresholded_relu": {"alpha": 0.3},
+    "hard_sigmoid": {"alpha": 0.2, "beta": 0.5},
+    "cast": {"dtype": "int32"},
+}
+UNARY = (
+    "relu sigmoid tanh exp log sqrt rsqrt negative abs erf sin cos floor ceil round sign reciprocal "
+    "softplus silu gelu hard_swish isnan identity"
+).split() + list(NAMED)
+BINARY = (
+    "add subtract multiply divide power maximum minimum modulo equal less greater less_equal "
+    "greater_equal prelu"
+).split()
+SHAPE = (3, 37)
+
+
+def same(found: np.ndarray, expected: np.ndarray) -> None:
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(
+        found.astype(np.float64), expected.astype(np.float64), rtol=3e-6, atol=3e-6
+    )
+
+
+def test_every_elementwise_operator_has_a_rule_and_a_case_here() -> None:
+    names = {name for name, operator in OPERATORS.items() if operator.elementwise}
+    assert names == set(RULES)
+    assert names == {*UNARY, *BINARY, "where", "not", "and", "or"}
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary_operator_matches_numpy(name: str) -> None:
+    task = workload([SHAPE], step(name, 0, **NAMED.get(name, {})))
+    x = 3 * random_arrays(task)[0]
+    x.flat[:4] = [np.nan, np.inf, -np.inf, -0.0] if name not in ("sin", "cos", "cast") else 0.5
+    with np.errstate(all="ignore"):
+        same(run_kernel(task, "injective", [x]), run_workload(task, [x]))
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary_operator_broadcasts_as_numpy(name: str) -> None:
+    task = workload([(4, 1, 6), (5, 1)], step(name, 0, 1))
+    a, b = random_arrays(task)
+    if name == "power":
+        a = np.abs(a) + 0.1
+    elif name in ("equal", "less_equal"):
+        a, b = np.round(a), np.round(b)
+    same(run_kernel(task, "injective", [a, b]), run_workload(task, [a, b]))
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_extremes_keep_nan_from_either_side(name: str) -> None:
+    task = workload([(16,), (16,)], step(name, 0, 1))
+    a, b = random_arrays(task)
+    a[2] = b[5] = np.nan
+    same(run_kernel(task, "injective", [a, b]), run_workload(task, [a, b]))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8"])
+@pytest.mark.parametrize(
+    "name", ["add", "multiply", "divide", "modulo", "maximum", "less", "relu", "sign", "abs", "clip"]
+)
+def test_integers_follow_numpy(name: str, dtype: str) -> None:
+    count = 2 if name in BINARY else 1
+    kind = TensorType((40,), dtype)
+    named = {"minimum": -300.0, "maximum": 2.0} if name == "clip" else {}
+    task = workload([kind] * count, step(name, *range(count), **named))
+    arrays = random_arrays(task)
+    if name in ("divide", "modulo"):
+        arrays[1][arrays[1] == 0] = 3
+    same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.parametrize("name", ["exp", "tanh", "sigmoid", "erf", "log", "gelu", "maximum"])
+def test_other_precisions(name: str, dtype: str) -> None:
+    count = 2 if name in BINARY else 1
+    task = workload([TensorType((33,), dtype)] * count, step(name, *range(count)))
+    arrays = [np.abs(a) + np.asarray(0.1, dtype) for a in random_arrays(task)]
+    found = run_kernel(task, "injective", arrays)
+    wide = workload([(33,)] * count, step(name, *range(count)))
+    exact = run_workload(wide, [a.astype(np.float64) for a in arrays])
+    assert found.dtype == np.dtype(dtype)
+    np.testing.assert_allclose(found, exact, rtol=2e-3 if dtype == "float16" else 1e-12)
+
+
+def test_logic_and_selection() -> None:
+    kind = TensorType((30,), "bool")
+    for name in ("and", "or"):
+        task = workload([kind, kind], step(name, 0, 1), step("not", 2))
+        arrays = random_arrays(task)
+        same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
+    task = workload([kind, (30,), (1,)], step("where", 0, 1, 2))
+    arrays = random_arrays(task)
+    same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
+
+
+@pytest.mark.parametrize("source", ["float32", "int64", "bool", "float16"])
+@pytest.mark.parametrize("target", ["float32", "int32", "bool", "float64", "uint8"])
+def test_cast(source: str, target: str) -> None:
+    task = workload([TensorType((20,), source)], step("cast", 0, dtype=target))
+    arrays = [np.abs(a) if a.dtype != np.bool_ else a for a in random_arrays(task)]
+    same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
+
+
+def test_long_chain_of_expensive_steps_builds_and_is_right() -> None:
+    """A value used several times is computed once: the expression must not grow exponentially."""
+    steps = [step(name, i) for i, name in enumerate(["gelu", "silu", "tanh", "softplus"] * 3)]
+    task = workload([(64,)], *steps)
+    arrays = random_arrays(task)
+    same(run_kernel(task, "injective", arrays), run_workload(task, arrays))

@@ -1,0 +1,115 @@
+"""Every movement operator of the vocabulary against its numpy meaning."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from one_kernel import random_arrays, run_kernel, step, workload
+
+from tilewright.compiler.lower.movement import RULES
+from tilewright.graph.evaluate import run_workload
+from tilewright.graph.operators import OPERATORS
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Workload
+
+
+def check(task: Workload, arrays: list | None = None) -> None:
+    arrays = random_arrays(task) if arrays is None else arrays
+    found, expected = run_kernel(task, "injective", arrays), run_workload(task, arrays)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_every_movement_has_a_rule() -> None:
+    assert {name for name, op in OPERATORS.items() if op.movement} == set(RULES)
+
+
+def test_reshape_to_and_from_scalars_and_odd_shapes() -> None:
+    check(workload([(6, 10)], step("reshape", 0, shape=(4, 3, 5))))
+    check(workload([(1, 1)], step("reshape", 0, shape=())))
+    check(workload([()], step("reshape", 0, shape=(1, 1, 1))))
+
+
+def test_chain_of_reshape_and_transpose_is_channel_shuffle() -> None:
+    check(
+        workload(
+            [(2, 12, 5, 5)],
+            step("reshape", 0, shape=(2, 3, 4, 5, 5)),
+            step("transpose", 1, permutation=(0, 2, 1, 3, 4)),
+            step("reshape", 2, shape=(2, 12, 5, 5)),
+        )
+    )
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.permutations(range(4)), st.lists(st.integers(1, 9), min_size=4, max_size=4))
+def test_transpose(order: list[int], shape: list[int]) -> None:
+    check(workload([tuple(shape)], step("transpose", 0, permutation=tuple(order))))
+
+
+def test_slice_with_steps_forward_and_backward() -> None:
+    check(
+        workload(
+            [(9, 10, 7)],
+            step("slice", 0, starts=(1, 9, 6), stops=(8, -1, 1), steps=(2, -3, -1)),
+        )
+    )
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    st.integers(0, 2),
+    st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    st.tuples(st.integers(1, 5), st.integers(1, 5)),
+)
+def test_concat(axis: int, parts: list[int], beside: tuple[int, int]) -> None:
+    shapes = [(*beside[:axis], part, *beside[axis:]) for part in parts]
+    check(workload(shapes, step("concat", *range(len(parts)), axis=axis)))
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge"])
+def test_pad(mode: str) -> None:
+    named = dict(before=(0, 2, 1), after=(1, 0, 3), value=-1.5, mode=mode)
+    check(workload([(2, 5, 6)], step("pad", 0, **named)))
+    check(workload([TensorType((3, 5), "int64")],
+                   step("pad", 0, before=(1, 1), after=(0, 2), value=3.0, mode=mode)))  # fmt: skip
+
+
+def test_expand() -> None:
+    check(workload([(3, 1)], step("expand", 0, shape=(2, 3, 4))))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_gather_takes_negative_indices(axis: int, dtype: str) -> None:
+    task = workload([(5, 6, 7), TensorType((2, 3), dtype)], step("gather", 0, 1, axis=axis))
+    data, _ = random_arrays(task)
+    check(task, [data, np.array([[0, -1, 2], [4, -5, 3]], dtype)])
+
+
+def test_gather_never_reads_outside_its_buffer() -> None:
+    task = workload([(4, 8), TensorType((2,), "int64")], step("gather", 0, 1, axis=0))
+    data, _ = random_arrays(task)
+    found = run_kernel(task, "injective", [data, np.array([10**6, -(10**6)])])
+    np.testing.assert_array_equal(found, data[[3, 0]])
+
+
+COORDINATES = (
+    "asymmetric half_pixel half_pixel_symmetric pytorch_half_pixel align_corners "
+    "tf_half_pixel_for_nn"
+).split()
+ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
+
+
+@settings(max_examples=24, deadline=None)
+@given(
+    st.sampled_from(COORDINATES),
+    st.sampled_from(ROUNDINGS),
+    st.integers(1, 9),
+    st.integers(1, 20),
+)
+def test_resize_nearest(coordinate: str, rounding: str, before: int, after: int) -> None:
+    named = dict(shape=(1, 2, after, 6), coordinate=coordinate, rounding=rounding,
+                 scales=(1.0, 1.0, after / before, 2.0))  # fmt: skip
+    check(workload([(1, 2, before, 3)], step("resize_nearest", 0, **named)))

@@ -1,0 +1,197 @@
+"""A session that answers from memory, so that the command line is tested alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.core.events import Event, EventSink, Note, discard
+from tilewright.core.results import (
+    Check,
+    CompareResult,
+    CompareRow,
+    DatabaseInfo,
+    DoctorResult,
+    OptimizeResult,
+    ProfileResult,
+    TargetRow,
+    TaskReport,
+)
+
+TASK = TaskReport(
+    name="layer1.conv1",
+    anchor="conv2d",
+    implementation="conv2d_direct",
+    count=2,
+    latency_s=0.002,
+    share=0.4,
+    gflop_per_s=180.0,
+    gbyte_per_s=9.0,
+    bound="compute",
+    key="0123abcd",
+)
+OPTIMIZED = OptimizeResult(
+    model="zoo:resnet50",
+    target="llvm",
+    threads=2,
+    latency_s=0.010,
+    baseline_latency_s=0.015,
+    reference_latency_s=0.011,
+    speedup_vs_reference=1.1,
+    max_abs_error=1e-6,
+    tasks=(TASK, replace(TASK, name="fc", share=0.6, count=1, bound="memory")),
+    measurements=120,
+    failures=1,
+    elapsed_s=61.5,
+    artifact="tilewright-out/resnet50",
+    tasks_latency_s=0.0099,
+    peak_flop_per_s=230e9,
+    peak_bytes_per_s=18e9,
+)
+PROFILED = ProfileResult(
+    model="zoo:resnet50",
+    target="llvm",
+    threads=2,
+    tasks=OPTIMIZED.tasks,
+    network_latency_s=0.010,
+    tasks_latency_s=0.0099,
+    peak_flop_per_s=230e9,
+    peak_bytes_per_s=18e9,
+    planned_memory_bytes=1 << 20,
+    weight_bytes=1 << 26,
+)
+
+
+def compare_row(model: str, peer: str, speedup: float, *, precision: str = "fp32") -> CompareRow:
+    return CompareRow(
+        model=model,
+        peer=peer,
+        precision=precision,
+        threads=2,
+        latency_s=0.01,
+        peer_latency_s=0.01 * speedup,
+        speedup=speedup,
+        max_abs_error=1e-6,
+        max_rel_error=1e-6,
+        default_precision=precision != "fp32",
+    )
+
+
+@dataclass(frozen=True)
+class FakeOutcome:
+    result: OptimizeResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreInfo:
+    path: Path = Path("known.db")
+    schema_version: int = 1
+    measurements: int = 12345
+    failures: int = 2
+    devices: int = 1
+    tasks: int = 20
+    runs: int = 3
+    size_bytes: int = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    measurements: int = 5
+    freed_bytes: int = 2048
+
+
+@dataclass
+class FakeStore:
+    calls: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
+
+    def info(self) -> StoreInfo:
+        return StoreInfo()
+
+    def export(self, path: Path, format: str | None = None) -> int:
+        self.calls.append(("export", path, format))
+        return 7
+
+    def import_file(self, path: Path) -> Counts:
+        self.calls.append(("import", path))
+        return Counts()
+
+    def gc(self, **options: object) -> Counts:
+        self.calls.append(("gc", options))
+        return Counts()
+
+
+@dataclass
+class FakeSession:
+    """Set `error` to have every verb raise it; `events` are sent before any verb answers."""
+
+    optimized: OptimizeResult = OPTIMIZED
+    profiled: ProfileResult = PROFILED
+    compared: CompareResult = field(
+        default_factory=lambda: CompareResult(
+            rows=(compare_row("zoo:mlp", "onnxruntime", 0.95),), geomean_speedup=0.95
+        )
+    )
+    outputs: Mapping[str, np.ndarray] = field(
+        default_factory=lambda: {"y": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    )
+    checks: tuple[Check, ...] = (Check(name="tvm", status="ok", detail="0.27"),)
+    text: str = "loops"
+    error: BaseException | None = None
+    events: Sequence[Event] = ()
+    noise_on_stdout: str = ""
+    store: FakeStore = field(default_factory=FakeStore)
+    calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    sink: EventSink = discard
+    closed: int = 0
+
+    def __enter__(self) -> FakeSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closed += 1
+
+    def _answer(self, **call: Any) -> None:
+        self.calls.append(call)
+        if self.noise_on_stdout:
+            sys.stdout.write(self.noise_on_stdout + "\n")
+        for event in self.events:
+            self.sink(event)
+        if self.error is not None:
+            raise self.error
+
+    def optimize(self, model: str, **options: Any) -> FakeOutcome:
+        self._answer(model=model, **options)
+        return FakeOutcome(self.optimized)
+
+    def profile(self, model: str, **options: Any) -> ProfileResult:
+        self._answer(model=model, **options)
+        return self.profiled
+
+    def compare(self, models: Sequence[str], **options: Any) -> CompareResult:
+        self._answer(models=models, **options)
+        return self.compared
+
+    def run(self, artifact: Path, inputs: Any) -> Mapping[str, np.ndarray]:
+        self._answer(artifact=artifact, inputs=inputs)
+        return self.outputs
+
+    def show(self, name: str, what: str) -> str:
+        self._answer(name=name, what=what)
+        return self.text
+
+    def doctor(self) -> DoctorResult:
+        self._answer()
+        return DoctorResult(checks=self.checks, environment={"cpu": "some CPU"})
+
+    def targets(self) -> tuple[TargetRow, ...]:
+        self._answer()
+        return (TargetRow(name="llvm", usable=True, detail="this CPU", threads=2, vector_bytes=64),)
+
+
+NOTE = Note(message="clocks moved")
+DATABASE_FIELDS = tuple(DatabaseInfo.__dataclass_fields__)

@@ -1,0 +1,346 @@
+"""stdout holds data only, in the envelope; exit codes and messages are those documented."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_fakes import DATABASE_FIELDS, NOTE, OPTIMIZED, TASK, FakeSession
+
+from tilewright.core.errors import (
+    InternalError,
+    ModelError,
+    NegativeVerdict,
+    OutputError,
+    StoreError,
+    TargetError,
+    TilewrightError,
+    UsageError,
+)
+from tilewright.core.results import Check
+
+Command = Callable[..., Any]
+VERBS = (
+    ("optimize", ("zoo:resnet50",)),
+    ("profile", ("zoo:resnet50",)),
+    ("compare", ("zoo:mlp",)),
+    ("show", ("op:conv2d[n=1]",)),
+    ("doctor", ()),
+    ("targets", ()),
+    ("db info", ()),
+    ("db gc", ()),
+    ("db export", ("all.jsonl",)),
+    ("db import", ("all.jsonl",)),
+)
+
+
+@pytest.mark.parametrize(("verb", "arguments"), VERBS)
+def test_json_is_one_object_in_the_envelope(
+    tilewright: Command, session: FakeSession, verb: str, arguments: tuple[str, ...]
+) -> None:
+    session.noise_on_stdout = "chatter of a library"
+    session.events = [NOTE]
+    ran = tilewright(*verb.split(), *arguments, "--format", "json")
+    assert ran.code == 0
+    document = json.loads(ran.out)
+    assert set(document) == {"schema_version", "command", "data", "warnings"}
+    assert document["schema_version"] == 1
+    assert document["command"] == verb
+    assert ran.out.count("\n") == 1
+    assert "chatter" not in ran.out
+    if not verb.startswith("db"):
+        assert "chatter" in ran.err
+        assert document["warnings"] == ["clocks moved"]
+    assert session.closed == 1
+
+
+@pytest.mark.parametrize("format", ["table", "csv", "md"])
+@pytest.mark.parametrize(("verb", "arguments"), VERBS)
+def test_every_verb_has_every_format(
+    tilewright: Command, verb: str, arguments: tuple[str, ...], format: str
+) -> None:
+    ran = tilewright(*verb.split(), *arguments, "--format", format)
+    assert ran.code == 0
+    assert ran.out.strip()
+    assert "\x1b" not in ran.out
+    if format == "csv":
+        rows = list(csv.reader(io.StringIO(ran.out)))
+        assert len(rows) >= 2
+        assert {len(row) for row in rows} == {len(rows[0])}
+
+
+def test_fields_other_tools_rely_on(tilewright: Command) -> None:
+    def data(*tokens: str) -> Any:
+        return json.loads(tilewright(*tokens, "--format", "json").out)["data"]
+
+    optimized = data("optimize", "zoo:resnet50")
+    wanted = "model target threads latency_s baseline_latency_s reference_latency_s "
+    wanted += "speedup_vs_reference max_abs_error tasks measurements failures elapsed_s artifact"
+    assert set(wanted.split()) <= set(optimized)
+    profiled = data("profile", "zoo:resnet50")
+    assert profiled["network_latency_s"] == 0.010
+    wanted = "name anchor implementation count latency_s share gflop_per_s gbyte_per_s bound"
+    assert set(wanted.split()) <= set(profiled["tasks"][0])
+    compared = data("compare", "zoo:mlp")
+    wanted = "model peer precision threads latency_s peer_latency_s speedup max_abs_error "
+    assert set((wanted + "max_rel_error").split()) <= set(compared["rows"][0])
+    assert compared["geomean_speedup"] == 0.95
+    assert set(data("db", "info")) == set(DATABASE_FIELDS)
+
+
+def test_json_holds_no_nan_and_is_ascii(tilewright: Command, session: FakeSession) -> None:
+    session.optimized = replace(OPTIMIZED, max_abs_error=math.nan, model="m\x9b\u202eä")
+    ran = tilewright("optimize", "m", "--format", "json")
+    assert ran.out.isascii()
+    data = json.loads(ran.out, parse_constant=pytest.fail)["data"]
+    assert data["max_abs_error"] is None
+    assert data["model"] == "m\x9b\u202eä"
+
+
+ERRORS = (
+    (NegativeVerdict, 1),
+    (UsageError, 2),
+    (TargetError, 3),
+    (ModelError, 4),
+    (OutputError, 4),
+    (StoreError, 5),
+)
+
+
+@pytest.mark.parametrize("format", ["table", "json"])
+@pytest.mark.parametrize(("kind", "code"), ERRORS)
+def test_errors_on_purpose(
+    tilewright: Command,
+    session: FakeSession,
+    kind: type[TilewrightError],
+    code: int,
+    format: str,
+) -> None:
+    session.error = kind("the file is cut short", hint="Look at tilewright doctor.")
+    ran = tilewright("profile", "m.onnx", "--format", format)
+    assert ran.code == code
+    assert ran.out == ""
+    assert ran.err == "error: the file is cut short\n  Look at tilewright doctor.\n"
+    assert session.closed == 1
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), InternalError("odd"), KeyError("odd")])
+def test_bugs_show_a_traceback_and_ask_for_a_report(
+    tilewright: Command, session: FakeSession, error: Exception
+) -> None:
+    session.error = error
+    ran = tilewright("profile", "m.onnx")
+    assert (ran.code, ran.out) == (70, "")
+    assert "Traceback" in ran.err
+    assert "report" in ran.err.splitlines()[-1]
+
+
+def test_interrupt_prints_the_command_that_resumes(
+    tilewright: Command, session: FakeSession
+) -> None:
+    session.error = KeyboardInterrupt()
+    ran = tilewright("optimize", "my model.onnx", "--budget", "2m", "--shape", "x=1,3")
+    assert (ran.code, ran.out) == (130, "")
+    assert ran.err.splitlines()[-1].strip() == (
+        "tilewright optimize 'my model.onnx' --budget 2m --shape x=1,3"
+    )
+    assert session.closed == 1
+
+
+USAGE = (
+    (("optimze", "m"), "optimize"),
+    (("optimize", "m", "--buget", "3m"), "--budget"),
+    (("optimize",), "MODEL"),
+    (("optimize", "m", "n"), "n"),
+    (("profile", "m", "--format", "yaml"), "table"),
+    (("profile", "m", "--settings", "worst"), "shipped"),
+    (("profile", "m", "--threads", "0"), "--threads"),
+    (("profile", "m", "--threads", "two"), "--threads"),
+    (("profile", "m", "--batch", "0"), "--batch"),
+    (("profile", "m", "--seed", "-1"), "--seed"),
+    (("profile", "m", "--shape", "x"), "NAME=1,3,224,224"),
+    (("profile", "m", "--shape", "x=1,-3"), "NAME=1,3,224,224"),
+    (("profile", "m", "--shape", "x=" + "9" * 5000), "NAME=1,3,224,224"),
+    (("profile", "m", "--shape", "x=1", "--shape", "x=2"), "twice"),
+    (("optimize", "m", "--max-error", "nan"), "--max-error"),
+    (("compare",), "MODEL"),
+    (("compare", "m", "--peers", ","), "--peers"),
+    (("compare", "m", "--fail-below", "0"), "--fail-below"),
+    (("show", "m", "--tir", "--asm"), "--tir and --asm"),
+    (("run", "artifact"), "--input"),
+    (("db", "nfo"), "info"),
+    (("db", "gc", "--failures-older-than", "soon"), "duration"),
+    (("db", "export", "x", "--as", "xml"), "parquet"),
+)
+
+
+@pytest.mark.parametrize(("tokens", "word"), USAGE)
+def test_usage_errors(
+    tilewright: Command, session: FakeSession, tokens: tuple[str, ...], word: str
+) -> None:
+    ran = tilewright(*tokens)
+    assert (ran.code, ran.out) == (2, "")
+    assert word in ran.err
+    assert ran.err.startswith("error: ")
+    assert "Traceback" not in ran.err
+    assert session.closed == 0
+
+
+def test_flags_reach_the_session(tilewright: Command, session: FakeSession) -> None:
+    shared = ["--db", "d.db", "--threads", "3", "--seed", "7", "--out", "there", "--target"]
+    ran = tilewright(
+        "optimize", "m", *shared, "llvm -mcpu=x", "--batch", "4", "--shape", "in=put=1, 3"
+    )
+    assert ran.code == 0
+    opened, call = session.calls
+    flags = opened["flags"]
+    assert (flags.db, flags.threads, flags.seed) == (Path("d.db"), 3, 7)
+    assert opened["target"] == "llvm -mcpu=x"
+    assert (call["model"], call["budget"], call["out"]) == ("m", "10m", Path("there"))
+    options = call["options"]
+    assert (options.batch, options.seed) == (4, 7)
+    assert dict(options.shapes) == {"in=put": (1, 3)}
+
+
+def test_out_keeps_the_json(tilewright: Command, session: FakeSession, tmp_path: Path) -> None:
+    ran = tilewright("profile", "m", "--out", "kept", "--settings", "shipped")
+    assert ran.code == 0
+    kept = json.loads((tmp_path / "kept" / "profile.json").read_text())
+    assert kept["command"] == "profile"
+    assert session.calls[1]["settings"] == "shipped"
+    (tmp_path / "file").write_text("")
+    assert tilewright("profile", "m", "--out", "file").code == 4
+
+
+def test_numbers_are_scaled_for_people_and_si_in_csv(tilewright: Command) -> None:
+    table = tilewright("profile", "m").out
+    assert "2 ms" in table
+    assert "180" in table
+    assert TASK.name in table
+    rows = list(csv.DictReader(io.StringIO(tilewright("profile", "m", "--format", "csv").out)))
+    assert float(next(row for row in rows if row["name"] == TASK.name)["latency_s"]) == 0.002
+
+
+def test_doctor_fails_when_something_will_not_work(
+    tilewright: Command, session: FakeSession
+) -> None:
+    session.checks += (Check(name="compiler", status="warning", detail="old"),)
+    assert tilewright("doctor").code == 0
+    session.checks += (Check(name="disk", status="problem", detail="full", advice="Make room."),)
+    ran = tilewright("doctor")
+    assert ran.code == 1
+    assert "Make room." in ran.out
+
+
+@pytest.mark.parametrize(("flag", "view"), [("--tir", "tir"), ("--asm", "asm"), (None, "graph")])
+def test_show(tilewright: Command, session: FakeSession, flag: str | None, view: str) -> None:
+    session.text = "for i:\n\tadd ```\n"
+    ran = tilewright("show", "key", *([flag] if flag else []))
+    assert ran.out == "for i:\n\tadd ```\n"
+    assert session.calls[-1]["what"] == view
+    assert tilewright("show", "key", "--format", "md").out.startswith("````\n")
+
+
+def test_db_verbs_call_the_store(tilewright: Command, session: FakeSession) -> None:
+    assert tilewright("db", "export", "a.x", "--as", "csv").code == 0
+    assert tilewright("db", "import", "b.jsonl").code == 0
+    gc = ("db", "gc", "--keep-version", "1.0", "--keep-version", "1.1")
+    assert tilewright(*gc, "--failures-older-than", "2h").code == 0
+    assert session.store.calls == [
+        ("export", Path("a.x"), "csv"),
+        ("import", Path("b.jsonl")),
+        ("gc", {"keep_versions": ("1.0", "1.1"), "failures_older_than_s": 7200.0}),
+    ]
+
+
+def test_database_info_is_readable(tilewright: Command) -> None:
+    out = tilewright("db", "info").out
+    assert "known.db" in out
+    assert "12\u202f345" in out
+    assert "4 KiB" in out
+
+
+def test_warnings_of_the_result_are_shown_once(tilewright: Command, session: FakeSession) -> None:
+    session.events = [NOTE]
+    session.optimized = replace(OPTIMIZED, warnings=(NOTE.message, "late"), latency_spread=0.3)
+    ran = tilewright("optimize", "m", "--format", "json")
+    warnings = json.loads(ran.out)["warnings"]
+    assert warnings[:2] == [NOTE.message, "late"]
+    assert "30.0 %" in warnings[2]
+    assert ran.err.count(NOTE.message) == 1
+    assert ran.err.count("late") == 1
+
+
+def test_version(tilewright: Command) -> None:
+    ran = tilewright("--version")
+    assert ran.code == 0
+    assert ran.out.startswith("tilewright ")
+
+
+@pytest.mark.parametrize(
+    "verb", [(), *[tuple(verb.split()) for verb, _ in VERBS], ("run",), ("db",)]
+)
+def test_help(tilewright: Command, session: FakeSession, verb: tuple[str, ...]) -> None:
+    ran = tilewright(*verb, "--help")
+    assert ran.code == 0
+    assert "Usage: tilewright" in ran.out
+    assert ran.err == ""
+    assert session.calls == []
+    if verb and verb != ("db",):
+        for flag in ("--db", "--out", "--threads", "--seed", "--format"):
+            assert flag in ran.out
+
+
+def test_run_writes_outputs(tilewright: Command, session: FakeSession, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((2, 2), np.float32))
+    values = np.array([1.0, np.nan, 3.0], np.float32)
+    session.outputs = {"../../evil\x1b": values, "n/y": np.int64(4)}
+    ran = tilewright("run", "art", "--input", "a=x.npy", "--format", "json")
+    assert ran.code == 0
+    call = session.calls[-1]
+    assert list(call["inputs"]) == ["a"]
+    first, second = json.loads(ran.out)["data"]["outputs"]
+    folder = tmp_path / "tilewright-out" / "art" / "outputs"
+    assert (
+        sorted(path.parent for path in map(Path, (first["file"], second["file"])))
+        == [folder.relative_to(tmp_path)] * 2
+    )
+    assert (first["min"], first["max"], first["not_finite"]) == (1.0, 3.0, 1)
+    np.testing.assert_array_equal(np.load(tmp_path / first["file"]), values)
+    assert np.load(tmp_path / second["file"]) == 4
+    assert second["shape"] == []
+
+
+def test_run_takes_unnamed_inputs_in_order(
+    tilewright: Command, session: FakeSession, tmp_path: Path
+) -> None:
+    for name, value in (("x=1.npy", 1), ("y.npy", 2)):
+        np.save(tmp_path / name, np.array(value))
+    ran = tilewright("run", "art", "--input", "x=1.npy", "--input", "y.npy", "--out", "o")
+    assert ran.code == 0
+    assert [int(array) for array in session.calls[-1]["inputs"]] == [1, 2]
+    assert (tmp_path / "o" / "y.npy").is_file()
+    mixed = tilewright("run", "art", "--input", "a=y.npy", "--input", "y.npy")
+    assert mixed.code == 2
+    double = tilewright("run", "art", "--input", "a=y.npy", "--input", "a=y.npy")
+    assert double.code == 2
+
+
+def test_run_refuses_what_is_no_array(tilewright: Command, tmp_path: Path) -> None:
+    assert tilewright("run", "art", "--input", "none.npy").code == 4
+    (tmp_path / "text.npy").write_text("no array")
+    assert tilewright("run", "art", "--input", "text.npy").code == 4
+    np.save(tmp_path / "whole.npy", np.zeros(100))
+    data = (tmp_path / "whole.npy").read_bytes()
+    (tmp_path / "cut.npy").write_bytes(data[:300])
+    assert tilewright("run", "art", "--input", "cut.npy").code == 4
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    assert tilewright("run", "art", "--input", "objects.npy").code == 4

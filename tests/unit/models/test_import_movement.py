@@ -1,0 +1,224 @@
+"""Shapes, slices, padding, resizing and constants against ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+from onnx_models import check, check_node, int64, model_of, normal
+
+few = settings(
+    max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+
+
+@pytest.mark.parametrize("wanted", [(6, 4), (0, -1), (-1,), (2, 0, 2, 2), (1, 24)])
+@pytest.mark.parametrize("opset", [9, 14])
+def test_reshape(wanted: tuple[int, ...], opset: int) -> None:
+    check_node("Reshape", {"x": normal(2, 3, 4)}, constants={"s": int64(*wanted)}, opset=opset)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3, -1])
+def test_flatten(axis: int) -> None:
+    check_node("Flatten", {"x": normal(2, 3, 4)}, opset=11, axis=axis)
+
+
+@pytest.mark.parametrize("opset", [9, 13])
+@pytest.mark.parametrize(("operator", "axes"), [("Squeeze", (0, 2)), ("Squeeze", None),
+                                                ("Unsqueeze", (0, 3))])  # fmt: skip
+def test_squeeze(operator: str, axes: tuple[int, ...] | None, opset: int) -> None:
+    named: dict[str, Any] = {"axes": axes} if axes and opset < 13 else {}
+    constants = {"a": int64(*axes)} if axes and opset >= 13 else {}
+    check_node(operator, {"x": normal(1, 3, 1, 4)}, constants=constants, opset=opset, **named)
+
+
+@pytest.mark.parametrize("order", [None, (0, 2, 1), (2, 0, 1), (0, 1, 2)])
+def test_transpose(order: tuple[int, ...] | None) -> None:
+    check_node("Transpose", {"x": normal(2, 3, 4)}, **({"perm": order} if order else {}))
+
+
+@pytest.mark.parametrize("wanted", [(2, 3, 4), (3, 1), (5, 2, 3, 4), (1,)])
+def test_expand(wanted: tuple[int, ...]) -> None:
+    check_node("Expand", {"x": normal(2, 3, 1)}, constants={"s": int64(*wanted)})
+
+
+@pytest.mark.parametrize("repeats", [(1, 1, 1), (2, 1, 3), (1, 1, 4), (2, 2, 2)])
+def test_tile(repeats: tuple[int, ...]) -> None:
+    check_node("Tile", {"x": normal(2, 3, 1)}, constants={"r": int64(*repeats)})
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_depth_to_space(mode: str) -> None:
+    check_node("DepthToSpace", {"x": normal(1, 8, 2, 3)}, opset=11, blocksize=2, mode=mode)
+
+
+def test_space_to_depth() -> None:
+    check_node("SpaceToDepth", {"x": normal(1, 3, 4, 6)}, blocksize=2)
+
+
+edges = st.integers(-9, 9) | st.sampled_from([2**62, -(2**62)])
+
+
+@few
+@given(st.lists(st.sampled_from([-3, -2, -1, 0, 1, 2]), min_size=1, max_size=3), st.data())
+def test_slice(axes: list[int], data: st.DataObject) -> None:
+    shape = (5, 6, 7)
+    axes = list({axis % 3: axis for axis in axes}.values())
+    starts = [data.draw(edges) for _ in axes]
+    stops = [data.draw(edges) for _ in axes]
+    steps = [data.draw(st.sampled_from([1, 2, -1, -3])) for _ in axes]
+    ranges = [
+        range(*slice(*part).indices(shape[axis % 3]))
+        for axis, *part in zip(axes, starts, stops, steps, strict=True)
+    ]
+    if any(len(entries) == 0 for entries in ranges):
+        return
+    names = ("starts", "stops", "axes", "steps")
+    constants = dict(
+        zip(names, map(lambda v: int64(*v), (starts, stops, axes, steps)), strict=True)
+    )
+    check_node("Slice", {"x": normal(*shape)}, constants=constants, opset=13)
+
+
+def test_slice_with_attributes() -> None:
+    check_node("Slice", {"x": normal(5, 6)}, opset=9, starts=[1, -3], ends=[100, -1], axes=[0, 1])
+    check_node("Slice", {"x": normal(5, 6)}, opset=9, starts=[2], ends=[4])
+
+
+@pytest.mark.parametrize("opset", [9, 13, 18])
+@pytest.mark.parametrize("sizes", [(2, 4), None])
+def test_split(opset: int, sizes: tuple[int, ...] | None) -> None:
+    named: dict[str, Any] = {"split": sizes} if sizes and opset < 13 else {}
+    if opset >= 18 and not sizes:
+        named["num_outputs"] = 2
+    constants = {"s": int64(*sizes)} if sizes and opset >= 13 else {}
+    check_node(
+        "Split", {"x": normal(3, 6)}, constants=constants, opset=opset, outputs=("y", "z"),
+        axis=-1, **named,
+    )  # fmt: skip
+
+
+def test_split_that_does_not_divide() -> None:
+    check_node(
+        "Split", {"x": normal(7, 2)}, opset=18, outputs=("a", "b", "c"), axis=0, num_outputs=3
+    )
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_concat(axis: int) -> None:
+    check_node("Concat", {f"x{i}": normal(2, 3, 4, seed=i) for i in range(3)}, axis=axis)
+
+
+@pytest.mark.parametrize("indices", [np.asarray(1), np.asarray(-1), int64(2, 0), int64(1),
+                                     int64(0, -1, 2, 1).reshape(2, 2)])  # fmt: skip
+@pytest.mark.parametrize("axis", [0, -1])
+def test_gather(indices: np.ndarray[Any, Any], axis: int) -> None:
+    check_node("Gather", {"x": normal(3, 4, 5)}, constants={"i": indices}, axis=axis)
+
+
+def test_embedding_lookup() -> None:
+    indices = np.asarray([[1, 5, 0]], np.int64)
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["y"], name="lookup")]
+    model = model_of(nodes, {"ids": indices}, constants={"table": normal(10, 4)})
+    assert check(model, {"ids": indices}).nodes[0].operator == "gather"
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge"])
+@pytest.mark.parametrize("opset", [9, 11, 18])
+def test_pad(mode: str, opset: int) -> None:
+    amounts = (0, 1, 2, 1, 0, 2)
+    if opset < 11:
+        check_node(
+            "Pad", {"x": normal(3, 4, 5)}, opset=opset, pads=amounts, mode=mode,
+            **({"value": 1.5} if mode == "constant" else {}),
+        )  # fmt: skip
+    else:
+        constants = {"p": int64(*amounts), "v": np.asarray(1.5, np.float32)}
+        check_node("Pad", {"x": normal(3, 4, 5)}, constants=constants, opset=opset, mode=mode)
+
+
+def test_pad_of_some_axes_and_negative() -> None:
+    constants = {"p": int64(1, 2), "v": np.asarray(0, np.float32), "a": int64(-1)}
+    check_node("Pad", {"x": normal(3, 4)}, constants=constants, opset=18)
+    check_node("Pad", {"x": normal(4, 5)}, constants={"p": int64(-1, 2, 0, -2)}, opset=13)
+
+
+MODES = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
+
+
+@pytest.mark.parametrize("coordinate", MODES)
+@pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+@pytest.mark.parametrize("form", ["scales", "sizes"])
+def test_resize(coordinate: str, rounding: str, form: str) -> None:
+    constants = {"r": np.zeros(0, np.float32)}
+    if form == "scales":
+        constants["scales"] = np.asarray([1, 1, 2, 0.6], np.float32)
+        order = ["x", "r", "scales"]
+    else:
+        constants["sizes"] = int64(1, 2, 9, 3)
+        order = ["x", "r", "", "sizes"]
+    check_node(
+        "Resize", {"x": normal(1, 2, 4, 5)}, constants=constants, order=order, opset=13,
+        mode="nearest", coordinate_transformation_mode=coordinate, nearest_mode=rounding,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("operator", "opset"), [("Upsample", 9), ("Resize", 10)])
+def test_upsample(operator: str, opset: int) -> None:
+    scales = {"s": np.asarray([1, 1, 2, 3], np.float32)}
+    check_node(operator, {"x": normal(1, 2, 3, 3)}, constants=scales, opset=opset, mode="nearest")
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+@pytest.mark.parametrize("offset", [-1, 0, 2])
+def test_triangle(upper: int, offset: int) -> None:
+    constants = {"k": np.asarray(offset, np.int64)}
+    check_node("Trilu", {"x": normal(2, 4, 5)}, constants=constants, opset=14, upper=upper)
+
+
+def test_shape_arithmetic_is_folded() -> None:
+    """Reshape to a shape computed by Shape, Gather, Concat, Range and ConstantOfShape."""
+    x = normal(2, 3, 4)
+    filling = numpy_helper.from_array(np.asarray([1.5], np.float32))
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"], name="shape"),
+        helper.make_node("Gather", ["s", "zero"], ["n"], name="pick"),
+        helper.make_node("Unsqueeze", ["n"], ["n1"], name="lift", axes=[0]),
+        helper.make_node("Concat", ["n1", "rest"], ["target"], name="join", axis=0),
+        helper.make_node("Reshape", ["x", "target"], ["flat"], name="flatten"),
+        helper.make_node("ConstantOfShape", ["target2"], ["ones"], name="fill", value=filling),
+        helper.make_node("Range", ["zero", "limit", "one"], ["ramp"], name="ramp"),
+        helper.make_node("Cast", ["ramp"], ["ramp_f"], name="cast", to=1),
+        helper.make_node("Add", ["flat", "ones"], ["sum"], name="add"),
+        helper.make_node("Mul", ["sum", "ramp_f"], ["y"], name="mul"),
+    ]
+    constants = {
+        "zero": np.asarray(0, np.int64), "rest": int64(-1), "target2": int64(2, 12),
+        "limit": np.asarray(12, np.int64), "one": np.asarray(1, np.int64),
+    }  # fmt: skip
+    graph = check(model_of(nodes, {"x": x}, opset=11, constants=constants), {"x": x})
+    assert [node.operator for node in graph.nodes] == ["reshape", "add", "multiply"]
+
+
+def test_integer_constants_keep_their_type() -> None:
+    x = int64(4, 5)
+    graph = check_node("Add", {"x": x}, constants={"k": int64(1, 2)})
+    assert graph.types["k"].dtype == "int64"
+
+
+@pytest.mark.parametrize(
+    ("named", "wanted"),
+    [({"value_float": 2.5}, np.float32), ({"value_ints": [1, 2]}, np.int64),
+     ({"value_floats": [1.0, 2.0]}, np.float32), ({"value_int": 3}, np.int64)],
+)  # fmt: skip
+def test_constant_forms(named: dict[str, Any], wanted: type[Any]) -> None:
+    x = np.asarray([1, 2], wanted)
+    nodes = [
+        helper.make_node("Constant", [], ["k"], name="known", **named),
+        helper.make_node("Add", ["x", "k"], ["y"], name="add"),
+    ]
+    check(model_of(nodes, {"x": x}, opset=13), {"x": x})

@@ -1,0 +1,230 @@
+"""Numbers behind the pictures, tables as files, and the words for them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import unicodedata
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report_results import (
+    COMPARED,
+    CONV,
+    COPY,
+    DENSE,
+    OPTIMIZED,
+    PEAK_BYTES_PER_S,
+    PEAK_FLOP_PER_S,
+    row,
+)
+
+from tilewright.report import comparison, formats, noise, roofline, shares, shown, views
+from tilewright.report.escape import visible, visible_lines
+from tilewright.report.tables import Column, Table
+
+
+def roof_of(*tasks: object) -> roofline.Roofline:
+    return roofline.info(
+        tasks,  # pyright: ignore[reportArgumentType]
+        peak_flop_per_s=PEAK_FLOP_PER_S,
+        peak_bytes_per_s=PEAK_BYTES_PER_S,
+    )
+
+
+def test_roofline_places_tasks_under_the_right_roof() -> None:
+    roof = roof_of(CONV, DENSE, COPY)
+    conv, dense, copy = roof.points
+    assert roof.ridge == pytest.approx(10.0)
+    assert conv.intensity == pytest.approx(30.0)
+    assert conv.attainable_flop_per_s == pytest.approx(200e9)
+    assert conv.reached == pytest.approx(0.75)
+    assert dense.attainable_flop_per_s == pytest.approx(0.5 * 20e9)
+    assert dense.reached == pytest.approx(0.9)
+    assert copy.reached == pytest.approx(0.5)
+
+
+def test_roofline_without_peaks_claims_nothing() -> None:
+    roof = roofline.info([CONV], peak_flop_per_s=0.0, peak_bytes_per_s=20e9)
+    assert roof.ridge is None
+    assert roof.points[0].reached is None
+    assert "roof" not in [node.get("class") for node in svg(roofline.figure(roof)).iter()]
+
+
+def svg(text: str) -> ElementTree.Element:
+    return ElementTree.fromstring(text)
+
+
+def test_roofline_figure_draws_each_task_with_arithmetic() -> None:
+    picture = svg(roofline.figure(roof_of(CONV, DENSE, COPY)))
+    dots = {dot[0].text or "": dot for dot in picture.iter("circle")}
+    assert len(dots) == 2
+    conv = next(dot for title, dot in dots.items() if title.startswith(CONV.name))
+    dense = next(dot for title, dot in dots.items() if title.startswith(DENSE.name))
+    assert float(conv.get("cx", "")) > float(dense.get("cx", ""))
+    assert float(conv.get("cy", "")) < float(dense.get("cy", ""))
+    assert float(conv.get("r", "")) > float(dense.get("r", ""))
+    assert conv.get("class") == "compute"
+    assert len(list(picture.iter("polyline"))) == 1
+    assert roofline.figure(roof_of(COPY)) == ""
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(min_value=0, max_value=1e5),
+            st.floats(min_value=0, max_value=1e5),
+            st.floats(min_value=0, max_value=1),
+        ),
+        max_size=8,
+    )
+)
+def test_figures_are_well_formed_for_any_numbers(rows: list[tuple[float, float, float]]) -> None:
+    tasks = [
+        replace(CONV, gflop_per_s=flop, gbyte_per_s=moved, share=share)
+        for flop, moved, share in rows
+    ]
+    for text in (roofline.figure(roof_of(*tasks)), shares.figure(shares.info(tasks))):
+        if text:
+            assert "nan" not in text
+            for node in svg(text).iter():
+                for name in ("cx", "cy", "x", "y", "r", "width"):
+                    assert math.isfinite(float(node.get(name, "0")))
+
+
+def test_shares_put_the_rest_together() -> None:
+    tasks = [replace(CONV, name=f"t{i}", share=i / 100, count=2) for i in range(1, 13)]
+    bars = shares.info(tasks, limit=10)
+    assert [bar.name for bar in bars[:2]] == ["t12 ×2", "t11 ×2"]
+    assert bars[-1].name == "2 more tasks"
+    assert bars[-1].share == pytest.approx(0.03)
+    assert bars[-1].seconds == pytest.approx(0.004)
+    assert math.fsum(bar.share for bar in bars) == pytest.approx(0.78)
+    widths = [float(bar.get("width", "")) for bar in svg(shares.figure(bars)).iter("rect")]
+    assert widths == sorted(widths[:-1], reverse=True) + widths[-1:]
+
+
+def test_geomean_takes_the_fastest_peer_at_our_precision() -> None:
+    rows = [
+        row("a", "onnxruntime", 1.5),
+        row("a", "torch", 4.0),
+        row("a", "openvino", 0.1, "bf16"),
+        row("b", "onnxruntime", 0.6),
+    ]
+    assert comparison.geomean_speedup(rows) == pytest.approx(math.sqrt(1.5 * 0.6))
+    assert comparison.geomean_speedup(rows[2:3]) is None
+    assert comparison.fastest_peers(rows)["a"].peer == "onnxruntime"
+
+
+def test_baseline_counts_only_pairs_in_both_runs() -> None:
+    now = [row("a", "onnxruntime", 1.0), row("a", "openvino", 0.2), row("b", "torch", 3.0)]
+    then = [row("a", "onnxruntime", 2.0), row("c", "torch", 1.0)]
+    against = comparison.against_baseline(now, then)
+    assert against is not None
+    assert against.models == ("a",)
+    assert against.ratio == pytest.approx(0.5)
+    assert not against.other_threads
+    other = comparison.against_baseline(now, [replace(then[0], threads=8)])
+    assert other is not None
+    assert other.other_threads
+    assert comparison.against_baseline(now, then[1:]) is None
+
+
+@given(st.text())
+def test_visible_leaves_nothing_that_steers(text: str) -> None:
+    seen = visible(text)
+    assert not {unicodedata.category(char) for char in seen} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    seen.encode("utf-8")
+    if text.isprintable():
+        assert seen == text
+
+
+def test_visible_spells_out() -> None:
+    assert visible("a\x1b[31mb\x9b\u202e\u200b\ud800\U000e0041") == (
+        "a\\x1b[31mb\\x9b\\u202e\\u200b\\ud800\\U000e0041"
+    )
+    assert visible("größe 層 ×") == "größe 層 ×"
+    assert visible_lines("a\r\nb\rc", indent="> ") == "a\n> b\\x0dc"
+
+
+def test_csv_keeps_raw_values() -> None:
+    table = views.tasks_table((COPY, CONV), peak_flop_per_s=PEAK_FLOP_PER_S, peak_bytes_per_s=0.0)
+    rows = list(csv.DictReader(io.StringIO(formats.to_csv(table))))
+    assert [line["name"] for line in rows] == [CONV.name, COPY.name]
+    assert float(rows[0]["latency_s"]) == CONV.latency_s
+    assert rows[0]["settings"] == '{"output_block": 16, "unroll": true}'
+    assert float(rows[0]["peak_fraction"]) == pytest.approx(0.75)
+    assert rows[0]["roof_fraction"] == ""
+    assert rows[1]["error"] == ""
+
+
+@given(cells=st.lists(st.text(), min_size=2, max_size=2))
+def test_tables_keep_their_shape_whatever_the_cells(cells: list[str]) -> None:
+    columns = (Column(field="a", label="a"), Column(field="b", label="b", number=True))
+    table = Table(columns=columns, records=(dict(zip("ab", cells, strict=True)),))
+    rows = list(csv.reader(io.StringIO(formats.to_csv(table))))
+    assert rows == [["a", "b"], [visible(cell) for cell in cells]]
+    lines = formats.to_markdown(table).splitlines()
+    assert len(lines) == 3
+    assert lines[2].replace("\\\\", "").replace("\\|", "").count("|") == 3
+
+
+def test_empty_table_has_a_header() -> None:
+    table = views.compare_table(replace(COMPARED, rows=()))
+    assert formats.to_csv(table).startswith("model,peer,precision")
+
+
+def test_markdown_scales_and_escapes() -> None:
+    text = formats.to_markdown(
+        views.tasks_table(
+            (replace(CONV, name="a|b<i>`"),), peak_flop_per_s=1e9, peak_bytes_per_s=1e9
+        )
+    )
+    assert "a\\|b\\<i\\>\\`" in text
+    assert "1 ms" in text
+
+
+def test_summary_names_both_speedups() -> None:
+    text = formats.to_markdown(views.optimize_summary(OPTIMIZED))
+    assert "7.5 ms (speed-up 1.50×)" in text
+    assert "6 ms (speed-up 1.20×)" in text
+
+
+def test_noise_warnings_are_about_wide_spreads() -> None:
+    assert noise.noise_warnings(OPTIMIZED) == ()
+    loud = replace(
+        OPTIMIZED,
+        warnings=("own",),
+        reference_spread=0.2,
+        tasks=(replace(CONV, spread=0.3), COPY),
+    )
+    own, reference, tasks = noise.noise_warnings(loud)
+    assert own == "own"
+    assert "reference" in reference
+    assert "1 tasks with 60.0 %" in tasks
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (shown.seconds(None), "–"),
+        (shown.seconds(math.nan), "–"),
+        (shown.rate(231.4), "231"),
+        (shown.rate(0.0), "0"),
+        (shown.rate(9.9999), "10.0"),
+        (shown.rate(1e9), "1.00e+09"),
+        (shown.percent(0.1234), "12.3 %"),
+        (shown.ratio(123.4), "123×"),
+        (shown.error(1.234e-6), "1.2e-06"),
+        (shown.whole(1234567), "1\u202f234\u202f567"),
+        (shown.size(1536), "1.5 KiB"),
+        (shown.pairs({"a": 1, "b": False}), "a=1 b=no"),
+    ],
+)
+def test_shown(text: str, wanted: str) -> None:
+    assert text == wanted

@@ -1,0 +1,202 @@
+"""The page: well-formed, self-contained, harmless, complete."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report_results import COMPARED, CONV, COPY, OPTIMIZED
+
+from tilewright.core.results import OptimizeResult, ProfileResult
+from tilewright.report import html, notebook
+
+VOID = {"meta", "br", "line", "polyline"}
+EVIL = "a<script>alert(1)</script>\x1b[31m\u202e\"'><img src=x onerror=alert(2)>{{ 7*7 }}\x00"
+
+
+class Page(HTMLParser):
+    """Checks nesting while it reads; keeps tags, attributes and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes.extend(attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes.extend(attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def assert_harmless(text: str) -> Page:
+    page = Page(text)
+    assert not page.tags & {"script", "img", "iframe", "link", "object", "embed", "a", "form"}
+    names = {name for name, _ in page.attributes}
+    assert not {name for name in names if name.startswith("on")}
+    assert not names & {"src", "href", "action", "style"}
+    assert not {c for c in text if ord(c) < 32 and c != "\n"}
+    assert "\u202e" not in text
+    return page
+
+
+def poisoned() -> OptimizeResult:
+    """Every text of a result, nested ones too, is hostile."""
+    task = replace(
+        CONV,
+        **{name: EVIL for name in ("name", "anchor", "implementation", "bound", "key")},
+        settings={EVIL: EVIL},
+        layouts=(EVIL, EVIL),
+        nodes=(EVIL, EVIL),
+    )
+    texts = {
+        field.name: EVIL
+        for field in fields(OPTIMIZED)
+        if isinstance(getattr(OPTIMIZED, field.name), str)
+    }
+    return replace(
+        OPTIMIZED,
+        **texts,
+        tasks=(task, replace(COPY, name=EVIL)),
+        environment={EVIL: EVIL},
+        warnings=(EVIL,),
+        seconds_by_phase={EVIL: 1.0},
+    )
+
+
+def test_page_holds_everything() -> None:
+    text = html.render(replace(OPTIMIZED, warnings=("clocks moved",), latency_spread=0.25))
+    page = assert_harmless(text)
+    for wanted in (
+        "zoo:small",
+        "5 ms",
+        "1.20×",
+        "1.50×",
+        "3.0e-06",
+        "layer1.conv1",
+        "60.0 %",
+        "75.0 %",
+        "conv2d_direct",
+        "output_block=16 unroll=yes",
+        "NCHW16c, OIHW16i16o",
+        "2.0e-07 / 1.0e-05",
+        "some CPU",
+        "clocks moved",
+        "varied by 25.0 %",
+        "The tasks add up to 4.9 ms, 2.00 % less than the network's 5 ms.",
+        "84.0 %",
+        "50 MiB",
+        "200 GFLOP/s",
+        "20.0 GB/s",
+    ):
+        assert wanted in page.text, wanted
+    assert text.count("<svg") == 2
+
+
+def test_page_needs_no_network_and_no_script() -> None:
+    text = html.render(OPTIMIZED)
+    assert "http:" not in text
+    assert "https:" not in text
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "default-src 'none'" in text
+    assert "prefers-color-scheme: dark" in text
+    assert len(text) < 300_000
+
+
+def test_hostile_names_stay_text() -> None:
+    page = assert_harmless(html.render(poisoned()))
+    assert "<script>alert(1)</script>\\x1b[31m\\u202e" in page.text
+    assert "{{ 7*7 }}" in page.text
+    assert page.text.count("alert(1)") > 12
+
+
+@settings(max_examples=30, deadline=None)
+@given(name=st.text(max_size=60))
+def test_any_name_gives_a_well_formed_page(name: str) -> None:
+    task = replace(CONV, name=name, bound=name)
+    result = replace(OPTIMIZED, model=name, tasks=(task,), explanation=name)
+    assert_harmless(html.render(result)).text.encode("utf-8")
+    assert_harmless(notebook.optimize_html(result))
+
+
+def test_empty_result_still_renders() -> None:
+    bare = replace(
+        OPTIMIZED,
+        tasks=(),
+        baseline_latency_s=None,
+        reference_latency_s=None,
+        speedup_vs_reference=None,
+        max_abs_error=None,
+        max_rel_error=None,
+        peak_flop_per_s=0.0,
+        peak_bytes_per_s=0.0,
+        environment={},
+        seconds_by_phase={},
+        tasks_latency_s=0.0,
+    )
+    page = assert_harmless(html.render(bare))
+    assert "No tasks were timed." in page.text
+    assert "nan" not in page.text.lower()
+
+
+def test_large_networks_stay_small_pages() -> None:
+    tasks = tuple(replace(CONV, name=f"conv{i}", share=1 / 300) for i in range(300))
+    assert len(html.render(replace(OPTIMIZED, tasks=tasks))) < 600_000
+
+
+@pytest.mark.parametrize(
+    ("tasks_s", "explanation", "words"),
+    [
+        (0.003, "", "What causes the difference was not found."),
+        (0.003, "Calls cost 2 ms.", "Calls cost 2 ms."),
+        (0.0055, "", "10.0 % more"),
+    ],
+)
+def test_difference_between_parts_and_whole(tasks_s: float, explanation: str, words: str) -> None:
+    result = replace(OPTIMIZED, tasks_latency_s=tasks_s, explanation=explanation)
+    assert words in Page(html.render(result)).text
+
+
+def test_notebook_fragments_are_harmless() -> None:
+    result = poisoned()
+    profile = ProfileResult(
+        model=EVIL,
+        target=EVIL,
+        threads=2,
+        tasks=result.tasks,
+        network_latency_s=0.005,
+        tasks_latency_s=0.0049,
+        peak_flop_per_s=1e9,
+        peak_bytes_per_s=1e9,
+        planned_memory_bytes=1,
+        weight_bytes=1,
+        explanation=EVIL,
+    )
+    compared = replace(COMPARED, skipped={EVIL: EVIL})
+    for text in (
+        notebook.optimize_html(result),
+        notebook.profile_html(profile),
+        notebook.compare_html(compared),
+    ):
+        assert_harmless(text)
+    assert "bf16" in notebook.compare_html(COMPARED)
+    assert "not installed" in notebook.compare_html(COMPARED)
