@@ -96,9 +96,7 @@ def test_residual_in_another_layout():
         [(1, 8, 7, 7), (8, 1, 3, 3), (8, 1, 1), (1, 8, 7, 7)],
         [1, 2],
         [
-            step(
-                "conv2d", 0, 1, strides=(1, 1), padding=(1, 1, 1, 1), dilation=(1, 1), groups=8
-            ),
+            step("conv2d", 0, 1, strides=(1, 1), padding=(1, 1, 1, 1), dilation=(1, 1), groups=8),
             step("add", 4, 2),
             step("add", 5, 3),
             step("clip", 6, minimum=0.0, maximum=6.0),

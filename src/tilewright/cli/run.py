@@ -56,7 +56,7 @@ def run(
         raise UsageError(
             "run needs the model's inputs.", hint="--input x.npy or --input NAME=x.npy"
         )
-    arrays = read_inputs(input)
+    arrays = _by_name(read_inputs(input), artifact)
     with working(flags) as work:
         outputs = work.session.run(artifact, arrays)
     name = artifact.resolve().name or "artifact"
@@ -70,6 +70,23 @@ def run(
     )
     emit(answer, flags, save=False)
     return 0
+
+
+def _by_name(
+    arrays: Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]], artifact: Path
+) -> Mapping[str, NDArray[Any]]:
+    """Arrays without names take those of the artifact's inputs, in order."""
+    if isinstance(arrays, Mapping):
+        return arrays
+    from tilewright.session.manifest import read_manifest
+
+    names = [entry["name"] for entry in read_manifest(artifact)["inputs"]]
+    if len(names) != len(arrays):
+        raise UsageError(
+            f"The network has {len(names)} inputs, {len(arrays)} were given.",
+            hint="Its inputs: " + ", ".join(repr(name) for name in names),
+        )
+    return dict(zip(names, arrays, strict=True))
 
 
 def _write(outputs: Mapping[str, NDArray[Any]], folder: Path) -> Sequence[dict[str, Any]]:

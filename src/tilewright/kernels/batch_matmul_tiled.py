@@ -19,7 +19,7 @@ from tilewright.core.records import Candidate, Device, Settings
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
-from tilewright.kernels.dense_packed import row_tile_sizes
+from tilewright.kernels.register_tile import issue_slowdown, row_tile_sizes
 
 NAME = "batch_matmul_tiled"
 _CYCLE_S = 1 / 2.7e9
@@ -126,7 +126,7 @@ class TiledBatchMatmul:
         vectors = np.ceil(block / device.lanes_f32)
         accumulators = tile * vectors
         loads = 1.0 / tile + 1.0 / vectors
-        bound = np.maximum(1.0, loads) * np.maximum(1.0, 8.0 / accumulators)
+        bound = issue_slowdown(accumulators, loads)
         peak = device.threads * 2 * 2 * device.lanes_f32 / _CYCLE_S
         compute_s = _flop(matmul) / peak * waste * bound
         per_value = 1.5 if matmul.transposed else 1.0 / device.lanes_f32

@@ -22,6 +22,7 @@ from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
 from tilewright.kernels.blocks import channel_blocks, tile_sizes
+from tilewright.kernels.register_tile import issue_slowdown
 
 NAME = "conv2d_transposed"
 _CYCLE_S = 1 / 2.7e9
@@ -32,9 +33,9 @@ _LAUNCH_S = 4e-6
 class Phases:
     """One spatial axis: which taps meet which input for each output phase.
 
-    There is a phase per unit of stride, but no more than results.     `first` is the first kernel index of a
-    phase, None for a phase without taps; `base` the input offset it meets; `period` the step
-    between kernel indices, `advance` between input offsets.
+    There is a phase per unit of stride, but no more than results. `first` is the first kernel
+    index of a phase, None for a phase without taps; `base` the input offset it meets; `period`
+    the step between kernel indices, `advance` between input offsets.
     """
 
     kernel: int
@@ -216,7 +217,7 @@ class GatheringTransposedConvolution:
         vectors = np.ceil(lanes / device.lanes_f32)
         accumulators = width * tile_out * vectors
         loads = 1.0 / width + 1.0 / (tile_out * vectors)
-        bound = np.maximum(1.0, loads) * np.maximum(1.0, 8.0 / accumulators)
+        bound = issue_slowdown(accumulators, loads)
         crowded = np.where(accumulators > 0.8 * device.cpu.vector_registers, 1.2, 1.0)
         taps = rows.taps * rows.count * columns.taps * columns.count
         depth = float(taps * conv.group_in)

@@ -19,6 +19,7 @@ from tilewright.core.records import Candidate, Device, Settings
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.register_tile import issue_slowdown, row_tile_sizes
 
 NAME = "dense_packed"
 _CYCLE_S = 1 / 2.7e9
@@ -125,8 +126,7 @@ class PackedDense:
         vectors = np.ceil(block / device.lanes_f32)
         accumulators = tile * vectors
         loads = 1.0 / tile + 1.0 / vectors
-        # two multiply-adds and two loads per cycle; latency four needs eight accumulators
-        bound = np.maximum(1.0, loads) * np.maximum(1.0, 8.0 / accumulators)
+        bound = issue_slowdown(accumulators, loads)
         chunk_bytes = 4.0 * block * dense.depth
         spill = np.where(chunk_bytes > device.cpu.l2_bytes / 2, 1.1, 1.0)
         peak = device.threads * 2 * 2 * device.lanes_f32 / _CYCLE_S
@@ -168,12 +168,6 @@ class PackedDense:
         weights = np.pad(constants[dense.weight], ((0, 0), (0, missing)))
         packed = weights.reshape(depth, chunks, block).transpose(1, 0, 2)
         return {**constants, dense.weight: np.ascontiguousarray(packed)}
-
-
-def row_tile_sizes(rows: int) -> tuple[int, ...]:
-    """Tiles of up to 14 rows that waste little at the end."""
-    sizes = [t for t in range(1, min(rows, 14) + 1) if -(-rows // t) * t <= 1.12 * rows]
-    return tuple(t for t in sizes if t >= 4 or t == rows)
 
 
 SPEC = PackedDense()

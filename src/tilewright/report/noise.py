@@ -7,21 +7,22 @@ from collections.abc import Sequence
 from tilewright.core.results import OptimizeResult, TaskReport
 from tilewright.report import shown
 
-NOISY_SPREAD = 0.1
+NOISY_NETWORK = 0.1
+NOISY_TASK = 0.3
 UNEXPLAINED = 0.1
 
 
 def noise_warnings(result: OptimizeResult) -> tuple[str, ...]:
     """The run's own warnings first, then those that its numbers suggest.
 
-    Spreads are relative to the median.
+    Over the median, a network's spread is the interquartile range, a task's the whole range.
     """
     found = list(result.warnings)
     for what, spread in (
         ("network's time", result.latency_spread),
         ("reference's time", result.reference_spread),
     ):
-        if spread > NOISY_SPREAD:
+        if spread > NOISY_NETWORK:
             found.append(
                 f"The {what} varied by {shown.percent(spread)} between rounds; "
                 "close other programs and measure again before trusting small differences."
@@ -31,14 +32,14 @@ def noise_warnings(result: OptimizeResult) -> tuple[str, ...]:
         share = shown.percent(sum(task.share for task in noisy))
         found.append(
             f"{len(noisy)} tasks with {share} of the time varied by more than "
-            f"{shown.percent(NOISY_SPREAD)} while they were measured."
+            f"{shown.percent(NOISY_TASK)} while they were measured."
         )
     return tuple(dict.fromkeys(found))
 
 
 def noisy_tasks(tasks: Sequence[TaskReport]) -> list[TaskReport]:
     """The tasks whose samples are spread wide."""
-    return [task for task in tasks if task.spread > NOISY_SPREAD]
+    return [task for task in tasks if task.spread > NOISY_TASK]
 
 
 def difference(tasks_latency_s: float, network_latency_s: float) -> float | None:

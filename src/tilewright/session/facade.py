@@ -96,7 +96,9 @@ class Session:
             seed=self.seed,
         )
         result = Optimizer(self.device, self.store, self.events).run(request)
-        return OptimizedNetwork(result=result, folder=request.folder)
+        network = OptimizedNetwork(result=result, folder=request.folder)
+        network.write_report()
+        return network
 
     def profile(
         self,

@@ -17,6 +17,7 @@ from tilewright.models import ModelOptions
 from tilewright.session.checking import KernelCheck
 from tilewright.session.choices import shipping_key
 from tilewright.session.interrupts import Interruption, graceful_interrupt
+from tilewright.session.manifest import write_manifest
 from tilewright.session.preparation import PreparedNetwork, prepare
 from tilewright.session.protocols import kernel_protocol
 from tilewright.session.reporting import Peaks
@@ -135,7 +136,7 @@ class _Work:
         self.close_run("converged" if converged else "done")
         elapsed_s = self.spending.elapsed_s
         self.seconds["overhead"] = max(0.0, elapsed_s - sum(self.seconds.values()))
-        return replace(
+        result = replace(
             result,
             elapsed_s=elapsed_s,
             measurements=self.run.measurements,
@@ -143,6 +144,11 @@ class _Work:
             seconds_by_phase=dict(self.seconds),
             environment=environment_card(environment, self.device),
         )
+        if shipping.plan is not None:
+            write_manifest(
+                self.request.folder, result, self.network, shipping.plan, self.device
+            )
+        return result
 
     def close_run(self, state: str) -> None:
         """Keep what this run spent."""

@@ -22,7 +22,7 @@ from tilewright.measure.peers.known import make_peer
 from tilewright.session.bisecting import name_culprit
 from tilewright.session.checking import NetworkCheck, compare_outputs
 from tilewright.session.choices import defaults, shipping_key
-from tilewright.session.manifest import LIBRARY, WEIGHTS, write_manifest
+from tilewright.session.manifest import LIBRARY, WEIGHTS
 from tilewright.session.preparation import PreparedNetwork
 from tilewright.session.reporting import Peaks, explain_difference, task_reports
 from tilewright.session.timing import Timing, network_runner, peer_runner, time_together
@@ -36,7 +36,7 @@ _TUNED, _DEFAULT, _REFERENCE = "tuned", "default", "reference"
 class Shipping:
     """Turns winners into an artifact in `folder`; nothing there changes before all checks pass.
 
-    `seconds` adds up the wall clock by phase.
+    `seconds` adds up the wall clock by phase; `plan` is what was shipped.
     """
 
     network: PreparedNetwork
@@ -46,6 +46,7 @@ class Shipping:
     folder: Path
     seed: int
     seconds: dict[str, float] = field(default_factory=dict[str, float])
+    plan: NetworkBlueprint | None = None
 
     def ship(
         self, winners: Mapping[TaskKey, Winner], peaks: Peaks, max_error: float
@@ -174,7 +175,7 @@ class Shipping:
             network_key=self.network.key,
             explanation=explain_difference(ours.latency_s, tasks_s, calls) if complete else "",
         )
-        write_manifest(self.folder, result, self.network, plan, self.device)
+        self.plan = plan
         self._record(winners, chosen, result)
         return result
 

@@ -26,6 +26,8 @@ from tilewright.core.errors import (
     UsageError,
 )
 from tilewright.core.results import Check
+from tilewright.session.manifest import MANIFEST
+from tilewright.session.manifest import SCHEMA_VERSION as MANIFEST_VERSION
 
 Command = Callable[..., Any]
 VERBS = (
@@ -319,19 +321,29 @@ def test_run_writes_outputs(tilewright: Command, session: FakeSession, tmp_path:
     assert second["shape"] == []
 
 
-def test_run_takes_unnamed_inputs_in_order(
+def test_run_names_unnamed_inputs_by_the_manifest(
     tilewright: Command, session: FakeSession, tmp_path: Path
 ) -> None:
     for name, value in (("x=1.npy", 1), ("y.npy", 2)):
         np.save(tmp_path / name, np.array(value))
+    inputs = [{"name": "second"}, {"name": "first"}]
+    (tmp_path / "art").mkdir()
+    (tmp_path / "art" / MANIFEST).write_text(
+        json.dumps({"schema_version": MANIFEST_VERSION, "inputs": inputs})
+    )
     ran = tilewright("run", "art", "--input", "x=1.npy", "--input", "y.npy", "--out", "o")
-    assert ran.code == 0
-    assert [int(array) for array in session.calls[-1]["inputs"]] == [1, 2]
+    assert ran.code == 0, ran.err
+    given = session.calls[-1]["inputs"]
+    assert {name: int(array) for name, array in given.items()} == {"second": 1, "first": 2}
     assert (tmp_path / "o" / "y.npy").is_file()
+    few = tilewright("run", "art", "--input", "y.npy")
+    assert few.code == 2
+    assert "'second', 'first'" in few.err
     mixed = tilewright("run", "art", "--input", "a=y.npy", "--input", "y.npy")
     assert mixed.code == 2
     double = tilewright("run", "art", "--input", "a=y.npy", "--input", "a=y.npy")
     assert double.code == 2
+    assert tilewright("run", "nowhere", "--input", "y.npy").code == 4
 
 
 def test_run_refuses_what_is_no_array(tilewright: Command, tmp_path: Path) -> None:

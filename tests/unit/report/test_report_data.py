@@ -201,7 +201,7 @@ def test_noise_warnings_are_about_wide_spreads() -> None:
         OPTIMIZED,
         warnings=("own",),
         reference_spread=0.2,
-        tasks=(replace(CONV, spread=0.3), COPY),
+        tasks=(replace(CONV, spread=0.4), COPY),
     )
     own, reference, tasks = noise.noise_warnings(loud)
     assert own == "own"

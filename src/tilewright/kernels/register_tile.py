@@ -1,0 +1,23 @@
+"""Register tiles of products: how large they may be, and what they lose against the peak."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.kernels.base import FactColumn
+
+
+def row_tile_sizes(rows: int) -> tuple[int, ...]:
+    """Tiles of up to 14 rows that waste little at the end."""
+    sizes = [t for t in range(1, min(rows, 14) + 1) if -(-rows // t) * t <= 1.12 * rows]
+    return tuple(t for t in sizes if t >= 4 or t == rows)
+
+
+def issue_slowdown(accumulators: FactColumn, loads: FactColumn) -> FactColumn:
+    """Time over peak time of a tile with so many accumulators and loads per multiply-add.
+
+    Two multiply-adds and two loads are issued per cycle; a latency of four cycles wants eight
+    accumulators at least, and a little more room hides the rest.
+    """
+    latency = np.maximum(1.0, 8.0 / accumulators)
+    return np.maximum(1.0, loads) * latency * (1.0 + 1.2 / accumulators + 0.15 * loads)

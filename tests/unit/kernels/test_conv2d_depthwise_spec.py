@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from spec_checks import DEVICES, best, candidate, check_packing, check_space, device, single
+
+from tilewright.graph.layout import PLAIN, blocked
+from tilewright.graph.workload import Workload
+from tilewright.kernels.conv2d_depthwise import SPEC
+
+
+def depthwise(channels: int, extent: int, kernel: int, stride: int, multiplier: int) -> Workload:
+    return single(
+        "conv2d",
+        [(1, channels, extent, extent), (channels * multiplier, 1, kernel, kernel)],
+        1,
+        strides=(stride, stride),
+        padding=(kernel // 2,) * 4,
+        dilation=(1, 1),
+        groups=channels,
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    channels=st.sampled_from([1, 3, 11, 17, 24, 32, 44, 88, 144, 960]),
+    extent=st.integers(7, 57),
+    kernel=st.sampled_from([1, 3, 5, 7]),
+    stride=st.integers(1, 2),
+    multiplier=st.integers(1, 2),
+    on=st.sampled_from(DEVICES),
+)
+def test_space_facts_and_packing(channels, extent, kernel, stride, multiplier, on):
+    task = depthwise(channels, extent, kernel, stride, multiplier)
+    for block in SPEC.result_blocks(task, on):
+        layouts = (PLAIN, PLAIN, blocked(block) if block else PLAIN)
+        assert block == 0 or (channels * multiplier) % block == 0
+        found, facts = check_space(SPEC, task, on, layouts)
+        check_packing(SPEC, task, candidate(SPEC, best(found, facts), layouts))
+
+
+def test_only_depthwise_with_constant_weights():
+    assert SPEC.applies(depthwise(8, 9, 3, 1, 1), device())
+    shapes = [(1, 8, 9, 9), (8, 2, 3, 3)]
+    named = {"strides": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
+    assert not SPEC.applies(single("conv2d", shapes, 1, groups=4, **named), device())
+    shapes = [(1, 8, 9, 9), (8, 1, 3, 3)]
+    assert not SPEC.applies(single("conv2d", shapes, -1, groups=8, **named), device())
+
+
+@pytest.mark.parametrize("on", DEVICES)
+def test_tiles_fit_the_registers(on):
+    task = depthwise(64, 28, 3, 1, 1)
+    layouts = (PLAIN, PLAIN, blocked(on.lanes_f32))
+    _, facts = check_space(SPEC, task, on, layouts)
+    assert facts["accumulators"].max() < on.cpu.vector_registers
+
+
+def test_an_even_tile_is_the_default():
+    task = depthwise(32, 112, 3, 1, 1)
+    layouts = (blocked(16), PLAIN, blocked(16))
+    found, facts = check_space(SPEC, task, device(), layouts)
+    assert 112 % int(best(found, facts)["tile_width"]) == 0
+    assert best(found, facts)["padding"] == "inline"

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from spec_checks import (
+    DEVICES,
+    best,
+    candidate,
+    check_packing,
+    check_space,
+    device,
+    plain,
+    single,
+)
+
+from tilewright.kernels.dense_packed import SPEC, product
+from tilewright.kernels.register_tile import row_tile_sizes
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    leading=st.one_of(
+        st.just(()), st.tuples(st.integers(1, 200)), st.tuples(st.just(1), st.integers(1, 200))
+    ),
+    depth=st.integers(1, 60),
+    columns=st.sampled_from([1, 10, 100, 257, 768]),
+    on=st.sampled_from(DEVICES),
+)
+def test_space_facts_and_packing(leading, depth, columns, on):
+    task = single("dense", [(*leading, depth), (depth, columns)], 1)
+    found, facts = check_space(SPEC, task, on, plain(task))
+    assert facts["accumulators"].max() < on.cpu.vector_registers
+    check_packing(SPEC, task, candidate(SPEC, best(found, facts), plain(task)))
+
+
+@given(rows=st.integers(1, 2000))
+def test_row_tiles_waste_little(rows):
+    sizes = row_tile_sizes(rows)
+    assert sizes
+    assert all(-(-rows // size) * size <= 1.12 * rows for size in sizes)
+
+
+def test_the_longest_leading_axis_is_tiled():
+    task = single("dense", [(2, 50, 1, 8), (8, 16)], 1)
+    dense = product(task)
+    assert (dense.row_axis, dense.rows, dense.outer) == (1, 50, 2)
+
+
+def test_weights_must_be_constant():
+    assert not SPEC.applies(single("dense", [(4, 8), (8, 16)], -1), device())
+
+
+def test_default_for_many_rows_streams_the_weights_once():
+    task = single("dense", [(1, 128, 768), (768, 3072)], 1)
+    found, facts = check_space(SPEC, task, device(), plain(task))
+    chosen = best(found, facts)
+    assert chosen["order"] == "columns"
+    assert int(chosen["tile_rows"]) * int(chosen["block"]) // 16 >= 16
