@@ -126,6 +126,7 @@ def _rich_table(table: Table) -> Any:
     headed = any(column.label for column in table.columns)
     title = Text(visible(table.title), style="bold") if table.title else None
     grid = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=headed)
+    grid.pad_edge = False
     for column in table.columns:
         grid.add_column(
             Text(visible(column.label)),

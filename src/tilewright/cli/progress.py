@@ -16,7 +16,6 @@ from tilewright.report.escape import visible, visible_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.status import Status
 
 PLAIN_INTERVAL_S = 5.0
 
@@ -55,7 +54,8 @@ def describe(progress: TuningProgress) -> str:
     parts = [f"{shown.whole(progress.measurements)} measured"]
     if progress.failures:
         parts.append(f"{shown.whole(progress.failures)} failed")
-    parts.append(f"network {shown.seconds(progress.network_s)}")
+    if progress.network_s is not None:
+        parts.append(f"network {shown.seconds(progress.network_s)}")
     best = f" best {shown.seconds(progress.best_s)}" if progress.best_s is not None else ""
     parts.append(f"{visible(progress.task)}{best}")
     if progress.remaining_s is not None:
@@ -106,14 +106,20 @@ class PlainProgress:
 
 
 class LiveProgress:
-    """A spinner line that is replaced in place; phases and warnings stay above it."""
+    """A line that is replaced in place; phases and warnings stay above it.
+
+    It is drawn when an event comes and never in between: a spinner's thread would disturb what is
+    being timed.
+    """
 
     def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
         self._console = console
-        self._status: Status = console.status("", spinner="line")
+        self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> LiveProgress:
-        self._status.start()
+        self._live.start()
         return self
 
     def __exit__(
@@ -122,7 +128,8 @@ class LiveProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._status.stop()
+        self._live.update("", refresh=False)
+        self._live.stop()
 
     def __call__(self, event: Event) -> None:
         from rich.text import Text
@@ -132,7 +139,7 @@ class LiveProgress:
             self._console.print(Text(note, style="yellow"))
         elif isinstance(event, Stage):
             self._console.print(Text(_stage_line(event), style="dim"))
-            self._status.update(Text(_stage_line(event)))
+            self._live.update("", refresh=True)
         else:
             line = Text(describe(event), no_wrap=True, overflow="ellipsis")
-            self._status.update(line)
+            self._live.update(line, refresh=True)

@@ -18,14 +18,15 @@ class Stage:
 class TuningProgress:
     """One batch of candidates was measured.
 
-    `network_s` is the sum over all tasks of the best known time, each times its count.
+    `network_s` is the sum over all tasks of the best known time, each times its count; None until
+    every task has one.
     """
 
     task: str
     measurements: int
     failures: int
     best_s: float | None
-    network_s: float
+    network_s: float | None
     remaining_s: float | None
 
 

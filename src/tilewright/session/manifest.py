@@ -62,14 +62,14 @@ def write_manifest(
         "result": asdict(result),
     }
     with replacing(folder / MANIFEST) as temporary:
-        temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+        temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of an artifact folder; raises ModelError for anything else."""
     path = folder / MANIFEST
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelError(
             f"{str(folder)!r} is no compiled network: it has no {MANIFEST}",

@@ -35,7 +35,7 @@ class OptimizedNetwork:
         """Write `report.html` beside the artifact; returns its path."""
         path = self.folder / REPORT
         with replacing(path) as temporary:
-            temporary.write_text(render(self.result))
+            temporary.write_text(render(self.result), encoding="utf-8")
         return path
 
     def save(self, folder: str | Path) -> Path:

@@ -144,7 +144,9 @@ class Shipping:
             if winner.measurement is not None and chosen[key] == winner.candidate
         }
         checks = {key: w.check for key, w in winners.items() if w.check is not None}
-        rows = task_reports(self.network, chosen, measured, checks, peaks)
+        rows = task_reports(
+            self.network, chosen, measured, checks, peaks, timings[name].latency_s
+        )
         tasks_s = sum(row.latency_s * row.count for row in rows)
         complete = len(rows) == len(self.network.tasks)
         ours, theirs = timings[name], timings[_REFERENCE]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import inf
+from math import inf, isfinite
 
 from tilewright.core.errors import UsageError
 from tilewright.core.records import Run
@@ -35,7 +35,7 @@ def parse_budget(text: str | float) -> Budget:
         count = float(text)
     except ValueError:
         count = -1.0
-    if count < 0 or count != int(count):
+    if not isfinite(count) or count < 0 or count != int(count):
         raise UsageError(
             f"budget {text!r} is neither a duration nor a number of measurements",
             hint="Examples: --budget 10m, --budget 90s, --budget 500, --budget 0",

@@ -119,6 +119,9 @@ class TuningLoop:
         """Sum over all tasks of count × best time, those without a time left out."""
         return sum(task.count * task.best_s for task in self.tasks if task.best is not None)
 
+    def _all_known(self) -> bool:
+        return all(task.best is not None for task in self.tasks)
+
     def _next(self) -> TaskState | None:
         network_s = self.network_s()
         task = max(self.tasks, key=lambda t: t.expected_gain_s(), default=None)
@@ -154,7 +157,7 @@ class TuningLoop:
                 measurements=self.measurements,
                 failures=self.failures,
                 best_s=None if task.best is None else task.best_s,
-                network_s=self.network_s(),
+                network_s=self.network_s() if self._all_known() else None,
                 remaining_s=None if spending.remaining_s == inf else spending.remaining_s,
             )
         )

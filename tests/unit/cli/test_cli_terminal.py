@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -87,13 +88,17 @@ def test_describe_without_budget_or_best() -> None:
 
 def test_live_progress_on_a_terminal() -> None:
     screen = io.StringIO()
+    before = {thread.name for thread in threading.enumerate()}
     console = Console(file=screen, force_terminal=True, width=100, color_system=None)
     with LiveProgress(console) as view:
         view(Stage(name="tune", detail="24 [bold]tasks"))
         view(PROGRESS)
         view(Note(message="noisy \x1b]0;title\x07"))
+        threads = {thread.name for thread in threading.enumerate()}
     shown = screen.getvalue()
+    assert threads == before, "nothing may run while kernels are timed"
     assert "24 [bold]tasks" in shown
+    assert "40 measured" in shown
     assert "warning: noisy \\x1b]0;title" in shown
     assert "\x1b]0" not in shown
 

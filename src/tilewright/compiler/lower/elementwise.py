@@ -210,28 +210,17 @@ def expression(step: Step, operands: list[Expr]) -> Expr:
     rule = RULES.get(step.operator)
     if rule is None:
         raise InternalError(f"no elementwise rule for {step.operator}")
+    return mathematics.bound(lambda: _apply(rule, step, [mathematics.opened(o) for o in operands]))
+
+
+def _apply(rule: Rule, step: Step, operands: list[Expr]) -> Expr:
     named = dict(step.attributes)
     kind = mathematics.dtype(operands[0])
-    if kind in _HALVES and step.operator in _IN_SINGLE:
-        wide = [tirx.Cast("float32", operand) for operand in operands]
-        value = _apply(rule, step.operator, wide, named)
-        return value if mathematics.dtype(value) == "bool" else tirx.Cast(kind, value)
-    return _apply(rule, step.operator, operands, named)
-
-
-def _apply(rule: Rule, operator: str, operands: list[Expr], named: dict[str, Any]) -> Expr:
-    if operator in _USES_ONCE:
-        return rule(operands, named)
-    bound: list[Expr] = []
-
-    def bind(rest: list[Expr]) -> Expr:
-        if not rest:
-            return rule(list(bound), named)
-
-        def body(name: Expr) -> Expr:
-            bound.append(name)
-            return bind(rest[1:])
-
-        return mathematics.shared(rest[0], body)
-
-    return bind(operands)
+    single = kind in _HALVES and step.operator in _IN_SINGLE
+    if single:
+        operands = [tirx.Cast("float32", operand) for operand in operands]
+    if step.operator not in _USES_ONCE:
+        operands = [mathematics.shared(operand, lambda name: name) for operand in operands]
+    value = rule(operands, named)
+    logical = mathematics.dtype(value) == "bool"
+    return tirx.Cast(kind, value) if single and not logical else value

@@ -8,9 +8,12 @@ types use the compiler's intrinsics. NaN stays NaN and infinities come out as in
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 
 from tvm import tirx
 
+Bindings = list[tuple[tirx.Var, tirx.Expr]]
+_BINDINGS: ContextVar[Bindings | None] = ContextVar("_BINDINGS", default=None)
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 0.693359375
 _LN2_LOW = -2.12194440e-4
@@ -23,12 +26,45 @@ def dtype(x: tirx.Expr) -> str:
     return str(x.ty.dtype)
 
 
+def bound(build: Callable[[], tirx.Expr]) -> tirx.Expr:
+    """What `build` makes, with all values it shares bound around the whole, innermost last.
+
+    let b = (let a = v in f(a)) in g(b)  -->  let a = v in let b = f(a) in g(b)
+
+    Bindings nested inside the values of others would cost TVM's simplifier time that is
+    exponential in the depth.
+    """
+    bindings: Bindings = []
+    token = _BINDINGS.set(bindings)
+    try:
+        result = build()
+    finally:
+        _BINDINGS.reset(token)
+    for name, value in reversed(bindings):
+        result = tirx.Let(name, value, result)
+    return result
+
+
+def opened(x: tirx.Expr) -> tirx.Expr:
+    """`x` with the bindings around it moved to the enclosing `bound`."""
+    bindings = _BINDINGS.get()
+    while bindings is not None and isinstance(x, tirx.Let):
+        bindings.append((x.var, x.value))
+        x = x.body
+    return x
+
+
 def shared(x: tirx.Expr, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
     """`body(x)` with x computed once, however often `body` uses it."""
-    if isinstance(x, (tirx.Var, tirx.IntImm, tirx.FloatImm)):
-        return body(x)
-    name = tirx.Var("shared", dtype(x))
-    return tirx.Let(name, x, body(name))
+    bindings = _BINDINGS.get()
+    if bindings is None:
+        return bound(lambda: shared(x, body))
+    value = opened(x)
+    if isinstance(value, (tirx.Var, tirx.IntImm, tirx.FloatImm)):
+        return body(value)
+    name = tirx.Var("shared", dtype(value))
+    bindings.append((name, value))
+    return body(name)
 
 
 def _f(value: float) -> tirx.Expr:
