@@ -40,7 +40,7 @@ def test_function_matches_a_double_precision_reference(name: str) -> None:
     if name == "softplus":
         scale = np.maximum(scale, 1.0)
     error = np.abs(found[finite] - exact[finite])
-    assert (error <= 2e-6 * scale + 1e-38).all(), error.max()
+    assert (error <= 2e-6 * scale + 1.2e-38).all(), error.max()
 
 
 def test_small_arguments_keep_their_relative_accuracy() -> None:

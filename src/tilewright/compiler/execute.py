@@ -44,12 +44,12 @@ class LoadedNetwork:
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run once."""
-        tensors = [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in inputs]
+        tensors = [tvm.runtime.tensor(np.asarray(array, order="C")) for array in inputs]
         return [tensor.numpy() for tensor in self._outputs(self._run(tensors))]
 
     def time(self, inputs: Sequence[np.ndarray], repeats: int, warmup: int) -> list[float]:
         """Seconds of each call, conversion of inputs and outputs left out."""
-        tensors = [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in inputs]
+        tensors = [tvm.runtime.tensor(np.asarray(array, order="C")) for array in inputs]
         for _ in range(warmup):
             self._run(tensors)
         samples = []

@@ -112,7 +112,7 @@ def run_kernel(
     tensors = []
     for index, array in enumerate(arrays):
         value = physical[index] if index in packed else to_physical(array, candidate.layouts[index])
-        tensors.append(tvm.runtime.tensor(np.ascontiguousarray(value)))
+        tensors.append(tvm.runtime.tensor(np.asarray(value, order="C")))
     shape, dtype = kernel.argument_types[-1]
     result = tvm.runtime.tensor(np.zeros(shape, dtype))
     kernel.call(*tensors, result)

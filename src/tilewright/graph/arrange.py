@@ -118,14 +118,16 @@ class _Builder:
             ports = tuple(self.layout(t) for t in (*call.inputs, call.output))
             self.calls.append(KernelCall(call=call, layouts=ports))
             return
-        for position, (tensor, offset) in enumerate(zip(call.inputs, offsets, strict=True)):
+        for position, (tensor, offset) in enumerate(zip(_operands(call), offsets, strict=True)):
             if self.parents.get(tensor) != Place(root=call.output, offset_bytes=offset):
                 self._copy(call, position, offset)
 
     def _copy(self, call: TaskCall, position: int, offset: int) -> None:
-        tensor = call.inputs[position]
+        tensor = _operands(call)[position]
         kind = self.network.graph.types[tensor]
         slice_name = f"{call.output}/{position}"
+        while slice_name in self.network.graph.types:
+            slice_name += "/"
         self.parents[slice_name] = Place(root=call.output, offset_bytes=offset)
         workload = Workload(
             arguments=(Argument(type=kind),),
@@ -164,17 +166,14 @@ class _Builder:
                 continue
             if call.output in self.fixed or not self._outermost(call):
                 continue
-            offset = 0
-            offsets: list[int] = []
-            for tensor in call.inputs:
-                offsets.append(offset)
-                if self._can_move(tensor, call, producers) and offset % ALIGNMENT_BYTES == 0:
-                    self.parents[tensor] = Place(root=call.output, offset_bytes=offset)
-                offset += types[tensor].bytes
-            if any(o % ALIGNMENT_BYTES for o in offsets):
-                for tensor in call.inputs:
-                    self.parents.pop(tensor, None)
+            operands = _operands(call)
+            sizes = [types[tensor].bytes for tensor in operands]
+            offsets = [sum(sizes[:position]) for position in range(len(sizes))]
+            if any(offset % ALIGNMENT_BYTES for offset in offsets):
                 continue
+            for tensor, offset in zip(operands, offsets, strict=True):
+                if self._can_move(tensor, call, producers):
+                    self.parents[tensor] = Place(root=call.output, offset_bytes=offset)
             planned[call.output] = offsets
         return planned
 
@@ -195,7 +194,7 @@ class _Builder:
             tensor not in self.fixed
             and tensor not in self.parents
             and self.layout(tensor) == self.layout(call.output)
-            and call.inputs.count(tensor) == 1
+            and _operands(call).count(tensor) == 1
             and tensor in producers
             and not self._is_view(producers[tensor])
         )
@@ -212,6 +211,11 @@ class _Builder:
             if hops > len(self.parents):
                 raise InternalError(f"tensor {tensor!r} lies inside itself")
         return Place(root=current, offset_bytes=offset)
+
+
+def _operands(call: TaskCall) -> list[str]:
+    """The tensors of a lone concatenation in order; one may come twice."""
+    return [call.inputs[index] for index in call.workload.steps[0].inputs]
 
 
 def _row_major(kind: TensorType, layout: str) -> bool:

@@ -44,7 +44,7 @@ def to_physical(array: Array, layout: str) -> Array:
     """Repack a row-major array into `layout`; contiguous."""
     block = channel_block(layout)
     if block == 0:
-        return np.ascontiguousarray(array)
+        return np.asarray(array, order="C")
     n, c, *rest = array.shape
     split = array.reshape(n, c // block, block, *rest)
     return np.ascontiguousarray(np.moveaxis(split, 2, -1))

@@ -78,12 +78,14 @@ class NetworkBlueprint:
 def packed_constant(stored: StoredConstant, values: Mapping[str, Array]) -> Array:
     """The physical form of one constant; `values` holds the graph's constants."""
     spec = implementation(stored.candidate.implementation)
-    logical = {index: values[name] for index, name in stored.sources.items()}
+    logical = {
+        index: values[name].reshape(stored.workload.arguments[index].type.shape)
+        for index, name in stored.sources.items()
+    }
     if stored.index not in spec.packed_shapes(stored.workload, stored.candidate):
-        return np.ascontiguousarray(logical[stored.index])
-    return np.ascontiguousarray(
-        spec.pack(stored.workload, stored.candidate, logical)[stored.index]
-    )
+        return np.asarray(logical[stored.index], order="C")
+    packed = spec.pack(stored.workload, stored.candidate, logical)
+    return np.asarray(packed[stored.index], order="C")
 
 
 def blueprint(arrangement: Arrangement, assignment: Assignment) -> NetworkBlueprint:

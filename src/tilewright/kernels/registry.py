@@ -15,6 +15,7 @@ from tilewright.kernels.base import Implementation
 GROUP = "tilewright.implementations"
 _BUILT_IN = (
     "conv2d_direct",
+    "conv2d_winograd",
     "conv2d_depthwise",
     "conv2d_transposed",
     "dense_packed",
@@ -31,8 +32,7 @@ _BUILT_IN = (
 def implementations() -> dict[str, Implementation]:
     """All specs by name: ours, then those that other packages offer as entry points."""
     found: dict[str, Implementation] = {}
-    from importlib.util import find_spec
-    for module in [m for m in _BUILT_IN if find_spec(f"tilewright.kernels.{m}") and find_spec(f"tilewright.compiler.lower.{m}")]:
+    for module in _BUILT_IN:
         spec = cast(Implementation, import_module(f"tilewright.kernels.{module}").SPEC)
         found[spec.name] = spec
     for name, offered in load_plugins(GROUP).items():

@@ -31,7 +31,7 @@ def _at_most(x: Expr, high: Expr) -> Expr:
 
 
 def _relu(x: Expr) -> Expr:
-    return _at_least(x, _like(x, 0))
+    return tirx.max(x, _like(x, 0)) if _exact(x) else _at_least(x, _like(x, 0))
 
 
 def _clip(x: Expr, named: dict[str, Any]) -> Expr:
@@ -125,7 +125,7 @@ def _cast(x: Expr, named: dict[str, Any]) -> Expr:
     if kind == named["dtype"]:
         return x
     if named["dtype"] == "bool":
-        return x != _like(x, 0)
+        return tirx.NE(x, _like(x, 0))
     return tirx.Cast(named["dtype"], x)
 
 
@@ -171,7 +171,7 @@ RULES: dict[str, Rule] = {
     "maximum": lambda x, _: _maximum(x[0], x[1]),
     "minimum": lambda x, _: _minimum(x[0], x[1]),
     "modulo": lambda x, _: _modulo(x[0], x[1]),
-    "equal": lambda x, _: x[0] == x[1],
+    "equal": lambda x, _: tirx.EQ(x[0], x[1]),
     "less": lambda x, _: x[0] < x[1],
     "greater": lambda x, _: x[0] > x[1],
     "less_equal": lambda x, _: x[0] <= x[1],
@@ -202,6 +202,11 @@ _IN_SINGLE = frozenset(
 )  # fmt: skip
 """Operators computed in single precision where the type is a half."""
 
+_COSTLY = frozenset(
+    {"sigmoid", "tanh", "exp", "erf", "log", "softplus", "silu", "gelu", "elu", "selu"}
+)
+"""Operators whose rule is a long polynomial."""
+
 _HALVES = ("float16", "bfloat16")
 
 
@@ -222,5 +227,7 @@ def _apply(rule: Rule, step: Step, operands: list[Expr]) -> Expr:
     if step.operator not in _USES_ONCE:
         operands = [mathematics.shared(operand, lambda name: name) for operand in operands]
     value = rule(operands, named)
+    if step.operator in _COSTLY:
+        value = mathematics.settled(value)
     logical = mathematics.dtype(value) == "bool"
     return tirx.Cast(kind, value) if single and not logical else value

@@ -67,6 +67,22 @@ def shared(x: tirx.Expr, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
     return body(name)
 
 
+def settled(x: tirx.Expr) -> tirx.Expr:
+    """`x` under a name that TVM's analyser does not look through.
+
+    It inlines pure bindings while it simplifies, which doubles the work with every use; LLVM
+    folds the sign copied from itself away.
+    """
+    if dtype(x) != "float32" or isinstance(x, (tirx.Var, tirx.FloatImm)):
+        return x
+    return shared(
+        x,
+        lambda name: shared(
+            tirx.call_llvm_intrin("float32", "llvm.copysign", name, name), lambda same: same
+        ),
+    )
+
+
 def _f(value: float) -> tirx.Expr:
     return tirx.const(value, "float32")
 
@@ -144,7 +160,7 @@ def log(x: tirx.Expr) -> tirx.Expr:
         value = shared(tirx.reinterpret("int32", normal), lambda bits: _log_of_bits(bits, shift))
         not_finite = tirx.Select(v > _f(3.4028234e38), v, value)
         positive = tirx.Select(v > _f(0.0), not_finite, _f(float("nan")))
-        return tirx.Select(v == _f(0.0), _f(float("-inf")), positive)
+        return tirx.Select(tirx.EQ(v, _f(0.0)), _f(float("-inf")), positive)
 
     return shared(x, finish)
 

@@ -61,7 +61,7 @@ class Engine:
     def time(self, inputs: Arrays, repeats: int, warmup: int) -> list[float]:
         """Seconds per call with the inputs set ahead."""
         for name, value in inputs.items():
-            array = np.ascontiguousarray(value)
+            array = np.asarray(value, order="C")
             self._request.set_tensor(name, openvino.Tensor(array, shared_memory=False))
         return time_calls(self._request.infer, repeats, warmup)
 

@@ -1,0 +1,53 @@
+"""Code blocks of Markdown files, and running them as a reader would."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+_BLOCK = re.compile(
+    r"(?:^<!-- example: (?P<name>.+?) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """`name` comes from a comment `<!-- example: NAME -->` on the line above."""
+
+    language: str
+    code: str
+    name: str | None
+
+
+def blocks(path: Path) -> list[Block]:
+    """All fenced blocks, in order."""
+    return [
+        Block(language=found["language"], code=found["code"], name=found["name"])
+        for found in _BLOCK.finditer(path.read_text())
+    ]
+
+
+def run_block(block: Block, folder: Path, database: Path) -> str:
+    """Run a block in a process of its own; returns its stdout, fails with its stderr."""
+    if block.language == "bash":
+        command = ["bash", "-euo", "pipefail", "-c", block.code]
+    elif block.language == "python":
+        command = [sys.executable, "-c", block.code]
+    else:
+        raise ValueError(f"blocks in {block.language} cannot be run")
+    scripts = str(Path(sys.executable).parent)
+    environment = {
+        **os.environ,
+        "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
+        "TILEWRIGHT_DB": str(database),
+    }
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, f"{block.code}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}"
+    return done.stdout

@@ -1,0 +1,86 @@
+"""The README's examples run as written, on a small network in the place of theirs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fenced_blocks import Block, blocks, run_block
+
+ROOT = Path(__file__).resolve().parents[2]
+SAVE = 'np.save("{name}.npy", {value})\n'
+ONLY_TVM = 'import sys\nassert not [m for m in sys.modules if m.startswith("tilewright")]\n'
+
+
+def example(name: str) -> str:
+    """The code of one named example."""
+    (found,) = [block for block in blocks(ROOT / "README.md") if block.name == name]
+    assert found.language == "python"
+    return found.code
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an artifact where the README's main command puts it."""
+    path = tmp_path_factory.mktemp("readme")
+    command = "tilewright optimize zoo:mlp --budget 0 --out tilewright-out/resnet18"
+    run(path, command, language="bash")
+    return path
+
+
+def run(folder: Path, code: str, *, language: str = "python") -> str:
+    """Run code in the folder."""
+    return run_block(Block(language=language, code=code, name=None), folder, folder / "readme.db")
+
+
+@pytest.mark.slow
+def test_both_ways_to_run_an_artifact_agree(folder: Path) -> None:
+    plain = example("plain TVM")
+    assert len(plain.splitlines()) == 10, "the README promises ten lines"
+    run(folder, plain + ONLY_TVM + SAVE.format(name="plain", value="result.numpy()"))
+    comfortable = example("load")
+    value = 'network(np.ones(shape, dtype="float32"))'
+    assert "(1, 10)" in run(folder, comfortable + SAVE.format(name="loaded", value=value))
+    result = np.load(folder / "plain.npy")
+    assert np.array_equal(result, np.load(folder / "loaded.npy"))
+    assert np.allclose(result, reference(), rtol=1e-4, atol=1e-5)
+
+
+def reference() -> np.ndarray:
+    """What ONNX Runtime gives for ones."""
+    import onnxruntime
+
+    from tilewright.models import zoo
+
+    model = zoo.build("mlp").SerializeToString()
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, {"input": np.ones((1, 784), dtype=np.float32)})[0])
+
+
+@pytest.mark.slow
+def test_the_python_session(folder: Path) -> None:
+    code = example("session")
+    assert len(code.splitlines()) == 4
+    small = code.replace("zoo:resnet50", "zoo:mlp").replace('"10m"', '"0"')
+    assert small != code
+    more = "assert result.result.model and result._repr_html_()\nprint(result.load().outputs)\n"
+    assert "logits" in run(folder, small + more)
+    assert (folder / "out" / "model.so").is_file()
+
+
+def test_links_lead_somewhere() -> None:
+    documents = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
+    dead = [
+        f"{document.relative_to(ROOT)}: {target}"
+        for document in documents
+        for target in re.findall(r"\]\(([^)#\s]+)", without_code(document.read_text()))
+        if "://" not in target and not (document.parent / target).exists()
+    ]
+    assert not dead
+
+
+def without_code(text: str) -> str:
+    """The text less its fenced blocks and code spans."""
+    return re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)

@@ -1,0 +1,36 @@
+"""The tutorial works as written: every block, in order, in an empty folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fenced_blocks import blocks, run_block
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.mark.slow
+def test_from_onnx_to_faster(tmp_path: Path) -> None:
+    steps = blocks(DOCS / "tutorials" / "from-onnx-to-faster.md")
+    assert {step.language for step in steps} == {"bash", "python"}
+    printed = [run_block(step, tmp_path, tmp_path / "tutorial.db") for step in steps]
+
+    assert {"model.so", "weights.params", "manifest.json", "report.html"} <= set(
+        "\n".join(printed).split()
+    )
+    again = json.loads((tmp_path / "result.json").read_text())["data"]
+    assert again["measurements"] == 0
+    assert again["max_rel_error"] <= 1e-4
+    assert again["tasks"], "the first run measured, so the second knows times"
+    assert "def main" in (tmp_path / "kernel.txt").read_text()
+
+    outputs = np.load(tmp_path / "outputs" / "logits.npy")
+    assert outputs.shape == (1, 1000) and np.isfinite(outputs).all() and np.ptp(outputs) > 0
+    (row,) = json.loads((tmp_path / "then.json").read_text())["data"]["rows"]
+    assert row["peer"] == "onnxruntime" and row["precision"] == "fp32"
+    assert row["max_rel_error"] <= 1e-4
+    assert "slower than before: 2" not in printed[-2], "the comparison itself must not fail"
+    assert (tmp_path / "shipped" / "report.html").is_file()

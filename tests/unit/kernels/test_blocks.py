@@ -1,0 +1,51 @@
+"""Channel blocks and tiles."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spec_checks import DEVICES, device
+
+from tilewright.kernels.blocks import best_block, channel_blocks, registers_used, tile_sizes
+
+
+@given(channels=st.integers(1, 4096), on=st.sampled_from(DEVICES))
+def test_blocks_divide_and_fit_two_registers(channels: int, on):
+    blocks = channel_blocks(channels, on)
+    assert blocks and len(set(blocks)) == len(blocks)
+    assert all(channels % block == 0 and 1 <= block <= 2 * on.lanes_f32 for block in blocks)
+    assert best_block(channels, on) == blocks[0]
+    if channels % on.lanes_f32 == 0:
+        assert blocks[0] == on.lanes_f32
+
+
+@pytest.mark.parametrize(
+    ("vector_bytes", "channels", "block"),
+    [(64, 64, 16), (32, 64, 8), (16, 64, 4), (64, 24, 8), (64, 20, 4), (64, 7, 7), (64, 1, 1)],
+)
+def test_known_blocks(vector_bytes: int, channels: int, block: int):
+    assert best_block(channels, device(vector_bytes)) == block
+
+
+@given(extent=st.integers(1, 600), largest=st.integers(1, 40), tails=st.booleans())
+def test_tiles_waste_little(extent: int, largest: int, tails: bool):
+    sizes = tile_sizes(extent, largest=largest, tails=tails)
+    assert sizes and list(sizes) == sorted(set(sizes))
+    assert 1 in sizes
+    for size in sizes:
+        assert 1 <= size <= min(extent, largest)
+        padded = -(-extent // size) * size
+        assert padded <= 1.15 * extent
+        assert tails or padded == extent
+
+
+@pytest.mark.parametrize("extent", [149, 147, 73, 71, 35, 17])
+def test_odd_extents_have_good_tiles(extent: int):
+    assert any(7 <= size <= 28 for size in tile_sizes(extent, largest=28))
+
+
+def test_registers():
+    assert registers_used(3, 16, device(64)) == 3
+    assert registers_used(3, 17, device(64)) == 6
+    assert registers_used(2, 16, device(16)) == 8

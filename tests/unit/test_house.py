@@ -1,0 +1,232 @@
+"""The rules of the house, as far as a program can check them."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+import tilewright
+from tilewright.kernels import registry
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = Path(tilewright.__file__).parent
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+EVERYTHING = [
+    *SOURCES,
+    *sorted((ROOT / "tests").rglob("*.py")),
+    *sorted((ROOT / "benchmarks").rglob("*.py")),
+]
+TREES = {path: ast.parse(path.read_text(), filename=str(path)) for path in EVERYTHING}
+
+LONGEST_FILE, LARGEST_MEDIAN = 500, 150
+LONGEST_FUNCTION, MOST_PARAMETERS = 60, 6
+CATCHES_ALL = {"cli/main.py", "measure/child.py"}
+"""The outermost frame of the command line, and the border of a worker process: both turn whatever
+went wrong into an answer, and say so where they do it."""
+HEAVY = ("tvm", "tvm_ffi", "onnx", "onnxruntime", "polars", "plotly", "sqlalchemy", "torch")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _name(path: Path) -> str:
+    base = PACKAGE if path.is_relative_to(PACKAGE) else ROOT
+    return path.relative_to(base).as_posix()
+
+
+def _functions(tree: ast.AST) -> Iterator[Function]:
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def _docstring_lines(function: Function) -> int:
+    if ast.get_docstring(function) is None:
+        return 0
+    first = function.body[0]
+    return (first.end_lineno or first.lineno) - first.lineno + 1
+
+
+def test_files_are_short() -> None:
+    lengths = {_name(path): len(path.read_text().splitlines()) for path in EVERYTHING}
+    too_long = {name: length for name, length in lengths.items() if length > LONGEST_FILE}
+    assert not too_long
+    assert median(len(path.read_text().splitlines()) for path in SOURCES) <= LARGEST_MEDIAN
+
+
+def test_functions_are_short() -> None:
+    too_long = {
+        f"{_name(path)}:{function.name}": length
+        for path, tree in TREES.items()
+        for function in _functions(tree)
+        if (length := (function.end_lineno or 0) - function.lineno + 1 - _docstring_lines(function))
+        > LONGEST_FUNCTION
+    }
+    assert not too_long
+
+
+def test_functions_take_few_parameters() -> None:
+    too_many: dict[str, int] = {}
+    for path in SOURCES:
+        for function in _functions(TREES[path]):
+            given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+            names = [argument.arg for argument in given if argument.arg not in ("self", "cls")]
+            if len(names) > MOST_PARAMETERS and not _is_command(function):
+                too_many[f"{_name(path)}:{function.name}"] = len(names)
+    assert not too_many
+
+
+def _is_command(function: Function) -> bool:
+    """A verb's function is its command line: each parameter is a flag with its help."""
+    annotations = [a.annotation for a in function.args.kwonlyargs if a.annotation is not None]
+    return any("SharedFlags" in ast.unparse(annotation) for annotation in annotations)
+
+
+def test_no_grab_bags() -> None:
+    assert not [_name(p) for p in EVERYTHING if p.stem in ("utils", "util", "helpers", "misc")]
+    bad = re.compile(r"(Manager|Helper|Util|Utils)$")
+    named = [
+        f"{_name(path)}:{node.name}"
+        for path in SOURCES
+        for node in ast.walk(TREES[path])
+        if isinstance(node, ast.ClassDef) and bad.search(node.name)
+    ]
+    assert not named
+
+
+def test_no_star_imports() -> None:
+    stars = [
+        _name(path)
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
+    ]
+    assert not stars
+
+
+def test_only_the_command_line_prints() -> None:
+    printing = [
+        f"{_name(path)}:{node.lineno}"
+        for path in SOURCES
+        if not _name(path).startswith("cli/")
+        for node in ast.walk(TREES[path])
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("print", "input", "breakpoint")
+    ]
+    assert not printing
+
+
+def test_only_settings_read_the_environment() -> None:
+    reading = [
+        f"{_name(path)}:{node.lineno}"
+        for path in SOURCES
+        if _name(path) != "core/settings.py"
+        for node in ast.walk(TREES[path])
+        if (isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"))
+        or (isinstance(node, ast.alias) and node.name in ("environ", "environb", "getenv"))
+    ]
+    assert not reading
+
+
+def test_nothing_swallows_every_error() -> None:
+    broad: list[str] = []
+    for path in SOURCES:
+        for node in ast.walk(TREES[path]):
+            if not isinstance(node, ast.ExceptHandler) or _passes_on(node):
+                continue
+            kinds = {"BaseException"} if node.type is None else _names(node.type)
+            if kinds & {"Exception", "BaseException"} and _name(path) not in CATCHES_ALL:
+                broad.append(f"{_name(path)}:{node.lineno}")
+    assert not broad
+
+
+def _names(node: ast.expr) -> set[str]:
+    return {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
+
+
+def _passes_on(handler: ast.ExceptHandler) -> bool:
+    """Whether the handler only tidies up: its last statement raises the same error again."""
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) and last.exc is None
+
+
+def test_modules_say_what_they_are() -> None:
+    silent = [
+        _name(path)
+        for path in SOURCES
+        if TREES[path].body and ast.get_docstring(TREES[path]) is None
+    ]
+    assert not silent
+
+
+def test_annotations_are_lazy() -> None:
+    eager = [
+        _name(path)
+        for path in SOURCES
+        if any(_functions(TREES[path]))
+        and "from __future__ import annotations" not in path.read_text()
+    ]
+    assert not eager
+
+
+def test_implementations_have_both_halves() -> None:
+    names = registry._BUILT_IN  # the table that this test is about
+    assert len(set(names)) == len(names) > 0
+    for name in names:
+        assert (PACKAGE / "kernels" / f"{name}.py").is_file(), name
+        assert (PACKAGE / "compiler" / "lower" / f"{name}.py").is_file(), name
+        assert registry.implementation(name).name == name
+        lowering = ast.parse((PACKAGE / "compiler" / "lower" / f"{name}.py").read_text())
+        assert "lower" in {function.name for function in _functions(lowering)}, name
+
+
+def test_licence_is_there() -> None:
+    text = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in text and "Version 2.0" in text
+
+
+@pytest.mark.parametrize("name", ["main job", "tests"])
+def test_ci_runs_the_commands_of_the_readme(name: str) -> None:
+    command = readme_command(name)
+    assert command.startswith("python3 -m venv .venv && .venv/bin/pip install ")
+    script = (ROOT / ".ci" / "run").read_text()
+    assert f'run_readme "{name}"' in script
+    assert ".venv/bin/pytest" not in script and ".venv/bin/tilewright" not in script
+    # what the script's own extraction finds is the same line
+    function = script[script.index("readme_command()") : script.index("copy_tree()")]
+    shell = f'tree="{ROOT}"\n{function}\nreadme_command "{name}"'
+    found = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == command
+
+
+def readme_command(name: str) -> str:
+    """The only line of the bash block after `<!-- command: NAME -->`."""
+    text = (ROOT / "README.md").read_text()
+    blocks = re.findall(rf"<!-- command: {name} -->\n```bash\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 1
+    (line,) = blocks[0].strip().splitlines()
+    return line
+
+
+IMPORTS = """
+import sys
+import tilewright
+if sys.argv[1] == "help":
+    from tilewright.cli.main import main
+    assert main(["--help"]) == 0
+    assert main(["optimize", "--help"]) == 0
+heavy = sorted(set(sys.argv[2:]) & set(sys.modules))
+sys.exit(f"loaded: {heavy}" if heavy else 0)
+"""
+
+
+@pytest.mark.parametrize("what", ["import", "help"])
+def test_starting_is_light(what: str) -> None:
+    command = [sys.executable, "-c", IMPORTS, what, *HEAVY]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,199 @@
+"""Sharing a budget over tasks, with a measurer that reads times from a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tuning_fakes import DEVICE, LAYOUTS, FakeMeasurer, FakeStore, MadeUp, workload
+
+from tilewright.core.events import Event, TuningProgress
+from tilewright.core.records import Candidate, Protocol
+from tilewright.graph.workload import Workload
+from tilewright.tune import space as space_module
+from tilewright.tune.budget import Budget, Spending
+from tilewright.tune.loop import TaskState, TuningLoop
+from tilewright.tune.neighbourhood import NeighbourhoodTuner
+from tilewright.tune.space import default_candidate
+
+SPEC = MadeUp("one", {"a": tuple(range(40)), "b": (1, 2, 3, 4)}, lambda s: 1e-4)
+BIG, SMALL = workload(1000), workload(10)
+
+
+@pytest.fixture(autouse=True)
+def offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(space_module, "applicable", lambda *_: [SPEC])
+
+
+def state(task: Workload, count: int = 1, floor_s: float = 1e-7) -> TaskState:
+    return TaskState(
+        workload=task,
+        layouts=LAYOUTS,
+        count=count,
+        tuner=NeighbourhoodTuner(task, LAYOUTS, DEVICE),
+        default=default_candidate(task, LAYOUTS, DEVICE)[0],
+        floor_s=floor_s,
+    )
+
+
+def never() -> bool:
+    return False
+
+
+def run(
+    tasks: list[TaskState],
+    measurer: FakeMeasurer,
+    budget: Budget,
+    *,
+    store: FakeStore | None = None,
+    stop: Callable[[], bool] = never,
+    clock: Callable[[], float] = lambda: 0.0,
+    events: list[Event] | None = None,
+    checkpoint: Callable[[], None] = lambda: None,
+) -> TuningLoop:
+    told: list[Event] = events if events is not None else []
+    loop = TuningLoop(tasks, measurer, store or FakeStore(), Protocol(), told.append)
+    spending = Spending(budget, [], began_s=0.0, clock=clock)
+    loop.run(spending, run_id=7, stop=stop, checkpoint=checkpoint)
+    return loop
+
+
+def flat(task: Workload, candidate: Candidate) -> float:
+    return 1e-3 if task == BIG else 1e-6
+
+
+def improving(task: Workload, candidate: Candidate) -> float:
+    """Always something to gain, in proportion to the task."""
+    return flat(task, candidate) / (1 + int(candidate.setting("a")))
+
+
+def test_the_default_comes_first() -> None:
+    measurer = FakeMeasurer(flat)
+    tasks = [state(BIG), state(SMALL)]
+    run(tasks, measurer, Budget(measurements=1))
+    assert measurer.asked == [(BIG.key, tasks[0].default)]
+
+
+def test_every_task_is_measured_once_before_any_twice() -> None:
+    measurer = FakeMeasurer(improving)
+    run([state(BIG), state(SMALL)], measurer, Budget(measurements=16))
+    assert {key for key, _ in measurer.asked} == {BIG.key, SMALL.key}
+
+
+def test_most_goes_where_most_can_be_gained() -> None:
+    measurer = FakeMeasurer(improving)
+    run([state(BIG), state(SMALL)], measurer, Budget(measurements=80))
+    large = sum(key == BIG.key for key, _ in measurer.asked)
+    assert large >= 64
+    assert len(measurer.asked) == 80
+
+
+def test_counts_weigh() -> None:
+    one, other = workload(11), workload(12)
+    measurer = FakeMeasurer(lambda t, c: 1e-5 / (1 + int(c.setting("a"))))
+    run([state(one), state(other, count=50)], measurer, Budget(measurements=48))
+    keys = [key for key, _ in measurer.asked]
+    assert keys.count(other.key) > 2 * keys.count(one.key)
+
+
+def test_it_stops_when_nothing_improves() -> None:
+    measurer = FakeMeasurer(flat)
+    loop = run([state(BIG)], measurer, Budget(measurements=10_000))
+    assert loop.converged
+    assert len(measurer.asked) < 160, "a flat landscape needs no exhaustive search"
+
+
+def test_a_task_at_its_roofline_is_left_alone() -> None:
+    measurer = FakeMeasurer(lambda t, c: 1e-3)
+    run([state(BIG, floor_s=1e-3), state(SMALL, floor_s=1e-7)], measurer, Budget(measurements=64))
+    keys = [key for key, _ in measurer.asked]
+    assert keys.count(SMALL.key) >= keys.count(BIG.key)
+
+
+def test_the_whole_space_may_be_used_up() -> None:
+    measurer = FakeMeasurer(lambda t, c: 1e-3 / (1 + len(measurer.asked)))
+    loop = run([state(BIG)], measurer, Budget(measurements=10_000))
+    assert loop.converged
+    assert len(measurer.asked) == len(set(measurer.asked)) <= 160
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 30])
+def test_the_count_is_never_exceeded(count: int) -> None:
+    measurer = FakeMeasurer(improving)
+    loop = run([state(BIG), state(SMALL)], measurer, Budget(measurements=count))
+    assert len(measurer.asked) == count == loop.measurements + loop.failures
+
+
+def test_wall_clock_ends_it() -> None:
+    measurer = FakeMeasurer(improving)
+    ticks = iter(range(0, 10_000, 10))
+    run([state(BIG)], measurer, Budget(seconds=100.0), clock=lambda: float(next(ticks)))
+    assert 0 < len(measurer.asked) < 160
+
+
+def test_stored_before_told() -> None:
+    log: list[str] = []
+    measurer, store = FakeMeasurer(improving), FakeStore(log)
+    measurer.log = log
+    task = state(BIG)
+    told = task.tuner.tell
+
+    class Told:
+        ask = task.tuner.ask
+
+        def tell(self, outcomes) -> None:
+            log.append("tell")
+            assert set(outcomes) <= set(store.kept)
+            told(outcomes)
+
+    task.tuner = Told()
+    run([task], measurer, Budget(measurements=16), store=store,
+        checkpoint=lambda: log.append("checkpoint"))  # fmt: skip
+    first = log.index("checkpoint") + 1
+    assert log[:first][0] == "measure" and log[:first][-2:] == ["tell", "checkpoint"]
+    assert log[:first].index("store") < log[:first].index("tell")
+    assert len(store.kept) == 16
+    assert {o.run_id for o in store.kept} == {7}
+
+
+def test_a_stop_request_is_honoured_after_the_round() -> None:
+    measurer = FakeMeasurer(improving)
+    store = FakeStore()
+    loop = run(
+        [state(BIG)], measurer, Budget(measurements=100), store=store,
+        stop=lambda: len(measurer.asked) >= 8,
+    )  # fmt: skip
+    assert len(measurer.asked) == len(store.kept) == 8
+    assert not loop.converged
+
+
+def test_failures_are_counted_and_end_a_hopeless_task() -> None:
+    measurer = FakeMeasurer(lambda t, c: None if t == BIG else 1e-6)
+    loop = run([state(BIG), state(SMALL)], measurer, Budget(measurements=10_000))
+    keys = [key for key, _ in measurer.asked]
+    assert loop.failures == keys.count(BIG.key) > 0
+    assert keys.count(BIG.key) < 160
+    assert loop.measurements == keys.count(SMALL.key) > 0
+    assert loop.network_s() == pytest.approx(1e-6)
+
+
+def test_known_times_are_used_and_not_measured_again() -> None:
+    first = FakeMeasurer(improving)
+    done = state(BIG)
+    run([done], first, Budget(measurements=24))
+    fresh = state(BIG)
+    fresh.tuner.tell(done.outcomes)
+    fresh.outcomes = list(done.outcomes)
+    second = FakeMeasurer(improving)
+    run([fresh], second, Budget(measurements=24))
+    assert not set(first.asked) & set(second.asked)
+
+
+def test_progress_tells_the_best_so_far() -> None:
+    events: list[Event] = []
+    run([state(BIG), state(SMALL)], FakeMeasurer(improving), Budget(measurements=40), events=events)
+    progress = [e for e in events if isinstance(e, TuningProgress)]
+    assert [e.measurements for e in progress][-1] == 40
+    network = [e.network_s for e in progress]
+    assert network[1:] == sorted(network[1:], reverse=True) or len(progress) < 3
+    assert all(e.remaining_s is None for e in progress)
