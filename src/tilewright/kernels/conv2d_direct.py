@@ -20,6 +20,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
 from tilewright.kernels.blocks import channel_blocks, tile_sizes
 from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.register_tile import fits_registers, issue_slowdown
 
 NAME = "conv2d_direct"
 _LARGEST_TILE = 32
@@ -87,9 +88,8 @@ class DirectConvolution:
         """The tile and the weights beside it fit the registers, and the tile is worth it."""
         registers = device.cpu.vector_registers
         vectors = -(-int(settings["lanes"]) // device.lanes_f32)
-        accumulators = _tile(settings) * vectors
         weights = int(settings["tile_out"]) * vectors
-        if accumulators + weights + 1 > registers:
+        if not fits_registers(_tile(settings) * vectors, weights, registers):
             return False
         return int(settings["tile_height"]) == 1 or int(settings["tile_width"]) <= 16
 
@@ -121,9 +121,7 @@ class DirectConvolution:
         accumulators = pixels * column["tile_out"] * vectors
         fill = column["lanes"] / (vectors * device.lanes_f32)
         loads = 1.0 / pixels + 1.0 / (column["tile_out"] * vectors)
-        # two multiply-adds and two loads per cycle; latency four needs eight accumulators
-        bound = np.maximum(1.0, loads) * np.maximum(1.0, 8.0 / accumulators)
-        crowded = np.where(accumulators > 0.8 * device.cpu.vector_registers, 1.6, 1.0)
+        slow = issue_slowdown(accumulators, loads)
         taps = prod(conv.kernel) * conv.group_in
         weight_bytes = 4.0 * column["lanes"] * column["tile_out"] * taps
         traffic = np.where(
@@ -131,7 +129,7 @@ class DirectConvolution:
         )
         spill = np.where(weight_bytes > device.cpu.l2_bytes / 2, 1.15, 1.0)
         peak = device.threads * 2 * 2 * device.lanes_f32 * 2.7e9
-        compute_s = conv.flop / peak * waste * bound * crowded * spill / (fill * balance)
+        compute_s = conv.flop / peak * waste * slow * spill / (fill * balance)
         moved = workload.bytes + 0.1 * traffic
         return {
             "estimate_s": compute_s + moved / (device.threads * 2e10) + _LAUNCH_S,

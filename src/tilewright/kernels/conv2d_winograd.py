@@ -19,6 +19,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
 from tilewright.kernels.blocks import channel_blocks, tile_sizes
 from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.register_tile import fits_registers, issue_slowdown
 
 NAME = "conv2d_winograd"
 OUTPUT_TILE = 4
@@ -120,8 +121,7 @@ class WinogradConvolution:
         """The tile fits the registers."""
         vectors = -(-int(settings["lanes"]) // device.lanes_f32)
         rows, out = int(settings["tile_rows"]), int(settings["tile_out"]) * vectors
-        limit = device.cpu.vector_registers - (2 if out == 1 else 6)
-        return rows * out <= limit and rows * out >= min(6, rows * out)
+        return fits_registers(rows * out, out, device.cpu.vector_registers)
 
     def facts(
         self,
@@ -142,8 +142,7 @@ class WinogradConvolution:
         accumulators = rows * out * vectors
         waste = np.ceil(count / rows) * rows / count
         loads = 1.0 / rows + 1.0 / (out * vectors)
-        slow = np.maximum(1.0, loads) * np.maximum(1.0, 8.0 / accumulators)
-        slow = slow * (1.0 + 1.2 / accumulators + 0.15 * loads)
+        slow = issue_slowdown(accumulators, loads)
         fill = lanes / (vectors * device.lanes_f32)
         flop = 2.0 * 36 * count * conv.in_channels * conv.out_channels
         peak = device.threads * 4 * device.lanes_f32 * 2.7e9

@@ -21,3 +21,15 @@ def issue_slowdown(accumulators: FactColumn, loads: FactColumn) -> FactColumn:
     """
     latency = np.maximum(1.0, 8.0 / accumulators)
     return np.maximum(1.0, loads) * latency * (1.0 + 1.2 / accumulators + 0.15 * loads)
+
+
+def fits_registers(accumulators: int, columns: int, registers: int) -> bool:
+    """Whether a tile keeps its accumulators in registers.
+
+    With one column of weight vectors, inputs are broadcast from memory as operands and all but two
+    registers may accumulate. With more, LLVM loads the broadcasts into registers first, about a
+    quarter of the accumulators (seen in the machine code: 7×4 and 14×2 of 32 spill, 6×4 does not).
+    """
+    if columns == 1:
+        return accumulators <= registers - 2
+    return accumulators <= 3 * registers // 4

@@ -43,22 +43,52 @@ def lower(program: Program, device: Device) -> Schedule:
     return schedule
 
 
-def _padded(program: Program, conv: Convolution) -> Value:
-    """The input with its border of zeros as a stage of its own, or the input as it is."""
+def _rounded(program: Program, conv: Convolution) -> tuple[int, int]:
+    """Rows and columns that whole tiles cover; the surplus is computed and dropped."""
+    settings = dict(program.candidate.settings)
+    height, width = int(settings["tile_height"]), int(settings["tile_width"])
+    return -(-conv.out_height // height) * height, -(-conv.out_width // width) * width
+
+
+def _source(program: Program, conv: Convolution, plane: tuple[int, int]) -> Value:
+    """The input as whole tiles read it: with its border of zeros as a stage of its own, or with
+    the surplus clamped to the last row and column."""
     data = program.operand(conv.data)
-    if not conv.padded:
+    reach = [
+        (extent - 1) * stride + (kernel - 1) * dilation + 1
+        for extent, stride, kernel, dilation in zip(
+            plane, conv.strides, conv.kernel, conv.dilation, strict=True
+        )
+    ]
+    if conv.padded:
+        return _padded(program, conv, (reach[0], reach[1]))
+    last = (conv.in_height - 1, conv.in_width - 1)
+    if all(extent - 1 <= end for extent, end in zip(reach, last, strict=True)):
         return data
-    top, left, bottom, right = conv.padding
+
+    def read(position: Index) -> tirx.Expr:
+        n, c, y, x = position
+        if reach[0] - 1 > last[0]:
+            y = tirx.min(y, tirx.const(last[0], "int32"))
+        if reach[1] - 1 > last[1]:
+            x = tirx.min(x, tirx.const(last[1], "int32"))
+        return data.read([n, c, y, x])
+
+    return Value(type=data.type, read=read)
+
+
+def _padded(program: Program, conv: Convolution, reach: tuple[int, int]) -> Value:
+    data = program.operand(conv.data)
+    top, left = conv.padding[:2]
     n, c, h, w = data.type.shape
-    shape = (n, c, h + top + bottom, w + left + right)
     block = input_block(conv, program.candidate.layouts, len(program.workload.arguments))
-    physical = (n, c // block, shape[2], shape[3], block)
+    physical = (n, c // block, *reach, block)
 
     def compute(n, chunk, y, x, lane):
         program.simplify.announce([n, chunk, y, x, lane], physical)
         inside = tirx.all(y >= top, y < h + top, x >= left, x < w + left)
         value = data.read([n, chunk * block + lane, y - top, x - left])
-        return tirx.if_then_else(inside, value, tirx.const(0, data.type.dtype))
+        return tirx.if_then_else(inside, value, tirx.const(0, "float32"))
 
     stage = te.compute(physical, compute, name="padded")
 
@@ -71,7 +101,8 @@ def _padded(program: Program, conv: Convolution) -> Value:
 
 
 def _accumulate(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
-    data = _padded(program, conv)
+    plane = _rounded(program, conv)
+    data = _source(program, conv, plane)
     weights = program.tensors[conv.weight]
     block = input_block(conv, program.candidate.layouts, len(program.workload.arguments))
     (kh, kw), (sh, sw), (dh, dw) = conv.kernel, conv.strides, conv.dilation
@@ -80,7 +111,6 @@ def _accumulate(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
     kx = te.reduce_axis((0, kw), "kx")
     inner = te.reduce_axis((0, block), "in_lane")
     chunks = conv.out_channels // lanes
-    plane = (conv.out_height, conv.out_width)
     program.simplify.announce(
         [a.var for a in (chunk, ky, kx, inner)], (conv.group_in // block, kh, kw, block)
     )
@@ -91,8 +121,8 @@ def _accumulate(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
         if conv.groups > 1:
             group = tirx.floordiv(o * lanes, conv.group_out)
             channel = group * conv.group_in + channel
-        product = data.read([n, channel, y * sh + ky.var * dh, x * sw + kx.var * dw]) * weights(o, chunk, ky, kx, inner, lane)
-        return te.sum(product, axis=[chunk, ky, kx, inner])
+        product = data.read([n, channel, y * sh + ky.var * dh, x * sw + kx.var * dw])
+        return te.sum(product * weights(o, chunk, ky, kx, inner, lane), axis=[chunk, ky, kx, inner])
 
     return te.compute((conv.batch, chunks, *plane, lanes), compute, name="accumulator")
 
@@ -119,7 +149,9 @@ def _schedule(schedule: Schedule, conv: Convolution, program: Program, device: D
     schedule.vectorize(lane)
     schedule.set_scope(anchor, 0, "local")
     result = schedule.get_sblock("result")
-    schedule.reverse_compute_at(result, serial[0] if serial else parallel)
+    schedule.reverse_compute_at(
+        result, serial[0] if serial else parallel, preserve_unit_loops=True
+    )
     if program.result_layout != "plain":
         schedule.vectorize(schedule.get_loops(result)[-1])
     schedule.decompose_reduction(anchor, chunk)

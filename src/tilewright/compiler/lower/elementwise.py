@@ -202,11 +202,6 @@ _IN_SINGLE = frozenset(
 )  # fmt: skip
 """Operators computed in single precision where the type is a half."""
 
-_COSTLY = frozenset(
-    {"sigmoid", "tanh", "exp", "erf", "log", "softplus", "silu", "gelu", "elu", "selu"}
-)
-"""Operators whose rule is a long polynomial."""
-
 _HALVES = ("float16", "bfloat16")
 
 
@@ -227,7 +222,5 @@ def _apply(rule: Rule, step: Step, operands: list[Expr]) -> Expr:
     if step.operator not in _USES_ONCE:
         operands = [mathematics.shared(operand, lambda name: name) for operand in operands]
     value = rule(operands, named)
-    if step.operator in _COSTLY:
-        value = mathematics.settled(value)
     logical = mathematics.dtype(value) == "bool"
     return tirx.Cast(kind, value) if single and not logical else value

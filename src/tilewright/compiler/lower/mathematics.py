@@ -62,25 +62,16 @@ def shared(x: tirx.Expr, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
     value = opened(x)
     if isinstance(value, (tirx.Var, tirx.IntImm, tirx.FloatImm)):
         return body(value)
-    name = tirx.Var("shared", dtype(value))
+    kind = dtype(value)
+    name = tirx.Var("shared", kind)
     bindings.append((name, value))
-    return body(name)
-
-
-def settled(x: tirx.Expr) -> tirx.Expr:
-    """`x` under a name that TVM's analyser does not look through.
-
-    It inlines pure bindings while it simplifies, which doubles the work with every use; LLVM
-    folds the sign copied from itself away.
-    """
-    if dtype(x) != "float32" or isinstance(x, (tirx.Var, tirx.FloatImm)):
-        return x
-    return shared(
-        x,
-        lambda name: shared(
-            tirx.call_llvm_intrin("float32", "llvm.copysign", name, name), lambda same: same
-        ),
-    )
+    if kind != "float32":
+        return body(name)
+    # TVM's analyser inlines pure bindings while it simplifies, which multiplies the work with
+    # every use; it does not look through this call, and LLVM folds a sign copied from itself
+    settled = tirx.Var("settled", kind)
+    bindings.append((settled, tirx.call_llvm_intrin(kind, "llvm.copysign", name, name)))
+    return body(settled)
 
 
 def _f(value: float) -> tirx.Expr:

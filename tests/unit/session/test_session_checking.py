@@ -1,0 +1,104 @@
+"""Errors of kernels and of networks."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.graph.network import attributes
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Argument, Step, Workload
+from tilewright.session.checking import compare_outputs, relative_error, sample_arguments
+
+
+def f32(*values: float) -> np.ndarray:
+    return np.array(values, dtype=np.float32)
+
+
+def error(result: np.ndarray, reference: np.ndarray, scale: float = 1.0) -> float:
+    return relative_error(result, reference, np.full(reference.shape, scale))
+
+
+def test_relative_to_the_scale() -> None:
+    assert error(f32(1.0, 2.5), f32(1.0, 2.0), 10.0) == pytest.approx(0.05)
+    assert error(f32(1.0), f32(1.0)) == 0.0
+
+
+def test_a_reference_above_the_scale_is_the_scale() -> None:
+    assert error(f32(11.0), f32(10.0), 1.0) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("result", "reference", "same"),
+    [
+        (f32(nan), f32(nan), True),
+        (f32(inf), f32(inf), True),
+        (f32(-inf), f32(inf), False),
+        (f32(nan), f32(inf), False),
+        (f32(nan), f32(1.0), False),
+        (f32(inf), f32(1.0), False),
+        (f32(1.0), f32(nan), False),
+        (f32(nan, 1.0), f32(nan, 1.0), True),
+        (f32(1.0, nan), f32(nan, 1.0), False),
+    ],
+)
+def test_nan_and_infinities_must_be_in_the_same_places(result, reference, same: bool) -> None:
+    assert error(result, reference) == (0.0 if same else inf)
+
+
+def test_shapes_must_agree() -> None:
+    assert error(f32(1.0, 1.0), f32(1.0)) == inf
+    assert error(np.ones((1, 2)), np.ones(2)) == inf
+
+
+def test_other_types_and_empty_arrays() -> None:
+    assert error(np.array([True, False]), np.array([True, False])) == 0.0
+    assert error(np.array([True, True]), np.array([True, False])) == 1.0
+    assert error(np.array([3]), np.array([4])) == 0.25
+    assert error(f32(), f32()) == 0.0
+    assert relative_error(np.float32(1.0) * np.ones(()), np.ones(()), np.ones(())) == 0.0
+
+
+def test_a_scale_of_zero_or_infinity_does_not_hide_an_error() -> None:
+    assert error(f32(0.0), f32(0.0), 0.0) == 0.0
+    assert error(f32(1.0), f32(0.0), 0.0) > 1e6
+    assert relative_error(f32(2.0), f32(1.0), f32(inf)) == pytest.approx(1.0)
+
+
+@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=20), st.floats(1e-3, 1e3))
+def test_zero_exactly_when_equal(values: list[float], scale: float) -> None:
+    reference = f32(*values)
+    assert error(reference.copy(), reference, scale) == 0.0
+    changed = reference.copy()
+    changed[0] = np.nextafter(changed[0], np.float32(inf))
+    assert error(changed, reference, scale) > 0.0
+
+
+def test_network_errors_are_relative_to_the_largest_value_of_their_own_output() -> None:
+    check = compare_outputs(
+        [f32(100.0, 0.1), f32(0.011, 0.0)], [f32(100.0, 0.0), f32(0.010, 0.0)], ["a", "b"]
+    )
+    assert check.max_abs_error == pytest.approx(0.1)
+    assert check.max_rel_error == pytest.approx(0.1, rel=1e-3)
+
+
+def test_network_outputs_with_nan() -> None:
+    assert compare_outputs([f32(nan, 1.0)], [f32(nan, 1.0)], ["a"]).max_rel_error == 0.0
+    assert compare_outputs([f32(nan, 1.0)], [f32(1.0, 1.0)], ["a"]).max_rel_error == inf
+    assert compare_outputs([f32(0.0)], [f32(0.0)], ["a"]).max_rel_error == 0.0
+    assert compare_outputs([np.array([True])], [np.array([False])], ["a"]).max_rel_error == 1.0
+
+
+def test_sampled_arguments_fit_the_workload() -> None:
+    kinds = [TensorType((3, 4)), TensorType((2, 5), "int64"), TensorType((2,), "bool")]
+    gather = Step(operator="gather", inputs=(0, 1), attributes=attributes(axis=0))
+    task = Workload(arguments=tuple(Argument(type=kind) for kind in kinds), steps=(gather,))
+    arrays = sample_arguments(task, 3)
+    assert [(a.shape, str(a.dtype)) for a in arrays] == [(k.shape, k.dtype) for k in kinds]
+    assert arrays[1].min() >= 0 and arrays[1].max() < 3
+    again = sample_arguments(task, 3)
+    assert all(np.array_equal(a, b) for a, b in zip(arrays, again, strict=True))
