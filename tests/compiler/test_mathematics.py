@@ -8,7 +8,21 @@ from one_kernel import run_kernel, step, workload
 
 from tilewright.graph.operators import OPERATORS
 
-SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-38, -1e-38, 3e38, -3e38, 88.5, 89.0, -87.0, -104.0]
+SPECIAL = [
+    np.nan,
+    np.inf,
+    -np.inf,
+    0.0,
+    -0.0,
+    1e-38,
+    -1e-38,
+    3e38,
+    -3e38,
+    88.5,
+    89.0,
+    -87.0,
+    -104.0,
+]
 NAMES = ("exp", "tanh", "erf", "sigmoid", "log", "softplus", "gelu", "silu", "elu", "selu")
 
 

@@ -95,10 +95,14 @@ def test_gather_never_reads_outside_its_buffer() -> None:
     np.testing.assert_array_equal(found, data[[3, 0]])
 
 
-COORDINATES = (
-    "asymmetric half_pixel half_pixel_symmetric pytorch_half_pixel align_corners "
-    "tf_half_pixel_for_nn"
-).split()
+COORDINATES = [
+    "asymmetric",
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "tf_half_pixel_for_nn",
+]
 ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
 
 

@@ -49,5 +49,7 @@ def run_block(block: Block, folder: Path, database: Path) -> str:
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600
     )
-    assert done.returncode == 0, f"{block.code}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}"
+    assert done.returncode == 0, (
+        f"{block.code}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}"
+    )
     return done.stdout

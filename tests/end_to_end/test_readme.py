@@ -84,3 +84,9 @@ def test_links_lead_somewhere() -> None:
 def without_code(text: str) -> str:
     """The text less its fenced blocks and code spans."""
     return re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
+
+
+@pytest.mark.slow
+def test_the_python_reference(tmp_path: Path) -> None:
+    for block in blocks(ROOT / "docs" / "reference" / "python.md"):
+        run_block(block, tmp_path, tmp_path / "reference.db")

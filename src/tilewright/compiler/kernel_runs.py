@@ -42,9 +42,12 @@ def integer_limit(workload: Workload) -> int:
 
 
 def time_kernel(
-    kernel: BuiltKernel, workload: Workload, protocol: Protocol, seed: int
+    kernel: BuiltKernel, workload: Workload, protocol: Protocol, seed: int, give_up_s: float
 ) -> list[float]:
-    """Seconds per call of each sample; constants rotate through copies."""
+    """Seconds per call of each sample; constants rotate through copies.
+
+    A kernel whose warm-up takes longer than `give_up_s` is sampled once and left at that.
+    """
     rng = np.random.default_rng(seed)
     limit = integer_limit(workload)
     constant = [a.role == "constant" for a in workload.arguments] + [False]
@@ -62,7 +65,7 @@ def time_kernel(
                 for tensor, (shape, dtype) in zip(fixed, kernel.argument_types, strict=True)
             ]
         )
-    return _samples(kernel, sets, protocol)
+    return _samples(kernel, sets, protocol, give_up_s)
 
 
 def _copies(kernel: BuiltKernel, constant: Sequence[bool], protocol: Protocol) -> int:
@@ -76,7 +79,9 @@ def _copies(kernel: BuiltKernel, constant: Sequence[bool], protocol: Protocol) -
     return max(1, min(-(-protocol.rotation_bytes // size), _MOST_COPIES))
 
 
-def _samples(kernel: BuiltKernel, sets: list[list], protocol: Protocol) -> list[float]:
+def _samples(
+    kernel: BuiltKernel, sets: list[list], protocol: Protocol, give_up_s: float
+) -> list[float]:
     position = 0
 
     def run(calls: int) -> float:
@@ -90,6 +95,8 @@ def _samples(kernel: BuiltKernel, sets: list[list], protocol: Protocol) -> list[
         return (perf_counter() - began) / calls
 
     once_s = min(run(1) for _ in range(max(1, protocol.warmup)))
+    if once_s > give_up_s:
+        return [run(1)]
     calls = max(1, min(10_000, round(protocol.sample_s / max(once_s, 1e-7))))
     return [run(calls) for _ in range(protocol.repeats)]
 
@@ -111,7 +118,8 @@ def run_kernel(
     physical = dict(spec.pack(workload, candidate, constants)) if packed else {}
     tensors = []
     for index, array in enumerate(arrays):
-        value = physical[index] if index in packed else to_physical(array, candidate.layouts[index])
+        layout = candidate.layouts[index]
+        value = physical.pop(index) if index in packed else to_physical(array, layout)
         tensors.append(tvm.runtime.tensor(np.asarray(value, order="C")))
     shape, dtype = kernel.argument_types[-1]
     result = tvm.runtime.tensor(np.zeros(shape, dtype))

@@ -1,7 +1,7 @@
 # pyright: basic
 """Operators outside the vocabulary: from a small ONNX model to one TIR function.
 
-    ONNX node → Relax → legalised to several TIR functions → one of them, `main`
+ONNX node → Relax → legalised to several TIR functions → one of them, `main`
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ def check_supported(graph: Graph, target: str = '{"kind": "llvm"}') -> None:
             for index in wanted:
                 import_opaque(model, index, target)
         except ModelError as error:
-            raise ModelError(
-                f"node {node.name!r}: {error.message}", hint=error.hint
-            ) from error
+            raise ModelError(f"node {node.name!r}: {error.message}", hint=error.hint) from error
 
 
 def operator_name(model: str) -> str:
@@ -188,9 +186,7 @@ class _Merge:
         made = self._builder.emit(relax.call_tir(function, operands, kinds))
         if len(kinds) == 1:
             return made
-        return [
-            self._builder.emit(relax.TupleGetItem(made, index)) for index in range(len(kinds))
-        ]
+        return [self._builder.emit(relax.TupleGetItem(made, index)) for index in range(len(kinds))]
 
     def _function(self, name: str) -> Any:
         if name not in self._names:
@@ -226,13 +222,12 @@ def _filler(array: np.ndarray, name: str) -> tirx.PrimFunc:
             script.func_attr({"tirx.noalias": True})
             shape = [tirx.const(extent, "int64") for extent in array.shape]
             output = script.arg("output", script.buffer(shape, dtype))
-            with script.sblock("root"):
-                with script.sblock(name):
-                    script.reads([])
-                    script.writes([output[tuple(slice(0, n) for n in array.shape)]])
-                    for index, item in np.ndenumerate(array):
-                        at = [tirx.const(i, "int64") for i in index]
-                        script.buffer_store(output, tirx.const(item.item(), dtype), at)
+            with script.sblock("root"), script.sblock(name):
+                script.reads([])
+                script.writes([output[tuple(slice(0, n) for n in array.shape)]])
+                for index, item in np.ndenumerate(array):
+                    at = [tirx.const(i, "int64") for i in index]
+                    script.buffer_store(output, tirx.const(item.item(), dtype), at)
         return builder.get()
 
 

@@ -165,7 +165,9 @@ class PackedDense:
         dense = product(workload)
         chunks, depth, block = self.packed_shapes(workload, candidate)[dense.weight]
         missing = chunks * block - dense.columns
-        weights = np.pad(constants[dense.weight], ((0, 0), (0, missing)))
+        weights = constants[dense.weight]
+        if missing:
+            weights = np.pad(weights, ((0, 0), (0, missing)))
         packed = weights.reshape(depth, chunks, block).transpose(1, 0, 2)
         return {**constants, dense.weight: np.ascontiguousarray(packed)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,10 +39,10 @@ def build(slot: int, workload_text: str, candidate: Candidate, device: Device) -
     return {"kernel_hash": kernel.kernel_hash, "build_s": kernel.build_s}
 
 
-def measure(slot: int, protocol: Protocol, seed: int) -> list[float]:
+def measure(slot: int, protocol: Protocol, seed: int, give_up_s: float) -> list[float]:
     """Time the kernel in `slot`."""
     kernel, workload, _ = _kernels[slot]
-    return time_kernel(kernel, workload, protocol, seed)
+    return time_kernel(kernel, workload, protocol, seed, give_up_s)
 
 
 def settle() -> None:
@@ -49,9 +50,10 @@ def settle() -> None:
     wait_until_asleep()
 
 
-def evaluate(slot: int, arrays: list[npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:
-    """The result of the kernel in `slot` on logical arrays."""
+def evaluate(slot: int, folder: str, count: int) -> npt.NDArray[np.generic]:
+    """The result of the kernel in `slot` on logical arrays, `0.npy`, `1.npy` … in a folder."""
     kernel, workload, candidate = _kernels[slot]
+    arrays = [np.load(Path(folder) / f"{number}.npy", mmap_mode="r") for number in range(count)]
     return run_kernel(kernel, workload, candidate, arrays)
 
 

@@ -7,14 +7,19 @@ is timed. Whatever goes wrong with a candidate costs one `Failure` and at most o
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from math import inf
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.core.errors import OutputError
 from tilewright.core.records import (
     Candidate,
     Device,
@@ -121,14 +126,18 @@ class KernelMeasurer:
         protocol: Protocol,
         *,
         run_id: int | None = None,
+        give_up_s: float = inf,
     ) -> list[Outcome]:
-        """Build and time candidates; one outcome each, in their order."""
+        """Build and time candidates; one outcome each, in their order.
+
+        Candidates slower than `give_up_s` get a single sample.
+        """
         jobs = self._build_all(workload, candidates)
         began = time.perf_counter()
         for worker in range(len(self._workers)):
             mine = [job for job in jobs if job.worker == worker and job.failure is None]
             for job in mine:
-                self._time(job, workload, protocol)
+                self._time(job, workload, protocol, give_up_s)
             self._finish(worker, mine)
         self.spent.run_s += time.perf_counter() - began
         return [self._outcome(job, workload, protocol, run_id) for job in jobs]
@@ -142,9 +151,10 @@ class KernelMeasurer:
         result: Array | None = None
         if job.failure is None:
             try:
-                result = self._workers[job.worker].request(
-                    ("evaluate", job.slot, list(arrays)), BUILD_TIMEOUT_S
-                )
+                with _as_files(arrays) as folder:
+                    result = self._workers[job.worker].request(
+                        ("evaluate", job.slot, str(folder), len(arrays)), BUILD_TIMEOUT_S
+                    )
             except (ChildError, RemoteError) as error:
                 job.failure = _classify(error, "crash")
             self._finish(job.worker, [job])
@@ -234,12 +244,14 @@ class KernelMeasurer:
         except (ChildError, RemoteError) as error:
             job.failure = _classify(error, "build")
 
-    def _time(self, job: _Job, workload: Workload, protocol: Protocol) -> None:
+    def _time(
+        self, job: _Job, workload: Workload, protocol: Protocol, give_up_s: float
+    ) -> None:
         for _ in range(2):
             if job.failure is not None:
                 return
             try:
-                request = ("measure", job.slot, protocol, self._seed)
+                request = ("measure", job.slot, protocol, self._seed, give_up_s)
                 worker = self._ready(job.worker)
                 job.samples_s = worker.request(request, protocol.timeout_s)
                 return
@@ -289,6 +301,19 @@ class KernelMeasurer:
             created_at=time.time(),
             run_id=run_id,
         )
+
+
+@contextmanager
+def _as_files(arrays: Sequence[Array]) -> Iterator[Path]:
+    """A temporary folder with the arrays as `0.npy`, `1.npy` …: a worker maps them, so that large
+    weights do not count several times against its memory limit."""
+    try:
+        with TemporaryDirectory(prefix="tilewright-") as folder:
+            for number, array in enumerate(arrays):
+                np.save(Path(folder) / f"{number}.npy", array)
+            yield Path(folder)
+    except OSError as error:
+        raise OutputError(f"cannot write temporary files: {error.strerror}") from error
 
 
 def _classify(error: ChildError | RemoteError, otherwise: FailureKind) -> tuple[FailureKind, str]:

@@ -27,6 +27,7 @@ def write_manifest(
     network: PreparedNetwork,
     plan: NetworkBlueprint,
     device: Device,
+    fingerprint: str,
 ) -> None:
     """Write `manifest.json`: interface, constants in parameter order, tasks, machine, times."""
     types = network.model.graph.types
@@ -34,6 +35,8 @@ def write_manifest(
     content: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "model": network.model.name,
+        "fingerprint": fingerprint,
+        "sizes_bytes": {name: (folder / name).stat().st_size for name in (LIBRARY, WEIGHTS)},
         "inputs": [
             {"name": n, "shape": list(types[n].shape), "dtype": types[n].dtype}
             for n in network.graph.inputs

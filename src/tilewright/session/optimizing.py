@@ -16,7 +16,7 @@ from tilewright.measure.kernels import KernelMeasurer
 from tilewright.models import ModelOptions
 from tilewright.session.checking import KernelCheck
 from tilewright.session.choices import shipping_key
-from tilewright.session.interrupts import Interruption, graceful_interrupt
+from tilewright.session.interrupts import graceful_interrupt
 from tilewright.session.manifest import write_manifest
 from tilewright.session.preparation import PreparedNetwork, prepare
 from tilewright.session.protocols import kernel_protocol
@@ -27,7 +27,7 @@ from tilewright.session.tuning import NetworkTuner, Winner
 from tilewright.store.database import SqliteStore
 from tilewright.tune.budget import Budget, Spending
 
-_BUILD_S = 0.25
+_BUILD_S = 0.16
 _FINISH_S = 12.0
 
 
@@ -82,12 +82,11 @@ class Optimizer:
             seconds={"import": spending.elapsed_s},
             converged_before=any(r.state == "converged" for r in earlier),
         )
-        with graceful_interrupt() as interruption:
-            try:
-                return work.carry_out(interruption)
-            except BaseException:
-                work.close_run("interrupted")
-                raise
+        try:
+            return work.carry_out()
+        except BaseException:
+            work.close_run("interrupted")
+            raise
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,7 +102,7 @@ class _Work:
     converged_before: bool
     tuner: NetworkTuner | None = None
 
-    def carry_out(self, interruption: Interruption) -> OptimizeResult:
+    def carry_out(self) -> OptimizeResult:
         environment = read_environment()
         weights = sum(a.nbytes for a in self.network.graph.constants.values())
         self.spending.reserve_s = (
@@ -112,13 +111,11 @@ class _Work:
         with KernelMeasurer(self.device, seed=self.request.seed) as measurer:
             measurer.start()
             peaks = measured_peaks(self.store, self.device, measurer)
-            winners, converged = self._tune(measurer, peaks, interruption)
+            winners, converged = self._tune(measurer, peaks)
             spent = measurer.spent
             self.seconds |= {
                 "build": spent.build_s, "run": spent.run_s, "verify": spent.verify_s
             }
-        if interruption.requested:
-            raise KeyboardInterrupt
         shipping = Shipping(
             network=self.network,
             device=self.device,
@@ -146,7 +143,12 @@ class _Work:
         )
         if shipping.plan is not None:
             write_manifest(
-                self.request.folder, result, self.network, shipping.plan, self.device
+                self.request.folder,
+                result,
+                self.network,
+                shipping.plan,
+                self.device,
+                shipping.fingerprint,
             )
         return result
 
@@ -162,7 +164,7 @@ class _Work:
         self.store.update_run(self.run)
 
     def _tune(
-        self, measurer: KernelMeasurer, peaks: Peaks, interruption: Interruption
+        self, measurer: KernelMeasurer, peaks: Peaks
     ) -> tuple[dict[TaskKey, Winner], bool]:
         protocol = kernel_protocol(self.device)
         self.tuner = NetworkTuner(
@@ -173,21 +175,24 @@ class _Work:
         converged = settled
         if may_measure:
             self.events(Stage(name="tune", detail=f"{len(self.network.tasks)} tasks"))
-            converged = self.tuner.run(
-                self.spending,
-                peaks,
-                protocol,
-                seed=self.request.seed,
-                run_id=self.run.id,
-                stop=interruption,
-                checkpoint=lambda: self.close_run("running"),
-            )
+            with graceful_interrupt() as interruption:
+                converged = self.tuner.run(
+                    self.spending,
+                    peaks,
+                    protocol,
+                    seed=self.request.seed,
+                    run_id=self.run.id,
+                    stop=interruption,
+                    checkpoint=lambda: self.close_run("running"),
+                )
+            if interruption.requested:
+                raise KeyboardInterrupt
         self.events(Stage(name="check", detail="winners against numpy"))
         winners = self.tuner.winners(
             protocol,
             seed=self.request.seed,
             run_id=self.run.id,
-            measure=may_measure and not interruption.requested,
+            measure=may_measure,
             checked=self._earlier_checks(),
         )
         return winners, converged

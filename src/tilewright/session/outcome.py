@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.core.errors import OutputError
+from tilewright.core.fingerprints import digest
 from tilewright.core.results import OptimizeResult
 from tilewright.report.html import render
 from tilewright.report.notebook import optimize_html
@@ -16,12 +17,16 @@ from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS
 from tilewright.store.output import replacing
 
 REPORT = "report.html"
+_LONGEST = 100
 
 
 def default_folder(model: str) -> Path:
     """`./tilewright-out/NAME`, with what a file system does not like replaced."""
     stem = Path(model).stem if model.endswith(".onnx") else model.removeprefix("zoo:")
-    return Path("tilewright-out") / (re.sub(r"[^A-Za-z0-9._-]+", "_", stem).strip("._") or "model")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", stem).strip("._") or "model"
+    if len(name) > _LONGEST:
+        name = f"{name[:_LONGEST]}-{digest(name, length=8)}"
+    return Path("tilewright-out") / name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

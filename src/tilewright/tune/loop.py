@@ -23,6 +23,8 @@ BATCH = 8
 _WORTH = 3e-4
 """Rounds whose expected gain is a smaller share of the network's time are not worth it."""
 _IMPROVED = 0.99
+_HOPELESS = 2.0
+"""A candidate this many times slower than the best is sampled once."""
 
 
 class CandidateMeasurer(TypingProtocol):
@@ -35,6 +37,7 @@ class CandidateMeasurer(TypingProtocol):
         protocol: Protocol,
         *,
         run_id: int | None = None,
+        give_up_s: float = inf,
     ) -> list[Outcome]:
         """One outcome per candidate, in order."""
         ...
@@ -141,7 +144,11 @@ class TuningLoop:
             return
         before_s = task.best_s
         outcomes = self._measurer.measure(
-            task.workload, candidates, self._protocol, run_id=run_id
+            task.workload,
+            candidates,
+            self._protocol,
+            run_id=run_id,
+            give_up_s=_HOPELESS * before_s,
         )
         self._store.add(outcomes)
         task.tuner.tell(outcomes)

@@ -17,6 +17,7 @@ from tilewright.kernels.base import Implementation
 from tilewright.kernels.registry import applicable
 
 _LISTED = 20_000
+_HOPELESS = 6.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,10 @@ class TaskSpace:
 
 
 def spaces(workload: Workload, layouts: tuple[str, ...], device: Device) -> list[TaskSpace]:
-    """The space of every implementation that applies; at least one."""
+    """The space of every implementation that applies, at least one.
+
+    Implementations that their own estimate puts far behind the best are left out.
+    """
     found = [
         TaskSpace(workload=workload, layouts=layouts, device=device, spec=spec)
         for spec in applicable(workload, device)
@@ -77,7 +81,8 @@ def spaces(workload: Workload, layouts: tuple[str, ...], device: Device) -> list
     found = [space for space in found if space.settings]
     if not found:
         raise InternalError(f"no implementation applies to {workload.key}")
-    return found
+    least_s = min(float(space.estimates_s.min()) for space in found)
+    return [space for space in found if space.estimates_s.min() <= _HOPELESS * least_s]
 
 
 def default_candidate(

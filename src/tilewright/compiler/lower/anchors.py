@@ -26,6 +26,21 @@ Rule = Callable[[Program, list[Value], dict[str, Any], TensorType], Value]
 _HALVES = ("float16", "bfloat16")
 
 
+def _infinity(dtype: str, sign: str) -> Expr:
+    """The identity of an extreme: infinite, where the type has it."""
+    whole = tirx.max_value(dtype) if sign == "" else tirx.min_value(dtype)
+    return whole if "int" in dtype else tirx.const(float(f"{sign}inf"), dtype)
+
+
+PRODUCT = te.comm_reducer(lambda a, b: a * b, lambda dtype: tirx.const(1, dtype), name="product")
+LARGEST = te.comm_reducer(
+    lambda a, b: tirx.max(a, b), lambda dtype: _infinity(dtype, "-"), name="largest"
+)
+SMALLEST = te.comm_reducer(
+    lambda a, b: tirx.min(a, b), lambda dtype: _infinity(dtype, ""), name="smallest"
+)
+
+
 def accumulator_type(dtype: str) -> str:
     """The type sums are kept in."""
     return "float32" if dtype in _HALVES else dtype
@@ -143,9 +158,7 @@ def _dense(program: Program, operands: list[Value], _: Any, result: TensorType) 
     return Value(type=TensorType(result.shape, data.type.dtype), read=read)
 
 
-def _batch_matmul(
-    program: Program, operands: list[Value], named: Any, result: TensorType
-) -> Value:
+def _batch_matmul(program: Program, operands: list[Value], named: Any, result: TensorType) -> Value:
     left, right = widened(operands[0]), widened(operands[1])
     (axis,) = axes(program, left.type.shape[-1:], "k")
 
@@ -195,7 +208,7 @@ def _pool(program: Program, operands: list[Value], named: Any, result: TensorTyp
     reduce = axes(program, named["kernel"], "k")
     (sh, sw), (dh, dw) = named["strides"], named["dilation"]
     ky, kx = (axis.var for axis in reduce)
-    combine = te.sum if average else te.max
+    combine = te.sum if average else LARGEST
 
     def read(index: Index) -> Expr:
         n, c, y, x = index
@@ -220,17 +233,12 @@ def lowest(dtype: str) -> float:
     return tirx.min_value(dtype).value if "int" in dtype else float("-inf")
 
 
-def _product(a: Expr, b: Expr) -> Expr:
-    return a * b
-
-
-_PRODUCT = te.comm_reducer(_product, lambda dtype: tirx.const(1, dtype), name="product")
 _COMBINE = {
     "reduce_sum": te.sum,
     "reduce_mean": te.sum,
-    "reduce_max": te.max,
-    "reduce_min": te.min,
-    "reduce_prod": _PRODUCT,
+    "reduce_max": LARGEST,
+    "reduce_min": SMALLEST,
+    "reduce_prod": PRODUCT,
 }
 
 
@@ -279,9 +287,7 @@ def source_index(
     return [next(inner) if axis in reduced else next(outer) for axis in range(rank)]
 
 
-def _folded(
-    program: Program, data: Value, over: tuple[int, ...], combine: Any, name: str
-) -> Value:
+def _folded(program: Program, data: Value, over: tuple[int, ...], combine: Any, name: str) -> Value:
     """Reduce over axes and keep them as extents of one, in a stage of its own."""
     shape = data.type.shape
     reduce = axes(program, tuple(shape[axis] for axis in over), name)
@@ -294,16 +300,14 @@ def _folded(
     value = Value(type=TensorType(kept, data.type.dtype), read=read)
     tensor = program.stage(value, PLAIN, name)
     folded = stored(tensor, value.type, PLAIN, program.simplify)
-    return Value(
-        type=data.type, read=lambda index: folded.read(broadcast_index(index, kept))
-    )
+    return Value(type=data.type, read=lambda index: folded.read(broadcast_index(index, kept)))
 
 
 def _softmax(name: str) -> Rule:
     def rule(program: Program, operands: list[Value], named: Any, result: TensorType) -> Value:
         data = staged(program, widened(operands[0]), "data")
         over = (named["axis"],)
-        top = _folded(program, data, over, te.max, "maximum")
+        top = _folded(program, data, over, LARGEST, "maximum")
 
         def power(index: Index) -> Expr:
             return mathematics.exp(data.read(index) - top.read(index))
@@ -344,9 +348,7 @@ def _normalised(program: Program, data: Value, over: tuple[int, ...], epsilon: f
     return Value(type=data.type, read=read)
 
 
-def _layer_norm(
-    program: Program, operands: list[Value], named: Any, result: TensorType
-) -> Value:
+def _layer_norm(program: Program, operands: list[Value], named: Any, result: TensorType) -> Value:
     data, scale, bias = (widened(operand) for operand in operands)
     over = tuple(range(named["axis"], len(result.shape)))
     normal = _normalised(program, staged(program, data, "data"), over, named["epsilon"])
@@ -397,9 +399,7 @@ def lrn_value(x: Expr, squares: Expr, named: Any) -> Expr:
         named["alpha"] / named["size"], kind
     )
     if named["beta"] == 0.75:
-        return mathematics.shared(
-            tirx.sqrt(scale), lambda root: x / (root * tirx.sqrt(root))
-        )
+        return mathematics.shared(tirx.sqrt(scale), lambda root: x / (root * tirx.sqrt(root)))
     return x * mathematics.exp(mathematics.log(scale) * tirx.const(-named["beta"], kind))
 
 

@@ -18,6 +18,7 @@ from tvm.s_tir import Schedule
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.core.records import Device
+from tilewright.graph.layout import PLAIN
 from tilewright.kernels.conv2d_winograd import (
     INPUT_TILE,
     INPUT_TRANSFORM,
@@ -174,7 +175,7 @@ def _schedule_input(schedule: Schedule, device: Device) -> None:
     schedule.parallel(outer)
     schedule.unroll(v)
     schedule.vectorize(lane)
-    schedule.compute_at(half, outer)
+    schedule.compute_at(half, outer, preserve_unit_loops=True)
     loops = schedule.get_loops(half)
     schedule.reorder(loops[-2], loops[-3])
     schedule.unroll(loops[-3])
@@ -198,7 +199,7 @@ def _schedule_product(schedule: Schedule, program: Program, device: Device) -> N
     schedule.unroll(o_inner)
     schedule.unroll(t_inner)
     schedule.vectorize(lane)
-    schedule.reverse_compute_at(local, serial)
+    schedule.reverse_compute_at(local, serial, preserve_unit_loops=True)
     schedule.vectorize(schedule.get_loops(local)[-1])
     schedule.decompose_reduction(block, chunk)
 
@@ -206,22 +207,24 @@ def _schedule_product(schedule: Schedule, program: Program, device: Device) -> N
 def _schedule_result(schedule: Schedule, program: Program, device: Device) -> None:
     result = schedule.get_sblock("result")
     half = schedule.get_sblock("output_columns")
-    blocked = program.result_layout != "plain"
-    loops = schedule.get_loops(result)
-    n, c, y, x = loops[:4]
+    if program.result_layout == PLAIN:
+        n, channel, y, x = schedule.get_loops(result)
+        chunk, lane = schedule.split(channel, [None, program.candidate.setting("lanes")])
+    else:
+        n, chunk, y, x, lane = schedule.get_loops(result)
     ty, i = schedule.split(y, [None, OUTPUT_TILE])
     tx, j = schedule.split(x, [None, OUTPUT_TILE])
-    if blocked:
-        schedule.reorder(n, c, ty, i, tx, j, loops[4])
-    outer = schedule.fuse(n, c, ty)
+    if program.result_layout == PLAIN:
+        schedule.reorder(n, chunk, ty, lane, i, tx, j)
+    else:
+        schedule.reorder(n, chunk, ty, i, tx, j, lane)
+        schedule.vectorize(lane)
+    outer = schedule.fuse(n, chunk, ty)
     schedule.parallel(outer)
     schedule.unroll(j)
-    if blocked:
-        schedule.vectorize(loops[4])
-    schedule.compute_at(half, outer)
-    inner = schedule.get_loops(half)
-    # loops below the parallel one: i, v, tx, lane
-    row, v, across, lane = inner[-4:]
-    schedule.reorder(v, across, row, lane)
+    schedule.compute_at(half, outer, preserve_unit_loops=True)
+    # loops below the parallel one: row, v, across, lane
+    row, v, across, half_lane = schedule.get_loops(half)[-4:]
+    schedule.reorder(v, across, row, half_lane)
     schedule.unroll(row)
-    schedule.vectorize(lane)
+    schedule.vectorize(half_lane)

@@ -66,9 +66,7 @@ def _clip_unit(x: Expr) -> Expr:
 
 def _softplus(x: Expr) -> Expr:
     magnitude = tirx.abs(x)
-    return _relu(x) + mathematics.log(
-        _like(x, 1) + mathematics.exp(_like(x, 0) - magnitude)
-    )
+    return _relu(x) + mathematics.log(_like(x, 1) + mathematics.exp(_like(x, 0) - magnitude))
 
 
 def _elu(x: Expr, alpha: float) -> Expr:

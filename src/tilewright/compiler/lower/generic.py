@@ -1,9 +1,9 @@
 # pyright: basic
 """The general fallback: every block parallel and vectorised, whatever it computes.
 
-    parallel (outer spatial loops)
-      reduction loops
-        innermost spatial loop                      # vectorised, or rows kept whole
+parallel (outer spatial loops)
+  reduction loops
+    innermost spatial loop                      # vectorised, or rows kept whole
 """
 
 from __future__ import annotations
@@ -15,17 +15,15 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.anchors import compute_anchor
+from tilewright.compiler.lower.cuts import cut_deep_chains
 from tilewright.compiler.lower.loops import PARALLEL_ELEMENTS, extents, reduction_split, spread
 from tilewright.compiler.lower.program import Program
 from tilewright.core.records import Device
-from tilewright.graph.operators import OPERATORS
 
 
 def lower(program: Program, device: Device) -> Schedule:
     """Build and schedule the kernel."""
-    for index, step in enumerate(program.workload.steps):
-        if OPERATORS[step.operator].anchor:
-            compute_anchor(program, index)
+    cut_deep_chains(program, compute_anchor)
     schedule = program.schedule()
     schedule_blocks(schedule, device)
     return schedule

@@ -15,6 +15,8 @@ from tvm.s_tir import Schedule
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 
+from tilewright.compiler.lower.anchors import compute_anchor
+from tilewright.compiler.lower.cuts import cut_deep_chains
 from tilewright.compiler.lower.loops import spread
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import stored
@@ -37,7 +39,10 @@ def lower(program: Program, device: Device) -> Schedule:
             tail = _part_tail(program, part)
             spread(schedule, block, lanes, device.threads, tail=tail)
         return schedule
+    stages = cut_deep_chains(program, compute_anchor)
     schedule = program.schedule()
+    for name in stages:
+        spread(schedule, schedule.get_sblock(name), lanes, device.threads)
     block = schedule.get_sblock("result")
     spread(schedule, block, lanes, device.threads, tail=_tail(program))
     return schedule
@@ -135,8 +140,7 @@ def _copy(
         loops = [loops] if isinstance(loops, tirx.Var) else list(loops)
         with script.sblock(name):
             index = [
-                script.axis.spatial(extent, loop)
-                for extent, loop in zip(shape, loops, strict=True)
+                script.axis.spatial(extent, loop) for extent, loop in zip(shape, loops, strict=True)
             ]
             program.simplify.announce(index, shape)
             logical = list(index)

@@ -62,16 +62,9 @@ def shared(x: tirx.Expr, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
     value = opened(x)
     if isinstance(value, (tirx.Var, tirx.IntImm, tirx.FloatImm)):
         return body(value)
-    kind = dtype(value)
-    name = tirx.Var("shared", kind)
+    name = tirx.Var("shared", dtype(value))
     bindings.append((name, value))
-    if kind != "float32":
-        return body(name)
-    # TVM's analyser inlines pure bindings while it simplifies, which multiplies the work with
-    # every use; it does not look through this call, and LLVM folds a sign copied from itself
-    settled = tirx.Var("settled", kind)
-    bindings.append((settled, tirx.call_llvm_intrin(kind, "llvm.copysign", name, name)))
-    return body(settled)
+    return body(name)
 
 
 def _f(value: float) -> tirx.Expr:
@@ -98,9 +91,7 @@ def _exp(x: tirx.Expr) -> tirx.Expr:
     def scaled(n: tirx.Expr, r: tirx.Expr) -> tirx.Expr:
         # two factors keep the exponent in range where n reaches 128
         half = tirx.floor(n * _f(0.5))
-        return shared(
-            half, lambda h: _horner(r, taylor) * _power_of_two(h) * _power_of_two(n - h)
-        )
+        return shared(half, lambda h: _horner(r, taylor) * _power_of_two(h) * _power_of_two(n - h))
 
     def reduced(x: tirx.Expr, n: tirx.Expr) -> tirx.Expr:
         return shared(x - n * _f(_LN2_HIGH) - n * _f(_LN2_LOW), lambda r: scaled(n, r))
@@ -121,9 +112,7 @@ def expm1(x: tirx.Expr) -> tirx.Expr:
     taylor = (1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0)
     return shared(
         x,
-        lambda v: tirx.Select(
-            tirx.abs(v) < _f(0.25), v * _horner(v, taylor), _exp(v) - _f(1.0)
-        ),
+        lambda v: tirx.Select(tirx.abs(v) < _f(0.25), v * _horner(v, taylor), _exp(v) - _f(1.0)),
     )
 
 
@@ -160,9 +149,7 @@ def _log_of_bits(bits: tirx.Expr, shift: tirx.Expr) -> tirx.Expr:
     def integer(value: int) -> tirx.Expr:
         return tirx.const(value, "int32")
 
-    mantissa = tirx.reinterpret(
-        "float32", (bits & integer(0x7FFFFF)) | integer(0x3F000000)
-    )
+    mantissa = tirx.reinterpret("float32", (bits & integer(0x7FFFFF)) | integer(0x3F000000))
     exponent = tirx.Cast("float32", bits >> integer(23)) - shift
 
     def series(m: tirx.Expr, e: tirx.Expr) -> tirx.Expr:
@@ -193,9 +180,7 @@ def tanh(x: tirx.Expr) -> tirx.Expr:
 
 def _tanh(x: tirx.Expr) -> tirx.Expr:
     square = x * x
-    near = x * shared(
-        square, lambda s: _horner(s, (62 / 2835, -17 / 315, 2 / 15, -1 / 3, 1.0))
-    )
+    near = x * shared(square, lambda s: _horner(s, (62 / 2835, -17 / 315, 2 / 15, -1 / 3, 1.0)))
     far = _f(1.0) - _f(2.0) / (exp(x + x) + _f(1.0))
     return tirx.Select(tirx.abs(x) < _f(0.2), near, far)
 

@@ -195,9 +195,7 @@ def _nearest(position: tirx.Expr, sizes: tuple[int, int], scale: float, named: A
     return tirx.max(tirx.min(nearest, _integer(before - 1)), _integer(0))
 
 
-def _resize(
-    operands: list[Value], named: Any, result: TensorType, simplify: Simplifier
-) -> Value:
+def _resize(operands: list[Value], named: Any, result: TensorType, simplify: Simplifier) -> Value:
     source = operands[0]
 
     def read(index: Index) -> tirx.Expr:

@@ -19,7 +19,7 @@ from typing import Any
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
-from tilewright.compiler.lower.anchors import axes, lowest, pool_divisor
+from tilewright.compiler.lower.anchors import LARGEST, axes, lowest, pool_divisor
 from tilewright.compiler.lower.loops import vectorize_last
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, stored
@@ -118,13 +118,11 @@ def _covers(named: dict[str, Any], shape: tuple[int, ...]) -> bool:
 def _window(program: Program, data: Value, named: dict[str, Any], *, blocked: bool) -> Value:
     average = "count_include_pad" in named
     filler = 0 if average else lowest(data.type.dtype)
-    source = (
-        _guarded(data, named, filler) if blocked else _bordered(program, data, named, filler)
-    )
+    source = _guarded(data, named, filler) if blocked else _bordered(program, data, named, filler)
     reduce = axes(program, named["kernel"], "k")
     (sh, sw), (dh, dw) = named["strides"], named["dilation"]
     ky, kx = (axis.var for axis in reduce)
-    combine = te.sum if average else te.max
+    combine = te.sum if average else LARGEST
 
     def read(index: Index) -> tirx.Expr:
         n, c, y, x = index

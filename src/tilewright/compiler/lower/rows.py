@@ -20,13 +20,13 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower import mathematics
-from tilewright.compiler.lower.anchors import combination, lrn_value, mean
+from tilewright.compiler.lower.anchors import LARGEST, SMALLEST, combination, lrn_value, mean
 from tilewright.compiler.lower.loops import extents, vectorize_last
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, broadcast_index
 from tilewright.core.records import Device
 from tilewright.graph.layout import channel_block
-from tilewright.kernels.rows import Frame, operand_frame, reduced_axes
+from tilewright.kernels.rows import Frame, operand_frame
 
 Expr = tirx.Expr
 Kept = Callable[[Index], Expr]
@@ -168,9 +168,7 @@ class _Rows:
             tensor = self._halve(tensor, (*rows, lanes), join, name)
         return tensor, [tirx.const(0, "int32")]
 
-    def _halve(
-        self, tensor: te.Tensor, shape: tuple[int, ...], join: Any, name: str
-    ) -> te.Tensor:
+    def _halve(self, tensor: te.Tensor, shape: tuple[int, ...], join: Any, name: str) -> te.Tensor:
         half = shape[-1]
 
         def body(*index: Expr) -> Expr:
@@ -255,11 +253,9 @@ class _Rows:
 
     def softmax(self, data: Value, *, log: bool) -> Callable[[Index], Expr]:
         """Largest value, exponentials and their sum, division; `log` gives the logarithm."""
-        top = self.fold(data, te.max, "top")
+        top = self.fold(data, LARGEST, "top")
         if log:
-            power = Value(
-                type=data.type, read=lambda at: mathematics.exp(data.read(at) - top(at))
-            )
+            power = Value(type=data.type, read=lambda at: mathematics.exp(data.read(at) - top(at)))
             total = self.fold(power, te.sum, "total")
             shift = self.per_row(lambda at: top(at) + mathematics.log(total(at)), "shift")
             return lambda at: data.read(at) - shift(at)
@@ -284,8 +280,10 @@ class _Rows:
 
         squares = self.fold(Value(type=data.type, read=square), te.sum, "squares")
         spread = self.per_row(
-            lambda at: tirx.const(1, kind)
-            / tirx.sqrt(mean(squares(at), count) + tirx.const(named["epsilon"], kind)),
+            lambda at: (
+                tirx.const(1, kind)
+                / tirx.sqrt(mean(squares(at), count) + tirx.const(named["epsilon"], kind))
+            ),
             "spread",
         )
 
@@ -438,8 +436,8 @@ def _joined(combine: Any) -> Callable[[Expr, Expr], Expr]:
     """The two-operand form of a reduction."""
     if combine is te.sum:
         return lambda a, b: a + b
-    if combine is te.max:
+    if combine is LARGEST:
         return tirx.max
-    if combine is te.min:
+    if combine is SMALLEST:
         return tirx.min
     return lambda a, b: a * b

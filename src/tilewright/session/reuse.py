@@ -1,0 +1,77 @@
+"""Whether an output folder already holds exactly the network that would be compiled."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from tilewright.core.errors import ModelError
+from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.core.records import Candidate, Device
+from tilewright.graph.network import Array
+from tilewright.kernels.blueprint import TaskKey
+from tilewright.measure.versions import software_versions
+from tilewright.session.choices import shipping_key
+from tilewright.session.manifest import LIBRARY, WEIGHTS, read_manifest
+from tilewright.session.preparation import PreparedNetwork
+
+_TEMPLATES = ("compiler", "kernels", "graph")
+
+
+def artifact_fingerprint(
+    network: PreparedNetwork, chosen: Mapping[TaskKey, Candidate], device: Device
+) -> str:
+    """Identity of a compiled network: wiring, weights, candidates, target, versions, templates."""
+    assignment = {
+        shipping_key(key): [c.implementation, dict(c.settings)] for key, c in chosen.items()
+    }
+    return digest(
+        canonical_json(
+            [
+                network.key,
+                _constants_digest(network.graph.constants),
+                assignment,
+                device.target,
+                device.threads,
+                software_versions(),
+                _templates_digest(),
+            ]
+        )
+    )
+
+
+def shipped_already(folder: Path, fingerprint: str) -> bool:
+    """Whether the folder holds the artifact with this fingerprint, complete."""
+    try:
+        manifest = read_manifest(folder)
+    except ModelError:
+        return False
+    if manifest.get("fingerprint") != fingerprint:
+        return False
+    sizes = manifest.get("sizes_bytes", {})
+    return all(
+        (folder / name).is_file() and (folder / name).stat().st_size == sizes.get(name)
+        for name in (LIBRARY, WEIGHTS)
+    )
+
+
+def _constants_digest(constants: Mapping[str, Array]) -> str:
+    state = hashlib.blake2b(digest_size=16)
+    for name in sorted(constants):
+        array = np.ascontiguousarray(constants[name])
+        state.update(f"{name}{array.dtype}{array.shape}".encode())
+        state.update(array.reshape(-1).view(np.uint8).data)
+    return state.hexdigest()
+
+
+def _templates_digest() -> str:
+    """The sources that decide what a kernel becomes."""
+    package = Path(__file__).parent.parent
+    state = hashlib.blake2b(digest_size=16)
+    for folder in _TEMPLATES:
+        for path in sorted((package / folder).rglob("*.py")):
+            state.update(path.read_bytes())
+    return state.hexdigest()

@@ -1,0 +1,72 @@
+"""Compiling small graphs in this process and running them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from one_kernel import DEVICE
+
+from tilewright.graph.arrange import Arrangement, arrange
+from tilewright.graph.evaluate import run_graph
+from tilewright.graph.network import Array, Graph
+from tilewright.kernels.blueprint import blueprint, packed_constant, task_key
+from tilewright.kernels.layouts import choose_layouts
+from tilewright.session.preparation import fused_network
+from tilewright.tune.space import default_candidate
+
+sys.path.append(str(Path(__file__).parent.parent / "unit" / "graph"))
+
+from graph_builder import Builder  # noqa: E402 - after the path above
+
+__all__ = ["Builder", "check_network", "compiled_outputs"]
+
+
+def compiled_outputs(
+    graph: Graph, inputs: Mapping[str, Array], runs: int = 2
+) -> tuple[Arrangement, list[list[Array]]]:
+    """Clean, fuse, arrange, compile with default settings; the outputs of several runs."""
+    import tvm
+
+    from tilewright.compiler.execute import LoadedNetwork
+    from tilewright.compiler.network import compile_network
+
+    network = fused_network(graph)
+    arrangement = arrange(network, choose_layouts(network, DEVICE))
+    chosen = {
+        task_key(c): default_candidate(c.call.workload, c.layouts, DEVICE)[0]
+        for c in arrangement.calls
+    }
+    plan = blueprint(arrangement, chosen)
+    executable, _ = compile_network(plan, DEVICE)
+    weights = {
+        stored.parameter.name: tvm.runtime.tensor(packed_constant(stored, network.graph.constants))
+        for stored in plan.constants
+    }
+    order = [stored.parameter.name for stored in plan.constants]
+    loaded = LoadedNetwork(executable.jit(), weights, order)
+    given = [inputs[name] for name in network.graph.inputs]
+    return arrangement, [loaded(given) for _ in range(runs)]
+
+
+def check_network(graph: Graph, seed: int = 0) -> Arrangement:
+    """The compiled network gives what numpy gives, run after run."""
+    inputs = random_arrays(graph, seed)
+    wanted = run_graph(graph, inputs)
+    arrangement, runs = compiled_outputs(graph, inputs)
+    for outputs in runs:
+        assert len(outputs) == len(graph.outputs)
+        for name, got in zip(graph.outputs, outputs, strict=True):
+            expected = wanted[name]
+            assert got.shape == expected.shape and got.dtype == expected.dtype
+            scale = max(1.0, float(np.abs(expected.astype(np.float64)).max(initial=0)))
+            np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * scale)
+    return arrangement
+
+
+def random_arrays(graph: Graph, seed: int) -> dict[str, Array]:
+    from tilewright.graph.sample import random_inputs
+
+    return random_inputs(graph, seed)

@@ -1,0 +1,152 @@
+"""Direct convolutions against numpy."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from one_kernel import all_settings, step
+from packed_kernel import check_kernel, constants_workload, kernel_error
+
+from tilewright.graph.layout import PLAIN, blocked
+from tilewright.graph.workload import Step, Workload
+from tilewright.kernels.conv2d_direct import SPEC
+
+Pair = tuple[int, int]
+
+
+def conv(
+    data: tuple[int, int, int, int],
+    filters: int,
+    kernel: Pair = (3, 3),
+    epilogue: str = "",
+    **named,
+) -> Workload:
+    """conv2d, then `b` bias, `r` residual, `u` relu in the order of `epilogue`."""
+    given_ = {
+        "strides": (1, 1), "padding": (0,) * 4, "dilation": (1, 1), "groups": 1, **named
+    }  # fmt: skip
+    weight = (filters, data[1] // given_["groups"], *kernel)
+    bare = constants_workload([data, weight], [1], [step("conv2d", 0, 1, **given_)])
+    shapes: list[tuple[int, ...]] = [data, weight]
+    constants = [1]
+    for letter in epilogue.replace("u", ""):
+        if letter == "b":
+            constants.append(len(shapes))
+        shapes.append((filters, 1, 1) if letter == "b" else bare.result.shape)
+    steps: list[Step] = [step("conv2d", 0, 1, **given_)]
+    operand, value = 2, len(shapes)
+    for letter in epilogue:
+        if letter == "u":
+            steps.append(step("relu", value))
+        else:
+            steps.append(step("add", value, operand))
+            operand += 1
+        value += 1
+    return constants_workload(shapes, constants, steps)
+
+
+def layouts_for(task: Workload, data: str, result: str) -> tuple[str, ...]:
+    """Residuals come in the result's layout."""
+    ports = [data, PLAIN]
+    for argument in task.arguments[2:]:
+        ports.append(result if argument.role == "data" else PLAIN)
+    return (*ports, result)
+
+
+def block_or_plain(block: int, channels: int) -> str:
+    return blocked(block) if block and channels % block == 0 else PLAIN
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(
+    channels=st.sampled_from([3, 4, 8, 12]),
+    filters=st.sampled_from([4, 6, 8, 10, 16]),
+    extents=st.tuples(st.integers(5, 17), st.integers(5, 17)),
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.tuples(*[st.integers(0, 3)] * 4),
+    dilation=st.sampled_from([(1, 1), (1, 1), (1, 2), (2, 1)]),
+    blocks=st.tuples(st.sampled_from([0, 3, 4, 8]), st.sampled_from([0, 2, 4, 5, 8, 16])),
+    epilogue=st.sampled_from(["", "b", "bu", "bru", "ru"]),
+    choice=st.one_of(st.none(), st.integers(0, 10_000)),
+)
+def test_random_geometries(
+    channels, filters, extents, kernel, strides, padding, dilation, blocks, epilogue, choice
+):
+    task = conv(
+        (1, channels, *extents), filters, kernel, epilogue,
+        strides=strides, padding=padding, dilation=dilation,
+    )  # fmt: skip
+    data, result = block_or_plain(blocks[0], channels), block_or_plain(blocks[1], filters)
+    check_kernel(task, SPEC, layouts_for(task, data, result), choice)
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(
+    groups=st.sampled_from([2, 3, 4]),
+    inside=st.sampled_from([1, 2, 4]),
+    outside=st.sampled_from([2, 4, 6]),
+    batch=st.integers(1, 2),
+    blocked_data=st.booleans(),
+    choice=st.one_of(st.none(), st.integers(0, 10_000)),
+)
+def test_groups(groups, inside, outside, batch, blocked_data, choice):
+    task = conv(
+        (batch, groups * inside, 7, 9), groups * outside, (3, 3), "bu",
+        padding=(1, 1, 1, 1), groups=groups,
+    )  # fmt: skip
+    data = blocked(inside) if blocked_data else PLAIN
+    check_kernel(task, SPEC, layouts_for(task, data, blocked(outside)), choice)
+
+
+@pytest.mark.parametrize("extent", [149, 73, 35, 17, 7])
+def test_extents_without_good_divisors(extent: int):
+    task = conv((1, 4, 7, extent), 8, (3, 3), "bu", padding=(1, 1, 1, 1))
+    check_kernel(task, SPEC, layouts_for(task, blocked(4), blocked(8)))
+
+
+@pytest.mark.parametrize("extent", [149, 73, 17])
+def test_collapsed_rows_of_pointwise_convolutions(extent: int):
+    task = conv((1, 8, 1, extent), 16, (1, 1), "bru")
+    check_kernel(task, SPEC, layouts_for(task, blocked(8), blocked(16)))
+
+
+def test_every_tile_that_does_not_divide_the_plane():
+    task = conv((1, 4, 7, 11), 8, padding=(1, 1, 1, 1))
+    layouts = (blocked(4), PLAIN, blocked(8))
+    odd = [
+        s for s in all_settings(task, SPEC.name, layouts)
+        if 11 % int(s["tile_width"]) or 7 % int(s["tile_height"])
+    ]  # fmt: skip
+    assert odd
+    for chosen in odd[:: max(1, len(odd) // 6)]:
+        assert kernel_error(task, SPEC, layouts, chosen) <= SPEC.error_bound(task)
+
+
+@pytest.mark.parametrize("result", [PLAIN, blocked(8)])
+@pytest.mark.parametrize("kernel", [(7, 7), (3, 3)])
+def test_first_layers(kernel: Pair, result: str):
+    pad = kernel[0] // 2
+    task = conv((1, 3, 19, 21), 8, kernel, "bu", strides=(2, 2), padding=(pad,) * 4)
+    check_kernel(task, SPEC, layouts_for(task, PLAIN, result))
+
+
+def test_padding_wider_than_the_kernel():
+    task = conv((1, 4, 3, 3), 4, (2, 2), padding=(3, 2, 0, 4))
+    check_kernel(task, SPEC, layouts_for(task, blocked(4), blocked(4)))
+
+
+def test_a_residual_in_another_layout_and_a_plain_one():
+    task = conv((1, 8, 6, 6), 8, (3, 3), "rru", padding=(1, 1, 1, 1))
+    check_kernel(task, SPEC, (blocked(8), PLAIN, blocked(4), PLAIN, blocked(8)))
+
+
+def test_data_in_blocks_that_do_not_divide_a_group():
+    task = conv((1, 12, 6, 6), 8, (3, 3), groups=2)
+    check_kernel(task, SPEC, (blocked(4), PLAIN, blocked(4)))
+
+
+def test_a_plane_of_one_pixel():
+    task = conv((1, 16, 1, 1), 10, (1, 1), "bu")
+    check_kernel(task, SPEC, layouts_for(task, blocked(16), PLAIN))

@@ -1,0 +1,129 @@
+"""Candidates that go wrong cost one failure each; the others are measured."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from one_kernel import step, workload
+
+from tilewright.core.records import Candidate, Failure, Measurement, Protocol
+from tilewright.graph.workload import Workload
+from tilewright.hardware.device import local_device
+from tilewright.kernels import registry
+from tilewright.kernels.registry import implementations
+from tilewright.measure import kernels as kernels_module
+from tilewright.measure.kernels import KernelMeasurer
+from tilewright.session.checking import check_kernel
+from tilewright.store import open_store
+
+sys.path.append(str(Path(__file__).parent.parent / "plugins"))
+
+from offer import offered  # noqa: E402 - after the path above
+
+DEVICE = local_device(2)
+TASK = workload([(8,)], step("relu", 0))
+QUICK = Protocol(warmup=1, repeats=3, sample_s=1e-4, rotation_bytes=0, timeout_s=20.0)
+LAYOUTS = ("plain", "plain")
+
+
+@pytest.fixture
+def measurer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KernelMeasurer]:
+    for entry in reversed(offered(tmp_path / "site", "misbehaving")):
+        monkeypatch.syspath_prepend(entry)
+    implementations.cache_clear()
+    assert "misbehaving" in registry.implementations()
+    monkeypatch.setattr(kernels_module, "BUILD_TIMEOUT_S", 15.0)
+    with KernelMeasurer(DEVICE, memory_limit_bytes=3 << 29) as found:
+        yield found
+    implementations.cache_clear()
+
+
+def candidate(way: str) -> Candidate:
+    return Candidate(implementation="misbehaving", settings=(("way", way),), layouts=LAYOUTS)
+
+
+def generic() -> Candidate:
+    return Candidate(implementation="generic", settings=(), layouts=LAYOUTS)
+
+
+def test_every_kind_of_failure_is_a_value_and_the_run_goes_on(
+    measurer: KernelMeasurer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels_module, "BUILD_TIMEOUT_S", 8.0)
+    ways = ["right", "refuse", "abort", "right", "memory", "segfault", "hang", "right"]
+    outcomes = measurer.measure(TASK, [candidate(way) for way in ways], QUICK, run_id=None)
+    assert [o.candidate.setting("way") for o in outcomes] == ways
+    found = [o.kind if isinstance(o, Failure) else "" for o in outcomes]
+    assert found == ["", "build", "crash", "", "out of memory", "crash", "timeout", ""]
+    messages = [o.message for o in outcomes if isinstance(o, Failure)]
+    assert "does not build" in messages[0]
+    assert "SIGABRT" in messages[1] and "SIGSEGV" in messages[3]
+    again = measurer.measure(TASK, [candidate("right")], QUICK)
+    assert isinstance(again[0], Measurement)
+    with open_store(tmp_path / "a.db") as store:
+        store.add(outcomes)
+        kept = store.outcomes(TASK.key, DEVICE.class_key)
+        assert [type(o) for o in kept] == [type(o) for o in outcomes]
+        assert [o.candidate for o in kept] == [o.candidate for o in outcomes]
+
+
+def test_wrong_results_are_found_and_named(measurer: KernelMeasurer) -> None:
+    (timed,) = measurer.measure(TASK, [candidate("wrong")], QUICK)
+    assert isinstance(timed, Measurement), "timing does not look at numbers"
+    check = check_kernel(measurer, TASK, candidate("wrong"), 0)
+    assert check.failure is not None and check.failure.kind == "wrong result"
+    assert check.error is not None and check.error > check.bound
+    assert check_kernel(measurer, TASK, candidate("right"), 0).failure is None
+
+
+@pytest.mark.parametrize("way", ["abort", "refuse", "segfault"])
+def test_a_check_survives_what_the_candidate_does(measurer: KernelMeasurer, way: str) -> None:
+    check = check_kernel(measurer, TASK, candidate(way), 0)
+    assert check.failure is not None
+    assert check.failure.kind == ("build" if way == "refuse" else "crash")
+    assert check_kernel(measurer, TASK, candidate("right"), 0).failure is None
+
+
+def test_a_kernel_that_takes_too_long(measurer: KernelMeasurer) -> None:
+    slow = workload([(3000, 3000), (3000, 3000)], step("dense", 0, 1))
+    plain = Candidate(implementation="generic", settings=(), layouts=("plain",) * 3)
+    hurried = replace(QUICK, timeout_s=0.2)
+    (outcome,) = measurer.measure(slow, [plain], hurried)
+    assert isinstance(outcome, Failure) and outcome.kind == "timeout"
+    assert isinstance(measurer.measure(TASK, [generic()], QUICK)[0], Measurement)
+
+
+def test_measurements_hold_what_they_must(measurer: KernelMeasurer) -> None:
+    (one,) = measurer.measure(TASK, [generic()], QUICK, run_id=5)
+    assert isinstance(one, Measurement)
+    assert len(one.samples_s) == QUICK.repeats and min(one.samples_s) > 0
+    assert one.run_id == 5 and one.workload_key == TASK.key and one.protocol == QUICK
+    assert one.device_class == DEVICE.class_key and one.build_s > 0
+    assert one.created_at > 0 and "tvm" in one.versions
+    assert measurer.current_hashes([(TASK, generic())]) == [one.kernel_hash]
+
+
+def test_hashes_of_kernels_that_do_not_build_are_none(measurer: KernelMeasurer) -> None:
+    ways = ["right", "refuse", "abort", "right"]
+    hashes = measurer.current_hashes([(TASK, candidate(way)) for way in ways])
+    assert hashes[1] is None and hashes[2] is None
+    assert hashes[0] == hashes[3] is not None
+
+
+def test_evaluation_takes_logical_arrays_and_scalars(measurer: KernelMeasurer) -> None:
+    task: Workload = workload([(4, 3), ()], step("multiply", 0, 1))
+    plain = Candidate(implementation="generic", settings=(), layouts=("plain",) * 3)
+    x, factor = np.ones((4, 3), np.float32), np.array(2.5, np.float32)
+    result = measurer.evaluate(task, plain, [x, factor])
+    assert not isinstance(result, Failure)
+    np.testing.assert_array_equal(result, 2.5 * x)
+
+
+def test_the_target_of_the_device_is_what_kernels_are_built_for() -> None:
+    assert json.loads(DEVICE.target)["kind"] == "llvm"

@@ -1,0 +1,119 @@
+"""Operators outside the vocabulary through TVM's importer."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from one_kernel import random_arrays, run_kernel, step, workload
+from onnx import helper
+
+from tilewright.compiler.opaque import check_supported, import_opaque
+from tilewright.core.errors import ModelError
+from tilewright.graph.network import Graph, Node, attributes
+from tilewright.graph.operators.opaque import results_text
+from tilewright.graph.tensor import TensorType
+
+F = "float32"
+
+
+def single_node(operator: str, inputs: list, outputs: list, constants: dict | None = None, **named):
+    """A model of one node; `inputs` and `outputs` are (type, shape)."""
+    constants = constants or {}
+    names = [f"i{k}" for k in range(len(inputs))]
+
+    def value(name, kind):
+        code = helper.np_dtype_to_tensor_dtype(np.dtype(kind[0]))
+        return helper.make_tensor_value_info(name, code, kind[1])
+
+    graph = helper.make_graph(
+        [
+            helper.make_node(
+                operator, [*names, *constants], [f"o{k}" for k in range(len(outputs))], **named
+            )
+        ],
+        "opaque",
+        [value(n, kind) for n, kind in zip(names, inputs, strict=True)],
+        [value(f"o{k}", kind) for k, kind in enumerate(outputs)],
+        [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def encoded(model) -> str:
+    return b64encode(model.SerializeToString(deterministic=True)).decode("ascii")
+
+
+CASES = {
+    "cumsum": single_node("CumSum", [(F, (3, 4))], [(F, (3, 4))], {"axis": np.array(1)}),
+    "topk": single_node(
+        "TopK", [(F, (3, 10))], [(F, (3, 2)), ("int64", (3, 2))], {"k": np.array([2])}
+    ),
+    "split": single_node(
+        "Split", [(F, (4, 6))], [(F, (4, 2)), (F, (4, 4))], {"s": np.array([2, 4])}, axis=1
+    ),
+    "gather_nd": single_node("GatherND", [(F, (3, 4))], [(F, (2, 4))], {"i": np.array([[1], [2]])}),
+    "depth_to_space": single_node(
+        "DepthToSpace", [(F, (1, 8, 4, 4))], [(F, (1, 2, 8, 8))], blocksize=2
+    ),
+    "linear_resize": single_node(
+        "Resize",
+        [(F, (1, 2, 4, 4))],
+        [(F, (1, 2, 8, 8))],
+        {"r": np.array([], F), "s": np.array([1, 1, 2, 2], F)},
+        mode="linear",
+    ),
+    "conv3d": single_node(
+        "Conv", [(F, (1, 4, 8, 8, 8)), (F, (8, 4, 3, 3, 3))], [(F, (1, 8, 6, 6, 6))]
+    ),
+    "argmax": single_node("ArgMax", [(F, (3, 4))], [("int64", (3, 1))], axis=1),
+    "identity": single_node("Dropout", [(F, (3, 4))], [(F, (3, 4))]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_output_matches_onnx_runtime(name: str) -> None:
+    model = CASES[name]
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    inputs = [TensorType(tuple(i.shape), F) for i in session.get_inputs()]
+    kinds = [TensorType(tuple(o.shape), {"tensor(float)": F}.get(o.type, "int64"))
+             for o in session.get_outputs()]  # fmt: skip
+    for index in range(len(kinds)):
+        task = workload(inputs, step("opaque", *range(len(inputs)), model=encoded(model),
+                                     results=results_text(kinds), output_index=index))  # fmt: skip
+        arrays = random_arrays(task)
+        feeds = {i.name: a for i, a in zip(session.get_inputs(), arrays, strict=True)}
+        expected = session.run(None, feeds)[index]
+        found = run_kernel(task, "opaque", arrays)
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def graph_of(model, name: str) -> Graph:
+    kind = TensorType((3, 4))
+    named = attributes(model=encoded(model), results=results_text([kind]))
+    node = Node(name=name, operator="opaque", inputs=("x",), outputs=("y",), attributes=named)
+    return Graph(
+        name="g", nodes=(node,), inputs=("x",), outputs=("y",), types={"x": kind, "y": kind}
+    )
+
+
+def test_check_passes_what_the_importer_knows() -> None:
+    check_supported(graph_of(CASES["cumsum"], "sum"))
+
+
+def test_unknown_operator_is_named_with_its_node(capfd: pytest.CaptureFixture[str]) -> None:
+    unknown = single_node("Celu", [(F, (3, 4))], [(F, (3, 4))])
+    with pytest.raises(ModelError, match="(?s)block3/odd.*Celu") as caught:
+        check_supported(graph_of(unknown, "block3/odd"))
+    assert caught.value.exit_code == 4
+    assert capfd.readouterr().out == ""
+
+
+def test_shape_that_depends_on_data_is_refused() -> None:
+    model = single_node("NonZero", [(F, (3, 4))], [("int64", (2, 12))])
+    with pytest.raises(ModelError, match="NonZero"):
+        import_opaque(encoded(model), 0, '{"kind": "llvm"}')

@@ -1,0 +1,160 @@
+"""Running the command line as a person would, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+PLUGINS = Path(__file__).parent.parent / "plugins"
+LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
+TIMEOUT_S = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """`data` of the json envelope; the envelope itself is checked."""
+        message = json.loads(self.out)
+        assert message["schema_version"] == 1
+        assert set(message) == {"schema_version", "command", "data", "warnings"}
+        return message["data"]
+
+
+def arguments_of(*words: object) -> list[str]:
+    return [sys.executable, "-m", "tilewright", *map(str, words)]
+
+
+def environment(folder: Path, search_path: Sequence[str] = ()) -> dict[str, str]:
+    """Ours, with a database inside `folder` and more places to import from."""
+    known = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    joined = os.pathsep.join([*search_path, *known])
+    return {**os.environ, "TILEWRIGHT_DB": str(folder / "tilewright.db"), "PYTHONPATH": joined}
+
+
+def run(
+    folder: Path,
+    *words: object,
+    search_path: Sequence[str] = (),
+    before: Callable[[], None] | None = None,
+) -> Done:
+    """`tilewright WORDS…` in `folder`."""
+    ended = subprocess.run(
+        arguments_of(*words),
+        cwd=folder,
+        env=environment(folder, search_path),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        preexec_fn=before,
+    )
+    return Done(code=ended.returncode, out=ended.stdout, err=ended.stderr)
+
+
+def succeed(folder: Path, *words: object, search_path: Sequence[str] = ()) -> dict[str, Any]:
+    """`data` of a command that must end well."""
+    done = run(folder, *words, "--format", "json", search_path=search_path)
+    assert done.code == 0, done.err
+    return done.data
+
+
+def start(folder: Path, *words: object) -> subprocess.Popen[str]:
+    """A command that goes on in a process group of its own."""
+    return subprocess.Popen(
+        arguments_of(*words),
+        cwd=folder,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def rows(folder: Path) -> int:
+    """Candidate rows in the folder's database, read without tilewright."""
+    import sqlite3
+
+    path = folder / "tilewright.db"
+    if not path.exists():
+        return 0
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
+    try:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        if not {"measurements", "failures"} <= tables:
+            return 0
+        counts = [
+            connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
+            for table in ("measurements", "failures")
+        ]
+        return sum(counts)
+    finally:
+        connection.close()
+
+
+def small_model(
+    path: Path,
+    *,
+    filters: Sequence[int] = (8, 16),
+    extent: int = 12,
+    names: Mapping[str, str] | None = None,
+) -> Path:
+    """A few 3×3 convolutions with relu; `names` replaces names of tensors and nodes."""
+    rng = np.random.default_rng(0)
+    nodes, constants, channels, current = [], [], 3, "x"
+    for number, count in enumerate(filters):
+        weight = rng.standard_normal((count, channels, 3, 3)).astype(np.float32) / (3 * channels)
+        constants.append(numpy_helper.from_array(weight, f"w{number}"))
+        made = f"c{number}"
+        nodes.append(
+            helper.make_node(
+                "Conv", [current, f"w{number}"], [made], name=f"conv{number}", pads=[1] * 4
+            )
+        )
+        current = f"r{number}" if number + 1 < len(filters) else "y"
+        nodes.append(helper.make_node("Relu", [made], [current], name=f"relu{number}"))
+        channels = count
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3, extent, extent])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, channels, extent, extent])],
+        constants,
+    )
+    renamed(graph, names or {})
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def renamed(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    for node in graph.node:
+        node.name = names.get(node.name, node.name)
+        for ports in (node.input, node.output):
+            ports[:] = [names.get(name, name) for name in ports]
+    for value in (*graph.input, *graph.output, *graph.initializer):
+        value.name = names.get(value.name, value.name)
+
+
+def reference(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """ONNX Runtime's outputs by name."""
+    import onnxruntime as ort
+
+    session = ort.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(inputs)), strict=True))

@@ -1,0 +1,153 @@
+"""`optimize` from a model to an artifact that runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from command_line import LIGHT, reference, run, small_model, succeed
+
+import tilewright
+from tilewright.models.randomize import randomize_weights
+
+FIELDS = {
+    "model", "target", "threads", "latency_s", "baseline_latency_s", "reference_latency_s",
+    "speedup_vs_reference", "max_abs_error", "tasks", "measurements", "failures", "elapsed_s",
+    "artifact",
+}  # fmt: skip
+TASK_FIELDS = {
+    "name", "anchor", "implementation", "count", "latency_s", "share", "gflop_per_s",
+    "gbyte_per_s", "bound",
+}  # fmt: skip
+FILES = {"model.so", "weights.params", "manifest.json", "report.html"}
+
+
+def check_result(data: dict[str, Any], folder: Path) -> None:
+    assert set(data) >= FIELDS
+    assert data["latency_s"] > 0 and data["reference_latency_s"] > 0
+    speedup = data["reference_latency_s"] / data["latency_s"]
+    assert data["speedup_vs_reference"] == pytest.approx(speedup)
+    for task in data["tasks"]:
+        assert set(task) >= TASK_FIELDS
+        assert task["error"] is None or 0 <= task["error"] <= task["error_bound"]
+    if data["tasks"]:
+        assert sum(task["share"] for task in data["tasks"]) == pytest.approx(1.0)
+    artifact = folder / data["artifact"]
+    assert {path.name for path in artifact.iterdir()} == FILES
+    manifest = json.loads((artifact / "manifest.json").read_text())
+    for name in ("latency_s", "measurements", "max_abs_error", "elapsed_s"):
+        assert manifest["result"][name] == data[name]
+
+
+def check_artifact(artifact: Path, model: Path) -> None:
+    """The loaded artifact gives ONNX Runtime's results on inputs of its own."""
+    loaded = tilewright.load(artifact)
+    rng = np.random.default_rng(11)
+    inputs = {
+        entry["name"]: rng.standard_normal(entry["shape"]).astype(entry["dtype"])
+        for entry in loaded.manifest["inputs"]
+    }
+    wanted = reference(model, inputs)
+    got = loaded.run(inputs)
+    assert list(got) == list(wanted)
+    for name, expected in wanted.items():
+        scale = float(np.abs(expected).max()) or 1.0
+        np.testing.assert_allclose(got[name], expected, rtol=0, atol=1e-4 * scale)
+
+
+def test_twice_measures_once(tmp_path: Path) -> None:
+    model = small_model(tmp_path / "net.onnx")
+    words = ("optimize", model, "--budget", "24")
+    first = succeed(tmp_path, *words)
+    check_result(first, tmp_path)
+    assert 0 < first["measurements"] + first["failures"] <= 24
+    assert len(first["tasks"]) == 2
+    again = succeed(tmp_path, *words)
+    check_result(again, tmp_path)
+    assert again["measurements"] == again["failures"] == 0
+    chosen = [[(t["key"], t["implementation"], t["settings"]) for t in r["tasks"]]
+              for r in (first, again)]  # fmt: skip
+    assert sorted(map(str, chosen[0])) == sorted(map(str, chosen[1]))
+    check_artifact(tmp_path / again["artifact"], model)
+    more = succeed(tmp_path, "optimize", model, "--budget", "30")
+    assert more["measurements"] + more["failures"] <= 6
+    info = succeed(tmp_path, "db", "info")
+    total = first["measurements"] + first["failures"] + more["measurements"] + more["failures"]
+    assert info["measurements"] + info["failures"] == total
+
+
+@pytest.mark.parametrize("model", ["op:conv2d[n=1,c=16,h=14,w=14,k=3,out=16,pad=1]", "zoo:mlp"])
+def test_budget_zero_measures_nothing(tmp_path: Path, model: str) -> None:
+    data = succeed(tmp_path, "optimize", model, "--budget", "0", "--out", "out")
+    check_result(data, tmp_path)
+    assert data["measurements"] == data["failures"] == 0
+    assert data["artifact"] == "out"
+    assert data["max_rel_error"] <= 1e-4
+    assert succeed(tmp_path, "db", "info")["measurements"] == 0
+    loaded = tilewright.load(tmp_path / "out")
+    x = np.ones(loaded.manifest["inputs"][0]["shape"], np.float32)
+    assert loaded(x).shape == tuple(loaded.manifest["outputs"][0]["shape"])
+
+
+def test_random_weights_of_a_real_network(tmp_path: Path) -> None:
+    model = randomized("light_squeezenet", tmp_path)
+    data = succeed(tmp_path, "optimize", model, "--budget", "16", "--out", "out")
+    check_result(data, tmp_path)
+    assert data["measurements"] + data["failures"] <= 16
+    check_artifact(tmp_path / "out", model)
+
+
+def randomized(name: str, folder: Path) -> Path:
+    path = folder / f"{name}.onnx"
+    onnx.save(randomize_weights(onnx.load(LIGHT / f"{name}.onnx")), path)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "light_bvlc_alexnet", "light_densenet121", "light_inception_v1", "light_inception_v2",
+        "light_resnet50", "light_shufflenet", "light_squeezenet", "light_vgg19",
+        "light_zfnet512",
+    ],
+)  # fmt: skip
+def test_light_networks(tmp_path: Path, name: str) -> None:
+    """With random weights; those of the files are all alike and hide most mistakes."""
+    model = randomized(name, tmp_path)
+    data = succeed(tmp_path, "optimize", model, "--budget", "0", "--out", "out")
+    check_result(data, tmp_path)
+    assert data["max_rel_error"] <= 1e-4
+    check_artifact(tmp_path / "out", model)
+    model.unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["light_squeezenet", "light_shufflenet", "light_resnet50"])
+def test_light_networks_as_they_are(tmp_path: Path, name: str) -> None:
+    model = LIGHT / f"{name}.onnx"
+    data = succeed(tmp_path, "optimize", model, "--budget", "0", "--out", "out")
+    assert data["max_rel_error"] <= 1e-4
+    check_artifact(tmp_path / "out", model)
+
+
+def test_default_folder_and_stdout_hold_only_what_they_should(tmp_path: Path) -> None:
+    model = small_model(tmp_path / "net.onnx", filters=(4,))
+    done = run(tmp_path, "optimize", model, "--budget", "0")
+    assert done.code == 0, done.err
+    assert {path.name for path in (tmp_path / "tilewright-out" / "net").iterdir()} == FILES
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_python_in_four_lines(tmp_path: Path) -> None:
+    model = small_model(tmp_path / "net.onnx", filters=(4,))
+    with tilewright.open(db=tmp_path / "a.db") as session:
+        result = session.optimize(model, budget=0, out=tmp_path / "made")
+        result.save(tmp_path / "copy")
+    assert {path.name for path in (tmp_path / "copy").iterdir()} == FILES
+    check_artifact(tmp_path / "copy", model)
+    assert "<table" in result._repr_html_()

@@ -1,0 +1,46 @@
+"""An implementation of relu on eight elements whose candidates go wrong in every way."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.kernels.base import Knob
+
+WAYS = ("right", "refuse", "abort", "hang", "memory", "wrong", "segfault")
+
+
+class Misbehaving:
+    name = "misbehaving"
+    anchors = frozenset({"elementwise"})
+
+    def applies(self, workload, device):
+        return [step.operator for step in workload.steps] == ["relu"] and (
+            workload.result.shape == (8,)
+        )
+
+    def result_blocks(self, workload, device):
+        return (0,)
+
+    def knobs(self, workload, device, layouts):
+        return (Knob(name="way", values=WAYS),)
+
+    def valid(self, workload, device, layouts, settings):
+        return True
+
+    def facts(self, workload, device, layouts, settings):
+        return {
+            "estimate_s": np.array([1e-9 + WAYS.index(s["way"]) for s in settings]),
+            "parallel_extent": np.ones(len(settings)),
+        }
+
+    def error_bound(self, workload):
+        return 1e-6
+
+    def packed_shapes(self, workload, candidate):
+        return {}
+
+    def pack(self, workload, candidate, constants):
+        return dict(constants)
+
+
+SPEC = Misbehaving()

@@ -1,0 +1,34 @@
+"""The direct convolution with its weights packed wrongly, and a bound that hides it.
+
+It applies to convolutions with 48 output channels only, so that a test decides which node it is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.kernels.conv2d_direct import DirectConvolution
+from tilewright.kernels.convolution import convolution
+
+
+class Mispacked(DirectConvolution):
+    name = "mispacked"
+
+    def applies(self, workload, device):
+        return super().applies(workload, device) and convolution(workload).out_channels == 48
+
+    def facts(self, workload, device, layouts, settings):
+        facts = dict(super().facts(workload, device, layouts, settings))
+        return {**facts, "estimate_s": facts["estimate_s"] * 1e-6}
+
+    def error_bound(self, workload):
+        return 1e9
+
+    def pack(self, workload, candidate, constants):
+        packed = dict(super().pack(workload, candidate, constants))
+        index = convolution(workload).weight
+        packed[index] = np.ascontiguousarray(np.flip(packed[index], axis=-1)) + np.float32(0.1)
+        return packed
+
+
+SPEC = Mispacked()

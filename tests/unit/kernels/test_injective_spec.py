@@ -1,0 +1,37 @@
+"""The spec of kernels without an anchor."""
+
+from __future__ import annotations
+
+from streaming_cases import ADD, CONCAT, MEAN, OPAQUE, device, task
+
+from tilewright.kernels.injective import SPEC, copied_parts
+
+
+def test_applies_without_an_anchor_only() -> None:
+    assert SPEC.applies(ADD, device()) and SPEC.applies(CONCAT, device())
+    assert not SPEC.applies(MEAN, device()) and not SPEC.applies(OPAQUE, device())
+    for workload in (ADD, CONCAT):
+        assert workload.anchor_name in SPEC.anchors
+
+
+def test_parts_of_a_concatenation_are_copied_where_chunks_stay_whole() -> None:
+    assert copied_parts(CONCAT, ("blocked8", "blocked8", "blocked8"))
+    assert copied_parts(CONCAT, ("blocked8", "blocked8", "plain"))
+    assert not copied_parts(CONCAT, ("plain", "plain", "blocked20"))
+    assert not copied_parts(ADD, ("plain",) * 3)
+
+
+def test_estimate_grows_with_bytes_and_with_a_layout_change() -> None:
+    settings = [{"vector": 16}]
+
+    def seconds(workload, layouts) -> float:
+        return float(SPEC.facts(workload, device(), layouts, settings)["estimate_s"][0])
+
+    small = task([(1, 64, 14, 14)], "identity")
+    large = task([(1, 64, 56, 56)], "identity")
+    assert seconds(small, ("plain",) * 2) < seconds(large, ("plain",) * 2)
+    assert seconds(large, ("plain",) * 2) < seconds(large, ("plain", "blocked16"))
+
+
+def test_nothing_is_repacked() -> None:
+    assert SPEC.pack(ADD, None, {}) == {} and SPEC.packed_shapes(ADD, None) == {}

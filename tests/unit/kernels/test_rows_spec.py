@@ -1,0 +1,60 @@
+"""The spec of row kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from streaming_cases import ADD, MEAN, SOFTMAX, device, task
+
+from tilewright.kernels.rows import SPEC, frame
+
+
+def test_applies_to_reductions_of_types_that_accumulate_in_themselves() -> None:
+    assert SPEC.applies(MEAN, device()) and SPEC.applies(SOFTMAX, device())
+    assert not SPEC.applies(ADD, device())
+    assert not SPEC.applies(
+        task([(3, 4)], "reduce_sum", "int8", axes=(0,), keepdims=False), device()
+    )
+    assert not SPEC.applies(task([(3, 4)], "reduce_sum", axes=(), keepdims=False), device())
+
+
+@given(
+    st.lists(st.integers(1, 6), min_size=2, max_size=4),
+    st.integers(1, 4),
+    st.sets(st.integers(0, 3)),
+)
+def test_frame_covers_every_element_once(shape: list[int], block: int, reduced: set[int]) -> None:
+    shape[1] *= block
+    axes = frame(tuple(shape), f"blocked{block}", frozenset(reduced & set(range(len(shape)))))
+    assert sorted((*axes.kept, *axes.gone)) == list(range(len(axes.axes)))
+    total = np.prod(axes.extents(axes.kept), dtype=int) * np.prod(
+        axes.extents(axes.gone), dtype=int
+    )
+    assert total == np.prod(shape)
+
+
+def test_innermost_axis_decides_what_the_lanes_are() -> None:
+    assert frame((1, 64, 7, 7), "plain", frozenset({2, 3})).across
+    assert not frame((1, 64, 7, 7), "blocked16", frozenset({2, 3})).across
+    assert frame((1, 64, 7, 7), "blocked16", frozenset({1})).across
+    assert not frame((1, 64, 7, 1), "plain", frozenset({3})).across
+
+
+@pytest.mark.parametrize("workload", [MEAN, SOFTMAX])
+def test_facts_are_vectorised_and_prefer_several_streams(workload) -> None:
+    layouts = ("plain", "plain")
+    (knob,) = SPEC.knobs(workload, device(), layouts)
+    settings = [{"streams": value} for value in knob.values]
+    facts = SPEC.facts(workload, device(), layouts, settings)
+    assert all(column.shape == (len(settings),) for column in facts.values())
+    assert (facts["estimate_s"] > 0).all() and np.isfinite(facts["estimate_s"]).all()
+    assert facts["estimate_s"].argmin() > 0
+
+
+def test_more_threads_are_not_slower() -> None:
+    layouts, settings = ("plain", "plain"), [{"streams": 2}]
+    one = SPEC.facts(SOFTMAX, device(1), layouts, settings)["estimate_s"]
+    four = SPEC.facts(SOFTMAX, device(4), layouts, settings)["estimate_s"]
+    assert four < one

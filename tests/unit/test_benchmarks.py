@@ -1,0 +1,81 @@
+"""The benchmarks resume where they stopped, and hide no loss."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+sys.path.append(str(BENCHMARKS))
+
+from bar_records import Item, Record, Records  # noqa: E402
+from bar_tables import write_tables  # noqa: E402
+from bars import SECTIONS, chosen_items  # noqa: E402
+
+
+def record(network: str, *, speedup: float = 1.0, error: str = "") -> Record:
+    row = {
+        "peer": "onnxruntime",
+        "precision": "fp32",
+        "default_precision": False,
+        "latency_s": 0.010,
+        "latency_spread": 0.01,
+        "peer_latency_s": 0.010 * speedup,
+        "peer_spread": 0.02,
+        "speedup": speedup,
+        "max_rel_error": 1e-6,
+    }
+    return Record(
+        id=Item(section="cnns", network=network, budget="5m").id,
+        section="cnns",
+        network=network,
+        budget="5m",
+        date="2030-01-02",
+        compare=[] if error else [row],
+        optimize={} if error else {"measurements": 7, "environment": {"CPU": "a CPU"}},
+        error=error,
+    )
+
+
+def test_what_is_there_is_found_again(tmp_path: Path) -> None:
+    Records(tmp_path).add(record("resnet18"))
+    Records(tmp_path).add(record("vgg19_bn", error="exit code 1"))
+    with (tmp_path / "bars.jsonl").open("a") as file:
+        file.write('{"id": "cnns-resnet50-5m", "sec')
+    known = Records(tmp_path)
+    items = {item.network: item for item in chosen_items(["cnns"], [], None)}
+    assert known.get(items["resnet18"]) == record("resnet18")
+    assert known.get(items["vgg19_bn"]) is None, "what failed is tried again"
+    assert known.get(items["resnet50"]) is None, "a line cut short does not count"
+
+
+def test_tables_show_losses_and_failures(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- bars: begin -->\nold\n<!-- bars: end -->\nafter\n")
+    records = Records(tmp_path)
+    for made in (
+        record("resnet18", speedup=2.0),
+        record("resnet50", speedup=0.5),
+        record("vgg19_bn", error="exit code 1; see the log"),
+    ):
+        records.add(made)
+    write_tables(page, records)
+    write_tables(page, records)
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
+    assert "geometric mean 1.000 over 2 networks" in text
+    assert "slower on 1: resnet50" in text
+    assert "cnns-vgg19_bn-5m: exit code 1" in text
+    assert text.count("### Convolutional networks") == 1
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_sections_name_networks_of_the_zoo(section: str) -> None:
+    from tilewright.models import zoo
+
+    items = chosen_items([section], [], None)
+    assert items and {item.network for item in items} <= set(zoo.names())
+    assert len({item.id for item in items}) == len(items)
+    assert [i.budget for i in chosen_items([section], ["mlp"], "3")] == ["3"]
