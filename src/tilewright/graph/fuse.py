@@ -21,6 +21,11 @@ from tilewright.graph.operators import OPERATORS
 
 MAXIMUM_STEPS = 12
 MAXIMUM_ARGUMENTS = 8
+MAXIMUM_COSTLY = 2
+"""Transcendental steps behind one anchor: more of them make the compiler very slow."""
+COSTLY = frozenset(
+    "sigmoid tanh exp log erf softplus silu gelu elu selu power sin cos".split()
+)
 
 
 def fuse(graph: Graph) -> FusedNetwork:
@@ -165,6 +170,7 @@ class _Grouping:
                 and self._free(following)
                 and self.graph.types[following.output] == kind
                 and self._arguments((*chain, following)) <= MAXIMUM_ARGUMENTS
+                and sum(node.operator in COSTLY for node in (*chain, following)) <= MAXIMUM_COSTLY
             )
             if not fits:
                 break

@@ -18,8 +18,10 @@ from tilewright.compiler.build import (
 )
 from tilewright.compiler.execute import set_threads
 from tilewright.compiler.kernel_runs import run_kernel, time_kernel
+from tilewright.compiler.opaque import check_supported
 from tilewright.compiler.peaks import peak_bytes_per_s, peak_flop_per_s
 from tilewright.core.records import Candidate, Device, Protocol
+from tilewright.graph.network import Graph
 from tilewright.graph.workload import Workload, parse_workload
 from tilewright.measure.child import serve, wait_until_asleep
 
@@ -81,6 +83,11 @@ def target(text: str) -> None:
     accept_target(text)
 
 
+def supported(graph: Graph, device: Device) -> None:
+    """Raise ModelError, naming node and operator, for what TVM's importer does not take."""
+    check_supported(graph, device.target)
+
+
 def release(slots: list[int]) -> None:
     """Forget kernels."""
     for slot in slots:
@@ -97,6 +104,7 @@ if __name__ == "__main__":
             "peaks": peaks,
             "render": render,
             "target": target,
+            "supported": supported,
             "settle": settle,
             "evaluate": evaluate,
             "release": release,

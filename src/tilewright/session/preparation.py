@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tilewright.core.errors import ModelError
 from tilewright.core.records import Device
 from tilewright.graph.arrange import Arrangement, arrange
 from tilewright.graph.clean import clean
@@ -15,7 +16,11 @@ from tilewright.graph.network import Graph
 from tilewright.graph.workload import Workload
 from tilewright.kernels.blueprint import TaskKey, task_key
 from tilewright.kernels.layouts import choose_layouts
+from tilewright.measure.kernels import WORKER
+from tilewright.measure.processes import Child, RemoteError
 from tilewright.models import LoadedModel, ModelOptions, load
+
+_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +66,24 @@ def fused_network(graph: Graph) -> FusedNetwork:
 def prepare(argument: str, options: ModelOptions, device: Device) -> PreparedNetwork:
     """Load a model and cut it into tasks for a device."""
     model = load(argument, options)
+    require_supported(model.graph, device)
     network = fused_network(model.graph)
     arrangement = arrange(network, choose_layouts(network, device))
     return PreparedNetwork(model=model, arrangement=arrangement, tasks=tasks_of(arrangement))
+
+
+def require_supported(graph: Graph, device: Device) -> None:
+    """Raise ModelError for opaque nodes that TVM's importer does not take, before work begins."""
+    if not any(node.operator == "opaque" for node in graph.nodes):
+        return
+    light = replace(graph, constants={})
+    with Child(WORKER, cpus=device.cpus) as child:
+        try:
+            child.request(("supported", light, device), _TIMEOUT_S)
+        except RemoteError as error:
+            if error.kind == "ModelError":
+                raise ModelError(error.message) from None
+            raise
 
 
 def tasks_of(arrangement: Arrangement) -> dict[TaskKey, Task]:

@@ -52,6 +52,7 @@ class NetworkTuner:
         self._store = store
         self._measurer = measurer
         self._events = events
+        self._spending: Spending | None = None
         self.outdated = 0
         self._known = self._current_knowledge()
 
@@ -99,6 +100,7 @@ class NetworkTuner:
         checkpoint: Callable[[], None],
     ) -> bool:
         """Spend the budget; outcomes go to the store as they come. True when all converged."""
+        self._spending = spending
         states = [self._state(task, peaks, seed) for task in self.network.tasks.values()]
         loop = TuningLoop(states, self._measurer, self._store, protocol, self._events)
 
@@ -153,10 +155,14 @@ class NetworkTuner:
             best = ranked(self._known[task.key])[:FINALISTS]
             close = [m for m in best if m.latency_s <= _CLOSE * best[0].latency_s]
             fresh = [m.candidate for m in close if m.protocol != careful]
+            if self._spending is not None:
+                fresh = fresh[: int(min(FINALISTS, max(0, self._spending.remaining_count)))]
             if len(close) < 2 or not fresh:
                 return
             outcomes = self._measurer.measure(task.workload, fresh, careful, run_id=run_id)
             self._remember(task, outcomes)
+            if self._spending is not None:
+                self._spending.count += len(outcomes)
 
     def _checked_winner(
         self, task: Task, seed: int, earlier: tuple[Candidate, KernelCheck] | None

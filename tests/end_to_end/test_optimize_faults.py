@@ -1,0 +1,237 @@
+"""`optimize` under Ctrl-C, kill -9, full disks, and beside itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from command_line import PLUGINS, rows, run, small_model, start, succeed
+
+sys.path.append(str(PLUGINS))
+
+from offer import offered  # noqa: E402 - after the path above
+
+WORDS = ("optimize", "net.onnx", "--budget", "400", "--out", "out", "--format", "json")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    small_model(tmp_path / "net.onnx", filters=(16, 16), extent=16)
+    return tmp_path
+
+
+def wait_for_rows(folder: Path, process: subprocess.Popen[str], least: int) -> int:
+    """Until that many rows are in the database; fails if the process ends before."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        found = rows(folder)
+        if found >= least:
+            return found
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    raise AssertionError("nothing was measured")
+
+
+def children_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_killed_at_any_moment_the_command_goes_on(folder: Path, seed: int) -> None:
+    least = random.Random(seed).choice([1, 8, 17, 30])
+    process = start(folder, *WORDS)
+    acknowledged = wait_for_rows(folder, process, least)
+    workers = children_of(process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive, "workers must die with their parent"
+    kept = rows(folder)
+    assert kept >= acknowledged
+    assert not (folder / "out" / "manifest.json").exists()
+    again = succeed(folder, "optimize", "net.onnx", "--budget", kept + 10, "--out", "out")
+    assert rows(folder) == kept + again["measurements"] + again["failures"]
+    assert (folder / "out" / "manifest.json").exists()
+
+
+@pytest.mark.slow
+def test_killed_while_it_ships(folder: Path) -> None:
+    succeed(folder, "optimize", "net.onnx", "--budget", "10", "--out", "out")
+    before = (folder / "out" / "manifest.json").read_bytes()
+    process = start(folder, "optimize", "net.onnx", "--budget", "10", "--out", "out")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (folder / "out" / ".staging").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert (folder / "out" / "manifest.json").read_bytes() == before
+    data = succeed(folder, "optimize", "net.onnx", "--budget", "10", "--out", "out")
+    assert data["measurements"] == 0
+    assert {p.name for p in (folder / "out").iterdir()} == {
+        "model.so", "weights.params", "manifest.json", "report.html"
+    }  # fmt: skip
+
+
+def test_interrupted_it_says_how_to_go_on(folder: Path) -> None:
+    process = start(folder, *WORDS)
+    wait_for_rows(folder, process, 1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert out == ""
+    assert "tilewright optimize net.onnx --budget 400" in err
+    assert "Traceback" not in err
+    connection = sqlite3.connect(folder / "tilewright.db")
+    states = connection.execute("SELECT state, measurements, failures FROM runs").fetchall()
+    connection.close()
+    assert states == [("interrupted", *states[0][1:])]
+    assert states[0][1] + states[0][2] == rows(folder) > 0
+
+
+def test_interrupted_twice_it_ends_at_once(folder: Path) -> None:
+    process = start(folder, *WORDS)
+    wait_for_rows(folder, process, 1)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+
+
+def test_two_at_once_share_the_database(folder: Path) -> None:
+    words = ("optimize", "net.onnx", "--budget", "20", "--format", "json")
+    both = [start(folder, *words, "--out", f"out{number}") for number in range(2)]
+    results = []
+    for process in both:
+        out, err = process.communicate(timeout=280)
+        assert process.returncode == 0, err
+        results.append(json.loads(out)["data"])
+    made = sum(r["measurements"] + r["failures"] for r in results)
+    assert rows(folder) == made > 0
+    for number in range(2):
+        assert (folder / f"out{number}" / "model.so").exists()
+
+
+def limited(size_bytes: int):
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, size_bytes))
+
+    return limit
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path):
+    """A file system of 64 KiB; skipped where it may not be mounted."""
+    place = tmp_path / "full"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip("mounting needs root")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_full_disk_for_the_artifact(folder: Path, full_disk: Path) -> None:
+    done = run(folder, "optimize", "net.onnx", "--budget", "8", "--out", full_disk / "out")
+    assert done.code == 4, done.err
+    assert "No space left" in done.err and "Traceback" not in done.err
+    assert rows(folder) == 8
+    again = succeed(folder, "optimize", "net.onnx", "--budget", "8", "--out", "out")
+    assert again["measurements"] + again["failures"] == 0
+
+
+def test_a_file_size_limit_for_the_artifact(folder: Path) -> None:
+    succeed(folder, "optimize", "net.onnx", "--budget", "8", "--out", "out")
+    kept = {p.name: p.read_bytes() for p in (folder / "out").iterdir()}
+    done = run(
+        folder, "optimize", "net.onnx", "--budget", "8", "--seed", "1", "--out", "out",
+        before=limited(30_000),
+    )  # fmt: skip
+    assert done.code in (4, 5), done.err
+    assert "Traceback" not in done.err
+    assert {p.name: p.read_bytes() for p in (folder / "out").iterdir()} == kept
+    assert rows(folder) == 8
+
+
+@pytest.mark.parametrize("place", ["file/out", "file"])
+def test_no_place_for_the_artifact(folder: Path, place: str) -> None:
+    (folder / "file").write_text("in the way")
+    done = run(folder, "optimize", "net.onnx", "--budget", "0", "--out", place)
+    assert done.code == 4, done.err
+    assert "cannot" in done.err and "Traceback" not in done.err
+    assert (folder / "file").read_text() == "in the way"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_no_permission_for_the_artifact(folder: Path) -> None:
+    (folder / "shut").mkdir(mode=0o500)
+    done = run(folder, "optimize", "net.onnx", "--budget", "0", "--out", "shut/out")
+    assert done.code == 4, done.err
+
+
+def test_databases_that_cannot_be_used(folder: Path) -> None:
+    words = ("optimize", "net.onnx", "--budget", "0", "--db")
+    foreign = folder / "foreign.db"
+    connection = sqlite3.connect(foreign)
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.commit()
+    connection.close()
+    (folder / "text.db").write_text("no database at all, " * 100)
+    for name, what in (("foreign.db", "another program"), ("text.db", "text.db"), (".", "folder")):
+        before = (folder / name).read_bytes() if name != "." else b""
+        done = run(folder, *words, name)
+        assert done.code == 5, done.err
+        assert what in done.err and "Traceback" not in done.err
+        assert name == "." or (folder / name).read_bytes() == before
+
+
+def test_a_newer_and_a_locked_database(folder: Path) -> None:
+    assert run(folder, "db", "info").code == 0
+    path = folder / "tilewright.db"
+    shutil.copy(path, folder / "newer.db")
+    connection = sqlite3.connect(folder / "newer.db")
+    tables = {n for (n,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")}
+    (table,) = [t for t in tables if "meta" in t or "schema" in t]
+    connection.execute(f"UPDATE {table} SET value = '999' WHERE key = 'schema_version'")
+    connection.commit()
+    connection.close()
+    done = run(folder, "optimize", "net.onnx", "--budget", "0", "--db", "newer.db")
+    assert done.code == 5 and "newer" in done.err, done.err
+    holder = sqlite3.connect(path)
+    holder.execute("BEGIN EXCLUSIVE")
+    done = run(folder, "optimize", "net.onnx", "--budget", "0")
+    holder.rollback()
+    holder.close()
+    assert done.code == 5 and "locked" in done.err, done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_wrong_kernel_is_refused_and_named(tmp_path: Path) -> None:
+    small_model(tmp_path / "net.onnx", filters=(16, 48, 16, 16))
+    words = ("optimize", "net.onnx", "--budget", "0", "--out", "out")
+    succeed(tmp_path, *words)
+    kept = {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()}
+    site = offered(tmp_path / "site", "mispacked")
+    done = run(tmp_path, *words, "--db", "other.db", search_path=site)
+    assert done.code == 1, done.err
+    assert "conv1" in done.err and "Nothing was shipped" in done.err
+    assert "conv2" not in done.err and "conv0" not in done.err
+    assert "Traceback" not in done.err
+    assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()} == kept
