@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
@@ -28,6 +29,18 @@ def set_threads(threads: int, cpus: Sequence[int]) -> None:
         configure(1, threads)
 
 
+def _load_library(path: Path) -> Any:
+    """Load by a name never used before.
+
+    The dynamic loader takes a path it has loaded from for the same library, although the file was
+    replaced meanwhile.
+    """
+    with TemporaryDirectory(prefix="tilewright-") as scratch:
+        link = Path(scratch) / path.name
+        link.symlink_to(path.resolve())
+        return tvm.runtime.load_module(str(link))
+
+
 class LoadedNetwork:
     """A network in memory: inputs in the model's order in, outputs in order out."""
 
@@ -38,7 +51,7 @@ class LoadedNetwork:
     @classmethod
     def open(cls, folder: Path, order: Sequence[str]) -> LoadedNetwork:
         """Load what `compile` wrote; `order` are the constants' names in parameter order."""
-        library = tvm.runtime.load_module(str(folder / LIBRARY))
+        library = _load_library(folder / LIBRARY)
         weights = tvm.runtime.load_param_dict_from_file(str(folder / WEIGHTS))
         return cls(library, weights, order)
 

@@ -11,7 +11,9 @@ from tilewright.core.records import Candidate, Device
 from tilewright.graph.arrange import arrange
 from tilewright.graph.evaluate import run_fused
 from tilewright.graph.fused import FusedNetwork, TaskCall
+from tilewright.graph.layout import PLAIN
 from tilewright.graph.network import Array
+from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.blueprint import TaskKey, blueprint, task_key
 from tilewright.kernels.layouts import choose_layouts
 from tilewright.measure.networks import NetworkWorker
@@ -55,6 +57,28 @@ def _described(call: TaskCall) -> str:
     return f"{call.name!r} ({call.workload.key}, nodes {', '.join(map(repr, call.nodes[:4]))})"
 
 
+def _probed(fused: FusedNetwork, last: int, device: Device) -> tuple[FusedNetwork, dict[str, str]]:
+    """The calls up to `last` in the whole network's layouts, so that every kernel is the suspected
+    one, and a copy of the last result as the only output."""
+    tensor = fused.calls[last].output
+    probe = tensor
+    while probe in fused.graph.types:
+        probe += "'"
+    kind = fused.graph.types[tensor]
+    copy = TaskCall(
+        name=probe,
+        workload=Workload(
+            arguments=(Argument(type=kind),), steps=(Step(operator="identity", inputs=(0,)),)
+        ),
+        inputs=(tensor,),
+        output=probe,
+        nodes=(),
+    )
+    graph = replace(fused.graph, outputs=(probe,), types={**fused.graph.types, probe: kind})
+    layouts = {**choose_layouts(fused, device), probe: PLAIN}
+    return FusedNetwork(graph=graph, calls=(*fused.calls[: last + 1], copy)), layouts
+
+
 def _agrees(
     worker: NetworkWorker,
     fused: FusedNetwork,
@@ -65,20 +89,20 @@ def _agrees(
 ) -> bool:
     chosen, device, inputs, expected, folder = context
     tensor = fused.calls[last].output
-    graph = replace(fused.graph, outputs=(tensor,))
-    shorter = FusedNetwork(graph=graph, calls=fused.calls[: last + 1])
-    arrangement = arrange(shorter, choose_layouts(shorter, device))
+    shorter, layouts = _probed(fused, last, device)
+    arrangement = arrange(shorter, layouts)
     assignment: dict[TaskKey, Candidate] = {}
     for item in arrangement.calls:
         key = task_key(item)
         known = chosen.get(key)
         assignment[key] = known or default_candidate(item.call.workload, item.layouts, device)[0]
     plan = blueprint(arrangement, assignment)
-    place = folder / ".bisect"
+    # a path of its own: the loader takes a library it knows by path for the one it has loaded
+    place = folder / f".bisect-{last}"
     try:
-        worker.compile(plan, graph.constants, place)
+        worker.compile(plan, shorter.graph.constants, place)
         worker.load("probe", place, [c.parameter.name for c in plan.constants])
-        ours = worker.run("probe", [inputs[name] for name in graph.inputs])
+        ours = worker.run("probe", [inputs[name] for name in shorter.graph.inputs])
     finally:
         shutil.rmtree(place, ignore_errors=True)
     return compare_outputs(ours, [expected[tensor]], [tensor]).max_rel_error <= _TOLERANCE

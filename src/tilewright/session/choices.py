@@ -61,10 +61,19 @@ def ranked(outcomes: list[Outcome]) -> list[Measurement]:
 
 
 def choose(
-    network: PreparedNetwork, store: MeasurementStore, device: Device, settings: SettingsName
+    network: PreparedNetwork,
+    store: MeasurementStore,
+    device: Device,
+    settings: SettingsName,
+    artifact: Mapping[str, Candidate] | None = None,
 ) -> dict[TaskKey, Candidate]:
-    """A candidate for every task. Where nothing is known, the default."""
+    """A candidate for every task. Where nothing is known, the default.
+
+    `artifact` are the candidates of a compiled network, by `shipping_key`; they win.
+    """
     chosen = defaults(network, device)
+    if artifact is not None:
+        return {key: artifact.get(shipping_key(key), chosen[key]) for key in chosen}
     if settings == "default":
         return chosen
     shipped: Mapping[str, Candidate] = {}

@@ -22,6 +22,7 @@ from tilewright.measure.peers.known import make_peer
 from tilewright.models import ModelOptions
 from tilewright.session.checking import NetworkCheck, compare_outputs
 from tilewright.session.choices import SettingsName, choose
+from tilewright.session.manifest import is_artifact, origin_of, read_manifest
 from tilewright.session.preparation import PreparedNetwork, prepare
 from tilewright.session.timing import Runner, Timing, network_runner, peer_runner, time_together
 from tilewright.store.database import SqliteStore
@@ -60,10 +61,16 @@ class Comparer:
         self, model: str, options: ModelOptions, skipped: dict[str, str]
     ) -> list[CompareRow]:
         self.events(Stage(name="import", detail=model))
-        network = prepare(model, options, self.device)
+        artifact: Path | None = None
+        argument = model
+        if is_artifact(model):
+            artifact = Path(model)
+            origin = origin_of(read_manifest(artifact))
+            argument, options = origin.model, origin.options
+        network = prepare(argument, options, self.device)
         inputs = random_inputs(network.model.graph, self.seed)
         with ExitStack() as stack:
-            worker = stack.enter_context(self._compiled(network))
+            worker = stack.enter_context(self._compiled(network, artifact))
             peers = self._started(stack, network, skipped)
             ordered = [inputs[name] for name in network.graph.inputs]
             check = self._check(worker, network, inputs, ordered)
@@ -77,7 +84,16 @@ class Comparer:
             ]
 
     @contextmanager
-    def _compiled(self, network: PreparedNetwork) -> Iterator[NetworkWorker]:
+    def _compiled(
+        self, network: PreparedNetwork, artifact: Path | None
+    ) -> Iterator[NetworkWorker]:
+        """A worker with our network loaded: the artifact as it is, or compiled now."""
+        if artifact is not None:
+            manifest = read_manifest(artifact)
+            with NetworkWorker(self.device) as worker:
+                worker.load(_OURS, artifact, manifest["constants"])
+                yield worker
+            return
         chosen = choose(network, self.store, self.device, self.settings)
         self.events(Stage(name="compile", detail=f"{len(network.tasks)} kernels"))
         plan = blueprint(network.arrangement, chosen)

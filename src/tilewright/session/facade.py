@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tilewright.core.events import EventSink, discard
 from tilewright.core.records import Device
@@ -21,6 +21,9 @@ from tilewright.models import ModelOptions
 from tilewright.session.outcome import OptimizedNetwork
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
+
+if TYPE_CHECKING:
+    import polars
 
 PEERS = ("onnxruntime", "openvino", "torch")
 
@@ -150,8 +153,14 @@ class Session:
     def show(self, task: str, what: str = "graph") -> str:
         """What a task's kernel became: its graph, its scheduled TIR, or its assembly."""
         from tilewright.session.showing import show
+        from tilewright.session.targeting import describable_device
 
-        return show(task, what, self.device, self.store, self.seed)
+        device = describable_device(parse_target(self._target, self._threads))
+        return show(task, what, device, self.store, self.seed)
+
+    def measurements(self) -> polars.DataFrame:
+        """Everything measured so far, one row per measurement, as a polars frame."""
+        return self.store.frame()
 
     def doctor(self) -> DoctorResult:
         """Check the installation and the machine."""

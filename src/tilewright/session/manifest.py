@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from tilewright.core.errors import ModelError
-from tilewright.core.records import Device
+from tilewright.core.records import Candidate, Device
 from tilewright.core.results import OptimizeResult
 from tilewright.kernels.blueprint import NetworkBlueprint
+from tilewright.models import ModelOptions
+from tilewright.session.choices import shipping_key
 from tilewright.session.preparation import PreparedNetwork
 from tilewright.store.output import replacing
 
@@ -21,13 +23,22 @@ MANIFEST = "manifest.json"
 SCHEMA_VERSION = 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where an artifact comes from: the MODEL argument with its options, and its fingerprint."""
+
+    model: str
+    options: ModelOptions
+    fingerprint: str
+
+
 def write_manifest(
     folder: Path,
     result: OptimizeResult,
     network: PreparedNetwork,
     plan: NetworkBlueprint,
     device: Device,
-    fingerprint: str,
+    origin: Origin,
 ) -> None:
     """Write `manifest.json`: interface, constants in parameter order, tasks, machine, times."""
     types = network.model.graph.types
@@ -35,7 +46,21 @@ def write_manifest(
     content: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "model": network.model.name,
-        "fingerprint": fingerprint,
+        "fingerprint": origin.fingerprint,
+        "source": {
+            "model": origin.model,
+            "batch": origin.options.batch,
+            "shapes": {name: list(shape) for name, shape in origin.options.shapes.items()},
+            "seed": origin.options.seed,
+        },
+        "assignment": {
+            shipping_key(key): {
+                "implementation": candidate.implementation,
+                "settings": dict(candidate.settings),
+                "layouts": list(candidate.layouts),
+            }
+            for key, candidate in plan.assignment.items()
+        },
         "sizes_bytes": {name: (folder / name).stat().st_size for name in (LIBRARY, WEIGHTS)},
         "inputs": [
             {"name": n, "shape": list(types[n].shape), "dtype": types[n].dtype}
@@ -88,3 +113,31 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             hint="Run `tilewright optimize` again with this version.",
         )
     return content
+
+
+def is_artifact(argument: str) -> bool:
+    """Whether a MODEL argument is a folder that `optimize` wrote."""
+    return ":" not in argument and (Path(argument) / MANIFEST).is_file()
+
+
+def origin_of(manifest: dict[str, Any]) -> Origin:
+    """The MODEL argument and options an artifact was made from."""
+    source = manifest["source"]
+    options = ModelOptions(
+        batch=source["batch"],
+        shapes={name: tuple(shape) for name, shape in source["shapes"].items()},
+        seed=source["seed"],
+    )
+    return Origin(model=source["model"], options=options, fingerprint=manifest["fingerprint"])
+
+
+def shipped_candidates(manifest: dict[str, Any]) -> dict[str, Candidate]:
+    """The candidate of each task in an artifact, by `shipping_key`."""
+    return {
+        key: Candidate(
+            implementation=entry["implementation"],
+            settings=tuple(sorted(entry["settings"].items())),
+            layouts=tuple(entry["layouts"]),
+        )
+        for key, entry in manifest["assignment"].items()
+    }

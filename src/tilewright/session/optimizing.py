@@ -17,7 +17,7 @@ from tilewright.models import ModelOptions
 from tilewright.session.checking import KernelCheck
 from tilewright.session.choices import shipping_key
 from tilewright.session.interrupts import graceful_interrupt
-from tilewright.session.manifest import write_manifest
+from tilewright.session.manifest import Origin, write_manifest
 from tilewright.session.preparation import PreparedNetwork, prepare
 from tilewright.session.protocols import kernel_protocol
 from tilewright.session.reporting import Peaks
@@ -148,7 +148,11 @@ class _Work:
                 self.network,
                 shipping.plan,
                 self.device,
-                shipping.fingerprint,
+                Origin(
+                    model=_absolute(self.request.model),
+                    options=self.request.options,
+                    fingerprint=shipping.fingerprint,
+                ),
             )
         return result
 
@@ -211,3 +215,8 @@ class _Work:
                 check = KernelCheck(error=error, bound=bound)
                 found[key] = (shipment.assignment[name], check)
         return found
+
+
+def _absolute(model: str) -> str:
+    """A path as an absolute one, so that the artifact finds its model from anywhere."""
+    return str(Path(model).resolve()) if model.endswith(".onnx") else model

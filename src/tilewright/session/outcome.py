@@ -7,7 +7,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.core.errors import OutputError
 from tilewright.core.fingerprints import digest
 from tilewright.core.results import OptimizeResult
 from tilewright.report.html import render
@@ -46,12 +45,9 @@ class OptimizedNetwork:
     def save(self, folder: str | Path) -> Path:
         """Copy library, weights, manifest and report into another folder."""
         target = Path(folder)
-        try:
-            target.mkdir(parents=True, exist_ok=True)
-            for name in (LIBRARY, WEIGHTS, MANIFEST, REPORT):
-                shutil.copy2(self.folder / name, target / name)
-        except OSError as error:
-            raise OutputError(f"cannot write to {target}: {error.strerror}") from error
+        for name in (LIBRARY, WEIGHTS, MANIFEST, REPORT):
+            with replacing(target / name) as temporary:
+                shutil.copy2(self.folder / name, temporary)
         return target
 
     def load(self, *, threads: int | None = None) -> Artifact:

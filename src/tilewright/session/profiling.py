@@ -16,6 +16,12 @@ from tilewright.measure.kernels import KernelMeasurer
 from tilewright.measure.networks import NetworkWorker
 from tilewright.models import ModelOptions
 from tilewright.session.choices import SettingsName, choose
+from tilewright.session.manifest import (
+    is_artifact,
+    origin_of,
+    read_manifest,
+    shipped_candidates,
+)
 from tilewright.session.preparation import PreparedNetwork, prepare
 from tilewright.session.protocols import kernel_protocol
 from tilewright.session.reporting import Peaks, explain_difference, task_reports
@@ -36,10 +42,15 @@ class Profiler:
     def run(self, model: str, options: ModelOptions, settings: SettingsName) -> ProfileResult:
         """Time each task alone and the compiled network as a whole."""
         self.events(Stage(name="import", detail=model))
+        artifact = None
+        if is_artifact(model):
+            manifest = read_manifest(Path(model))
+            origin, artifact = origin_of(manifest), shipped_candidates(manifest)
+            model, options = origin.model, origin.options
         network = prepare(model, options, self.device)
         self.store.add_device(self.device)
         self.store.add_workloads([task.workload for task in network.tasks.values()])
-        chosen = choose(network, self.store, self.device, settings)
+        chosen = choose(network, self.store, self.device, settings, artifact)
         with KernelMeasurer(self.device, seed=self.seed) as measurer:
             measurer.start()
             peaks = measured_peaks(self.store, self.device, measurer)

@@ -154,12 +154,17 @@ class Shipping:
         shipped: tuple[str, NetworkBlueprint, Peaks],
     ) -> OptimizeResult:
         name, plan, peaks = shipped
-        measured: dict[TaskKey, Measurement] = {
-            key: winner.measurement
-            for key, winner in winners.items()
-            if winner.measurement is not None and chosen[key] == winner.candidate
+        measured: dict[TaskKey, Measurement] = {}
+        for key, winner in winners.items():
+            best = chosen[key] == winner.candidate
+            measurement = winner.measurement if best else winner.default
+            if measurement is not None:
+                measured[key] = measurement
+        checks = {
+            key: w.check
+            for key, w in winners.items()
+            if w.check is not None and chosen[key] == w.candidate
         }
-        checks = {key: w.check for key, w in winners.items() if w.check is not None}
         rows = task_reports(
             self.network, chosen, measured, checks, peaks, timings[name].latency_s
         )

@@ -15,19 +15,25 @@ _TIMEOUT_S = 60.0
 
 
 def usable_device(device: Device) -> Device:
-    """The device itself; raises TargetError when TVM refuses its target or it is not this machine."""
-    if device.target == local_device(device.threads).target:
+    """The device itself; raises TargetError when TVM refuses its target or it is elsewhere."""
+    describable_device(device)
+    if not is_local(device):
+        raise TargetError(
+            f"the target {device.target} cannot run on this machine",
+            hint="Kernels for it can be looked at: `tilewright show op:... --asm --target ...`.",
+        )
+    return device
+
+
+def describable_device(device: Device) -> Device:
+    """The device itself, wherever it is; raises TargetError when TVM refuses its target."""
+    if device.target == local_device(None).target:
         return device
     refusal = refused_by_tvm(device)
     if refusal is not None:
         raise TargetError(
             f"TVM refuses the target {device.target}: {refusal}",
             hint="`tilewright targets` lists what can be used here.",
-        )
-    if not is_local(device):
-        raise TargetError(
-            f"the target {device.target} cannot run on this machine",
-            hint="Kernels for it can be looked at with `tilewright show op:... --asm --target ...`.",
         )
     return device
 

@@ -27,11 +27,15 @@ _AGAIN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Winner:
-    """The candidate a task gets, with its measurement (None when never measured) and check."""
+    """The candidate a task gets, with its measurement (None when never measured) and check.
+
+    `default` is the measurement of our default settings, for a network that ships with those.
+    """
 
     candidate: Candidate
     measurement: Measurement | None
     check: KernelCheck | None
+    default: Measurement | None = None
 
 
 class NetworkTuner:
@@ -169,17 +173,18 @@ class NetworkTuner:
     ) -> Winner:
         while True:
             best = ranked(self._known[task.key])
-            candidate = (
-                best[0].candidate
-                if best
-                else default_candidate(task.workload, task.layouts, self._device)[0]
+            plain = default_candidate(task.workload, task.layouts, self._device)[0]
+            winner = Winner(
+                candidate=best[0].candidate if best else plain,
+                measurement=best[0] if best else None,
+                check=None,
+                default=next((m for m in best if m.candidate == plain), None),
             )
-            measurement = best[0] if best else None
-            if earlier is not None and earlier[0] == candidate:
-                return Winner(candidate=candidate, measurement=measurement, check=earlier[1])
-            check = check_kernel(self._measurer, task.workload, candidate, seed)
+            if earlier is not None and earlier[0] == winner.candidate:
+                return replace(winner, check=earlier[1])
+            check = check_kernel(self._measurer, task.workload, winner.candidate, seed)
             if check.failure is None:
-                return Winner(candidate=candidate, measurement=measurement, check=check)
+                return replace(winner, check=check)
             self._reject(task, check.failure)
             if not best:
                 raise _nothing_valid(task, check.failure)
