@@ -42,7 +42,7 @@ SECTIONS = {
     "parts": (("resnet50", "mobilenet_v2"), ("5m",), "parts"),
     "untuned": (("resnet50",), ("8m",), "untuned"),
 }
-TASKS_DROPPED = ("tasks", "environment", "warnings")
+LEFT_OUT = ("tasks", "warnings", "artifact")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +88,7 @@ def optimize(bench: Bench, item: Item) -> Record:
         _empty(item),
         wall_s=ran.wall_s,
         peak_bytes=ran.peak_bytes,
-        optimize={k: v for k, v in data.items() if k not in TASKS_DROPPED}
-        | {"environment": data["environment"]},
+        optimize={name: value for name, value in data.items() if name not in LEFT_OUT},
         warnings=ran.answer["warnings"],
     )
     if item.kind == "second":

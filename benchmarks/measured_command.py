@@ -90,5 +90,5 @@ def run_tilewright(arguments: Sequence[str], *, log: Path) -> Ran:
                 process.terminate()
     wall_s = time.monotonic() - began_s
     if process.returncode != 0:
-        raise CommandFailed(f"exit code {process.returncode}; see {log}")
+        raise CommandFailed(f"exit code {process.returncode}; see log/{log.name}")
     return Ran(answer=json.loads(output), wall_s=wall_s, peak_bytes=watch.peak_bytes)

@@ -1,4 +1,3 @@
-# pyright: basic
 """From a scheduled kernel to something that can be called."""
 
 from __future__ import annotations
@@ -40,6 +39,11 @@ def kernel_module(workload: Workload, candidate: Candidate, device: Device) -> t
 def kernel_hash_of(function: tirx.PrimFunc) -> str:
     """Identity of a scheduled kernel: TVM's structural hash."""
     return digest(str(tvm_ffi.structural_hash(function, map_free_vars=True)))
+
+
+def kernel_identity(workload: Workload, candidate: Candidate, device: Device) -> str:
+    """The hash of a candidate's scheduled kernel, without compiling it."""
+    return kernel_hash_of(kernel_module(workload, candidate, device)["main"])
 
 
 def build_kernel(workload: Workload, candidate: Candidate, device: Device) -> BuiltKernel:

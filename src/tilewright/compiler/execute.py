@@ -1,4 +1,3 @@
-# pyright: basic
 """Running compiled networks with the Relax VM."""
 
 from __future__ import annotations

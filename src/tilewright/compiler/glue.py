@@ -1,4 +1,3 @@
-# pyright: basic
 """The network around the kernels: Relax as glue.
 
     main(inputs..., constants...):
@@ -19,7 +18,6 @@ from tvm import relax, tirx
 from tilewright.graph.arrange import Arrangement
 from tilewright.graph.layout import PLAIN, physical_shape
 from tilewright.kernels.blueprint import ConstantParameter, KernelUse
-
 
 PIPELINE = (
     "LowerAllocTensor",

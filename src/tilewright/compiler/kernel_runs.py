@@ -1,4 +1,3 @@
-# pyright: basic
 """Running and timing single kernels under a protocol."""
 
 from __future__ import annotations

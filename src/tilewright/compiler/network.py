@@ -1,8 +1,9 @@
-# pyright: basic
 """Compiling a whole network and writing it as a library plus a file of weights."""
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,9 @@ LIBRARY = "model.so"
 WEIGHTS = "weights.params"
 
 
-def compile_network(plan: NetworkBlueprint, device: Device) -> tuple[relax.VMExecutable, dict[str, tirx.PrimFunc]]:
+def compile_network(
+    plan: NetworkBlueprint, device: Device
+) -> tuple[relax.VMExecutable, dict[str, tirx.PrimFunc]]:
     """Build all kernels and the glue; returns the executable and each kernel's hash."""
     workloads = {task_key(item): item for item in plan.arrangement.calls}
     kernels = {}
@@ -40,8 +43,12 @@ def compile_network(plan: NetworkBlueprint, device: Device) -> tuple[relax.VMExe
 
 def write_weights(folder: Path, plan: NetworkBlueprint, packed: Path) -> None:
     """Write the weights file from packed arrays stored as `.npy` files in `packed`."""
-    tensors = {
-        stored.parameter.name: tvm.runtime.tensor(np.load(packed / f"{stored.parameter.name}.npy"))
-        for stored in plan.constants
-    }
-    tvm.runtime.save_param_dict_to_file(tensors, str(folder / WEIGHTS))
+    tensors, size_bytes = {}, 0
+    for stored in plan.constants:
+        array = np.load(packed / f"{stored.parameter.name}.npy", mmap_mode="r")
+        tensors[stored.parameter.name] = tvm.runtime.tensor(array)
+        size_bytes += array.nbytes
+    path = folder / WEIGHTS
+    tvm.runtime.save_param_dict_to_file(tensors, str(path))
+    if path.stat().st_size < size_bytes:  # TVM does not say when writing failed
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))

@@ -1,4 +1,3 @@
-# pyright: basic
 """Operators outside the vocabulary: from a small ONNX model to one TIR function.
 
 ONNX node → Relax → legalised to several TIR functions → one of them, `main`

@@ -1,4 +1,3 @@
-# pyright: basic
 """What a machine can reach: multiply-adds from registers, and bytes read from beyond the caches."""
 
 from __future__ import annotations

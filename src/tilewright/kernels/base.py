@@ -54,7 +54,9 @@ class Implementation(Protocol):
         """Channel blocks it can write its result in, best first; 0 stands for plain."""
         ...
 
-    def knobs(self, workload: Workload, device: Device, layouts: tuple[str, ...]) -> tuple[Knob, ...]:
+    def knobs(
+        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+    ) -> tuple[Knob, ...]:
         """The knobs, each with its candidate values."""
         ...
 

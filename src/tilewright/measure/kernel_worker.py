@@ -12,8 +12,7 @@ from tilewright.compiler.build import (
     BuiltKernel,
     accept_target,
     build_kernel,
-    kernel_hash_of,
-    kernel_module,
+    kernel_identity,
     rendered,
 )
 from tilewright.compiler.execute import set_threads
@@ -61,8 +60,7 @@ def evaluate(slot: int, folder: str, count: int) -> npt.NDArray[np.generic]:
 
 def identify(workload_text: str, candidate: Candidate, device: Device) -> str:
     """The hash of a candidate's scheduled kernel, without compiling it."""
-    module = kernel_module(parse_workload(workload_text), candidate, device)
-    return kernel_hash_of(module["main"])
+    return kernel_identity(parse_workload(workload_text), candidate, device)
 
 
 def peaks(device: Device) -> dict[str, float]:

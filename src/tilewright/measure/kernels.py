@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from math import inf
 from typing import Any, Self
 
 import numpy as np

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +31,20 @@ def compile_to(
 ) -> dict[str, str]:
     """Write the library and the weights into `folder`; returns each kernel's hash by symbol."""
     executable, kernels = compile_network(plan, device)
-    executable.export_library(str(Path(folder) / LIBRARY))
+    _export(executable, Path(folder) / LIBRARY)
     write_weights(Path(folder), plan, Path(packed))
     return {symbol: kernel_hash_of(kernel) for symbol, kernel in kernels.items()}
+
+
+def _export(executable: Any, path: Path) -> None:
+    """Link the library; what the file system refuses comes out as an OSError."""
+    try:
+        executable.export_library(str(path))
+    except RuntimeError as error:
+        for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS):
+            if os.strerror(number) in str(error):
+                raise OSError(number, os.strerror(number), str(path)) from error
+        raise
 
 
 def load(name: str, folder: str, order: list[str]) -> None:

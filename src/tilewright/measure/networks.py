@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -75,11 +75,13 @@ class NetworkWorker:
                 self._prepared = self._child.pid
             return self._child.request(message, timeout_s)
         except RemoteError as error:
-            if error.kind == "OSError":
+            if error.kind in ("OSError", "PermissionError"):
                 raise OutputError(f"cannot write the compiled network: {error.message}") from error
             raise InternalError(f"{message[0]} failed: {error}\n{error.trace}") from error
         except ChildError as error:
-            raise NegativeVerdict(f"the network's process failed at {message[0]}: {error}") from error
+            raise NegativeVerdict(
+                f"the network's process failed at {message[0]}: {error}"
+            ) from error
 
 
 def _without_values(plan: NetworkBlueprint) -> Arrangement:
@@ -93,7 +95,7 @@ def _without_values(plan: NetworkBlueprint) -> Arrangement:
 @contextmanager
 def _packed(
     plan: NetworkBlueprint, constants: Mapping[str, Array], folder: Path
-) -> Iterator[Path]:
+) -> Generator[Path]:
     """A temporary folder beside the artifact with every packed constant as `.npy`."""
     scratch: Path | None = None
     try:

@@ -79,8 +79,14 @@ def load(path: str | Path, *, threads: int | None = None) -> Artifact:
     _refuse_other_machine(manifest)
     _refuse_other_versions(manifest)
     for name in (LIBRARY, WEIGHTS):
-        if not (folder / name).is_file():
-            raise ModelError(f"{str(folder)!r} lacks {name}", hint="Run `tilewright optimize` again.")
+        path, size_bytes = folder / name, manifest["sizes_bytes"].get(name)
+        fault = "lacks" if not path.is_file() else ""
+        if not fault and path.stat().st_size != size_bytes:
+            fault = "is damaged or was cut short in"
+        if fault:
+            raise ModelError(
+                f"{str(folder)!r} {fault} {name}", hint="Run `tilewright optimize` again."
+            )
     try:
         return Artifact(folder, manifest, threads)
     except (RuntimeError, OSError, KeyError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Checks before anything is believed: each kernel against numpy, the network against ONNX Runtime."""
+"""Checks before anything is believed: kernels against numpy, the network against ONNX Runtime."""
 
 from __future__ import annotations
 

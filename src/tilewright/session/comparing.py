@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import exp, log
@@ -86,7 +86,7 @@ class Comparer:
     @contextmanager
     def _compiled(
         self, network: PreparedNetwork, artifact: Path | None
-    ) -> Iterator[NetworkWorker]:
+    ) -> Generator[NetworkWorker]:
         """A worker with our network loaded: the artifact as it is, or compiled now."""
         if artifact is not None:
             manifest = read_manifest(artifact)

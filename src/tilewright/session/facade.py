@@ -86,7 +86,7 @@ class Session:
         max_error: float = 1e-4,
     ) -> OptimizedNetwork:
         """Tune, compile, check and time a network; see `tilewright optimize --help`."""
-        from tilewright.session.optimizing import OptimizeRequest, Optimizer
+        from tilewright.session.optimizing import Optimizer, OptimizeRequest
         from tilewright.session.outcome import default_folder
         from tilewright.tune.budget import parse_budget
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -20,7 +20,7 @@ class Interruption:
 
 
 @contextmanager
-def graceful_interrupt() -> Iterator[Interruption]:
+def graceful_interrupt() -> Generator[Interruption]:
     """Turn the first SIGINT into a request; a second one raises KeyboardInterrupt as usual.
 
     Outside the main thread signals are left alone.

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tilewright.core.errors import ModelError
 from tilewright.core.records import Candidate, Device
@@ -21,6 +21,10 @@ LIBRARY = "model.so"
 WEIGHTS = "weights.params"
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 1
+_PARTS = (
+    "assignment", "constants", "fingerprint", "inputs", "machine", "outputs", "sizes_bytes",
+    "source", "versions",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +101,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of an artifact folder; raises ModelError for anything else."""
     path = folder / MANIFEST
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelError(
             f"{str(folder)!r} is no compiled network: it has no {MANIFEST}",
@@ -105,14 +109,20 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot read {str(path)!r}: {error}") from error
-    if not isinstance(content, dict) or content.get("schema_version") != SCHEMA_VERSION:
+    known = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+    if known.get("schema_version") != SCHEMA_VERSION:
         raise ModelError(
-            f"{str(path)!r} has schema version "
-            f"{content.get('schema_version') if isinstance(content, dict) else None}, "
+            f"{str(path)!r} has schema version {known.get('schema_version')}, "
             f"this tilewright reads {SCHEMA_VERSION}",
             hint="Run `tilewright optimize` again with this version.",
         )
-    return content
+    missing = [part for part in _PARTS if part not in known]
+    if missing:
+        raise ModelError(
+            f"{str(path)!r} is damaged: it lacks {missing[0]!r}",
+            hint="Run `tilewright optimize` again.",
+        )
+    return known
 
 
 def is_artifact(argument: str) -> bool:

@@ -23,7 +23,7 @@ from tilewright.session.protocols import kernel_protocol
 from tilewright.session.reporting import Peaks
 from tilewright.session.shelf import environment_card, measured_peaks
 from tilewright.session.shipping import Shipping
-from tilewright.session.tuning import NetworkTuner, Winner
+from tilewright.session.tuning import NetworkTuner, TuningTerms, Winner
 from tilewright.store.database import SqliteStore
 from tilewright.tune.budget import Budget, Spending
 
@@ -170,10 +170,13 @@ class _Work:
     def _tune(
         self, measurer: KernelMeasurer, peaks: Peaks
     ) -> tuple[dict[TaskKey, Winner], bool]:
-        protocol = kernel_protocol(self.device)
-        self.tuner = NetworkTuner(
-            self.network, self.device, self.store, measurer, self.events
+        terms = TuningTerms(
+            protocol=kernel_protocol(self.device),
+            seed=self.request.seed,
+            run_id=self.run.id,
+            events=self.events,
         )
+        self.tuner = NetworkTuner(self.network, self.device, self.store, measurer, terms)
         settled = self.converged_before and self.tuner.outdated == 0
         may_measure = not self.spending.exhausted and not settled
         converged = settled
@@ -183,9 +186,6 @@ class _Work:
                 converged = self.tuner.run(
                     self.spending,
                     peaks,
-                    protocol,
-                    seed=self.request.seed,
-                    run_id=self.run.id,
                     stop=interruption,
                     checkpoint=lambda: self.close_run("running"),
                 )
@@ -193,9 +193,6 @@ class _Work:
                 raise KeyboardInterrupt
         self.events(Stage(name="check", detail="winners against numpy"))
         winners = self.tuner.winners(
-            protocol,
-            seed=self.request.seed,
-            run_id=self.run.id,
             measure=may_measure,
             checked=self._earlier_checks(),
         )

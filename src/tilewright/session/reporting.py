@@ -48,7 +48,11 @@ def task_reports(
 
     Shares are of the tasks' sum, or of `network_s` where only some tasks were ever measured.
     """
-    total_s = sum(measured[k].latency_s * t.count for k, t in network.tasks.items() if k in measured)
+    total_s = sum(
+        measured[key].latency_s * task.count
+        for key, task in network.tasks.items()
+        if key in measured
+    )
     if len(measured) < len(network.tasks):
         total_s = max(total_s, network_s)
     rows: list[TaskReport] = []

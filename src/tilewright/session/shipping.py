@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -240,7 +240,7 @@ class Shipping:
 
 
 @contextmanager
-def _staging(folder: Path) -> Iterator[Path]:
+def _staging(folder: Path) -> Generator[Path]:
     """A folder inside the output folder that is gone afterwards, whatever happens."""
     staging = folder / ".staging"
     try:

@@ -23,6 +23,7 @@ from tilewright.tune.space import default_candidate
 FINALISTS = 3
 _CLOSE = 1.06
 _AGAIN = 3
+_SHARE = 3e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,16 @@ class Winner:
     default: Measurement | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningTerms:
+    """What holds for a whole run: how kernels are timed, the seed, the run's row, who listens."""
+
+    protocol: Protocol
+    seed: int
+    run_id: int | None
+    events: EventSink
+
+
 class NetworkTuner:
     """Tunes the tasks of one network against a store."""
 
@@ -47,7 +58,7 @@ class NetworkTuner:
         device: Device,
         store: SqliteStore,
         measurer: KernelMeasurer,
-        events: EventSink,
+        terms: TuningTerms,
     ) -> None:
         self.network = network
         self.measurements = 0
@@ -55,7 +66,8 @@ class NetworkTuner:
         self._device = device
         self._store = store
         self._measurer = measurer
-        self._events = events
+        self._terms = terms
+        self._events = terms.events
         self._spending: Spending | None = None
         self.outdated = 0
         self._known = self._current_knowledge()
@@ -88,7 +100,7 @@ class NetworkTuner:
                 known[key] = [o for o in known[key] if o.candidate.implementation != name]
         if self.outdated:
             self._events(
-                Note(message=f"{self.outdated} tasks have new templates; their old times are not used")
+                Note(message=f"{self.outdated} tasks have new templates; old times are not used")
             )
         return known
 
@@ -96,30 +108,27 @@ class NetworkTuner:
         self,
         spending: Spending,
         peaks: Peaks,
-        protocol: Protocol,
         *,
-        seed: int,
-        run_id: int | None,
         stop: Callable[[], bool],
         checkpoint: Callable[[], None],
     ) -> bool:
         """Spend the budget; outcomes go to the store as they come. True when all converged."""
         self._spending = spending
-        states = [self._state(task, peaks, seed) for task in self.network.tasks.values()]
-        loop = TuningLoop(states, self._measurer, self._store, protocol, self._events)
+        states = [self._state(task, peaks) for task in self.network.tasks.values()]
+        loop = TuningLoop(states, self._measurer, self._store, self._terms.protocol, self._events)
 
         def count() -> None:
             self.measurements, self.failures = loop.measurements, loop.failures
             checkpoint()
 
-        loop.run(spending, run_id=run_id, stop=stop, checkpoint=count)
+        loop.run(spending, run_id=self._terms.run_id, stop=stop, checkpoint=count)
         for task, state in zip(self.network.tasks, states, strict=True):
             self._known[task] = state.outcomes
         return loop.converged
 
-    def _state(self, task: Task, peaks: Peaks, seed: int) -> TaskState:
+    def _state(self, task: Task, peaks: Peaks) -> TaskState:
         known = self._known[task.key]
-        tuner = NeighbourhoodTuner(task.workload, task.layouts, self._device, seed=seed)
+        tuner = NeighbourhoodTuner(task.workload, task.layouts, self._device, seed=self._terms.seed)
         tuner.tell(known)
         state = TaskState(
             workload=task.workload,
@@ -134,10 +143,7 @@ class NetworkTuner:
 
     def winners(
         self,
-        protocol: Protocol,
         *,
-        seed: int,
-        run_id: int | None,
         measure: bool,
         checked: Mapping[TaskKey, tuple[Candidate, KernelCheck]],
     ) -> dict[TaskKey, Winner]:
@@ -146,14 +152,21 @@ class NetworkTuner:
         `measure` False believes what is stored. `checked` holds checks made by earlier runs.
         """
         chosen: dict[TaskKey, Winner] = {}
+        least_s = _SHARE * sum(self._best_s(task) for task in self.network.tasks.values())
         for key, task in self.network.tasks.items():
-            if measure:
-                self._second_look(task, protocol, run_id)
-            chosen[key] = self._checked_winner(task, seed, checked.get(key))
+            if measure and self._best_s(task) >= least_s:
+                self._second_look(task)
+            chosen[key] = self._checked_winner(task, checked.get(key))
         return chosen
 
-    def _second_look(self, task: Task, protocol: Protocol, run_id: int | None) -> None:
+    def _best_s(self, task: Task) -> float:
+        """Seconds of all calls of a task together, zero where it was never measured."""
+        best = ranked(self._known[task.key])
+        return task.count * best[0].latency_s if best else 0.0
+
+    def _second_look(self, task: Task) -> None:
         """Measure the close finalists again, more carefully, unless that was done before."""
+        protocol = self._terms.protocol
         careful = replace(protocol, repeats=_AGAIN * protocol.repeats)
         for _ in range(FINALISTS):
             best = ranked(self._known[task.key])[:FINALISTS]
@@ -163,13 +176,15 @@ class NetworkTuner:
                 fresh = fresh[: int(min(FINALISTS, max(0, self._spending.remaining_count)))]
             if len(close) < 2 or not fresh:
                 return
-            outcomes = self._measurer.measure(task.workload, fresh, careful, run_id=run_id)
+            outcomes = self._measurer.measure(
+                task.workload, fresh, careful, run_id=self._terms.run_id
+            )
             self._remember(task, outcomes)
             if self._spending is not None:
                 self._spending.count += len(outcomes)
 
     def _checked_winner(
-        self, task: Task, seed: int, earlier: tuple[Candidate, KernelCheck] | None
+        self, task: Task, earlier: tuple[Candidate, KernelCheck] | None
     ) -> Winner:
         while True:
             best = ranked(self._known[task.key])
@@ -182,7 +197,7 @@ class NetworkTuner:
             )
             if earlier is not None and earlier[0] == winner.candidate:
                 return replace(winner, check=earlier[1])
-            check = check_kernel(self._measurer, task.workload, winner.candidate, seed)
+            check = check_kernel(self._measurer, task.workload, winner.candidate, self._terms.seed)
             if check.failure is None:
                 return replace(winner, check=check)
             self._reject(task, check.failure)

@@ -1,4 +1,3 @@
-# pyright: basic
 """The plain meaning of every anchor as tensor expressions, for the general fallback.
 
 Each rule gives a value whose expression may be a reduction at its top; `compute_anchor` puts it in

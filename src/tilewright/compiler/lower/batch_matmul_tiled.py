@@ -1,4 +1,3 @@
-# pyright: basic
 """Schedule of the batched matrix product.
 
     parallel (batch, column block, group of row tiles)

@@ -1,4 +1,3 @@
-# pyright: basic
 """Schedule of the depthwise convolution.
 
 parallel (n, channel chunk, group of `rows` row tiles)

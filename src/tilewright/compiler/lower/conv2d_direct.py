@@ -1,4 +1,3 @@
-# pyright: basic
 """Schedule of the direct convolution.
 
     parallel (n, out chunk tile, row tile)          # `order` decides which is outside

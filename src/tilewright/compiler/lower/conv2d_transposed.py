@@ -1,4 +1,3 @@
-# pyright: basic
 """Schedule of the transposed convolution.
 
 input with its border                           # parallel, a stage of its own

@@ -1,4 +1,3 @@
-# pyright: basic
 """Schedule of Winograd F(4×4, 3×3).
 
     parallel (n, in chunk, tile row): columns of the input transform, then its rows
@@ -132,7 +131,8 @@ def _product_stage(
 def _back_stage(conv: Convolution, product: te.Tensor, lanes: int) -> te.Tensor:
     down, across = tiles(conv)
 
-    def columns(n, o, ty, i, v, tx, lane):
+    def columns(*index):
+        n, o, ty, i, v, tx, lane = index
         tile = (n * down + ty) * across + tx
         terms = [product(e, v, o, tile, lane) for e in range(INPUT_TILE)]
         return _combine(OUTPUT_TRANSFORM, i, terms)

@@ -1,4 +1,3 @@
-# pyright: basic
 """Cutting deep chains of costly operators into stages.
 
     gelu(softplus(tanh(x)))  -->  value1 = tanh(x) in memory;  gelu(softplus(value1))

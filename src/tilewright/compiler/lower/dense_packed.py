@@ -1,4 +1,3 @@
-# pyright: basic
 """Schedule of the packed dense layer.
 
     parallel (row tile, column chunk)     # `order` decides which is outside

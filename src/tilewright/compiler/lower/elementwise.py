@@ -1,4 +1,3 @@
-# pyright: basic
 """Elementwise operators of the vocabulary as expressions."""
 
 from __future__ import annotations

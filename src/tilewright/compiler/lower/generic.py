@@ -1,4 +1,3 @@
-# pyright: basic
 """The general fallback: every block parallel and vectorised, whatever it computes.
 
 parallel (outer spatial loops)

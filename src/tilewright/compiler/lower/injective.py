@@ -1,4 +1,3 @@
-# pyright: basic
 """Schedule of workloads without an anchor.
 
     parallel (outer loops)

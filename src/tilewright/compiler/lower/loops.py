@@ -1,4 +1,3 @@
-# pyright: basic
 """Scheduling moves that several lowerings share."""
 
 from __future__ import annotations

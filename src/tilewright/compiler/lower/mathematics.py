@@ -1,4 +1,3 @@
-# pyright: basic
 """Transcendental functions as polynomials, so that they run in vector lanes.
 
 LLVM calls the scalar library once per lane for exp, tanh and erf. Single precision only; other

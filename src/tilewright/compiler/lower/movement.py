@@ -1,4 +1,3 @@
-# pyright: basic
 """Movement operators as index maps: position in the result → expression in the operand."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# pyright: basic
 """Schedule of imported operators: the general one."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# pyright: basic
 """Schedule of window pooling.
 
 blocked:  parallel (n, chunk, row)

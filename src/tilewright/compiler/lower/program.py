@@ -1,4 +1,3 @@
-# pyright: basic
 """A kernel under construction: placeholders, composed steps, and the result in its layout.
 
 Steps are composed as expressions, not as stages: an elementwise chain or a layout change costs no
@@ -99,7 +98,8 @@ class Program:
 
     def finish(self) -> te.Tensor:
         """The stage `result`: the last step in the result's layout."""
-        return self.stage(self.step_value(len(self.workload.steps) - 1), self.result_layout, "result")
+        value = self.step_value(len(self.workload.steps) - 1)
+        return self.stage(value, self.result_layout, "result")
 
     def schedule(self) -> Schedule:
         """Finish and open a schedule over the whole kernel; the function is called `main`."""

@@ -1,4 +1,3 @@
-# pyright: basic
 """From the name of an implementation to the function that builds its kernel."""
 
 from __future__ import annotations

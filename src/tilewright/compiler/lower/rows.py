@@ -1,4 +1,3 @@
-# pyright: basic
 """Schedule of reductions, softmax and normalisations.
 
     parallel (kept axes, the innermost one in tiles)

@@ -1,4 +1,3 @@
-# pyright: basic
 """Values inside a kernel: something that can be read at logical indices, wherever it is stored."""
 
 from __future__ import annotations

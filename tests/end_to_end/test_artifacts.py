@@ -1,0 +1,132 @@
+"""Loading artifacts: what is refused, and what a replaced one does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import environment, reference, run, small_model, succeed
+
+import tilewright
+from tilewright.core.errors import ModelError, TargetError, UsageError
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("made")
+    small_model(folder / "net.onnx")
+    succeed(folder, "optimize", "net.onnx", "--budget", "0", "--out", "out")
+    yield folder
+
+
+@pytest.fixture
+def artifact(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made / "out", tmp_path / "out"))
+
+
+def edit(artifact: Path, **changed: Any) -> None:
+    path = artifact / "manifest.json"
+    content = json.loads(path.read_text())
+    for key, value in changed.items():
+        old = content[key]
+        content[key] = {**old, **value} if isinstance(old, dict) else value
+    path.write_text(json.dumps(content))
+
+
+def test_another_instruction_set(artifact: Path) -> None:
+    manifest = json.loads((artifact / "manifest.json").read_text())
+    features = [*manifest["machine"]["features"], "avx9000"]
+    edit(artifact, machine={"features": features})
+    with pytest.raises(TargetError, match="avx9000"):
+        tilewright.load(artifact)
+    edit(artifact, machine={"architecture": "vax"})
+    with pytest.raises(TargetError, match="vax"):
+        tilewright.load(artifact)
+
+
+@pytest.mark.parametrize("package", ["apache-tvm", "apache-tvm-ffi"])
+def test_another_tvm(artifact: Path, package: str) -> None:
+    edit(artifact, versions={package: "0.1"})
+    with pytest.raises(TargetError, match=f"{package} 0.1") as caught:
+        tilewright.load(artifact)
+    assert "optimize" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["model.so", "weights.params"])
+@pytest.mark.parametrize("keep", [0, 100, 0.5])
+def test_damaged_files_are_refused_by_name(artifact: Path, name: str, keep: float) -> None:
+    """In a process of its own: a damaged library may take its process down."""
+    path = artifact / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(keep * len(whole)) if keep < 1 else int(keep)])
+    done = subprocess.run(
+        [sys.executable, "-c", f"import tilewright; tilewright.load({str(artifact)!r})"],
+        capture_output=True, text=True, env=environment(artifact.parent),
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "ModelError" in done.stderr
+    assert "optimize" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["model.so", "weights.params", "manifest.json"])
+def test_missing_files(artifact: Path, name: str) -> None:
+    (artifact / name).unlink()
+    with pytest.raises(ModelError, match=name):
+        tilewright.load(artifact)
+
+
+@pytest.mark.parametrize("key", ["machine", "versions", "constants", "inputs", "outputs"])
+def test_a_manifest_with_a_part_missing(artifact: Path, key: str) -> None:
+    content = json.loads((artifact / "manifest.json").read_text())
+    del content[key]
+    (artifact / "manifest.json").write_text(json.dumps(content))
+    with pytest.raises(ModelError):
+        tilewright.load(artifact)
+
+
+def test_inputs_are_checked(artifact: Path) -> None:
+    loaded = tilewright.load(artifact)
+    good = np.ones((1, 3, 12, 12), np.float32)
+    assert loaded(good).shape == loaded(x=good).shape == (1, 16, 12, 12)
+    for wrong in (good[0], good.astype(np.float64), np.ones((1, 3, 12, 13), np.float32)):
+        with pytest.raises(UsageError, match="'x'"):
+            loaded(wrong)
+    with pytest.raises(UsageError, match="missing"):
+        loaded()
+    with pytest.raises(UsageError, match="2 arrays"):
+        loaded(good, good)
+    with pytest.raises(UsageError, match="'z'"):
+        loaded(good, z=good)
+    turned = np.ones((1, 12, 12, 3), np.float32).transpose(0, 3, 1, 2)
+    np.testing.assert_array_equal(loaded(turned), loaded(good))
+
+
+def test_loaded_twice_and_replaced_meanwhile(artifact: Path, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 3, 12, 12), dtype=np.float32)
+    old = tilewright.load(artifact)
+    before = old(x)
+    other = small_model(tmp_path / "other.onnx", filters=(4, 8, 16))
+    done = run(tmp_path, "optimize", "other.onnx", "--budget", "0", "--out", "out")
+    assert done.code == 0, done.err
+    new = tilewright.load(artifact)
+    wanted = reference(other, {"x": x})["y"]
+    np.testing.assert_allclose(new(x), wanted, atol=1e-4 * float(np.abs(wanted).max()))
+    np.testing.assert_array_equal(old(x), before)
+
+
+def test_run_from_the_command_line(made: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 3, 12, 12), dtype=np.float32)
+    np.save(made / "x.npy", x)
+    done = run(made, "run", "out", "--input", "x.npy", "--out", "results", "--format", "json")
+    assert done.code == 0, done.err
+    (file,) = (made / "results").glob("*.np[yz]")
+    found = np.load(file)
+    got = found["y"] if file.suffix == ".npz" else found
+    np.testing.assert_array_equal(got, tilewright.load(made / "out")(x))
