@@ -32,12 +32,12 @@ def _load_library(path: Path) -> Any:
     """Load by a name never used before.
 
     The dynamic loader takes a path it has loaded from for the same library, although the file was
-    replaced meanwhile.
+    replaced meanwhile; `tvm.runtime.load_module` would resolve the link.
     """
     with TemporaryDirectory(prefix="tilewright-") as scratch:
         link = Path(scratch) / path.name
         link.symlink_to(path.resolve())
-        return tvm.runtime.load_module(str(link))
+        return tvm_ffi.load_module(str(link))
 
 
 class LoadedNetwork:

@@ -24,7 +24,8 @@ MAXIMUM_ARGUMENTS = 8
 MAXIMUM_COSTLY = 2
 """Transcendental steps behind one anchor: more of them make the compiler very slow."""
 COSTLY = frozenset(
-    ["sigmoid", "tanh", "exp", "log", "erf", "softplus", "silu", "gelu", "elu", "selu", "power", "sin", "cos"]
+    {"sigmoid", "tanh", "exp", "log", "erf", "softplus", "silu", "gelu", "elu", "selu"}
+    | {"power", "sin", "cos"}
 )
 
 

@@ -161,7 +161,11 @@ class WinogradConvolution:
         }
 
     def error_bound(self, workload: Workload) -> float:
-        """About 1e-5: the transforms enlarge and cancel values."""
+        """The transforms enlarge and cancel values.
+
+        It holds for inputs of like magnitude. A single huge value spoils its neighbours in the same
+        tile: the bound is then relative to the largest sum |w||x| among the outputs of the tile.
+        """
         return 2e-5
 
     def packed_shapes(
