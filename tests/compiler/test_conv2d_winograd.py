@@ -54,9 +54,7 @@ def test_a_huge_value_spoils_only_its_tile() -> None:
     arrays = [rng.standard_normal(a.type.shape, dtype=np.float32) for a in task.arguments]
     arrays[0][0, 5, 9, 9] = 1e6
     chosen = choose(task, SPEC, layouts, None)
-    candidate = Candidate(
-        implementation=SPEC.name, settings=tuple(chosen.items()), layouts=layouts
-    )
+    candidate = Candidate(implementation=SPEC.name, settings=tuple(chosen.items()), layouts=layouts)
     kernel = build_kernel(task, candidate, DEVICE)
     ours = run_kernel(kernel, task, candidate, arrays)
     error = np.abs(ours - run_workload(task, arrays))

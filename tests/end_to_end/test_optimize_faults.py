@@ -202,6 +202,7 @@ def test_databases_that_cannot_be_used(folder: Path) -> None:
         assert name == "." or (folder / name).read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_newer_and_a_locked_database(folder: Path) -> None:
     assert run(folder, "db", "info").code == 0
     path = folder / "tilewright.db"

@@ -15,7 +15,9 @@ def offered(folder: Path, implementation: str) -> list[str]:
     """
     metadata = folder / f"{implementation}-1.0.dist-info"
     metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {implementation}\nVersion: 1.0\n")
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {implementation}\nVersion: 1.0\n"
+    )
     points = [
         f"[{group}]\n{implementation} = {implementation}_plugin.{module}:{module_name}\n"
         for (group, module_name), module in zip(GROUPS.items(), ("spec", "lowering"), strict=True)

@@ -94,9 +94,7 @@ def network_module(
         relax.Var(f"input_{i}", relax.TensorType(graph.types[name].shape, graph.types[name].dtype))
         for i, name in enumerate(graph.inputs)
     ]
-    parameters = {
-        c.name: relax.Var(c.name, relax.TensorType(c.shape, c.dtype)) for c in constants
-    }
+    parameters = {c.name: relax.Var(c.name, relax.TensorType(c.shape, c.dtype)) for c in constants}
     functions = {
         symbol: builder.add_func(kernel.with_attr("global_symbol", symbol), symbol)
         for symbol, kernel in kernels.items()

@@ -14,6 +14,7 @@ from tilewright.core.records import Device
 _ROWS, _VECTORS, _DEPTH, _REPEATS = 12, 2, 128, 2000
 _STREAM_BYTES = 256 << 20
 _STREAMS = 8
+_CACHE_REPEATS = 200
 _TRIES = 7
 
 
@@ -52,33 +53,43 @@ def peak_flop_per_s(device: Device) -> float:
     return 2.0 * device.threads * _ROWS * lanes * _REPEATS * _DEPTH / seconds
 
 
-def peak_bytes_per_s(device: Device) -> float:
+def memory_bytes_per_s(device: Device) -> float:
     """Bytes per second when all threads read an array larger than the private caches."""
+    return _read_bytes_per_s(device, _STREAM_BYTES // device.threads, 1)
+
+
+def cache_bytes_per_s(device: Device) -> float:
+    """Bytes per second when each thread reads again and again what fits its private cache."""
+    return _read_bytes_per_s(device, max(device.cpu.l2_bytes // 2, 64 << 10), _CACHE_REPEATS)
+
+
+def _read_bytes_per_s(device: Device, thread_bytes: int, repeats: int) -> float:
     lanes = device.lanes_f32 * _STREAMS
-    rows = _STREAM_BYTES // 4 // lanes // device.threads
+    rows = thread_bytes // 4 // lanes
     x = te.placeholder((device.threads, rows, lanes), name="x")
+    again = te.reduce_axis((0, repeats), "again")
     row = te.reduce_axis((0, rows), "row")
     y = te.compute(
         (device.threads, lanes),
-        lambda thread, lane: te.sum(x[thread, row, lane], axis=row),
+        lambda thread, lane: te.sum(x[thread, row, lane], axis=[again, row]),
         name="y",
     )
     schedule = Schedule(tvm.IRModule({"main": te.create_prim_func([x, y])}))
     block = schedule.get_sblock("y")
     local = schedule.cache_write(block, 0, "local")
-    thread, lane, reduction = schedule.get_loops(block)
+    thread, lane, outer, inner = schedule.get_loops(block)
     vector, within = schedule.split(lane, [None, device.lanes_f32])
-    schedule.reorder(thread, reduction, vector, within)
+    schedule.reorder(thread, outer, inner, vector, within)
     schedule.parallel(thread)
     schedule.unroll(vector)
     schedule.vectorize(within)
     schedule.reverse_compute_at(local, thread)
-    schedule.decompose_reduction(block, reduction)
+    schedule.decompose_reduction(block, outer)
     arrays = [
         np.ones((device.threads, rows, lanes), np.float32),
         np.zeros((device.threads, lanes), np.float32),
     ]
-    return arrays[0].nbytes / _fastest(schedule, device, arrays)
+    return repeats * arrays[0].nbytes / _fastest(schedule, device, arrays)
 
 
 def _fastest(schedule: Schedule, device: Device, arrays: list[np.ndarray]) -> float:

@@ -14,9 +14,7 @@ KnobValue = int | str | bool
 Settings = Mapping[str, KnobValue]
 """A value for every knob of an implementation, by knob name."""
 
-FailureKind = Literal[
-    "build", "timeout", "crash", "wrong result", "out of memory", "device lost"
-]
+FailureKind = Literal["build", "timeout", "crash", "wrong result", "out of memory", "device lost"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

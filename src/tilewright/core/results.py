@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 class TaskReport:
     """One distinct task of a network.
 
-    `latency_s` is one call; `share` the part of the network's time that all `count` calls take;
-    `bound` is what limits it: compute, memory or overhead. `settings` and `layouts` say what was
+    `latency_s` is one call, None for a task that was never measured (then share and rates are 0);
+    `share` the part of the network's time that all `count` calls take; `bound` is what limits it:
+    compute, memory or overhead; `roof_s` is the least time the machine's measured peaks allow. `settings` and `layouts` say what was
     chosen. `error` is the checked error relative to sum |w||x|, None when unchecked.
     """
 
@@ -22,7 +23,7 @@ class TaskReport:
     anchor: str
     implementation: str
     count: int
-    latency_s: float
+    latency_s: float | None
     share: float
     gflop_per_s: float
     gbyte_per_s: float
@@ -35,7 +36,7 @@ class TaskReport:
     error: float | None = None
     error_bound: float | None = None
     spread: float = 0.0
-    measurements: int = 0
+    roof_s: float = 0.0
     nodes: tuple[str, ...] = ()
 
 

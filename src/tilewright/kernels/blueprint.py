@@ -140,5 +140,3 @@ def _stored(
         index=index,
         sources=sources,
     )
-
-

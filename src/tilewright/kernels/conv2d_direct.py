@@ -153,9 +153,7 @@ class DirectConvolution:
         conv = convolution(workload)
         bi = input_block(conv, candidate.layouts, len(workload.arguments))
         bo = output_block(conv, candidate.layouts, dict(candidate.settings))
-        return {
-            conv.weight: (conv.out_channels // bo, conv.group_in // bi, *conv.kernel, bi, bo)
-        }
+        return {conv.weight: (conv.out_channels // bo, conv.group_in // bi, *conv.kernel, bi, bo)}
 
     def pack(
         self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
@@ -170,9 +168,7 @@ class DirectConvolution:
 
 
 def _tile(settings: Settings) -> int:
-    return (
-        int(settings["tile_width"]) * int(settings["tile_height"]) * int(settings["tile_out"])
-    )
+    return int(settings["tile_width"]) * int(settings["tile_height"]) * int(settings["tile_out"])
 
 
 SPEC = DirectConvolution()

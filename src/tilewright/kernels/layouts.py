@@ -90,9 +90,7 @@ def _follow(call: TaskCall, layouts: Mapping[str, str], channels: int) -> str:
     return PLAIN
 
 
-def _concatenated(
-    call: TaskCall, layouts: Mapping[str, str], channels: int, device: Device
-) -> str:
+def _concatenated(call: TaskCall, layouts: Mapping[str, str], channels: int, device: Device) -> str:
     blocks = {channel_block(layouts.get(tensor, PLAIN)) for tensor in call.inputs}
     if blocks == {0}:
         return PLAIN

@@ -18,7 +18,7 @@ from tilewright.compiler.build import (
 from tilewright.compiler.execute import set_threads
 from tilewright.compiler.kernel_runs import run_kernel, time_kernel
 from tilewright.compiler.opaque import check_supported
-from tilewright.compiler.peaks import peak_bytes_per_s, peak_flop_per_s
+from tilewright.compiler.peaks import cache_bytes_per_s, memory_bytes_per_s, peak_flop_per_s
 from tilewright.core.records import Candidate, Device, Protocol
 from tilewright.graph.network import Graph
 from tilewright.graph.workload import Workload, parse_workload
@@ -64,10 +64,11 @@ def identify(workload_text: str, candidate: Candidate, device: Device) -> str:
 
 
 def peaks(device: Device) -> dict[str, float]:
-    """Operations and bytes per second that this machine reaches."""
+    """What this machine reaches; the names are those of the database."""
     return {
         "flop_per_s": peak_flop_per_s(device),
-        "bytes_per_s": peak_bytes_per_s(device),
+        "bytes_per_s": memory_bytes_per_s(device),
+        "cache_bytes_per_s": cache_bytes_per_s(device),
     }
 
 

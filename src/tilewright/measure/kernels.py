@@ -7,7 +7,7 @@ is timed. Whatever goes wrong with a candidate costs one `Failure` and at most o
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -69,6 +69,10 @@ class _Job:
     samples_s: list[float] = field(default_factory=list[float])
 
 
+def _ignore(_outcome: Outcome) -> None:
+    pass
+
+
 class KernelMeasurer:
     """Measures candidates on the local CPU. Use as a context manager; workers die with it.
 
@@ -127,20 +131,32 @@ class KernelMeasurer:
         *,
         run_id: int | None = None,
         give_up_s: float = inf,
+        finished: Callable[[Outcome], None] = _ignore,
     ) -> list[Outcome]:
         """Build and time candidates; one outcome each, in their order.
 
-        Candidates slower than `give_up_s` get a single sample.
+        Candidates slower than `give_up_s` get a single sample. `finished` gets each outcome as soon
+        as it is known, so that a kill loses at most the candidate in flight.
         """
         jobs = self._build_all(workload, candidates)
+        outcomes: dict[int, Outcome] = {}
+
+        def finish(job: _Job) -> None:
+            outcomes[job.slot] = self._outcome(job, workload, protocol, run_id)
+            finished(outcomes[job.slot])
+
+        for job in jobs:
+            if job.failure is not None:
+                finish(job)
         began = time.perf_counter()
         for worker in range(len(self._workers)):
             mine = [job for job in jobs if job.worker == worker and job.failure is None]
             for job in mine:
                 self._time(job, workload, protocol, give_up_s)
+                finish(job)
             self._finish(worker, mine)
         self.spent.run_s += time.perf_counter() - began
-        return [self._outcome(job, workload, protocol, run_id) for job in jobs]
+        return [outcomes[job.slot] for job in jobs]
 
     def evaluate(
         self, workload: Workload, candidate: Candidate, arrays: Sequence[Array]
@@ -164,9 +180,7 @@ class KernelMeasurer:
             return self.failure(workload, candidate, kind, message)
         return result
 
-    def current_hashes(
-        self, kernels: Sequence[tuple[Workload, Candidate]]
-    ) -> list[str | None]:
+    def current_hashes(self, kernels: Sequence[tuple[Workload, Candidate]]) -> list[str | None]:
         """Hash of each scheduled kernel as today's templates make it; None where they fail."""
 
         def identify(index: int) -> list[str | None]:
@@ -188,7 +202,7 @@ class KernelMeasurer:
         ]
 
     def peaks(self) -> dict[str, float]:
-        """Measured `flop_per_s` and `bytes_per_s` of the device."""
+        """Measured `flop_per_s`, `bytes_per_s` (memory) and `cache_bytes_per_s` of the device."""
         worker = self._ready(0)
         found: dict[str, float] = worker.request(("peaks", self.device), BUILD_TIMEOUT_S)
         worker.request(("settle",), 10.0)
@@ -244,9 +258,7 @@ class KernelMeasurer:
         except (ChildError, RemoteError) as error:
             job.failure = _classify(error, "build")
 
-    def _time(
-        self, job: _Job, workload: Workload, protocol: Protocol, give_up_s: float
-    ) -> None:
+    def _time(self, job: _Job, workload: Workload, protocol: Protocol, give_up_s: float) -> None:
         for _ in range(2):
             if job.failure is not None:
                 return
@@ -304,7 +316,7 @@ class KernelMeasurer:
 
 
 @contextmanager
-def _as_files(arrays: Sequence[Array]) -> Iterator[Path]:
+def _as_files(arrays: Sequence[Array]) -> Generator[Path]:
     """A temporary folder with the arrays as `0.npy`, `1.npy` …: a worker maps them, so that large
     weights do not count several times against its memory limit."""
     try:

@@ -26,9 +26,7 @@ def prepare(device: Device) -> None:
     set_threads(device.threads, device.cpus)
 
 
-def compile_to(
-    plan: NetworkBlueprint, device: Device, packed: str, folder: str
-) -> dict[str, str]:
+def compile_to(plan: NetworkBlueprint, device: Device, packed: str, folder: str) -> dict[str, str]:
     """Write the library and the weights into `folder`; returns each kernel's hash by symbol."""
     executable, kernels = compile_network(plan, device)
     _export(executable, Path(folder) / LIBRARY)

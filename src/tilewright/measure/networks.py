@@ -62,9 +62,7 @@ class NetworkWorker:
         """The outputs of one run."""
         return self._ask(("run", name, list(inputs)), RUN_TIMEOUT_S)
 
-    def time(
-        self, name: str, inputs: Sequence[Array], *, repeats: int, warmup: int
-    ) -> list[float]:
+    def time(self, name: str, inputs: Sequence[Array], *, repeats: int, warmup: int) -> list[float]:
         """Seconds of each run."""
         return self._ask(("time", name, list(inputs), repeats, warmup), RUN_TIMEOUT_S)
 

@@ -18,8 +18,10 @@ _SMALLEST_PART = 1e-7
 class RooflinePoint:
     """One task: FLOP per byte moved, FLOP/s reached, FLOP/s the roof allows there.
 
-    `reached` is the part of the roof that was reached, for tasks without FLOPs the part of the
-    bandwidth; None when the peaks are unknown.
+    `reached` is the part of the task's own roof that was reached: it counts weights from memory and
+    activations from the cache, so a point may lie above the line, which counts all from memory.
+    Without that, the part of the line, for tasks without FLOPs of the bandwidth; None when the
+    peaks are unknown.
     """
 
     name: str
@@ -65,6 +67,9 @@ def _point(task: TaskReport, peak_flop_per_s: float, peak_bytes_per_s: float) ->
         attainable = min(peak_flop_per_s, intensity * peak_bytes_per_s)
         over_bandwidth = bytes_per_s / peak_bytes_per_s
         reached = flop_per_s / attainable if attainable > 0 else over_bandwidth
+    if task.roof_s > 0 and task.latency_s:
+        reached = task.roof_s / task.latency_s
+        attainable = flop_per_s / reached
     return RooflinePoint(
         name=task.name,
         intensity=intensity,

@@ -26,7 +26,9 @@ class ShareBar:
 
 def info(tasks: Sequence[TaskReport], *, limit: int = 15) -> tuple[ShareBar, ...]:
     """The largest shares first; what is beyond `limit` becomes one bar."""
-    ordered = sorted(tasks, key=lambda task: -task.share)
+    ordered = sorted(
+        (task for task in tasks if task.latency_s is not None), key=lambda task: -task.share
+    )
     bars = [_bar(task) for task in ordered[:limit]]
     rest = ordered[limit:]
     if rest:
@@ -34,7 +36,7 @@ def info(tasks: Sequence[TaskReport], *, limit: int = 15) -> tuple[ShareBar, ...
             ShareBar(
                 name=f"{len(rest)} more tasks",
                 share=sum(task.share for task in rest),
-                seconds=sum(task.latency_s * task.count for task in rest),
+                seconds=sum((task.latency_s or 0.0) * task.count for task in rest),
                 bound="other",
             )
         )
@@ -44,7 +46,7 @@ def info(tasks: Sequence[TaskReport], *, limit: int = 15) -> tuple[ShareBar, ...
 def _bar(task: TaskReport) -> ShareBar:
     name = f"{task.name} ×{task.count}" if task.count > 1 else task.name
     return ShareBar(
-        name=name, share=task.share, seconds=task.latency_s * task.count, bound=task.bound
+        name=name, share=task.share, seconds=(task.latency_s or 0.0) * task.count, bound=task.bound
     )
 
 

@@ -48,11 +48,7 @@ def ranked(outcomes: list[Outcome]) -> list[Measurement]:
     A candidate that was measured again counts with its newest median: the second look is the one
     that was made to be believed.
     """
-    wrong = {
-        o.candidate
-        for o in outcomes
-        if not isinstance(o, Measurement) and o.kind == _WRONG
-    }
+    wrong = {o.candidate for o in outcomes if not isinstance(o, Measurement) and o.kind == _WRONG}
     newest: dict[Candidate, Measurement] = {}
     for outcome in outcomes:
         if isinstance(outcome, Measurement) and outcome.candidate not in wrong:

@@ -71,9 +71,7 @@ def _database(path: Path) -> Check:
         return Check(
             name="database", status="problem", detail=error.message, advice=error.hint or ""
         )
-    return Check(
-        name="database", status="ok", detail=f"{path}: {info.measurements} measurements"
-    )
+    return Check(name="database", status="ok", detail=f"{path}: {info.measurements} measurements")
 
 
 def _disk(path: Path) -> Check:

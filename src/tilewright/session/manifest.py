@@ -21,7 +21,7 @@ LIBRARY = "model.so"
 WEIGHTS = "weights.params"
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 1
-_PARTS = (
+PARTS = (
     "assignment", "constants", "fingerprint", "inputs", "machine", "outputs", "sizes_bytes",
     "source", "versions",
 )  # fmt: skip
@@ -116,7 +116,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"this tilewright reads {SCHEMA_VERSION}",
             hint="Run `tilewright optimize` again with this version.",
         )
-    missing = [part for part in _PARTS if part not in known]
+    missing = [part for part in PARTS if part not in known]
     if missing:
         raise ModelError(
             f"{str(path)!r} is damaged: it lacks {missing[0]!r}",

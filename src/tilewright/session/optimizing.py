@@ -113,9 +113,7 @@ class _Work:
             peaks = measured_peaks(self.store, self.device, measurer)
             winners, converged = self._tune(measurer, peaks)
             spent = measurer.spent
-            self.seconds |= {
-                "build": spent.build_s, "run": spent.run_s, "verify": spent.verify_s
-            }
+            self.seconds |= {"build": spent.build_s, "run": spent.run_s, "verify": spent.verify_s}
         shipping = Shipping(
             network=self.network,
             device=self.device,
@@ -167,9 +165,7 @@ class _Work:
         )
         self.store.update_run(self.run)
 
-    def _tune(
-        self, measurer: KernelMeasurer, peaks: Peaks
-    ) -> tuple[dict[TaskKey, Winner], bool]:
+    def _tune(self, measurer: KernelMeasurer, peaks: Peaks) -> tuple[dict[TaskKey, Winner], bool]:
         terms = TuningTerms(
             protocol=kernel_protocol(self.device),
             seed=self.request.seed,

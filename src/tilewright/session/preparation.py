@@ -57,9 +57,7 @@ class PreparedNetwork:
 def fused_network(graph: Graph) -> FusedNetwork:
     """Clean, fuse, and collapse the rows of pointwise convolutions."""
     network = fuse(clean(graph))
-    calls = tuple(
-        replace(call, workload=collapse_rows(call.workload)) for call in network.calls
-    )
+    calls = tuple(replace(call, workload=collapse_rows(call.workload)) for call in network.calls)
     return FusedNetwork(graph=network.graph, calls=calls)
 
 

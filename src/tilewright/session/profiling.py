@@ -78,9 +78,7 @@ class Profiler:
             measured[key] = outcome
         return measured
 
-    def _time_network(
-        self, network: PreparedNetwork, chosen: dict[TaskKey, Candidate]
-    ) -> float:
+    def _time_network(self, network: PreparedNetwork, chosen: dict[TaskKey, Candidate]) -> float:
         self.events(Stage(name="compile", detail=f"{len(network.tasks)} kernels"))
         plan = blueprint(network.arrangement, chosen)
         inputs = random_inputs(network.model.graph, self.seed)
@@ -100,7 +98,7 @@ class Profiler:
         network_s: float,
     ) -> ProfileResult:
         rows = task_reports(network, chosen, measured, {}, peaks)
-        tasks_s = sum(row.latency_s * row.count for row in rows)
+        tasks_s = sum((row.latency_s or 0.0) * row.count for row in rows)
         calls = len(network.arrangement.calls)
         return ProfileResult(
             model=network.model.name,

@@ -20,17 +20,22 @@ class Peaks:
 
     flop_per_s: float
     bytes_per_s: float
+    cache_bytes_per_s: float
+
+    def memory_s(self, task: Task) -> float:
+        """Time to move all bytes once: constants from memory, activations from the cache."""
+        constants = sum(a.type.bytes for a in task.workload.arguments if a.role == "constant")
+        rest = task.workload.bytes - constants
+        return constants / self.bytes_per_s + rest / self.cache_bytes_per_s
 
     def floor_s(self, task: Task) -> float:
         """Roofline time of one call."""
-        return max(
-            task.workload.flop / self.flop_per_s, task.workload.bytes / self.bytes_per_s, 1e-7
-        )
+        return max(task.workload.flop / self.flop_per_s, self.memory_s(task), 1e-7)
 
     def bound(self, task: Task, latency_s: float) -> str:
         """`compute` or `memory`, whichever roof is nearer; `overhead` far below both."""
         compute_s = task.workload.flop / self.flop_per_s
-        memory_s = task.workload.bytes / self.bytes_per_s
+        memory_s = self.memory_s(task)
         if latency_s > _OVERHEAD_SHARE * max(compute_s, memory_s) and latency_s < 2e-5:
             return "overhead"
         return "compute" if compute_s >= memory_s else "memory"
@@ -44,7 +49,7 @@ def task_reports(
     peaks: Peaks,
     network_s: float = 0.0,
 ) -> tuple[TaskReport, ...]:
-    """One row per task with a measurement, largest share first.
+    """One row per task, largest share first, those that were never measured last.
 
     Shares are of the tasks' sum, or of `network_s` where only some tasks were ever measured.
     """
@@ -58,9 +63,8 @@ def task_reports(
     rows: list[TaskReport] = []
     for key, task in network.tasks.items():
         measurement = measured.get(key)
-        if measurement is None:
-            continue
-        latency_s = measurement.latency_s
+        latency_s = measurement.latency_s if measurement else None
+        speed = 1.0 / latency_s if latency_s else 0.0
         check = checks.get(key)
         rows.append(
             TaskReport(
@@ -69,10 +73,11 @@ def task_reports(
                 implementation=chosen[key].implementation,
                 count=task.count,
                 latency_s=latency_s,
-                share=latency_s * task.count / total_s,
-                gflop_per_s=task.workload.flop / latency_s / 1e9,
-                gbyte_per_s=task.workload.bytes / latency_s / 1e9,
-                bound=peaks.bound(task, latency_s),
+                share=(latency_s or 0.0) * task.count / total_s if total_s else 0.0,
+                gflop_per_s=task.workload.flop * speed / 1e9,
+                gbyte_per_s=task.workload.bytes * speed / 1e9,
+                bound=peaks.bound(task, latency_s or 0.0),
+                roof_s=peaks.floor_s(task),
                 key=task.workload.key,
                 flop=task.workload.flop,
                 bytes=task.workload.bytes,
@@ -80,7 +85,7 @@ def task_reports(
                 layouts=task.layouts,
                 error=check.error if check else None,
                 error_bound=check.bound if check else None,
-                spread=measurement.spread,
+                spread=measurement.spread if measurement else 0.0,
                 nodes=task.nodes,
             )
         )

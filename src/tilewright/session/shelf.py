@@ -14,12 +14,13 @@ def measured_peaks(store: SqliteStore, device: Device, measurer: KernelMeasurer)
     """The device's peaks from the store, measured first where it does not know them."""
     flop = store.peak(device.class_key, "flop_per_s")
     read = store.peak(device.class_key, "bytes_per_s")
-    if flop is None or read is None:
+    cache = store.peak(device.class_key, "cache_bytes_per_s")
+    if flop is None or read is None or cache is None:
         found = measurer.peaks()
-        flop, read = found["flop_per_s"], found["bytes_per_s"]
-        store.add_peak(device.class_key, "flop_per_s", flop)
-        store.add_peak(device.class_key, "bytes_per_s", read)
-    return Peaks(flop_per_s=flop, bytes_per_s=read)
+        for name, value in found.items():
+            store.add_peak(device.class_key, name, value)
+        return Peaks(**found)
+    return Peaks(flop_per_s=flop, bytes_per_s=read, cache_bytes_per_s=cache)
 
 
 def environment_card(environment: Environment, device: Device) -> dict[str, str]:

@@ -98,9 +98,7 @@ class Shipping:
             if not ready:
                 _move(staging / shipped, self.folder)
         if shipped == _DEFAULT:
-            self.fingerprint = artifact_fingerprint(
-                self.network, candidates[_DEFAULT], self.device
-            )
+            self.fingerprint = artifact_fingerprint(self.network, candidates[_DEFAULT], self.device)
             self.events(Note(message="The default settings ran faster and were shipped."))
         return self._finish(
             winners, candidates[shipped], checks[shipped], timings, (shipped, plans[shipped], peaks)
@@ -117,9 +115,7 @@ class Shipping:
         began_s = time.monotonic()
         plan = blueprint(self.network.arrangement, chosen)
         if not ready:
-            self.events(
-                Stage(name="compile", detail=f"{len(self.network.tasks)} kernels, {name}")
-            )
+            self.events(Stage(name="compile", detail=f"{len(self.network.tasks)} kernels, {name}"))
             worker.compile(plan, self.network.graph.constants, folder)
         source = self.folder if ready else folder
         worker.load(name, source, [c.parameter.name for c in plan.constants])
@@ -175,11 +171,9 @@ class Shipping:
             for key, w in winners.items()
             if w.check is not None and chosen[key] == w.candidate
         }
-        rows = task_reports(
-            self.network, chosen, measured, checks, peaks, timings[name].latency_s
-        )
-        tasks_s = sum(row.latency_s * row.count for row in rows)
-        complete = len(rows) == len(self.network.tasks)
+        rows = task_reports(self.network, chosen, measured, checks, peaks, timings[name].latency_s)
+        tasks_s = sum((row.latency_s or 0.0) * row.count for row in rows)
+        complete = all(row.latency_s is not None for row in rows)
         ours, theirs = timings[name], timings[_REFERENCE]
         baseline = timings[_DEFAULT].latency_s if _DEFAULT in timings else None
         if baseline is None:
@@ -272,4 +266,3 @@ def _move(source: Path, folder: Path) -> None:
             (source / name).replace(folder / name)
     except OSError as error:
         raise OutputError(f"cannot write to {folder}: {error.strerror}") from error
-

@@ -34,8 +34,7 @@ def show(name: str, view: str, device: Device, store: SqliteStore, seed: int) ->
     with Child(WORKER) as child:
         try:
             return "\n\n".join(
-                f"# {w.key}\n"
-                + str(child.request(("render", w.text, c, device, view), _TIMEOUT_S))
+                f"# {w.key}\n" + str(child.request(("render", w.text, c, device, view), _TIMEOUT_S))
                 for w, c in candidates
             )
         except (RemoteError, ChildError) as error:

@@ -121,7 +121,10 @@ class NetworkTuner:
             self.measurements, self.failures = loop.measurements, loop.failures
             checkpoint()
 
-        loop.run(spending, run_id=self._terms.run_id, stop=stop, checkpoint=count)
+        try:
+            loop.run(spending, run_id=self._terms.run_id, stop=stop, checkpoint=count)
+        finally:
+            self.measurements, self.failures = loop.measurements, loop.failures
         for task, state in zip(self.network.tasks, states, strict=True):
             self._known[task] = state.outcomes
         return loop.converged
@@ -183,9 +186,7 @@ class NetworkTuner:
             if self._spending is not None:
                 self._spending.count += len(outcomes)
 
-    def _checked_winner(
-        self, task: Task, earlier: tuple[Candidate, KernelCheck] | None
-    ) -> Winner:
+    def _checked_winner(self, task: Task, earlier: tuple[Candidate, KernelCheck] | None) -> Winner:
         while True:
             best = ranked(self._known[task.key])
             plain = default_candidate(task.workload, task.layouts, self._device)[0]

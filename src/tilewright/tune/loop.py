@@ -38,8 +38,9 @@ class CandidateMeasurer(TypingProtocol):
         *,
         run_id: int | None = None,
         give_up_s: float = inf,
+        finished: Callable[[Outcome], None] = ...,
     ) -> list[Outcome]:
-        """One outcome per candidate, in order."""
+        """One outcome per candidate, in order; `finished` gets each as soon as it is known."""
         ...
 
 
@@ -143,20 +144,25 @@ class TuningLoop:
             task.finished = True
             return
         before_s = task.best_s
+
+        def keep(outcome: Outcome) -> None:
+            self._store.add([outcome])
+            spending.count += 1
+            if isinstance(outcome, Measurement):
+                self.measurements += 1
+            else:
+                self.failures += 1
+
         outcomes = self._measurer.measure(
             task.workload,
             candidates,
             self._protocol,
             run_id=run_id,
             give_up_s=_HOPELESS * before_s,
+            finished=keep,
         )
-        self._store.add(outcomes)
         task.tuner.tell(outcomes)
         task.outcomes += outcomes
-        spending.count += len(outcomes)
-        failures = sum(not isinstance(o, Measurement) for o in outcomes)
-        self.failures += failures
-        self.measurements += len(outcomes) - failures
         task.stale = 0 if task.best_s < _IMPROVED * before_s else task.stale + 1
         self._events(
             TuningProgress(

@@ -26,7 +26,7 @@ from tilewright.core.errors import (
     UsageError,
 )
 from tilewright.core.results import Check
-from tilewright.session.manifest import MANIFEST
+from tilewright.session.manifest import MANIFEST, PARTS
 from tilewright.session.manifest import SCHEMA_VERSION as MANIFEST_VERSION
 
 Command = Callable[..., Any]
@@ -329,7 +329,7 @@ def test_run_names_unnamed_inputs_by_the_manifest(
     inputs = [{"name": "second"}, {"name": "first"}]
     (tmp_path / "art").mkdir()
     (tmp_path / "art" / MANIFEST).write_text(
-        json.dumps({"schema_version": MANIFEST_VERSION, "inputs": inputs})
+        json.dumps({**dict.fromkeys(PARTS), "schema_version": MANIFEST_VERSION, "inputs": inputs})
     )
     ran = tilewright("run", "art", "--input", "x=1.npy", "--input", "y.npy", "--out", "o")
     assert ran.code == 0, ran.err

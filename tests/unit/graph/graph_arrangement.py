@@ -94,7 +94,9 @@ def run_arranged(arrangement: Arrangement, inputs: Mapping[str, Array]) -> dict[
                 arrays.append(graph.constants[tensor].reshape(kind.shape))
                 continue
             raw = memory(tensor, kind.bytes).view(kind.dtype)
-            arrays.append(to_logical(raw.reshape(physical_shape(kind.shape, layout)), layout).copy())
+            arrays.append(
+                to_logical(raw.reshape(physical_shape(kind.shape, layout)), layout).copy()
+            )
         result = run_workload(workload, arrays)
         packed = to_physical(result, item.layouts[-1])
         memory(item.call.output, workload.result.bytes)[:] = packed.reshape(-1).view(np.uint8)

@@ -32,7 +32,7 @@ def test_buffers_alive_together_are_apart(items: list[Lifetime]) -> None:
     for index, one in enumerate(items):
         begin = plan.offsets[one.name]
         assert begin % ALIGNMENT_BYTES == 0
-        assert 0 <= begin and begin + one.bytes <= plan.arena_bytes
+        assert begin >= 0 and begin + one.bytes <= plan.arena_bytes
         for other in items[:index]:
             if one.overlaps(other):
                 start = plan.offsets[other.name]

@@ -25,7 +25,6 @@ CONV = TaskReport(
     error=2e-7,
     error_bound=1e-5,
     spread=0.02,
-    measurements=12,
     nodes=("Conv_0", "Relu_1"),
 )
 COPY = replace(

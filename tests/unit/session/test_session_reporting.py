@@ -13,7 +13,7 @@ from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.session.preparation import Task
 from tilewright.session.reporting import Peaks, explain_difference, task_reports
 
-PEAKS = Peaks(flop_per_s=1e11, bytes_per_s=1e10)
+PEAKS = Peaks(flop_per_s=1e11, bytes_per_s=1e10, cache_bytes_per_s=1e10)
 LAYOUTS = ("plain", "plain", "plain")
 
 
@@ -72,14 +72,15 @@ def test_shares_add_up_and_the_largest_comes_first() -> None:
     assert rows[0].error is None and rows[0].settings == {"k": 1}
 
 
-def test_tasks_without_a_time_are_left_out() -> None:
+def test_tasks_without_a_time_come_last_and_say_so() -> None:
     known, unknown = task(dense(4)), task(dense(5))
     rows = task_reports(
         Network(known, unknown),  # type: ignore[arg-type]
         {known.key: CHOSEN, unknown.key: CHOSEN},
         {known.key: measured(known.workload, 1e-4)}, {}, PEAKS,
     )  # fmt: skip
-    assert len(rows) == 1 and rows[0].share == 1.0
+    assert [row.latency_s for row in rows] == [1e-4, None]
+        assert [row.share for row in rows] == [1.0, 0.0]
     assert task_reports(Network(known), {}, {}, {}, PEAKS) == ()  # type: ignore[arg-type]
 
 

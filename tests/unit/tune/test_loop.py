@@ -197,3 +197,19 @@ def test_progress_tells_the_best_so_far() -> None:
     network = [e.network_s for e in progress]
     assert network[1:] == sorted(network[1:], reverse=True) or len(progress) < 3
     assert all(e.remaining_s is None for e in progress)
+
+
+def test_what_was_measured_before_a_crash_is_stored_and_counted() -> None:
+    """Each outcome is stored as it comes: a batch that is cut short keeps its beginning."""
+
+    def truth(task: Workload, candidate: Candidate) -> float:
+        if len(measurer.asked) == 11:
+            raise KeyboardInterrupt
+        return improving(task, candidate)
+
+    measurer, store = FakeMeasurer(truth), FakeStore()
+    loop = TuningLoop([state(BIG)], measurer, store, Protocol(), lambda _: None)
+    spending = Spending(Budget(measurements=100), [], began_s=0.0)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(spending, run_id=7, stop=never, checkpoint=lambda: None)
+    assert len(store.kept) == loop.measurements == spending.count == 10

@@ -142,10 +142,7 @@ def test_two_implementations_with_different_knobs(offer) -> None:
         candidates = search_with.ask(8)
         asked += candidates
         search_with.tell(
-            [
-                measured(TASK, c, truth(c) if c.implementation == "one" else 1.0)
-                for c in candidates
-            ]
+            [measured(TASK, c, truth(c) if c.implementation == "one" else 1.0) for c in candidates]
         )
     assert len(set(asked)) == len(asked)
     best = min((c for c in asked if c.implementation == "one"), key=truth)

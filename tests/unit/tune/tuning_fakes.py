@@ -137,6 +137,7 @@ class FakeMeasurer:
         protocol: Protocol,
         *,
         run_id: int | None = None,
+        finished: Callable[[Outcome], None] = lambda _: None,
         **_more: object,
     ) -> list[Outcome]:
         self.log.append("measure")
@@ -149,6 +150,7 @@ class FakeMeasurer:
                 if seconds is None
                 else measured(workload, candidate, seconds, protocol=protocol, run_id=run_id)
             )
+            finished(outcomes[-1])
         return outcomes
 
 

@@ -1,11 +1,11 @@
 """Schedule of the direct convolution.
 
-    parallel (n, out chunk tile, row tile)          # `order` decides which is outside
-      column tile
-        in chunk, kh, kw, in lane                   # reduction
-          out chunk, row, column                    # register tile, unrolled
-            out lane                                # vectorised
-        epilogue of the tile
+parallel (n, out chunk tile, row tile)          # `order` decides which is outside
+  column tile
+    in chunk, kh, kw, in lane                   # reduction
+      out chunk, row, column                    # register tile, unrolled
+        out lane                                # vectorised
+    epilogue of the tile
 """
 
 from __future__ import annotations
@@ -138,9 +138,7 @@ def _schedule(schedule: Schedule, conv: Convolution, program: Program, device: D
     serial = [x_outer] if conv.out_height > 1 else []
     pixels = [y_outer] if serial else [y_outer, x_outer]
     pieces = [n, o_outer, *pixels] if settings["order"] == "channels" else [n, *pixels, o_outer]
-    schedule.reorder(
-        *pieces, *serial, chunk, ky, kx, inner, o_inner, y_inner, x_inner, lane
-    )
+    schedule.reorder(*pieces, *serial, chunk, ky, kx, inner, o_inner, y_inner, x_inner, lane)
     parallel = schedule.fuse(*pieces)
     schedule.parallel(parallel)
     for loop in (o_inner, y_inner, x_inner):
@@ -148,9 +146,7 @@ def _schedule(schedule: Schedule, conv: Convolution, program: Program, device: D
     schedule.vectorize(lane)
     schedule.set_scope(anchor, 0, "local")
     result = schedule.get_sblock("result")
-    schedule.reverse_compute_at(
-        result, serial[0] if serial else parallel, preserve_unit_loops=True
-    )
+    schedule.reverse_compute_at(result, serial[0] if serial else parallel, preserve_unit_loops=True)
     if program.result_layout != "plain":
         schedule.vectorize(schedule.get_loops(result)[-1])
     schedule.decompose_reduction(anchor, chunk)

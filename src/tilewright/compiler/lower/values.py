@@ -61,6 +61,5 @@ def broadcast_index(index: Index, shape: tuple[int, ...]) -> list[tirx.Expr]:
     zero = tirx.const(0, "int32")
     trailing = list(index)[len(index) - len(shape) :]
     return [
-        zero if extent == 1 else position
-        for position, extent in zip(trailing, shape, strict=True)
+        zero if extent == 1 else position for position, extent in zip(trailing, shape, strict=True)
     ]
