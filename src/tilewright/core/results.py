@@ -15,8 +15,9 @@ class TaskReport:
 
     `latency_s` is one call, None for a task that was never measured (then share and rates are 0);
     `share` the part of the network's time that all `count` calls take; `bound` is what limits it:
-    compute, memory or overhead; `roof_s` is the least time the machine's measured peaks allow. `settings` and `layouts` say what was
-    chosen. `error` is the checked error relative to sum |w||x|, None when unchecked.
+    compute, memory or overhead; `roof_s` is the least time the machine's measured peaks allow.
+    `settings` and `layouts` say what was chosen. `error` is the checked error relative to
+    sum |w||x|, None when unchecked.
     """
 
     name: str

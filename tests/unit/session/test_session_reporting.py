@@ -80,8 +80,9 @@ def test_tasks_without_a_time_come_last_and_say_so() -> None:
         {known.key: measured(known.workload, 1e-4)}, {}, PEAKS,
     )  # fmt: skip
     assert [row.latency_s for row in rows] == [1e-4, None]
-        assert [row.share for row in rows] == [1.0, 0.0]
-    assert task_reports(Network(known), {}, {}, {}, PEAKS) == ()  # type: ignore[arg-type]
+    assert [row.share for row in rows] == [1.0, 0.0]
+    unknown_only = task_reports(Network(known), {known.key: CHOSEN}, {}, {}, PEAKS)  # type: ignore[arg-type]
+    assert [row.share for row in unknown_only] == [0.0]
 
 
 def test_bounds() -> None:
