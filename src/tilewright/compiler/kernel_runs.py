@@ -7,6 +7,7 @@ from time import perf_counter
 
 import numpy as np
 import tvm
+import tvm_ffi
 
 from tilewright.compiler.build import BuiltKernel
 from tilewright.core.records import Candidate, Protocol
@@ -16,6 +17,8 @@ from tilewright.kernels.registry import implementation
 
 _PATTERN = 1 << 20
 _MOST_COPIES = 256
+_ALIGNED_FLOATS = 16
+_GROWTH = 64 << 18
 
 
 def random_array(rng: np.random.Generator, shape: Sequence[int], dtype: str, limit: int):
@@ -47,31 +50,73 @@ def time_kernel(
 
     A kernel whose warm-up takes longer than `give_up_s` is sampled once and left at that.
     """
-    rng = np.random.default_rng(seed)
     limit = integer_limit(workload)
-    constant = [a.role == "constant" for a in workload.arguments] + [False]
+    types = list(kernel.argument_types)
+    rotating = [a.role == "constant" for a in workload.arguments] + [False]
+    copies = _copies(types, rotating, protocol)
+    _POOL.rewind()
     fixed = [
-        None if is_constant else tvm.runtime.tensor(random_array(rng, shape, dtype, limit))
-        for (shape, dtype), is_constant in zip(kernel.argument_types, constant, strict=True)
+        None if rotates else _POOL.take(shape, dtype, limit, seed)
+        for (shape, dtype), rotates in zip(types, rotating, strict=True)
     ]
-    sets = []
-    for _ in range(_copies(kernel, constant, protocol)):
-        sets.append(
-            [
-                tvm.runtime.tensor(random_array(rng, shape, dtype, limit))
-                if tensor is None
-                else tensor
-                for tensor, (shape, dtype) in zip(fixed, kernel.argument_types, strict=True)
-            ]
-        )
+    sets = [
+        [
+            _POOL.take(shape, dtype, limit, seed) if tensor is None else tensor
+            for tensor, (shape, dtype) in zip(fixed, types, strict=True)
+        ]
+        for _ in range(copies)
+    ]
     return _samples(kernel, sets, protocol, give_up_s)
 
 
-def _copies(kernel: BuiltKernel, constant: Sequence[bool], protocol: Protocol) -> int:
+class _Pool:
+    """Random single-precision memory that operands are cut from, so that it is filled only once.
+
+    Tensors are views; those of other types are made afresh.
+    """
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.float32)
+        self._used = 0
+
+    def rewind(self) -> None:
+        """Start again at the beginning; earlier views stay valid."""
+        self._used = 0
+
+    def take(self, shape: Sequence[int], dtype: str, limit: int, seed: int):
+        """A tensor of N(0, 1), or of valid integers, at its own place in memory."""
+        if dtype != "float32":
+            rng = np.random.default_rng(seed)
+            return tvm.runtime.tensor(random_array(rng, shape, dtype, limit))
+        count = int(np.prod(shape, dtype=np.int64))
+        if self._used + count > self._memory.size:
+            self._grow(self._used + count, seed)
+        view = self._memory[self._used : self._used + count].reshape(tuple(shape))
+        self._used += -(-count // _ALIGNED_FLOATS) * _ALIGNED_FLOATS
+        return tvm_ffi.from_dlpack(view)
+
+    def _grow(self, count: int, seed: int) -> None:
+        size = max(count, min(2 * count, count + _GROWTH))
+        block = np.empty(size + _ALIGNED_FLOATS, np.float32)
+        skip = (-block.ctypes.data // 4) % _ALIGNED_FLOATS
+        self._memory = block[skip : skip + size]
+        rng = np.random.default_rng(seed)
+        pattern = rng.standard_normal(min(size, _PATTERN), dtype=np.float32)
+        for start in range(0, size, pattern.size):
+            part = self._memory[start : start + pattern.size]
+            part[:] = pattern[: part.size]
+
+
+_POOL = _Pool()
+
+
+def _copies(
+    types: Sequence[tuple[tuple[int, ...], str]], rotating: Sequence[bool], protocol: Protocol
+) -> int:
     size = sum(
         int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        for (shape, dtype), is_constant in zip(kernel.argument_types, constant, strict=True)
-        if is_constant
+        for (shape, dtype), rotates in zip(types, rotating, strict=True)
+        if rotates
     )
     if size == 0:
         return 1

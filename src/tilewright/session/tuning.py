@@ -12,6 +12,7 @@ from tilewright.kernels.blueprint import TaskKey
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.session.checking import KernelCheck, check_kernel
 from tilewright.session.choices import known_outcomes, ranked
+from tilewright.session.knowledge import believed
 from tilewright.session.preparation import PreparedNetwork, Task
 from tilewright.session.reporting import Peaks
 from tilewright.store.database import SqliteStore
@@ -73,31 +74,13 @@ class NetworkTuner:
         self._known = self._current_knowledge()
 
     def _current_knowledge(self) -> dict[TaskKey, list[Outcome]]:
-        """What the store knows, less what older templates made.
-
-        One measured candidate per task and implementation is lowered again; where its hash has
-        changed, the implementation's times are not believed any more.
-        """
-        known = {
-            key: known_outcomes(task, self._store, self._device)
-            for key, task in self.network.tasks.items()
-        }
-        probes: list[tuple[TaskKey, Measurement]] = []
-        for key, outcomes in known.items():
-            seen: set[str] = set()
-            for outcome in ranked(outcomes):
-                if outcome.candidate.implementation not in seen:
-                    seen.add(outcome.candidate.implementation)
-                    probes.append((key, outcome))
+        """What the store knows, less what older templates made."""
         tasks = self.network.tasks
-        hashes = self._measurer.current_hashes(
-            [(tasks[key].workload, probe.candidate) for key, probe in probes]
-        )
-        for (key, probe), now in zip(probes, hashes, strict=True):
-            if now != probe.kernel_hash:
-                self.outdated += 1
-                name = probe.candidate.implementation
-                known[key] = [o for o in known[key] if o.candidate.implementation != name]
+        stored = {
+            key: known_outcomes(task, self._store, self._device) for key, task in tasks.items()
+        }
+        workloads = {key: task.workload for key, task in tasks.items()}
+        known, self.outdated = believed(stored, workloads, self._measurer.current_hashes)
         if self.outdated:
             self._events(
                 Note(message=f"{self.outdated} tasks have new templates; old times are not used")
