@@ -15,7 +15,7 @@ _ROWS, _VECTORS, _DEPTH, _REPEATS = 12, 2, 128, 2000
 _STREAM_BYTES = 256 << 20
 _STREAMS = 8
 _CACHE_REPEATS = 200
-_TRIES = 7
+_TRIES = 15
 
 
 def peak_flop_per_s(device: Device) -> float:

@@ -11,16 +11,17 @@ from tilewright.store.database import SqliteStore
 
 
 def measured_peaks(store: SqliteStore, device: Device, measurer: KernelMeasurer) -> Peaks:
-    """The device's peaks from the store, measured first where it does not know them."""
-    flop = store.peak(device.class_key, "flop_per_s")
-    read = store.peak(device.class_key, "bytes_per_s")
-    cache = store.peak(device.class_key, "cache_bytes_per_s")
-    if flop is None or read is None or cache is None:
-        found = measurer.peaks()
-        for name, value in found.items():
+    """The best this device has ever reached: what the store knows, and one more look.
+
+    A disturbed look finds too little, never too much, so the largest value is kept.
+    """
+    best: dict[str, float] = {}
+    for name, value in measurer.peaks().items():
+        known = store.peak(device.class_key, name) or 0.0
+        if value > known:
             store.add_peak(device.class_key, name, value)
-        return Peaks(**found)
-    return Peaks(flop_per_s=flop, bytes_per_s=read, cache_bytes_per_s=cache)
+        best[name] = max(value, known)
+    return Peaks(**best)
 
 
 def environment_card(environment: Environment, device: Device) -> dict[str, str]:
