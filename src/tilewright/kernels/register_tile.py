@@ -16,20 +16,22 @@ def row_tile_sizes(rows: int) -> tuple[int, ...]:
 def issue_slowdown(accumulators: FactColumn, loads: FactColumn) -> FactColumn:
     """Time over peak time of a tile with so many accumulators and loads per multiply-add.
 
-    Two multiply-adds and two loads are issued per cycle; a latency of four cycles wants eight
-    accumulators at least, and a little more room hides the rest.
+    Two multiply-adds and two loads are issued per cycle, but a stream of loads alone does not reach
+    that (a 14×1 tile runs at 0.6 of the peak). A latency of four cycles wants eight accumulators
+    at least, and a little more room hides the rest.
     """
     latency = np.maximum(1.0, 8.0 / accumulators)
-    return np.maximum(1.0, loads) * latency * (1.0 + 1.2 / accumulators + 0.15 * loads)
+    return np.maximum(1.0, 1.5 * loads) * latency * (1.0 + 1.2 / accumulators + 0.15 * loads)
 
 
 def fits_registers(accumulators: int, columns: int, registers: int) -> bool:
     """Whether a tile keeps its accumulators in registers.
 
     With one column of weight vectors, inputs are broadcast from memory as operands and all but two
-    registers may accumulate. With more, LLVM loads the broadcasts into registers first, about a
-    quarter of the accumulators (seen in the machine code: 7×4 and 14×2 of 32 spill, 6×4 does not).
+    registers may accumulate. With more, LLVM loads all broadcasts of a tile into registers first
+    (seen in the machine code: of 32 registers, 7×4 and 12×2 tiles spill or load twice and run at
+    half speed, 6×4 and 10×2 do not).
     """
     if columns == 1:
         return accumulators <= registers - 2
-    return accumulators <= 3 * registers // 4
+    return accumulators + accumulators // columns <= registers - 2
