@@ -5,7 +5,8 @@
         per call: views of its operands, then kernel(operands..., result)
         return outputs
 
-Memory is planned by us, so the module goes to the VM without Relax's own planning or fusion.
+Memory is planned by us, so the module goes to the VM without Relax's own planning or fusion, and
+without instructions that free tensors one by one: all of them lie in the arena.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from tilewright.kernels.blueprint import ConstantParameter, KernelUse
 
 PIPELINE = (
     "LowerAllocTensor",
-    "KillAfterLastUse",
     "LowerRuntimeBuiltin",
     "ComputePrimValue",
     "VMShapeLower",

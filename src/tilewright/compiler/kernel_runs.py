@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -10,6 +10,7 @@ import tvm
 import tvm_ffi
 
 from tilewright.compiler.build import BuiltKernel
+from tilewright.compiler.rewriting import rewriter
 from tilewright.core.records import Candidate, Protocol
 from tilewright.graph.layout import to_logical, to_physical
 from tilewright.graph.workload import Workload
@@ -59,6 +60,9 @@ def time_kernel(
         None if rotates else _POOL.take(shape, dtype, limit, seed)
         for (shape, dtype), rotates in zip(types, rotating, strict=True)
     ]
+    rewrite = rewriter(
+        [t for t, (_, dtype) in zip(fixed[:-1], types, strict=False) if t and dtype == "float32"]
+    )
     sets = [
         [
             _POOL.take(shape, dtype, limit, seed) if tensor is None else tensor
@@ -66,7 +70,7 @@ def time_kernel(
         ]
         for _ in range(copies)
     ]
-    return _samples(kernel, sets, protocol, give_up_s)
+    return _samples(_Timed(kernel.call, sets, rewrite), protocol, give_up_s)
 
 
 class _Pool:
@@ -123,26 +127,34 @@ def _copies(
     return max(1, min(-(-protocol.rotation_bytes // size), _MOST_COPIES))
 
 
-def _samples(
-    kernel: BuiltKernel, sets: list[list], protocol: Protocol, give_up_s: float
-) -> list[float]:
-    position = 0
+class _Timed:
+    """Calls of a kernel on rotating operands, each on activations that were just rewritten."""
 
-    def run(calls: int) -> float:
-        nonlocal position
-        order = [sets[(position + i) % len(sets)] for i in range(calls)]
-        position += calls
-        call = kernel.call
-        began = perf_counter()
-        for arguments in order:
+    def __init__(self, call, sets: list[list], rewrite: Callable[[], None]) -> None:
+        self._call = call
+        self._sets = sets
+        self._rewrite = rewrite
+        self._position = 0
+
+    def seconds(self, calls: int) -> float:
+        """Mean seconds of `calls` calls, rewriting left out."""
+        call, total_s = self._call, 0.0
+        for _ in range(calls):
+            arguments = self._sets[self._position % len(self._sets)]
+            self._position += 1
+            self._rewrite()
+            began = perf_counter()
             call(*arguments)
-        return (perf_counter() - began) / calls
+            total_s += perf_counter() - began
+        return total_s / calls
 
-    once_s = min(run(1) for _ in range(max(1, protocol.warmup)))
+
+def _samples(timed: _Timed, protocol: Protocol, give_up_s: float) -> list[float]:
+    once_s = min(timed.seconds(1) for _ in range(max(1, protocol.warmup)))
     if once_s > give_up_s:
-        return [run(1)]
-    calls = max(1, min(10_000, round(protocol.sample_s / max(once_s, 1e-7))))
-    return [run(calls) for _ in range(protocol.repeats)]
+        return [timed.seconds(1)]
+    calls = max(1, min(2_000, round(protocol.sample_s / max(once_s, 1e-7))))
+    return [timed.seconds(calls) for _ in range(protocol.repeats)]
 
 
 def run_kernel(

@@ -80,13 +80,15 @@ class Protocol:
 
     The kernel runs `warmup` times, then in `repeats` samples of as many calls as last `sample_s`.
     Weights rotate through copies adding up to `rotation_bytes` so that they come from beyond the
-    inner caches, as in a network; activations stay warm.
+    inner caches, as in a network. Activations are warm; `rewritten` means that all threads wrote
+    them anew before each call, as the layer before does.
     """
 
     warmup: int = 2
     repeats: int = 5
     sample_s: float = 0.004
     rotation_bytes: int = 64 << 20
+    activations: str = "rewritten"
     timeout_s: float = 10.0
 
 

@@ -13,13 +13,15 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.core.errors import InternalError, NegativeVerdict, OutputError
+from tilewright.core.errors import InternalError, NegativeVerdict, OutputError, TargetError
 from tilewright.core.records import Device
 from tilewright.graph.arrange import Arrangement
 from tilewright.kernels.blueprint import NetworkBlueprint, packed_constant
 from tilewright.measure.processes import Child, ChildError, RemoteError
 
 WORKER = "tilewright.measure.network_worker"
+LINKERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
+"""What TVM looks for, in its order."""
 COMPILE_TIMEOUT_S = 1800.0
 RUN_TIMEOUT_S = 300.0
 
@@ -44,7 +46,15 @@ class NetworkWorker:
     def compile(
         self, plan: NetworkBlueprint, constants: Mapping[str, Array], folder: Path
     ) -> dict[str, str]:
-        """Write library and weights into `folder`; returns each kernel's hash by symbol."""
+        """Write library and weights into `folder`; returns each kernel's hash by symbol.
+
+        Raises TargetError when no C++ compiler is there to link the library.
+        """
+        if not any(shutil.which(name) for name in LINKERS):
+            raise TargetError(
+                f"no C++ compiler on PATH ({', '.join(LINKERS)}); it links the compiled network",
+                hint="Debian and Ubuntu: apt-get install g++",
+            )
         with _packed(plan, constants, folder) as packed:
             light = replace(plan, arrangement=_without_values(plan))
             message = ("compile", light, self.device, str(packed), str(folder))

@@ -19,7 +19,7 @@ from tilewright.store.database import SqliteStore
 from tilewright.tune.budget import Spending
 from tilewright.tune.loop import TaskState, TuningLoop
 from tilewright.tune.neighbourhood import NeighbourhoodTuner
-from tilewright.tune.space import default_candidate
+from tilewright.tune.space import default_candidate, ranked_defaults
 
 FINALISTS = 3
 _CLOSE = 1.06
@@ -170,11 +170,14 @@ class NetworkTuner:
                 self._spending.count += len(outcomes)
 
     def _checked_winner(self, task: Task, earlier: tuple[Candidate, KernelCheck] | None) -> Winner:
+        guesses = [c for c, _ in ranked_defaults(task.workload, task.layouts, self._device)]
+        plain, rejected = guesses[0], set[Candidate]()
         while True:
-            best = ranked(self._known[task.key])
-            plain = default_candidate(task.workload, task.layouts, self._device)[0]
+            known = ranked(self._known[task.key])
+            best = [m for m in known if m.candidate not in rejected]
+            left = [guess for guess in guesses if guess not in rejected]
             winner = Winner(
-                candidate=best[0].candidate if best else plain,
+                candidate=best[0].candidate if best else left[0],
                 measurement=best[0] if best else None,
                 check=None,
                 default=next((m for m in best if m.candidate == plain), None),
@@ -185,12 +188,12 @@ class NetworkTuner:
             if check.failure is None:
                 return replace(winner, check=check)
             self._reject(task, check.failure)
-            if not best:
+            rejected.add(winner.candidate)
+            if len(best) <= 1 and not [guess for guess in left if guess not in rejected]:
                 raise _nothing_valid(task, check.failure)
 
     def _reject(self, task: Task, failure: Failure) -> None:
-        rejected = replace(failure, kind="wrong result")
-        self._remember(task, [rejected])
+        self._remember(task, [failure])
         self._events(
             Note(
                 message=f"{task.name}: a candidate of {failure.candidate.implementation} was "

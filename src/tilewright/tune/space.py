@@ -89,12 +89,19 @@ def default_candidate(
     workload: Workload, layouts: tuple[str, ...], device: Device
 ) -> tuple[Candidate, float]:
     """The candidate with the least estimated time over all implementations, and that time."""
-    best: tuple[float, TaskSpace, int] | None = None
-    for space in spaces(workload, layouts, device):
-        index = int(np.argmin(space.estimates_s))
-        estimate = float(space.estimates_s[index])
-        if best is None or estimate < best[0]:
-            best = (estimate, space, index)
-    if best is None:
-        raise InternalError(f"no setting is valid for {workload.key}")
-    return best[1].candidate(best[2]), best[0]
+    return ranked_defaults(workload, layouts, device)[0]
+
+
+def ranked_defaults(
+    workload: Workload, layouts: tuple[str, ...], device: Device
+) -> list[tuple[Candidate, float]]:
+    """The best guess of each implementation with its estimated time, fastest first."""
+    guesses: list[tuple[Candidate, float]] = []
+    for spec in applicable(workload, device):
+        space = TaskSpace(workload=workload, layouts=layouts, device=device, spec=spec)
+        if space.settings:
+            index = int(np.argmin(space.estimates_s))
+            guesses.append((space.candidate(index), float(space.estimates_s[index])))
+    if not guesses:
+        raise InternalError(f"no implementation applies to {workload.key}")
+    return sorted(guesses, key=lambda guess: guess[1])

@@ -1,0 +1,23 @@
+"""What stands in the way of compiling a network, told before work begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright.core.errors import TargetError
+from tilewright.measure import networks
+
+
+def test_no_compiler_is_a_target_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def nothing(_name: str) -> None:
+        return None
+
+    monkeypatch.setattr(networks.shutil, "which", nothing)
+    worker: Any = object.__new__(networks.NetworkWorker)
+    plan: Any = None
+    with pytest.raises(TargetError, match="no C"):
+        worker.compile(plan, {}, tmp_path)
+    assert not list(tmp_path.iterdir())
