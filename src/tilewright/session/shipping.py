@@ -79,6 +79,9 @@ class Shipping:
                 name: self._compile(worker, name, candidates[name], staging / name, ready)
                 for name in names
             }
+            for name in names:
+                source = self.folder if ready else staging / name
+                worker.load(name, source, [c.parameter.name for c in plans[name].constants])
             reference.start(self.network.model.onnx_path, self.device.threads, self.device.cpus)
             expected = reference.run(inputs)
             theirs = [expected[name] for name in self.network.model.outputs]
@@ -122,8 +125,6 @@ class Shipping:
         if not ready:
             self.events(Stage(name="compile", detail=f"{len(self.network.tasks)} kernels, {name}"))
             worker.compile(plan, self.network.graph.constants, folder)
-        source = self.folder if ready else folder
-        worker.load(name, source, [c.parameter.name for c in plan.constants])
         self._spend("compile", began_s)
         return plan
 
