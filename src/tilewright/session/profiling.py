@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,6 +28,8 @@ from tilewright.session.reporting import Peaks, explain_difference, task_reports
 from tilewright.session.shelf import measured_peaks
 from tilewright.session.timing import network_runner, time_together
 from tilewright.store.database import SqliteStore
+
+_WARMUP, _REPEATS = 5, 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,7 @@ class Profiler:
         chosen: dict[TaskKey, Candidate],
         measurer: KernelMeasurer,
     ) -> dict[TaskKey, Measurement]:
-        protocol = kernel_protocol(self.device)
+        protocol = replace(kernel_protocol(self.device), warmup=_WARMUP, repeats=_REPEATS)
         measured: dict[TaskKey, Measurement] = {}
         for key, task in network.tasks.items():
             (outcome,) = measurer.measure(task.workload, [chosen[key]], protocol)
