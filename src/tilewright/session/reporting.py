@@ -99,8 +99,8 @@ def explain_difference(network_s: float, tasks_s: float, calls: int) -> str:
     per_call_s = (network_s - tasks_s) / max(1, calls)
     if tasks_s > network_s:
         return (
-            "Timed alone, tasks may read their weights from farther away than in the network, where "
-            "some are still in the cache from the last run."
+            "Timed alone, tasks may read their weights from farther away than in the network, "
+            "where some are still in the cache from the last run."
         )
     return (
         f"The rest is {per_call_s * 1e6:.1f} µs for each of {calls} kernel calls (activations "
