@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Protocol as TypingProtocol
 
-from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Run, Shipment
-from tilewright.core.records import Protocol as TimingProtocol
+from tilewright.core.records import Failure, Measurement, Outcome, Run, Shipment
 
 
 class MeasurementStore(TypingProtocol):
@@ -46,14 +45,4 @@ class MeasurementStore(TypingProtocol):
 
     def shipment(self, network_key: str, device_class: str) -> Shipment | None:
         """The newest shipment of a network on a device class."""
-        ...
-
-
-class Measurer(TypingProtocol):
-    """Builds and times candidates; failures come back as values, in the order asked."""
-
-    def measure(
-        self, workload_key: str, candidates: Sequence[Candidate], protocol: TimingProtocol
-    ) -> list[Outcome]:
-        """One outcome per candidate."""
         ...

@@ -27,13 +27,6 @@ class Knob:
     values: tuple[KnobValue, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortLayouts:
-    """The layouts a kernel may be built with: one per argument, then the result's."""
-
-    ports: tuple[str, ...]
-
-
 class Implementation(Protocol):
     """One way to compute workloads with a certain anchor.
 

@@ -15,7 +15,7 @@ from tvm.s_tir import Schedule
 from tilewright.compiler.lower import elementwise, movement
 from tilewright.compiler.lower.values import Index, Simplifier, Value, broadcast_index, stored
 from tilewright.core.records import Candidate
-from tilewright.graph.layout import PLAIN, channel_block, physical_shape
+from tilewright.graph.layout import channel_block, physical_shape
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 
@@ -105,8 +105,3 @@ class Program:
         """Finish and open a schedule over the whole kernel; the function is called `main`."""
         function = te.create_prim_func([*self.tensors, self.finish()])
         return Schedule(tvm.IRModule({"main": function}))
-
-
-def plain_layouts(workload: Workload) -> tuple[str, ...]:
-    """Every port plain."""
-    return (PLAIN,) * (len(workload.arguments) + 1)
