@@ -42,7 +42,7 @@ SECTIONS = {
     "parts": (("resnet50", "mobilenet_v2"), ("5m",), "parts"),
     "untuned": (("resnet50",), ("8m",), "untuned"),
 }
-LEFT_OUT = ("tasks", "warnings", "artifact")
+LEFT_OUT = ("tasks", "warnings", "artifact", "curve", "searches")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

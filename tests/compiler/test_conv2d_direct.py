@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import random
+import re
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_kernel import all_settings, step
-from packed_kernel import check_kernel, constants_workload, kernel_error
+from one_kernel import DEVICE, all_settings, step
+from packed_kernel import check_kernel, choose, constants_workload, kernel_error
 
+from tilewright.compiler.build import rendered
+from tilewright.core.records import Candidate
 from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.workload import Step, Workload
 from tilewright.kernels.conv2d_direct import SPEC
@@ -130,6 +137,55 @@ def test_first_layers(kernel: Pair, result: str):
     pad = kernel[0] // 2
     task = conv((1, 3, 19, 21), 8, kernel, "bu", strides=(2, 2), padding=(pad,) * 4)
     check_kernel(task, SPEC, layouts_for(task, PLAIN, result))
+
+
+LAYERS = {
+    "padded": (conv((1, 16, 9, 11), 16, (3, 3), "bru", padding=(1, 1, 1, 1)), 8, 8),
+    "strided": (conv((1, 16, 13, 11), 8, (3, 3), "bu", padding=(1, 1, 1, 1), strides=(2, 2)), 8, 8),
+    "grouped": (
+        conv((1, 16, 9, 9), 16, (3, 3), "b", padding=(2,) * 4, dilation=(2, 2), groups=2), 8, 4,
+    ),
+    "plain": (conv((1, 16, 8, 9), 16, (3, 3), "bu", padding=(1, 1, 1, 1)), 0, 8),
+    "cached": (conv((1, 128, 6, 7), 8, (3, 3), "ru", padding=(1, 1, 1, 1)), 8, 8),
+    "pointwise": (conv((1, 1152, 1, 24), 8, (1, 1), "bru"), 16, 8),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_value_of_every_knob(name: str):
+    """A few settings that together hold every value of the knobs beside the tile."""
+    task, data, result = LAYERS[name]
+    layouts = layouts_for(task, block_or_plain(data, 1024), block_or_plain(result, 1024))
+    found = all_settings(task, SPEC.name, layouts)
+    knobs = ("order", "in_block", "reduce_order", "unroll", "padding", "cache_chunks")
+    missing = {(knob, s[knob]) for s in found for knob in knobs}
+    assert ("cache_chunks", 0) in missing
+    assert name not in ("cached", "pointwise") or len({s["cache_chunks"] for s in found}) > 1
+    rng = random.Random(0)
+    drawn = rng.sample(found, min(len(found), 200))
+    while missing:
+        drawn = drawn or rng.sample(found, min(len(found), 200))
+        chosen = max(drawn, key=lambda s: len({(k, s[k]) for k in knobs} & missing))
+        drawn.remove(chosen)
+        missing -= {(knob, chosen[knob]) for knob in knobs}
+        error = kernel_error(task, SPEC, layouts, chosen)
+        assert error <= SPEC.error_bound(task), chosen
+
+
+def test_sums_stay_in_registers():
+    """No setting that the spec prefers may keep its accumulators in memory."""
+    task = conv((1, 32, 14, 14), 32, (3, 3), "bu", padding=(1, 1, 1, 1))
+    layouts = layouts_for(task, blocked(8), blocked(8))
+    wide = {"kind": "llvm", "mcpu": "haswell", "num-cores": 2}
+    device = replace(DEVICE, target=json.dumps(wide))
+    chosen = choose(task, SPEC, layouts, None)
+    settings_ = tuple(chosen.items())
+    candidate = Candidate(implementation=SPEC.name, settings=settings_, layouts=layouts)
+    blocks = re.split(r"\n(?=\.L\w+:)", rendered(task, candidate, device, "asm"))
+    inner = max(blocks, key=lambda block: block.count("vfmadd"))
+    stores = len(re.findall(r"vmov\w+\s+%ymm\d+, \d*\(%rsp\)", inner))
+    assert inner.count("vfmadd") > 8
+    assert stores * 8 <= inner.count("vfmadd"), "stores to the stack between multiply-adds"
 
 
 def test_padding_wider_than_the_kernel():

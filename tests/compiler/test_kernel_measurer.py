@@ -17,7 +17,7 @@ from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_device
 from tilewright.kernels import registry
 from tilewright.kernels.registry import implementations
-from tilewright.measure import kernels as kernels_module
+from tilewright.measure import base as base_module
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.session.checking import check_kernel
 from tilewright.store import open_store
@@ -38,7 +38,7 @@ def measurer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernel
         monkeypatch.syspath_prepend(entry)
     implementations.cache_clear()
     assert "misbehaving" in registry.implementations()
-    monkeypatch.setattr(kernels_module, "BUILD_TIMEOUT_S", 15.0)
+    monkeypatch.setattr(base_module, "BUILD_TIMEOUT_S", 15.0)
     with KernelMeasurer(DEVICE, memory_limit_bytes=3 << 29) as found:
         yield found
     implementations.cache_clear()
@@ -55,7 +55,7 @@ def generic() -> Candidate:
 def test_every_kind_of_failure_is_a_value_and_the_run_goes_on(
     measurer: KernelMeasurer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels_module, "BUILD_TIMEOUT_S", 8.0)
+    monkeypatch.setattr(base_module, "BUILD_TIMEOUT_S", 8.0)
     ways = ["right", "refuse", "abort", "right", "memory", "segfault", "hang", "right"]
     told: list[Outcome] = []
     outcomes = measurer.measure(TASK, [candidate(way) for way in ways], QUICK, finished=told.append)

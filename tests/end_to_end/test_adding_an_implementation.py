@@ -3,47 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fenced_blocks import blocks
-
-PAGE = Path(__file__).resolve().parents[2] / "docs/reference/adding-an-implementation.md"
-METADATA = "Metadata-Version: 2.1\nName: serial\nVersion: 1\n"
+from installed_examples import install, run_python, run_suite
 
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A folder laid out as pip would install the example."""
-    (tmp_path / "serial").mkdir()
-    (tmp_path / "serial-1.dist-info").mkdir()
-    (tmp_path / "serial-1.dist-info" / "METADATA").write_text(METADATA)
-    for block in blocks(PAGE):
-        assert block.name
-        folder = tmp_path / "serial-1.dist-info" if block.language == "ini" else tmp_path
-        (folder / block.name).write_text(block.code)
-    return tmp_path
+    return install("adding-an-implementation.md", "serial", tmp_path)
 
 
 def answer(installed: Path, *command: str) -> dict[str, Any]:
     """Run a verb with the example installed; its data."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(installed),
-        "TILEWRIGHT_DB": str(installed / "test.db"),
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "tilewright", *command, "--format", "json"],
-        cwd=installed,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run_python(installed, "-m", "tilewright", *command, "--format", "json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["data"]
 
@@ -56,3 +30,30 @@ def test_the_example_is_the_default_and_right(installed: Path) -> None:
     assert shipped["measurements"] == 0 and shipped["max_abs_error"] == 0
     profile = answer(installed, "profile", operator, "--settings", "default")
     assert [task["implementation"] for task in profile["tasks"]] == ["elementwise_serial"]
+
+
+def test_the_example_passes_the_suite(installed: Path) -> None:
+    done = run_suite(installed, "test_serial.py")
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout
+
+
+def test_a_wrong_kernel_fails_the_suite(installed: Path) -> None:
+    """A lowering that negates what it should clip."""
+    path = installed / "serial" / "lowering.py"
+    path.write_text(
+        path.read_text().replace(
+            "    schedule = program.schedule()\n",
+            "    from dataclasses import replace\n"
+            "    from tilewright.compiler.lower.program import Program\n"
+            "    steps = [replace(s, operator='negative') for s in program.workload.steps]\n"
+            "    if len(program.workload.arguments) == 1:\n"
+            "        other = replace(program.workload, steps=tuple(steps))\n"
+            "        program = Program(other, program.candidate)\n"
+            "    schedule = program.schedule()\n",
+        )
+    )
+    done = run_suite(installed, "test_serial.py")
+    assert done.returncode == 1
+    assert "wrong result" in done.stdout
+    assert "2 passed" in done.stdout

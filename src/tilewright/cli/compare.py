@@ -58,7 +58,7 @@ def compare(
     peer_names = _peer_names(peers)
     earlier = read_baseline(baseline) if baseline is not None else None
     options = model_flags.options(flags.seed)
-    with working(flags, target=model_flags.target) as work:
+    with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
         result = work.session.compare(models, peers=peer_names, options=options, settings=settings)
     against = _against(result, earlier, baseline)
     if against is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -11,12 +11,13 @@ from tilewright.cli.flags import SharedFlags
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
-from tilewright.core.results import DatabaseInfo
+from tilewright.core.results import DatabaseInfo, ImportResult
 from tilewright.core.units import parse_duration
 from tilewright.report import shown, views
-from tilewright.report.tables import Column, Table, record_of
+from tilewright.report.tables import Column, Table, record_of, records_of
+from tilewright.store.interchange import kinds
 
-ExportFormat = Literal["jsonl", "json", "csv", "parquet"]
+_SHOWN_LINES = 20
 
 db = App(
     name="db",
@@ -45,40 +46,73 @@ def info(*, flags: SharedFlags | None = None) -> int:
 
 @db.command
 def export(
-    path: Annotated[Path, Parameter(help="The file to write.")],
+    path: Annotated[Path, Parameter(help="The file to write (metaschedule: a folder).")],
     /,
     *,
-    as_: Annotated[
-        ExportFormat | None,
+    kind: Annotated[
+        str | None,
         Parameter(
-            name="--as",
-            help="jsonl and json hold everything, csv and parquet the measurements "
-            "[default: by the file's ending].",
+            name=("--kind", "--as"),
+            help=f"{', '.join(kinds.EXPORTS)} [default: by the file's ending]. jsonl and json hold "
+            "everything, autotvm and t4 all outcomes, csv, parquet and metaschedule the "
+            "measurements.",
         ),
     ] = None,
     flags: SharedFlags | None = None,
 ) -> int:
     """Write the database to a file."""
     flags = flags or SharedFlags()
+    kinds.export_kind(path, kind)
     with working(flags) as work:
-        count = work.session.store.export(path, as_)
+        count = work.session.export_file(path, kind)
     _emit_counts("db export", {"path": str(path), "records": count}, flags, work.warnings)
     return 0
 
 
 @db.command(name="import")
 def import_(
-    path: Annotated[Path, Parameter(help="A .jsonl export, or another database.")],
+    path: Annotated[Path, Parameter(help="A file that tilewright or another program wrote.")],
     /,
     *,
+    kind: Annotated[
+        str | None,
+        Parameter(help=f"{', '.join(kinds.IMPORTS)} [default: by the content and the ending]."),
+    ] = None,
+    task: Annotated[
+        str | None, Parameter(help="The task a foreign t4 file is about, by its key.")
+    ] = None,
+    target: Annotated[
+        str | None,
+        Parameter(help="The device a foreign t4 file was made on; llvm is this machine."),
+    ] = None,
     flags: SharedFlags | None = None,
 ) -> int:
-    """Take in what another database exported; records known already stay single."""
+    """Take in records of another database or program; those known already stay single."""
     flags = flags or SharedFlags()
+    kinds.checked_kind(kind, kinds.IMPORTS)
     with working(flags) as work:
-        taken = work.session.store.import_file(path)
-    counts = {"path": str(path), **record_of(taken)}
-    _emit_counts("db import", counts, flags, work.warnings)
+        taken = work.session.import_file(path, kind, task=task, target=target)
+    _emit_import("db import", taken, flags, work.warnings)
+    return 0
+
+
+@db.command
+def merge(
+    first: Annotated[Path, Parameter(name="A", help="A database; B's records are added to it.")],
+    second: Annotated[Path, Parameter(name="B", help="Another database, or an export of one.")],
+    /,
+    *,
+    into: Annotated[
+        Path | None, Parameter(help="Leave A as it is and put both into this database.")
+    ] = None,
+    flags: SharedFlags | None = None,
+) -> int:
+    """Put the records of two databases together; known ones stay single."""
+    from tilewright.session import interchanging
+
+    flags = flags or SharedFlags()
+    taken = interchanging.merge(first, second, into)
+    _emit_import("db merge", taken, flags, [])
     return 0
 
 
@@ -113,6 +147,39 @@ def gc(
         removed = work.session.store.gc(keep_versions=keep_version, failures_older_than_s=age_s)
     _emit_counts("db gc", record_of(removed), flags, work.warnings)
     return 0
+
+
+def _emit_import(
+    command: str, taken: ImportResult, flags: SharedFlags, warnings: list[str]
+) -> None:
+    """What came in, and below it every line that did not."""
+    record = record_of(taken)
+    named = ("kind", "lines", "imported", "known", "measurements", "failures", "workloads")
+    counts = Table(
+        columns=tuple(
+            Column(field=n, label=n, show=_shower(n, record[n]), number=n != "kind") for n in named
+        ),
+        records=({name: value for name, value in record.items() if name != "skipped"},),
+    )
+    skipped = Table(
+        title="Skipped",
+        columns=(
+            Column(field="line", label="line", show=shown.whole, number=True),
+            Column(field="reason", label="reason"),
+        ),
+        records=records_of(taken.skipped[:_SHOWN_LINES]),
+    )
+    more = len(taken.skipped) - _SHOWN_LINES
+    remarks = [f"{more} more skipped lines are in --format json."] if more > 0 else []
+    answer = Answer(
+        command=command,
+        data=taken,
+        rows=counts,
+        tables=(counts, skipped) if taken.skipped else (counts,),
+        remarks=[*remarks, *([f"{taken.note}."] if taken.note else [])],
+        warnings=warnings,
+    )
+    emit(answer, flags)
 
 
 def _emit_counts(

@@ -63,8 +63,12 @@ class TargetFlag:
 
     target: Annotated[
         str,
-        Parameter(group=_MODEL, help="llvm is this CPU; or a TVM target string."),
+        Parameter(group=_MODEL, help="llvm is this CPU; or a TVM target string; or rpc:KEY."),
     ] = "llvm"
+    tracker: Annotated[
+        str | None,
+        Parameter(group=_MODEL, help="HOST:PORT of the TVM RPC tracker that knows rpc:KEY."),
+    ] = None
 
 
 @Parameter(name="*")
@@ -74,8 +78,12 @@ class ModelFlags:
 
     target: Annotated[
         str,
-        Parameter(group=_MODEL, help="llvm is this CPU; or a TVM target string."),
+        Parameter(group=_MODEL, help="llvm is this CPU; or a TVM target string; or rpc:KEY."),
     ] = "llvm"
+    tracker: Annotated[
+        str | None,
+        Parameter(group=_MODEL, help="HOST:PORT of the TVM RPC tracker that knows rpc:KEY."),
+    ] = None
     batch: Annotated[
         int | None, Parameter(group=_MODEL, help="Replaces the first axis of the inputs.")
     ] = None

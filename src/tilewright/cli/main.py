@@ -16,7 +16,9 @@ from tilewright.cli.profile import profile
 from tilewright.cli.run import run
 from tilewright.cli.show import show
 from tilewright.cli.streams import never_fail_on_encoding
+from tilewright.cli.study import study
 from tilewright.cli.targets import targets
+from tilewright.cli.tune import tune
 from tilewright.core.errors import TilewrightError
 
 HELP = (
@@ -36,9 +38,10 @@ def _version() -> str:
 def build_app() -> App:
     """The command line with all verbs."""
     app = App(name="tilewright", help=HELP, version=_version, help_format="plaintext")
-    verbs = (optimize, profile, compare, run, show, doctor, targets)
+    verbs = (optimize, tune, profile, compare, run, show, doctor, targets)
     for order, verb in enumerate(verbs):
         app.command(verb, sort_key=order)
+    app.command(study)
     app.command(db)
     return app
 

@@ -11,9 +11,11 @@ from cyclopts import Parameter
 from tilewright.cli.flags import ModelFlags, SharedFlags
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.warn import merged
-from tilewright.cli.work import working
+from tilewright.cli.work import Work, working
 from tilewright.core.errors import UsageError
+from tilewright.core.results import OptimizeResult
 from tilewright.report import noise, views
+from tilewright.report.tables import Table
 
 MODEL_HELP = "An .onnx file, zoo:NAME, or op:conv2d[...]."
 
@@ -45,11 +47,15 @@ def optimize(
     if not (math.isfinite(max_error) and max_error > 0):
         raise UsageError(f"--max-error must be a number above 0, not {max_error}.")
     options = model_flags.options(flags.seed)
-    with working(flags, target=model_flags.target) as work:
+    with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
         outcome = work.session.optimize(
             model, budget=budget, out=flags.out, options=options, max_error=max_error
         )
-    result = outcome.result
+    return tell_optimized("optimize", outcome.result, flags, work)
+
+
+def tell_optimized(command: str, result: OptimizeResult, flags: SharedFlags, work: Work) -> int:
+    """Print what `optimize` or `tune` made."""
     tasks = views.tasks_table(
         result.tasks,
         peak_flop_per_s=result.peak_flop_per_s,
@@ -59,15 +65,21 @@ def optimize(
         result.tasks_latency_s, result.latency_s, result.explanation
     )
     answer = Answer(
-        command="optimize",
+        command=command,
         data=result,
         rows=tasks,
-        tables=(tasks, views.optimize_summary(result)),
+        tables=(tasks, *_searched(command, result), views.optimize_summary(result)),
         remarks=[remark for remark in (explained, _report(result.artifact)) if remark],
         warnings=merged(work.warnings, noise.noise_warnings(result)),
     )
     emit(answer, flags, save=False)
     return 0
+
+
+def _searched(command: str, result: OptimizeResult) -> tuple[Table, ...]:
+    """What `tune` found for each task; `optimize` leaves that to its report."""
+    found = views.searches_table(result.searches)
+    return (found,) if command == "tune" and found.records else ()
 
 
 def _report(artifact: str) -> str:

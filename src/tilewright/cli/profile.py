@@ -27,7 +27,7 @@ def profile(
     """Show where a network's time goes, task by task, and what limits each."""
     flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
     options = model_flags.options(flags.seed)
-    with working(flags, target=model_flags.target) as work:
+    with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
         result = work.session.profile(model, options=options, settings=settings)
     tasks = views.tasks_table(
         result.tasks,

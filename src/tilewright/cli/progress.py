@@ -1,10 +1,10 @@
-"""Progress on stderr: a live line on a terminal, now and then a plain line elsewhere."""
+"""Progress on stderr: a live table of tasks on a terminal, now and then a plain line elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,9 +15,12 @@ from tilewright.report import shown
 from tilewright.report.escape import visible, visible_lines
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, Group
+    from rich.table import Table
 
 PLAIN_INTERVAL_S = 5.0
+_OTHER_LINES = 5
+"""Lines of the terminal that are not for tasks: the network, the heading, what is left out."""
 
 
 class ProgressView(Protocol):
@@ -50,17 +53,35 @@ def progress_view() -> ProgressView:
 
 
 def describe(progress: TuningProgress) -> str:
-    """One line on how the search stands."""
+    """One line on how the search stands, for the network and for the task of the moment."""
+    parts = _counted(progress)
+    best = f" best {shown.seconds(progress.best_s)}" if progress.best_s is not None else ""
+    more = [f"gain {shown.ratio(progress.gain)}"] if progress.gain is not None else []
+    if progress.task_failures:
+        more.append(f"{shown.whole(progress.task_failures)} failed")
+    if progress.converged:
+        more.append("converged")
+    detail = f" ({', '.join(more)})" if more else ""
+    parts.append(f"{visible(progress.task)}{best}{detail}")
+    return ", ".join([*parts, *_left(progress)])
+
+
+def overall(progress: TuningProgress) -> str:
+    """One line on how the search stands for the network alone."""
+    return ", ".join([*_counted(progress), *_left(progress)])
+
+
+def _counted(progress: TuningProgress) -> list[str]:
     parts = [f"{shown.whole(progress.measurements)} measured"]
     if progress.failures:
         parts.append(f"{shown.whole(progress.failures)} failed")
     if progress.network_s is not None:
         parts.append(f"network {shown.seconds(progress.network_s)}")
-    best = f" best {shown.seconds(progress.best_s)}" if progress.best_s is not None else ""
-    parts.append(f"{visible(progress.task)}{best}")
-    if progress.remaining_s is not None:
-        parts.append(f"{time_left(progress.remaining_s)} left")
-    return ", ".join(parts)
+    return parts
+
+
+def _left(progress: TuningProgress) -> list[str]:
+    return [] if progress.remaining_s is None else [f"{time_left(progress.remaining_s)} left"]
 
 
 def time_left(remaining_s: float) -> str:
@@ -106,7 +127,7 @@ class PlainProgress:
 
 
 class LiveProgress:
-    """A line that is replaced in place; phases and warnings stay above it.
+    """A table that is replaced in place, a row per task; phases and warnings stay above it.
 
     It is drawn when an event comes and never in between: a spinner's thread would disturb what is
     being timed.
@@ -117,6 +138,8 @@ class LiveProgress:
 
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._tasks: dict[str, TuningProgress] = {}
+        self._recent: list[str] = []
 
     def __enter__(self) -> LiveProgress:
         self._live.start()
@@ -138,8 +161,51 @@ class LiveProgress:
             note = f"warning: {visible_lines(event.message, indent='  ')}"
             self._console.print(Text(note, style="yellow"))
         elif isinstance(event, Stage):
-            self._console.print(Text(_stage_line(event), style="dim"))
+            self._tasks.clear()
+            self._recent.clear()
             self._live.update("", refresh=True)
+            self._console.print(Text(_stage_line(event), style="dim"))
         else:
-            line = Text(describe(event), no_wrap=True, overflow="ellipsis")
-            self._live.update(line, refresh=True)
+            self._tasks[event.task] = event
+            self._recent = [*(name for name in self._recent if name != event.task), event.task]
+            self._live.update(self._drawn(event), refresh=True)
+
+    def _drawn(self, latest: TuningProgress) -> Group:
+        """The network's line, then the tasks searched last, in the order they first came."""
+        from rich.console import Group
+        from rich.text import Text
+
+        room = max(1, self._console.height - _OTHER_LINES)
+        seen = set(self._recent[-room:])
+        rows = [progress for name, progress in self._tasks.items() if name in seen]
+        lines: list[Text | Table] = [
+            Text(overall(latest), no_wrap=True, overflow="ellipsis", style="bold"),
+            task_table(rows, latest.task, width=self._console.width),
+        ]
+        if len(rows) < len(self._tasks):
+            lines.append(Text(f"and {len(self._tasks) - len(rows)} more tasks", style="dim"))
+        return Group(*lines)
+
+
+def task_table(rows: Sequence[TuningProgress], latest: str, *, width: int = 100) -> Table:
+    """A row per task: its best, the gain over its default settings, failures, how it stands."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("task", no_wrap=True, overflow="ellipsis", max_width=max(12, width - 56))
+    for name in ("best", "gain", "measured", "failed"):
+        table.add_column(name, justify="right", no_wrap=True, min_width=8)
+    table.add_column("", no_wrap=True, min_width=9)
+    for row in rows:
+        state = "converged" if row.converged else ("searching" if row.task == latest else "")
+        table.add_row(
+            Text(visible(row.task)),
+            shown.seconds(row.best_s),
+            shown.ratio(row.gain),
+            shown.whole(row.task_measurements),
+            shown.whole(row.task_failures),
+            state,
+            style="" if row.task == latest else "dim",
+        )
+    return table

@@ -37,7 +37,7 @@ def show(
     """Show what a task or a model became: its graph, its loops, its machine code."""
     flags, target_flag = flags or SharedFlags(), target_flag or TargetFlag()
     view = _view(graph=graph, tir=tir, asm=asm)
-    with working(flags, target=target_flag.target) as work:
+    with working(flags, target=target_flag.target, tracker=target_flag.tracker) as work:
         text = work.session.show(name, view)
     record = {"name": name, "view": view, "text": text}
     answer = Answer(

@@ -24,17 +24,26 @@ class Work:
     warnings: list[str] = field(default_factory=list[str])
 
 
-def open_session(flags: SharedFlags, target: str, events: EventSink) -> Session:
+def open_session(
+    flags: SharedFlags, target: str, events: EventSink, tracker: str | None = None
+) -> Session:
     """The session these flags ask for."""
     from tilewright import session
 
     return session.open(
-        db=flags.db, target=target, threads=flags.threads, seed=flags.seed, events=events
+        db=flags.db,
+        target=target,
+        tracker=tracker,
+        threads=flags.threads,
+        seed=flags.seed,
+        events=events,
     )
 
 
 @contextmanager
-def working(flags: SharedFlags, *, target: str = "llvm") -> Generator[Work]:
+def working(
+    flags: SharedFlags, *, target: str = "llvm", tracker: str | None = None
+) -> Generator[Work]:
     """Open the session and show its progress; on leaving, all of it is closed.
 
     Print data after leaving only: inside, stdout leads to stderr.
@@ -47,5 +56,5 @@ def working(flags: SharedFlags, *, target: str = "llvm") -> Generator[Work]:
                 notes.append(event.message)
             view(event)
 
-        with open_session(flags, target, listen) as session:
+        with open_session(flags, target, listen, tracker) as session:
             yield Work(session=session, warnings=notes)

@@ -20,6 +20,7 @@ _PATTERN = 1 << 20
 _MOST_COPIES = 256
 _ALIGNED_FLOATS = 16
 _GROWTH = 64 << 18
+_REWRITTEN = ("float32", "int8", "uint8", "int32")
 
 
 def random_array(rng: np.random.Generator, shape: Sequence[int], dtype: str, limit: int):
@@ -61,7 +62,7 @@ def time_kernel(
         for (shape, dtype), rotates in zip(types, rotating, strict=True)
     ]
     rewrite = rewriter(
-        [t for t, (_, dtype) in zip(fixed[:-1], types, strict=False) if t and dtype == "float32"]
+        [t for t, (_, dtype) in zip(fixed[:-1], types, strict=False) if t and dtype in _REWRITTEN]
     )
     sets = [
         [
@@ -164,6 +165,19 @@ def run_kernel(
     arrays: Sequence[np.ndarray],
 ) -> np.ndarray:
     """The kernel's result on logical arrays, as a logical array."""
+    tensors = [
+        tvm.runtime.tensor(array) for array in physical_arguments(workload, candidate, arrays)
+    ]
+    shape, dtype = kernel.argument_types[-1]
+    result = tvm.runtime.tensor(np.zeros(shape, dtype))
+    kernel.call(*tensors, result)
+    return to_logical(result.numpy(), candidate.layouts[-1])
+
+
+def physical_arguments(
+    workload: Workload, candidate: Candidate, arrays: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Logical arrays as the kernel takes them: in its layouts, constants packed."""
     spec = implementation(candidate.implementation)
     constants: Mapping[int, np.ndarray] = {
         index: array
@@ -172,12 +186,9 @@ def run_kernel(
     }
     packed = spec.packed_shapes(workload, candidate)
     physical = dict(spec.pack(workload, candidate, constants)) if packed else {}
-    tensors = []
+    found = []
     for index, array in enumerate(arrays):
         layout = candidate.layouts[index]
         value = physical.pop(index) if index in packed else to_physical(array, layout)
-        tensors.append(tvm.runtime.tensor(np.asarray(value, order="C")))
-    shape, dtype = kernel.argument_types[-1]
-    result = tvm.runtime.tensor(np.zeros(shape, dtype))
-    kernel.call(*tensors, result)
-    return to_logical(result.numpy(), candidate.layouts[-1])
+        found.append(np.asarray(value, order="C"))
+    return found

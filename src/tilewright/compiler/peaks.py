@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -17,8 +19,21 @@ _STREAMS = 8
 _CACHE_REPEATS = 200
 _TRIES = 15
 
+Fastest = Callable[[tvm.IRModule, Sequence[tuple[int, ...]]], float]
+"""Seconds of the fastest of some calls of a module's `main` on single-precision operands."""
 
-def peak_flop_per_s(device: Device) -> float:
+
+def measured_peaks(device: Device, fastest: Fastest | None = None) -> dict[str, float]:
+    """What a device reaches, by the database's names; `fastest` runs the kernels, else locally."""
+    run = fastest or partial(_fastest, device)
+    return {
+        "flop_per_s": peak_flop_per_s(device, run),
+        "bytes_per_s": memory_bytes_per_s(device, run),
+        "cache_bytes_per_s": cache_bytes_per_s(device, run),
+    }
+
+
+def peak_flop_per_s(device: Device, fastest: Fastest) -> float:
     """Single-precision operations per second of a register tile whose operands lie in level 1."""
     lanes = _VECTORS * device.lanes_f32
     a = te.placeholder((device.threads, _DEPTH, _ROWS), name="a")
@@ -49,21 +64,22 @@ def peak_flop_per_s(device: Device) -> float:
         (device.threads, _DEPTH, lanes),
         (device.threads, _ROWS, lanes),
     ]
-    seconds = _fastest(schedule, device, [np.full(shape, 1e-3, np.float32) for shape in shapes])
+    seconds = fastest(schedule.mod, shapes)
     return 2.0 * device.threads * _ROWS * lanes * _REPEATS * _DEPTH / seconds
 
 
-def memory_bytes_per_s(device: Device) -> float:
+def memory_bytes_per_s(device: Device, fastest: Fastest) -> float:
     """Bytes per second when all threads read an array larger than the private caches."""
-    return _read_bytes_per_s(device, _STREAM_BYTES // device.threads, 1)
+    return _read_bytes_per_s(device, _STREAM_BYTES // device.threads, 1, fastest)
 
 
-def cache_bytes_per_s(device: Device) -> float:
+def cache_bytes_per_s(device: Device, fastest: Fastest) -> float:
     """Bytes per second when each thread reads again and again what fits its private cache."""
-    return _read_bytes_per_s(device, max(device.cpu.l2_bytes // 2, 64 << 10), _CACHE_REPEATS)
+    thread_bytes = max(device.cpu.l2_bytes // 2, 64 << 10)
+    return _read_bytes_per_s(device, thread_bytes, _CACHE_REPEATS, fastest)
 
 
-def _read_bytes_per_s(device: Device, thread_bytes: int, repeats: int) -> float:
+def _read_bytes_per_s(device: Device, thread_bytes: int, repeats: int, fastest: Fastest) -> float:
     lanes = device.lanes_f32 * _STREAMS
     rows = thread_bytes // 4 // lanes
     x = te.placeholder((device.threads, rows, lanes), name="x")
@@ -85,16 +101,13 @@ def _read_bytes_per_s(device: Device, thread_bytes: int, repeats: int) -> float:
     schedule.vectorize(within)
     schedule.reverse_compute_at(local, thread)
     schedule.decompose_reduction(block, outer)
-    arrays = [
-        np.ones((device.threads, rows, lanes), np.float32),
-        np.zeros((device.threads, lanes), np.float32),
-    ]
-    return repeats * arrays[0].nbytes / _fastest(schedule, device, arrays)
+    shapes = [(device.threads, rows, lanes), (device.threads, lanes)]
+    return repeats * 4 * device.threads * rows * lanes / fastest(schedule.mod, shapes)
 
 
-def _fastest(schedule: Schedule, device: Device, arrays: list[np.ndarray]) -> float:
-    call = tvm.compile(schedule.mod, tvm.target.Target(device.target)).jit()["main"]
-    tensors = [tvm.runtime.tensor(array) for array in arrays]
+def _fastest(device: Device, module: tvm.IRModule, shapes: Sequence[tuple[int, ...]]) -> float:
+    call = tvm.compile(module, tvm.target.Target(device.target)).jit()["main"]
+    tensors = [tvm.runtime.tensor(np.full(shape, 1e-3, np.float32)) for shape in shapes]
     call(*tensors)
     samples = []
     for _ in range(_TRIES):

@@ -19,7 +19,9 @@ class TuningProgress:
     """One batch of candidates was measured.
 
     `network_s` is the sum over all tasks of the best known time, each times its count; None until
-    every task has one.
+    every task has one. `gain` is the time of the task's default settings over its best;
+    `task_measurements` and `task_failures` are this task's part of the run; `converged` says that
+    no more is expected of it.
     """
 
     task: str
@@ -28,6 +30,10 @@ class TuningProgress:
     best_s: float | None
     network_s: float | None
     remaining_s: float | None
+    gain: float | None = None
+    task_measurements: int = 0
+    task_failures: int = 0
+    converged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

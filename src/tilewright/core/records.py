@@ -97,7 +97,8 @@ class Measurement:
     """Raw samples of one candidate on one device class.
 
     `samples_s` are seconds per call in the order they were taken. `kernel_hash` identifies the
-    scheduled kernel, so that a changed template never reuses old times.
+    scheduled kernel, so that a changed template never reuses old times. `instance` names the one
+    device of the class that was used, empty where it is not known.
     """
 
     workload_key: str
@@ -110,6 +111,7 @@ class Measurement:
     versions: str = ""
     created_at: float = 0.0
     run_id: int | None = None
+    instance: str = ""
 
     @property
     def latency_s(self) -> float:
@@ -135,6 +137,7 @@ class Failure:
     versions: str = ""
     created_at: float = 0.0
     run_id: int | None = None
+    instance: str = ""
 
 
 Outcome = Measurement | Failure

@@ -92,8 +92,53 @@ class CompareResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """How a search stood after so many measurements (failures included) and seconds.
+
+    `network_latency_s` is the sum over all tasks of count × best time, None until each has one.
+    """
+
+    measurements: int
+    elapsed_s: float
+    network_latency_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One measured candidate of a task; `latency_s` is None for a failure."""
+
+    number: int
+    elapsed_s: float
+    latency_s: float | None
+    implementation: str
+    settings: dict[str, int | str | bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSearchReport:
+    """What one run's search did for a task.
+
+    `first_s` is the time of our default settings, `gain` that over the best; `trials` are this
+    run's, in the order of measuring.
+    """
+
+    task: str
+    key: str
+    first_s: float | None
+    best_s: float | None
+    gain: float | None
+    measurements: int
+    failures: int
+    converged: bool
+    trials: tuple[Trial, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizeResult:
-    """`tilewright optimize`. `measurements` counts the candidate rows made by this run."""
+    """`tilewright optimize` and `tilewright tune`.
+
+    `measurements` counts the candidate rows made by this run. `level` is op or subgraph.
+    """
 
     model: str
     target: str
@@ -121,6 +166,47 @@ class OptimizeResult:
     environment: dict[str, str] = field(default_factory=dict[str, str])
     warnings: tuple[str, ...] = ()
     seconds_by_phase: dict[str, float] = field(default_factory=dict[str, float])
+    level: str = "subgraph"
+    tuner: str = "default"
+    curve: tuple[CurvePoint, ...] = ()
+    searches: tuple[TaskSearchReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunerStudyRow:
+    """Regret of a tuner on a sweep after measuring a share of the space, over the seeds."""
+
+    tuner: str
+    sweep: str
+    measured_share: float
+    regret_median: float
+    regret_p90: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunerStudyResult:
+    """`tilewright study tuners`."""
+
+    rows: tuple[TunerStudyRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubgraphStudyRow:
+    """One task tuned at both levels, both settings timed in the fused kernel; `gain` is op-level
+    time over subgraph-level time. Times are None where a setting failed."""
+
+    task: str
+    op_level_s: float | None
+    subgraph_level_s: float | None
+    gain: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubgraphStudyResult:
+    """`tilewright study subgraph`; `network_gain` is that of the compiled networks."""
+
+    rows: tuple[SubgraphStudyRow, ...]
+    network_gain: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +221,41 @@ class DatabaseInfo:
     tasks: int
     runs: int = 0
     size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedLine:
+    """One line (row, record) of a file that was not taken in, and why."""
+
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportResult:
+    """`tilewright db import` and `db merge`.
+
+    `lines` counts the records the file holds; each is `imported` (new here), `known` (was here
+    already) or `skipped`. The counts by kind of record are what is new; a foreign log brings the
+    `devices` and `workloads` its lines speak of along. `unmatched` counts outcomes of a foreign
+    log that fit no task known before; `note` says so in words.
+    """
+
+    path: str = ""
+    kind: str = ""
+    lines: int = 0
+    imported: int = 0
+    known: int = 0
+    skipped: tuple[SkippedLine, ...] = ()
+    measurements: int = 0
+    failures: int = 0
+    devices: int = 0
+    workloads: int = 0
+    runs: int = 0
+    shipments: int = 0
+    peaks: int = 0
+    unmatched: int = 0
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,8 +159,13 @@ class _Grouping:
         return len({name for node in members for name in node.inputs} - written)
 
     def _epilogue(self, chain: tuple[Node, ...]) -> tuple[Node, ...]:
-        """Follow single readers that are elementwise and keep shape and type."""
-        kind = self.graph.types[chain[0].output]
+        """Follow single readers that are elementwise and keep shape and type.
+
+        Behind a sum of integers the type may change: requantizing goes along.
+        """
+        types = self.graph.types
+        kind = types[chain[0].output]
+        whole = kind.dtype == "int32"
         while len(chain) < MAXIMUM_STEPS:
             readers = self._readers.get(chain[-1].output, [])
             if not readers or not self._only_read_by(chain[-1].output, readers[:1]):
@@ -169,7 +174,8 @@ class _Grouping:
             fits = (
                 OPERATORS[following.operator].elementwise
                 and self._free(following)
-                and self.graph.types[following.output] == kind
+                and types[following.output].shape == kind.shape
+                and (types[following.output] == types[chain[-1].output] or whole)
                 and self._arguments((*chain, following)) <= MAXIMUM_ARGUMENTS
                 and sum(node.operator in COSTLY for node in (*chain, following)) <= MAXIMUM_COSTLY
             )

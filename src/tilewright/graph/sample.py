@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from math import prod, sqrt
+
 import numpy as np
 
 from tilewright.graph.network import Array, Graph
+from tilewright.graph.workload import Workload
 
 _INTEGER_LIMIT = 100
+_WANTED_SPREAD = 50.0
+_SPREADS = {"int8": 74.0, "uint8": 147.0}
+"""Root mean square of evenly distributed bytes."""
 _SAME_VALUES = frozenset({"identity", "reshape", "transpose", "expand", "slice", "cast"})
 
 
@@ -42,3 +48,25 @@ def index_limit(graph: Graph, tensor: str) -> int:
                 seen.add(node.outputs[0])
                 pending.append(node.outputs[0])
     return max(1, limit)
+
+
+def requantizing_scales(workload: Workload) -> dict[int, float]:
+    """Sizes for float arguments that scale sums of random bytes, so that results fit a byte.
+
+    By argument index; empty where no sum of bytes is scaled.
+    """
+    anchor, index = workload.anchor, workload.anchor_index
+    if anchor is None or index is None or workload.step_types(index)[1].dtype != "int32":
+        return {}
+    operands, _ = workload.step_types(index)
+    if len(operands) != 2:
+        return {}
+    spread = prod(_SPREADS.get(kind.dtype, 1.0) for kind in operands)
+    size = _WANTED_SPREAD / (spread * sqrt(max(1, prod(operands[1].shape[1:]))))
+    count = len(workload.arguments)
+    for step in workload.steps[index + 1 :]:
+        scales = [i for i in step.inputs if i < count]
+        if step.operator == "multiply" and len(scales) == 1:
+            floats = workload.arguments[scales[0]].type.dtype == "float32"
+            return {scales[0]: size} if floats else {}
+    return {}

@@ -6,25 +6,17 @@ The half here is numpy only; the half of the same name in `compiler.lower` build
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.core.records import Candidate, Device, KnobValue, Settings
+from tilewright.core.records import Candidate, Device, Settings
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
+from tilewright.kernels.knobs import Knob as Knob
 
 FactColumn = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Knob:
-    """One named decision with its possible values, best guesses not necessarily first."""
-
-    name: str
-    values: tuple[KnobValue, ...]
 
 
 class Implementation(Protocol):

@@ -17,6 +17,7 @@ _BUILT_IN = (
     "conv2d_direct",
     "conv2d_winograd",
     "conv2d_depthwise",
+    "conv2d_int8",
     "conv2d_transposed",
     "dense_packed",
     "batch_matmul_tiled",
@@ -25,6 +26,7 @@ _BUILT_IN = (
     "injective",
     "generic",
     "opaque",
+    "metaschedule",
 )
 
 

@@ -13,12 +13,14 @@ from tilewright.compiler.build import (
     accept_target,
     build_kernel,
     kernel_identity,
+    kernel_module,
     rendered,
 )
 from tilewright.compiler.execute import set_threads
+from tilewright.compiler.features.kinds import kernel_features
 from tilewright.compiler.kernel_runs import run_kernel, time_kernel
 from tilewright.compiler.opaque import check_supported
-from tilewright.compiler.peaks import cache_bytes_per_s, memory_bytes_per_s, peak_flop_per_s
+from tilewright.compiler.peaks import measured_peaks
 from tilewright.core.records import Candidate, Device, Protocol
 from tilewright.graph.network import Graph
 from tilewright.graph.workload import Workload, parse_workload
@@ -63,13 +65,17 @@ def identify(workload_text: str, candidate: Candidate, device: Device) -> str:
     return kernel_identity(parse_workload(workload_text), candidate, device)
 
 
+def features(
+    workload_text: str, candidate: Candidate, device: Device, kind: str
+) -> npt.NDArray[np.float64]:
+    """A row of features of a candidate's scheduled kernel."""
+    module = kernel_module(parse_workload(workload_text), candidate, device)
+    return kernel_features(module, device.target, kind)
+
+
 def peaks(device: Device) -> dict[str, float]:
     """What this machine reaches; the names are those of the database."""
-    return {
-        "flop_per_s": peak_flop_per_s(device),
-        "bytes_per_s": memory_bytes_per_s(device),
-        "cache_bytes_per_s": cache_bytes_per_s(device),
-    }
+    return measured_peaks(device)
 
 
 def render(workload_text: str, candidate: Candidate, device: Device, view: str) -> str:
@@ -100,6 +106,7 @@ if __name__ == "__main__":
             "build": build,
             "measure": measure,
             "identify": identify,
+            "features": features,
             "peaks": peaks,
             "render": render,
             "target": target,

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tilewright.core.errors import InternalError, NegativeVerdict, OutputError, TargetError
 from tilewright.core.records import Device
 from tilewright.graph.arrange import Arrangement
+from tilewright.hardware.remote import remote_place
 from tilewright.kernels.blueprint import NetworkBlueprint, packed_constant
 from tilewright.measure.processes import Child, ChildError, RemoteError
 
@@ -32,6 +33,12 @@ class NetworkWorker:
     """A child process that holds compiled networks by name. Use as a context manager."""
 
     def __init__(self, device: Device) -> None:
+        if remote_place(device) is not None:
+            raise TargetError(
+                "whole networks are not run on rpc: targets; their tasks are tuned, and what was "
+                "measured is kept",
+                hint="Kernels: `tilewright show TASK --asm` with the same --target and --tracker.",
+            )
         self.device = device
         environment = {"TVM_NUM_THREADS": str(device.threads)}
         self._child = Child(WORKER, environment=environment, cpus=device.cpus)

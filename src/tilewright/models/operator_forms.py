@@ -17,7 +17,8 @@ from tilewright.graph.network import Array
 Value = int | tuple[int, ...]
 _OPSET = 20
 _LIMITED = {"pad": 0, "padh": 0, "padw": 0, "output_pad": 0, "ceil": 0, "include_pad": 0,
-            "bias": 0, "relu": 0, "transpose_b": 0, "keep": 0}  # fmt: skip
+            "bias": 0, "relu": 0, "transpose_b": 0, "keep": 0, "signed": 0,
+            "requantize": 0}  # fmt: skip
 _FREE = {"axis", "axes", "perm"}
 
 
@@ -65,9 +66,14 @@ class Form:
 
 @dataclass(slots=True)
 class _Draft:
-    """An ONNX model being written: data inputs, random weights, nodes."""
+    """An ONNX model being written: data inputs, random weights, nodes.
+
+    `taken` and `given` are ONNX's element types of the inputs and of the result.
+    """
 
     request: Parameters
+    taken: int = onnx.TensorProto.FLOAT
+    given: int = onnx.TensorProto.FLOAT
     inputs: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     weights: dict[str, Array] = field(default_factory=dict[str, Array])
     nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])
@@ -96,10 +102,10 @@ class _Draft:
             self.nodes,
             self.request.operator,
             [
-                helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+                helper.make_tensor_value_info(name, self.taken, shape)
                 for name, shape in self.inputs.items()
             ],
-            [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+            [helper.make_tensor_value_info("y", self.given, None)],
             [numpy_helper.from_array(values, name) for name, values in self.weights.items()],
         )
         opsets = [helper.make_opsetid("", _OPSET)]
@@ -145,6 +151,43 @@ def _convolution(request: Parameters) -> onnx.ModelProto:
     if request.values["bias"]:
         inputs.append(draft.weight("bias", [filters]))
     return draft.ends(draft.node(operator, inputs, request.operator, **named))
+
+
+def _integer_convolution(request: Parameters) -> onnx.ModelProto:
+    """Bytes times signed bytes: bare sums of 32 bits, or with bias and requantized to bytes."""
+    signed, requantize = request.number("signed"), request.number("requantize")
+    if signed and not requantize:
+        raise UsageError(f"op:{request.operator}: bare sums are of unsigned data (signed=0)")
+    channels, filters = request.number("c"), request.number("out")
+    groups = request.number("groups")
+    if channels % groups or filters % groups:
+        raise UsageError(f"op:{request.operator}: {groups} groups do not divide the channels")
+    byte = onnx.TensorProto.INT8 if signed else onnx.TensorProto.UINT8
+    draft = _Draft(request, inputs={"x": _image(request)}, taken=byte)
+    draft.given = byte if requantize else onnx.TensorProto.INT32
+    named: dict[str, Any] = {**_windows(request), "group": groups}
+    shape = [filters, channels // groups, *request.pair("k", "kh", "kw")]
+    generator = np.random.default_rng(request.seed)
+    draft.weights["weight"] = generator.integers(-127, 128, shape).astype(np.int8)
+    if not requantize:
+        return draft.ends(draft.node("ConvInteger", ["x", "weight"], request.operator, **named))
+    # sums of random bytes come out some 40 quanta wide
+    unit = 40 / (sqrt(prod(shape[1:])) * 57 * 73)
+    scales = generator.uniform(0.5, 1.5, filters) * unit
+    middle = np.zeros((), np.int8) if signed else np.full((), 128, np.uint8)
+    draft.weights.update(
+        {
+            "one": np.ones((), np.float32),
+            "x_zero": np.zeros_like(middle),
+            "weight_scale": scales.astype(np.float32),
+            "weight_zero": np.zeros(filters, np.int8),
+            "y_zero": middle,
+            "bias": generator.integers(-1000, 1001, filters).astype(np.int32),
+        }
+    )
+    weights = ["weight", "weight_scale", "weight_zero"]
+    inputs = ["x", "one", "x_zero", *weights, "one", "y_zero", "bias"]
+    return draft.ends(draft.node("QLinearConv", inputs, request.operator, **named))
 
 
 def _dense(request: Parameters) -> onnx.ModelProto:
@@ -240,6 +283,12 @@ FORMS: Mapping[str, Form] = {
     "conv2d": Form(
         build=_convolution,
         defaults={**_IMAGE, "out": None, **_WINDOW, "groups": 1, **_AFTER},
+        refinements=_PER_AXIS,
+        example=_CONVOLVED + ",out=64",
+    ),
+    "conv2d_int8": Form(
+        build=_integer_convolution,
+        defaults={**_IMAGE, "out": None, **_WINDOW, "groups": 1, "signed": 0, "requantize": 1},
         refinements=_PER_AXIS,
         example=_CONVOLVED + ",out=64",
     ),

@@ -1,12 +1,16 @@
-"""`report.html`: one page that needs no network, with everything about an optimisation."""
+"""`report.html`: one page that needs no network, with everything about an optimisation.
+
+A study of tuners has a page of the same kind.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tilewright.core.results import OptimizeResult
-from tilewright.report import noise, roofline, shares, shown, views
+from tilewright.core.results import OptimizeResult, TunerStudyResult
+from tilewright.report import noise, regret, roofline, shares, shown, views
 from tilewright.report.escape import visible
+from tilewright.report.searching import watched
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -38,12 +42,26 @@ def render(result: OptimizeResult) -> str:
             ),
             roofline_svg=_markup(roofline.figure(roof)),
             shares_svg=_markup(shares.figure(bars)),
+            watched=watched(result),
             phases=views.phases_table(result.seconds_by_phase),
             environment=views.environment_table(result.environment),
             warnings=noise.noise_warnings(result),
             parts_and_whole=noise.explain_difference(
                 result.tasks_latency_s, result.latency_s, result.explanation
             ),
+        )
+    )
+
+
+def render_tuner_study(study: TunerStudyResult) -> str:
+    """A page with the regret of every tuner, a picture per sweep, and the numbers."""
+    return (
+        _environment()
+        .get_template("study.html.j2")
+        .render(
+            hues=regret.hues(study.rows),
+            panels=[(name, regret.figure(study.rows, name)) for name in regret.sweeps(study.rows)],
+            table=views.tuner_study_table(study.rows),
         )
     )
 
@@ -93,6 +111,7 @@ def _environment() -> Environment:
         error=shown.error,
         pairs=shown.pairs,
         whole=shown.whole,
+        drawing=_markup,
     )
     return environment
 

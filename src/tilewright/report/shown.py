@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from tilewright.core.units import format_bytes, format_seconds
 
 MISSING = "–"
+_LONGEST, _CUT = 60, 24
 
 
 def known(value: float | None) -> bool:
@@ -69,6 +70,12 @@ def pairs(values: Mapping[str, object]) -> str:
     """`{"oc": 16, "unroll": True}` → `oc=16 unroll=yes`."""
     words = {True: "yes", False: "no"}
     return " ".join(
-        f"{key}={words[value] if isinstance(value, bool) else value}"
+        f"{key}={words[value] if isinstance(value, bool) else brief(value)}"
         for key, value in values.items()
     )
+
+
+def brief(value: object) -> str:
+    """A value's text; a long one, such as a schedule's trace, is cut and its length told."""
+    text = str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_CUT]}… ({len(text)} characters)"

@@ -11,8 +11,11 @@ from tilewright.core.results import (
     DoctorResult,
     OptimizeResult,
     ProfileResult,
+    SubgraphStudyRow,
     TargetRow,
     TaskReport,
+    TaskSearchReport,
+    TunerStudyRow,
 )
 from tilewright.report import roofline, shown
 from tilewright.report.comparison import OUR_PRECISION
@@ -114,6 +117,72 @@ def _error(result: OptimizeResult) -> str:
 
 def _measurements(result: OptimizeResult) -> str:
     return f"{shown.whole(result.measurements)}, {shown.whole(result.failures)} failed"
+
+
+def searches_table(searches: Sequence[TaskSearchReport]) -> Table:
+    """What the search did for every task it tried something for, most gained first."""
+    columns = (
+        Column(field="task", label="task"),
+        Column(field="first_s", label="default", show=shown.seconds, number=True),
+        Column(field="best_s", label="best", show=shown.seconds, number=True),
+        Column(field="gain", label="gain", show=shown.ratio, number=True),
+        Column(field="measurements", label="measured", show=shown.whole, number=True),
+        Column(field="failures", label="failed", show=shown.whole, number=True),
+        Column(field="converged", label="converged"),
+    )
+    tried = [search for search in searches if search.measurements or search.failures]
+    ordered = sorted(tried, key=lambda search: -(search.gain or 0.0))
+    records = ({k: v for k, v in record_of(s).items() if k != "trials"} for s in ordered)
+    return Table(columns=columns, records=tuple(records), title="Search")
+
+
+def tuner_study_table(rows: Sequence[TunerStudyRow]) -> Table:
+    """Median regret, one row per tuner and sweep, one column per share of the space measured.
+
+    The raw values are fractions, under the field names `regret_SHARE` and `p90_SHARE`.
+    """
+    shares = sorted({row.measured_share for row in rows})
+    columns = (
+        Column(field="sweep", label="sweep"),
+        Column(field="tuner", label="tuner"),
+        *(
+            Column(
+                field=f"regret_{share:g}",
+                label=f"after {shown.percent(share)}",
+                show=_regret,
+                number=True,
+            )
+            for share in shares
+        ),
+    )
+    records: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: row.measured_share):
+        record = records.setdefault(
+            (row.sweep, row.tuner), {"sweep": row.sweep, "tuner": row.tuner}
+        )
+        record[f"regret_{row.measured_share:g}"] = row.regret_median
+        record[f"p90_{row.measured_share:g}"] = row.regret_p90
+    in_order = dict.fromkeys((row.sweep, row.tuner) for row in rows)
+    return Table(
+        columns=columns,
+        records=tuple(records[pair] for pair in in_order),
+        title="Median regret by share of the space measured",
+    )
+
+
+def _regret(fraction: float | None) -> str:
+    return shown.percent(fraction) if fraction is None or fraction >= 5e-4 else "0 %"
+
+
+def subgraph_study_table(rows: Sequence[SubgraphStudyRow]) -> Table:
+    """One row per task: tuned as a bare operator, tuned as the fused subgraph."""
+    columns = (
+        Column(field="task", label="task"),
+        Column(field="op_level_s", label="operator level", show=shown.seconds, number=True),
+        Column(field="subgraph_level_s", label="subgraph level", show=shown.seconds, number=True),
+        Column(field="gain", label="gain", show=shown.ratio, number=True),
+    )
+    return Table(columns=columns, records=records_of(rows), title="Operator and subgraph level")
 
 
 def profile_summary(result: ProfileResult) -> Table:

@@ -14,6 +14,7 @@ def open(  # noqa: A001 - reads well as `tilewright.open()`
     *,
     db: str | Path | None = None,
     target: str = "llvm",
+    tracker: str | None = None,
     threads: int | None = None,
     seed: int = 0,
     events: EventSink = discard,
@@ -21,11 +22,13 @@ def open(  # noqa: A001 - reads well as `tilewright.open()`
     """A session on a device and a database.
 
     `db` defaults to the user's data folder, `target` to this CPU, `threads` to the physical cores
-    allotted to the process. `events` receives progress.
+    allotted to the process. `tracker` is the HOST:PORT of the TVM RPC tracker that a target of the
+    form `rpc:KEY` needs. `events` receives progress.
     """
     return Session(
         db=Path(db) if db is not None else None,
         target=target,
+        tracker=tracker,
         threads=threads,
         seed=seed,
         events=events,

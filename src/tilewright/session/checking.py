@@ -11,9 +11,10 @@ from tilewright.core.records import Candidate, Failure
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.magnitude import magnitude
 from tilewright.graph.network import Array
+from tilewright.graph.sample import requantizing_scales
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
-from tilewright.measure.kernels import KernelMeasurer
+from tilewright.measure.base import Measurer
 
 _INTEGER_LIMIT = 100
 
@@ -28,30 +29,38 @@ class KernelCheck:
 
 
 def sample_arguments(workload: Workload, seed: int) -> list[Array]:
-    """Random logical arguments of a workload."""
+    """Random logical arguments of a workload.
+
+    Bytes take their whole range, and scales behind integer sums bring results into that of a byte.
+    """
     rng = np.random.default_rng(seed)
-    limit = min(
-        [
-            workload.step_types(index)[0][0].shape[step.integer("axis")]
-            for index, step in enumerate(workload.steps)
-            if step.operator == "gather"
-        ],
-        default=_INTEGER_LIMIT,
-    )
+    indexed = [
+        workload.step_types(index)[0][0].shape[step.integer("axis")]
+        for index, step in enumerate(workload.steps)
+        if step.operator == "gather"
+    ]
+    limit = min(indexed, default=_INTEGER_LIMIT)
+    scales = requantizing_scales(workload)
     arrays: list[Array] = []
-    for argument in workload.arguments:
+    for index, argument in enumerate(workload.arguments):
         kind = argument.type
         if kind.dtype == "bool":
             arrays.append(rng.integers(0, 2, kind.shape).astype(np.bool_))
+        elif kind.dtype in ("int8", "uint8") and not indexed:
+            low, high = np.iinfo(kind.dtype).min, np.iinfo(kind.dtype).max
+            arrays.append(rng.integers(low, high + 1, kind.shape).astype(kind.dtype))
         elif "int" in kind.dtype:
             arrays.append(rng.integers(0, max(1, limit), kind.shape).astype(kind.dtype))
         else:
-            arrays.append(rng.standard_normal(kind.shape, dtype=np.float32).astype(kind.dtype))
+            values = rng.standard_normal(kind.shape, dtype=np.float32)
+            if index in scales:
+                values *= np.float32(scales[index])
+            arrays.append(values.astype(kind.dtype))
     return arrays
 
 
 def check_kernel(
-    measurer: KernelMeasurer, workload: Workload, candidate: Candidate, seed: int
+    measurer: Measurer, workload: Workload, candidate: Candidate, seed: int
 ) -> KernelCheck:
     """Run a candidate on random data and compare it with the reference."""
     bound = implementation(candidate.implementation).error_bound(workload)

@@ -11,8 +11,11 @@ from tilewright.core.records import Device
 from tilewright.core.results import (
     CompareResult,
     DoctorResult,
+    ImportResult,
     ProfileResult,
+    SubgraphStudyResult,
     TargetRow,
+    TunerStudyResult,
 )
 from tilewright.core.settings import read_settings
 from tilewright.graph.network import Array
@@ -36,6 +39,7 @@ class Session:
         *,
         db: Path | None = None,
         target: str = "llvm",
+        tracker: str | None = None,
         threads: int | None = None,
         seed: int = 0,
         events: EventSink = discard,
@@ -43,6 +47,7 @@ class Session:
         self.seed = seed
         self.events = events
         self._target = target
+        self._tracker = tracker
         self._threads = threads
         self._path = db or read_settings().database
         self._device: Device | None = None
@@ -64,9 +69,9 @@ class Session:
     def device(self) -> Device:
         """The device kernels are built for and run on."""
         if self._device is None:
-            from tilewright.session.targeting import usable_device
+            from tilewright.session.targeting import device_of, usable_device
 
-            self._device = usable_device(parse_target(self._target, self._threads))
+            self._device = usable_device(device_of(self._target, self._tracker, self._threads))
         return self._device
 
     @property
@@ -86,10 +91,39 @@ class Session:
         max_error: float = 1e-4,
     ) -> OptimizedNetwork:
         """Tune, compile, check and time a network; see `tilewright optimize --help`."""
+        return self._optimized(model, budget=budget, out=out, options=options, max_error=max_error)
+
+    def tune(
+        self,
+        model: str | Path,
+        *,
+        level: str = "subgraph",
+        tuner: str = "default",
+        budget: str | float = "10m",
+        out: Path | None = None,
+        options: ModelOptions | None = None,
+    ) -> OptimizedNetwork:
+        """As `optimize`, with a tuner and a level of one's choice; see `tilewright tune --help`."""
+        return self._optimized(
+            model, budget=budget, out=out, options=options, search=("tune", level, tuner)
+        )
+
+    def _optimized(
+        self,
+        model: str | Path,
+        *,
+        budget: str | float,
+        out: Path | None,
+        options: ModelOptions | None,
+        max_error: float = 1e-4,
+        search: tuple[str, str, str] = ("optimize", "subgraph", "default"),
+    ) -> OptimizedNetwork:
+        from tilewright.session.levels import checked_level
         from tilewright.session.optimizing import Optimizer, OptimizeRequest
         from tilewright.session.outcome import default_folder
         from tilewright.tune.budget import parse_budget
 
+        command, level, tuner = search
         request = OptimizeRequest(
             model=str(model),
             options=options or ModelOptions(seed=self.seed),
@@ -97,11 +131,55 @@ class Session:
             folder=out or default_folder(str(model)),
             max_error=max_error,
             seed=self.seed,
+            tuner=tuner,
+            level=checked_level(level),
+            command=command,
         )
         result = Optimizer(self.device, self.store, self.events).run(request)
         network = OptimizedNetwork(result=result, folder=request.folder)
         network.write_report()
         return network
+
+    def study_tuners(
+        self,
+        *,
+        sweep: Path | None = None,
+        seeds: int = 5,
+        tuners: Sequence[str] = (),
+        out: Path | None = None,
+    ) -> TunerStudyResult:
+        """Regret of tuners on stored sweeps, with a page of figures in the folder `out`; see
+        `tilewright study tuners --help`."""
+        from tilewright.session.tuner_study import TunerStudy, write_page
+
+        study = TunerStudy(
+            events=self.events,
+            seeds=seeds,
+            processes=self._threads or len(self.device.cpus),
+            sweep=sweep,
+            names=tuple(tuners),
+        )
+        result = study.run()
+        if out is not None:
+            write_page(out, result)
+        return result
+
+    def study_subgraph(
+        self,
+        model: str | Path,
+        *,
+        budget: str | float = "4m",
+        tuner: str = "default",
+        options: ModelOptions | None = None,
+    ) -> SubgraphStudyResult:
+        """Tune at both levels and compare; see `tilewright study subgraph --help`."""
+        from tilewright.session.subgraphs import SubgraphStudy
+        from tilewright.tune.budget import parse_budget
+
+        study = SubgraphStudy(
+            device=self.device, store=self.store, events=self.events, seed=self.seed, tuner=tuner
+        )
+        return study.run(str(model), options or ModelOptions(seed=self.seed), parse_budget(budget))
 
     def profile(
         self,
@@ -153,10 +231,31 @@ class Session:
     def show(self, task: str, what: str = "graph") -> str:
         """What a task's kernel became: its graph, its scheduled TIR, or its assembly."""
         from tilewright.session.showing import show
-        from tilewright.session.targeting import describable_device
+        from tilewright.session.targeting import describable_device, device_of
 
-        device = describable_device(parse_target(self._target, self._threads))
+        device = describable_device(device_of(self._target, self._tracker, self._threads))
         return show(task, what, device, self.store, self.seed)
+
+    def import_file(
+        self,
+        path: str | Path,
+        kind: str | None = None,
+        *,
+        task: str | None = None,
+        target: str | None = None,
+    ) -> ImportResult:
+        """Take in records of another database or another program; see `tilewright db import`."""
+        from tilewright.session.interchanging import ImportRequest, import_file
+
+        device = None if target is None else parse_target(target, self._threads)
+        request = ImportRequest(path=Path(path), kind=kind, task=task, device=device)
+        return import_file(request, self.store, lambda: self.device)
+
+    def export_file(self, path: str | Path, kind: str | None = None) -> int:
+        """Write the database to a file, in a form that another program reads; returns a count."""
+        from tilewright.session.interchanging import export_file
+
+        return export_file(Path(path), kind, self.store, lambda: self.device)
 
     def measurements(self) -> polars.DataFrame:
         """Everything measured so far, one row per measurement, as a polars frame."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tilewright.core.records import Candidate, Measurement, Outcome
 from tilewright.graph.workload import Workload
 from tilewright.kernels.blueprint import TaskKey
+from tilewright.store.interchange.lines import IMPORTED
 
 Hashes = Callable[[Sequence[tuple[Workload, Candidate]]], Sequence[str | None]]
 _Group = tuple[TaskKey, str]
@@ -21,8 +22,13 @@ def believed(
 
     A group is what one implementation gave for one task. Templates change at some time, so the
     first measurement whose kernel still has the same hash is found by bisection, all groups side by
-    side; usually that is the oldest one, and one kernel per group is lowered.
+    side; usually that is the oldest one, and one kernel per group is lowered. What another program
+    measured is never among them: its kernel was not ours.
     """
+    known = {
+        key: [outcome for outcome in outcomes if not outcome.kernel_hash.startswith(IMPORTED)]
+        for key, outcomes in known.items()
+    }
     groups = _measured(known)
     low = dict.fromkeys(groups, 0)
     high = {group: len(found) for group, found in groups.items()}

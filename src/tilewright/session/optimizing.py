@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,20 +13,24 @@ from tilewright.core.records import Candidate, Device, Run
 from tilewright.core.results import OptimizeResult
 from tilewright.hardware.environment import noise_warnings, read_environment
 from tilewright.kernels.blueprint import TaskKey
-from tilewright.measure.kernels import KernelMeasurer
+from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
 from tilewright.session.checking import KernelCheck
 from tilewright.session.choices import shipping_key
 from tilewright.session.interrupts import graceful_interrupt
+from tilewright.session.levels import Level
 from tilewright.session.manifest import Origin, write_manifest
+from tilewright.session.measuring import open_measurer
 from tilewright.session.preparation import PreparedNetwork, prepare
 from tilewright.session.protocols import kernel_protocol
 from tilewright.session.reporting import Peaks
 from tilewright.session.shelf import environment_card, measured_peaks
 from tilewright.session.shipping import Shipping
-from tilewright.session.tuning import NetworkTuner, TuningTerms, Winner
+from tilewright.session.tuning import NetworkTuner, TuningTerms
+from tilewright.session.winners import Referee, Winner
 from tilewright.store.database import SqliteStore
 from tilewright.tune.budget import Budget, Spending
+from tilewright.tune.tuners import DEFAULT, tuner_factory
 
 _BUILD_S = 0.16
 _FINISH_S = 12.0
@@ -33,7 +38,7 @@ _FINISH_S = 12.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizeRequest:
-    """What was asked for. `folder` is where the artifact goes."""
+    """What was asked for. `folder` is where the artifact goes; `command` is the verb."""
 
     model: str
     options: ModelOptions
@@ -41,6 +46,9 @@ class OptimizeRequest:
     folder: Path
     max_error: float
     seed: int
+    tuner: str = DEFAULT
+    level: Level = "subgraph"
+    command: str = "optimize"
 
 
 class Optimizer:
@@ -54,6 +62,7 @@ class Optimizer:
     def run(self, request: OptimizeRequest) -> OptimizeResult:
         """Do it; raises NegativeVerdict when no right result comes out."""
         began_s = time.monotonic()
+        tuner_factory(request.tuner)
         self._events(Stage(name="import", detail=request.model))
         network = prepare(request.model, request.options, self._device)
         self._store.add_device(self._device)
@@ -62,7 +71,7 @@ class Optimizer:
         spending = Spending(request.budget, earlier, began_s=began_s)
         run = self._store.begin_run(
             Run(
-                command="optimize",
+                command=request.command,
                 model=network.model.name,
                 network_key=network.key,
                 device_class=self._device.class_key,
@@ -80,7 +89,9 @@ class Optimizer:
             spending=spending,
             run=run,
             seconds={"import": spending.elapsed_s},
-            converged_before=any(r.state == "converged" for r in earlier),
+            converged_before=any(
+                r.state == "converged" and r.command == request.command for r in earlier
+            ),
         )
         try:
             return work.carry_out()
@@ -101,6 +112,7 @@ class _Work:
     seconds: dict[str, float]
     converged_before: bool
     tuner: NetworkTuner | None = None
+    referee: Referee | None = None
 
     def carry_out(self) -> OptimizeResult:
         environment = read_environment()
@@ -108,12 +120,11 @@ class _Work:
         self.spending.reserve_s = (
             _FINISH_S + 2 * _BUILD_S * len(self.network.tasks) + 3 * weights / 2e8
         )
-        with KernelMeasurer(self.device, seed=self.request.seed) as measurer:
-            measurer.start()
-            peaks = measured_peaks(self.store, self.device, measurer)
+        with open_measurer(self.device, seed=self.request.seed) as measurer:
+            with self._timed("start"):
+                measurer.start()
+                peaks = measured_peaks(self.store, self.device, measurer)
             winners, converged = self._tune(measurer, peaks)
-            spent = measurer.spent
-            self.seconds |= {"build": spent.build_s, "run": spent.run_s, "verify": spent.verify_s}
         shipping = Shipping(
             network=self.network,
             device=self.device,
@@ -136,6 +147,10 @@ class _Work:
             elapsed_s=elapsed_s,
             measurements=self.run.measurements,
             failures=self.run.failures,
+            tuner=self.request.tuner,
+            level=self.request.level,
+            curve=self.tuner.curve if self.tuner else (),
+            searches=self.tuner.searches() if self.tuner else (),
             seconds_by_phase=dict(self.seconds),
             environment=environment_card(environment, self.device),
         )
@@ -160,26 +175,44 @@ class _Work:
             self.run,
             state=state,
             spent_s=self.spending.elapsed_s,
-            measurements=self.tuner.measurements if self.tuner else 0,
-            failures=self.tuner.failures if self.tuner else 0,
+            measurements=sum(part.measurements for part in self._counting()),
+            failures=sum(part.failures for part in self._counting()),
         )
         self.store.update_run(self.run)
 
-    def _tune(self, measurer: KernelMeasurer, peaks: Peaks) -> tuple[dict[TaskKey, Winner], bool]:
+    def _counting(self) -> list[NetworkTuner | Referee]:
+        return [part for part in (self.tuner, self.referee) if part is not None]
+
+    @contextmanager
+    def _timed(self, phase: str) -> Generator[None]:
+        began_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.monotonic() - began_s
+
+    def _tune(self, measurer: Measurer, peaks: Peaks) -> tuple[dict[TaskKey, Winner], bool]:
+        """Search, then pick winners. The time of each goes to `seconds` by what it was spent on:
+        `search` is what the loop took beyond building, running and the tuners' thinking."""
         terms = TuningTerms(
             protocol=kernel_protocol(self.device),
             seed=self.request.seed,
             run_id=self.run.id,
             events=self.events,
+            tuner=self.request.tuner,
+            level=self.request.level,
         )
-        self.tuner = NetworkTuner(self.network, self.device, self.store, measurer, terms)
-        settled = self.converged_before and self.tuner.outdated == 0
+        with self._timed("recall"):
+            tuner = NetworkTuner(self.network.tasks, self.device, self.store, measurer, terms)
+        self.tuner = tuner
+        settled = self.converged_before and tuner.outdated == 0
         may_measure = not self.spending.exhausted and not settled
         converged = settled
         if may_measure:
-            self.events(Stage(name="tune", detail=f"{len(self.network.tasks)} tasks"))
+            self.events(Stage(name="tune", detail=f"{len(tuner.tasks)} tasks"))
+            before, began_s = replace(measurer.spent), time.monotonic()
             with graceful_interrupt() as interruption:
-                converged = self.tuner.run(
+                converged = tuner.run(
                     self.spending,
                     peaks,
                     stop=interruption,
@@ -187,11 +220,19 @@ class _Work:
                 )
             if interruption.requested:
                 raise KeyboardInterrupt
+            loop = {
+                "build": measurer.spent.build_s - before.build_s,
+                "run": measurer.spent.run_s - before.run_s,
+                "model": tuner.model_s,
+            }
+            loop["search"] = max(0.0, time.monotonic() - began_s - sum(loop.values()))
+            self.seconds |= loop
         self.events(Stage(name="check", detail="winners against numpy"))
-        winners = self.tuner.winners(
-            measure=may_measure,
-            checked=self._earlier_checks(),
-        )
+        self.referee = Referee(tuner, self.device, self.store, measurer, terms)
+        with self._timed("verify"):
+            winners = self.referee.winners(
+                spending=self.spending if may_measure else None, checked=self._earlier_checks()
+            )
         return winners, converged
 
     def _earlier_checks(self) -> Mapping[TaskKey, tuple[Candidate, KernelCheck]]:

@@ -12,7 +12,7 @@ from tilewright.core.records import Candidate, Device, Measurement
 from tilewright.core.results import ProfileResult
 from tilewright.graph.sample import random_inputs
 from tilewright.kernels.blueprint import TaskKey, blueprint
-from tilewright.measure.kernels import KernelMeasurer
+from tilewright.measure.base import Measurer
 from tilewright.measure.networks import NetworkWorker
 from tilewright.models import ModelOptions
 from tilewright.session.choices import SettingsName, choose
@@ -22,6 +22,7 @@ from tilewright.session.manifest import (
     read_manifest,
     shipped_candidates,
 )
+from tilewright.session.measuring import open_measurer
 from tilewright.session.preparation import PreparedNetwork, prepare
 from tilewright.session.protocols import kernel_protocol
 from tilewright.session.reporting import Peaks, explain_difference, task_reports
@@ -53,7 +54,7 @@ class Profiler:
         self.store.add_device(self.device)
         self.store.add_workloads([task.workload for task in network.tasks.values()])
         chosen = choose(network, self.store, self.device, settings, artifact)
-        with KernelMeasurer(self.device, seed=self.seed) as measurer:
+        with open_measurer(self.device, seed=self.seed) as measurer:
             measurer.start()
             peaks = measured_peaks(self.store, self.device, measurer)
             self.events(Stage(name="time", detail=f"{len(network.tasks)} tasks"))
@@ -65,7 +66,7 @@ class Profiler:
         self,
         network: PreparedNetwork,
         chosen: dict[TaskKey, Candidate],
-        measurer: KernelMeasurer,
+        measurer: Measurer,
     ) -> dict[TaskKey, Measurement]:
         protocol = replace(kernel_protocol(self.device), warmup=_WARMUP, repeats=_REPEATS)
         measured: dict[TaskKey, Measurement] = {}

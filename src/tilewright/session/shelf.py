@@ -5,12 +5,12 @@ from __future__ import annotations
 from tilewright.core.records import Device
 from tilewright.core.units import format_bytes
 from tilewright.hardware.environment import Environment
-from tilewright.measure.kernels import KernelMeasurer
+from tilewright.measure.base import Measurer
 from tilewright.session.reporting import Peaks
 from tilewright.store.database import SqliteStore
 
 
-def measured_peaks(store: SqliteStore, device: Device, measurer: KernelMeasurer) -> Peaks:
+def measured_peaks(store: SqliteStore, device: Device, measurer: Measurer) -> Peaks:
     """The best this device has ever reached: what the store knows, and one more look.
 
     A disturbed look finds too little, never too much, so the largest value is kept.

@@ -27,7 +27,7 @@ from tilewright.session.preparation import PreparedNetwork
 from tilewright.session.reporting import Peaks, explain_difference, task_reports
 from tilewright.session.reuse import artifact_fingerprint, shipped_already
 from tilewright.session.timing import Timing, network_runner, peer_runner, time_together
-from tilewright.session.tuning import Winner
+from tilewright.session.winners import Winner
 from tilewright.store.database import SqliteStore
 
 _TUNED, _DEFAULT, _REFERENCE = "tuned", "default", "reference"

@@ -8,6 +8,7 @@ from tilewright.graph.workload import Workload
 from tilewright.measure.kernels import WORKER
 from tilewright.measure.processes import Child, ChildError, RemoteError
 from tilewright.models import ModelOptions
+from tilewright.report.shown import brief
 from tilewright.session.choices import ranked
 from tilewright.session.preparation import Task, prepare
 from tilewright.store.database import SqliteStore
@@ -85,7 +86,7 @@ def describe(workload: Workload, candidate: Candidate) -> str:
         kind = workload.types[value]
         lines.append(f"  %{value} = {step.operator}({inputs}; {named}) -> {kind}{mark}")
     lines.append(f"  result layout {candidate.layouts[-1]}")
-    settings = ", ".join(f"{key}={value}" for key, value in candidate.settings)
+    settings = ", ".join(f"{key}={brief(value)}" for key, value in candidate.settings)
     lines.append(f"  {candidate.implementation}: {settings or 'no knobs'}")
     lines.append(f"  {workload.flop} FLOP, {workload.bytes} bytes")
     return "\n".join(lines)

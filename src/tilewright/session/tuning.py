@@ -1,90 +1,94 @@
-"""Tuning a network's tasks within a budget, and choosing winners that were measured twice."""
+"""Tuning a network's tasks within a budget, at the operator or the subgraph level."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass
 
-from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Note
-from tilewright.core.records import Candidate, Device, Failure, Measurement, Outcome, Protocol
+from tilewright.core.records import Device, KnobValue, Measurement, Outcome, Protocol
+from tilewright.core.results import CurvePoint, TaskSearchReport
+from tilewright.core.results import Trial as TrialReport
 from tilewright.kernels.blueprint import TaskKey
-from tilewright.measure.kernels import KernelMeasurer
-from tilewright.session.checking import KernelCheck, check_kernel
-from tilewright.session.choices import known_outcomes, ranked
+from tilewright.measure.base import Measurer
+from tilewright.measure.featurizing import WorkloadFeaturizer
+from tilewright.session.choices import known_outcomes
 from tilewright.session.knowledge import believed
-from tilewright.session.preparation import PreparedNetwork, Task
+from tilewright.session.levels import Level, bare_tasks, family_of
+from tilewright.session.precedents import precedents
+from tilewright.session.preparation import Task
 from tilewright.session.reporting import Peaks
 from tilewright.store.database import SqliteStore
+from tilewright.tune.base import LateTuner, Tuner, TuningTask
 from tilewright.tune.budget import Spending
 from tilewright.tune.loop import TaskState, TuningLoop
-from tilewright.tune.neighbourhood import NeighbourhoodTuner
-from tilewright.tune.space import default_candidate, ranked_defaults
+from tilewright.tune.space import default_candidate, search_space
+from tilewright.tune.tuners import DEFAULT, make_tuner
 
-FINALISTS = 3
-_CLOSE = 1.06
-_AGAIN = 3
-_SHARE = 3e-3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Winner:
-    """The candidate a task gets, with its measurement (None when never measured) and check.
-
-    `default` is the measurement of our default settings, for a network that ships with those.
-    """
-
-    candidate: Candidate
-    measurement: Measurement | None
-    check: KernelCheck | None
-    default: Measurement | None = None
+_LONGEST = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningTerms:
-    """What holds for a whole run: how kernels are timed, the seed, the run's row, who listens."""
+    """What holds for a whole run: how kernels are timed, the seed, the run's row, who listens,
+    which tuner searches, at which level."""
 
     protocol: Protocol
     seed: int
     run_id: int | None
     events: EventSink
+    tuner: str = DEFAULT
+    level: Level = "subgraph"
+    recall: bool = True
 
 
 class NetworkTuner:
-    """Tunes the tasks of one network against a store."""
+    """Tunes the tasks of one network against a store.
+
+    `fused` are the network's tasks; `tasks` what is searched: the same at the subgraph level, their
+    bare anchors at the operator level. `known` holds what is believed of each, by key; with
+    `recall` off in the terms it starts empty.
+    """
 
     def __init__(
         self,
-        network: PreparedNetwork,
+        fused: Mapping[TaskKey, Task],
         device: Device,
         store: SqliteStore,
-        measurer: KernelMeasurer,
+        measurer: Measurer,
         terms: TuningTerms,
     ) -> None:
-        self.network = network
+        self.fused = fused
+        self.tasks: Mapping[TaskKey, Task] = (
+            fused if terms.level == "subgraph" else bare_tasks(fused)
+        )
         self.measurements = 0
         self.failures = 0
+        self.model_s = 0.0
+        self.curve: tuple[CurvePoint, ...] = ()
+        self.states: dict[TaskKey, TaskState] = {}
+        self._settled = frozenset[str]()
+        self.outdated = 0
         self._device = device
         self._store = store
         self._measurer = measurer
         self._terms = terms
-        self._events = terms.events
-        self._spending: Spending | None = None
-        self.outdated = 0
-        self._known = self._current_knowledge()
+        self.known = self._current_knowledge()
 
     def _current_knowledge(self) -> dict[TaskKey, list[Outcome]]:
         """What the store knows, less what older templates made."""
-        tasks = self.network.tasks
+        tasks = {**self.fused, **self.tasks}
+        if not self._terms.recall:
+            return {key: [] for key in tasks}
         stored = {
             key: known_outcomes(task, self._store, self._device) for key, task in tasks.items()
         }
         workloads = {key: task.workload for key, task in tasks.items()}
         known, self.outdated = believed(stored, workloads, self._measurer.current_hashes)
         if self.outdated:
-            self._events(
-                Note(message=f"{self.outdated} tasks have new templates; old times are not used")
-            )
+            note = f"{self.outdated} tasks have new templates; old times are not used"
+            self._terms.events(Note(message=note))
         return known
 
     def run(
@@ -96,122 +100,110 @@ class NetworkTuner:
         checkpoint: Callable[[], None],
     ) -> bool:
         """Spend the budget; outcomes go to the store as they come. True when all converged."""
-        self._spending = spending
-        states = [self._state(task, peaks) for task in self.network.tasks.values()]
-        loop = TuningLoop(states, self._measurer, self._store, self._terms.protocol, self._events)
+        with ExitStack() as open_tuners:
+            self.states = {
+                key: self._state(task, peaks, open_tuners) for key, task in self.tasks.items()
+            }
+            loop = TuningLoop(
+                self.states.values(),
+                self._measurer,
+                self._store,
+                self._terms.protocol,
+                self._terms.events,
+            )
 
-        def count() -> None:
-            self.measurements, self.failures = loop.measurements, loop.failures
-            checkpoint()
+            def count() -> None:
+                self.measurements, self.failures = loop.measurements, loop.failures
+                checkpoint()
 
-        try:
-            loop.run(spending, run_id=self._terms.run_id, stop=stop, checkpoint=count)
-        finally:
-            self.measurements, self.failures = loop.measurements, loop.failures
-        for task, state in zip(self.network.tasks, states, strict=True):
-            self._known[task] = state.outcomes
+            try:
+                loop.run(spending, run_id=self._terms.run_id, stop=stop, checkpoint=count)
+            finally:
+                self.measurements, self.failures = loop.measurements, loop.failures
+                self.model_s, self.curve = loop.model_s, tuple(loop.curve)
+                self._settled = loop.settled()
+        for key, state in self.states.items():
+            self.known[key] = state.outcomes
         return loop.converged
 
-    def _state(self, task: Task, peaks: Peaks) -> TaskState:
-        known = self._known[task.key]
-        tuner = NeighbourhoodTuner(task.workload, task.layouts, self._device, seed=self._terms.seed)
+    def _state(self, task: Task, peaks: Peaks, open_tuners: ExitStack) -> TaskState:
+        known = self.known[task.key]
+        space = search_space(task.workload, task.layouts, self._device)
+
+        def make() -> Tuner:
+            return make_tuner(
+                self._terms.tuner,
+                TuningTask(
+                    space=space,
+                    seed=self._terms.seed,
+                    workload=task.workload,
+                    layouts=task.layouts,
+                    device=self._device,
+                    featurizer=WorkloadFeaturizer(self._measurer, task.workload),
+                    precedents=precedents(
+                        task, space, self._latest(), self.tasks.values(), self._device
+                    ),
+                ),
+            )
+
+        tuner = LateTuner(make)
+        open_tuners.callback(tuner.close)
         tuner.tell(known)
         state = TaskState(
             workload=task.workload,
             layouts=task.layouts,
             count=task.count,
             tuner=tuner,
+            space=space,
             default=default_candidate(task.workload, task.layouts, self._device)[0],
             floor_s=peaks.floor_s(task),
+            name=task.name,
+            family=family_of(task) if self._terms.level == "subgraph" else "",
         )
         state.outcomes = list(known)
         return state
 
-    def winners(
-        self,
-        *,
-        measure: bool,
-        checked: Mapping[TaskKey, tuple[Candidate, KernelCheck]],
-    ) -> dict[TaskKey, Winner]:
-        """The candidate for each task: finalists measured again, the winner checked.
+    def _latest(self) -> dict[TaskKey, list[Outcome]]:
+        """What is known by now, this run's outcomes included."""
+        return {key: state.outcomes for key, state in self.states.items()} or self.known
 
-        `measure` False believes what is stored. `checked` holds checks made by earlier runs.
-        """
-        chosen: dict[TaskKey, Winner] = {}
-        least_s = _SHARE * sum(self._best_s(task) for task in self.network.tasks.values())
-        for key, task in self.network.tasks.items():
-            if measure and self._best_s(task) >= least_s:
-                self._second_look(task)
-            chosen[key] = self._checked_winner(task, checked.get(key))
-        return chosen
-
-    def _best_s(self, task: Task) -> float:
-        """Seconds of all calls of a task together, zero where it was never measured."""
-        best = ranked(self._known[task.key])
-        return task.count * best[0].latency_s if best else 0.0
-
-    def _second_look(self, task: Task) -> None:
-        """Measure the close finalists again, more carefully, unless that was done before."""
-        protocol = self._terms.protocol
-        careful = replace(protocol, repeats=_AGAIN * protocol.repeats)
-        for _ in range(FINALISTS):
-            best = ranked(self._known[task.key])[:FINALISTS]
-            close = [m for m in best if m.latency_s <= _CLOSE * best[0].latency_s]
-            fresh = [m.candidate for m in close if m.protocol != careful]
-            if self._spending is not None:
-                fresh = fresh[: int(min(FINALISTS, max(0, self._spending.remaining_count)))]
-            if len(close) < 2 or not fresh:
-                return
-            outcomes = self._measurer.measure(
-                task.workload, fresh, careful, run_id=self._terms.run_id
-            )
-            self._remember(task, outcomes)
-            if self._spending is not None:
-                self._spending.count += len(outcomes)
-
-    def _checked_winner(self, task: Task, earlier: tuple[Candidate, KernelCheck] | None) -> Winner:
-        guesses = [c for c, _ in ranked_defaults(task.workload, task.layouts, self._device)]
-        plain, rejected = guesses[0], set[Candidate]()
-        while True:
-            known = ranked(self._known[task.key])
-            best = [m for m in known if m.candidate not in rejected]
-            left = [guess for guess in guesses if guess not in rejected]
-            winner = Winner(
-                candidate=best[0].candidate if best else left[0],
-                measurement=best[0] if best else None,
-                check=None,
-                default=next((m for m in best if m.candidate == plain), None),
-            )
-            if earlier is not None and earlier[0] == winner.candidate:
-                return replace(winner, check=earlier[1])
-            check = check_kernel(self._measurer, task.workload, winner.candidate, self._terms.seed)
-            if check.failure is None:
-                return replace(winner, check=check)
-            self._reject(task, check.failure)
-            rejected.add(winner.candidate)
-            if len(best) <= 1 and not [guess for guess in left if guess not in rejected]:
-                raise _nothing_valid(task, check.failure)
-
-    def _reject(self, task: Task, failure: Failure) -> None:
-        self._remember(task, [failure])
-        self._events(
-            Note(
-                message=f"{task.name}: a candidate of {failure.candidate.implementation} was "
-                f"rejected, {failure.kind}: {failure.message.splitlines()[0]}"
-            )
+    def searches(self) -> tuple[TaskSearchReport, ...]:
+        """What this run's search did for each task, in order of first use."""
+        return tuple(
+            _search_report(key, state, converged=state.name in self._settled)
+            for key, state in self.states.items()
         )
 
-    def _remember(self, task: Task, outcomes: list[Outcome]) -> None:
-        self._store.add(outcomes)
-        self._known[task.key] = [*self._known[task.key], *outcomes]
-        failures = sum(isinstance(outcome, Failure) for outcome in outcomes)
-        self.failures += failures
-        self.measurements += len(outcomes) - failures
+
+def _brief(settings: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
+    """Settings with long texts, a schedule's trace say, cut: the database has them whole."""
+    return {
+        name: f"{value[:_LONGEST]}…" if isinstance(value, str) and len(value) > _LONGEST else value
+        for name, value in settings.items()
+    }
 
 
-def _nothing_valid(task: Task, failure: Failure) -> NegativeVerdict:
-    return NegativeVerdict(
-        f"no candidate gives right results for task {task.name} ({task.workload.key}): "
-        f"{failure.kind}: {failure.message.splitlines()[0]}",
-        hint=f"tilewright show '{task.workload.key}' --tir shows the kernel.",
+def _search_report(key: TaskKey, state: TaskState, *, converged: bool) -> TaskSearchReport:
+    default_s, best_s = state.default_s, state.best_s if state.best else None
+    return TaskSearchReport(
+        task=state.name,
+        key=key[0],
+        first_s=default_s,
+        best_s=best_s,
+        gain=default_s / best_s if default_s and best_s else None,
+        measurements=sum(isinstance(t.outcome, Measurement) for t in state.trials),
+        failures=sum(not isinstance(t.outcome, Measurement) for t in state.trials),
+        converged=converged,
+        trials=tuple(
+            TrialReport(
+                number=number,
+                elapsed_s=trial.elapsed_s,
+                latency_s=trial.outcome.latency_s
+                if isinstance(trial.outcome, Measurement)
+                else None,
+                implementation=trial.outcome.candidate.implementation,
+                settings=_brief(dict(trial.outcome.candidate.settings)),
+            )
+            for number, trial in enumerate(state.trials, start=1)
+        ),
     )

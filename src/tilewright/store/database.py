@@ -21,8 +21,11 @@ from tilewright.core.records import (
     Run,
     Shipment,
 )
+from tilewright.core.results import ImportResult
 from tilewright.store import rows, schema, transfer, upkeep
 from tilewright.store.connections import Connections, connect
+from tilewright.store.entries import workload_texts
+from tilewright.store.interchange.lines import Line, Source
 from tilewright.store.selection import select_measurements
 
 if TYPE_CHECKING:
@@ -214,6 +217,13 @@ class SqliteStore:
             text: str | None = connection.execute(query).scalar_one_or_none()
         return None if text is None else parse_workload(text)
 
+    def workloads(self) -> list[Workload]:
+        """All workloads that were added, less those whose text cannot be read."""
+        from tilewright.store.interchange.tasks import readable_workloads
+
+        with self._connections.reading() as connection:
+            return readable_workloads(workload_texts(connection).values())
+
     def add_peak(self, device_class: str, name: str, value: float) -> None:
         """Keep a measured peak (e.g. `flop_per_s`, `bytes_per_s`) of a device class."""
         peak = rows.Peak(device_class=device_class, name=name, value=value, created_at=time.time())
@@ -234,24 +244,38 @@ class SqliteStore:
         """What the database holds."""
         return upkeep.info(self._connections)
 
-    def export(self, path: Path, format: transfer.ExportFormat | None = None) -> int:
+    def export(self, path: Path, kind: str | None = None) -> int:
         """Write the database to `path` and return the number of records written.
 
-        `jsonl` and `json` hold everything, `csv` and `parquet` a table of the measurements; None
-        goes by the ending of the name. The file appears complete or not at all. Raises
-        `OutputError` when it cannot be written, `UsageError` for an unknown format.
+        `jsonl` and `json` hold everything, `autotvm` and `t4` all outcomes, `csv` and `parquet`
+        a table of the measurements; None goes by the ending of the name. The file appears complete
+        or not at all. Raises `OutputError` when it cannot be written, `UsageError` for an unknown
+        kind.
         """
-        return transfer.export(self._connections, path, format)
+        return transfer.export(self._connections, path, kind)
 
-    def import_file(self, path: Path) -> transfer.Imported:
-        """Take in a `jsonl` export or another database, all or nothing; known records stay single.
+    def import_file(
+        self,
+        path: Path,
+        kind: str | None = None,
+        *,
+        task: Workload | None = None,
+        device: Device | None = None,
+    ) -> ImportResult:
+        """Take in records of a file of one of `interchange.kinds.IMPORTS`; None guesses the kind.
 
-        Records keep their own device class. Raises `ModelError` for a file that is neither or is
-        broken, with the line.
+        Known records stay single, records keep their own device class. What cannot be taken in is
+        listed line by line. `task` and `device` are what a log is about that does not say so
+        itself. Raises `ModelError` for a file that cannot be read or is of another kind.
         """
-        return transfer.import_file(self._connections, path)
+        source = Source(path=path, task=task, device=device)
+        return transfer.import_file(self._connections, source, kind)
 
-    def merge(self, other: Path) -> transfer.Imported:
+    def take_in(self, lines: Iterable[Line], path: Path, kind: str) -> ImportResult:
+        """Take in what a reader of another layer made of the file at `path`."""
+        return transfer.take_in(self._connections, path, lines, kind=kind)
+
+    def merge(self, other: Path) -> ImportResult:
         """Take in all records of another database."""
         source = connect(other, readonly=True, busy_timeout_s=self._connections.busy_timeout_s)
         try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, RowMapping, Select, Table, select
 
-from tilewright.core.records import Measurement
+from tilewright.core.records import Device, Measurement, Outcome
 from tilewright.store import rows, schema
 from tilewright.store.selection import select_measurements
 
@@ -22,6 +22,15 @@ BATCH_ROWS = 500
 def header() -> Entry:
     """The first entry of an export."""
     return {"record": "tilewright", "schema_version": schema.SCHEMA_VERSION}
+
+
+def unreadable_version(version: object) -> str:
+    """Why an export of this schema version cannot be read, empty when it can."""
+    if isinstance(version, bool) or not isinstance(version, int):
+        return "the header has no schema_version"
+    if version > schema.SCHEMA_VERSION:
+        return f"made by a newer tilewright (schema version {version}); update tilewright"
+    return ""
 
 
 def stream_entries(connection: Connection) -> Iterator[Entry]:
@@ -47,6 +56,28 @@ def stream_measurements(connection: Connection) -> Iterator[list[Measurement]]:
     query = select_measurements().execution_options(yield_per=BATCH_ROWS)
     for batch in connection.execute(query).mappings().partitions():
         yield [rows.measurement(row) for row in batch]
+
+
+def stream_outcomes(connection: Connection) -> Iterator[Outcome]:
+    """All measurements, then all failures, in the order they came."""
+    for row in _stream(connection, _in_order(schema.measurements)):
+        yield rows.measurement(row)
+    for row in _stream(connection, _in_order(schema.failures)):
+        yield rows.failure(row)
+
+
+def workload_texts(connection: Connection) -> dict[str, str]:
+    """The text of every workload by its key."""
+    table = schema.workloads
+    return {row["key"]: row["text"] for row in _stream(connection, select(table))}
+
+
+def device_facts(connection: Connection) -> dict[str, Device]:
+    """One device of every class by its class key."""
+    found: dict[str, Device] = {}
+    for row in _stream(connection, select(schema.devices)):
+        found.setdefault(row["class_key"], rows.device(row))
+    return found
 
 
 def _in_order(table: Table) -> Select[tuple[object, ...]]:

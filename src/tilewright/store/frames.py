@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import polars
@@ -20,6 +20,7 @@ COLUMNS = {
     "versions": polars.String,
     "created_at": polars.Float64,
     "run_id": polars.Int64,
+    "instance": polars.String,
     "build_s": polars.Float64,
     "warmup": polars.Int64,
     "repeats": polars.Int64,
@@ -36,6 +37,10 @@ COLUMNS = {
 number; the columns from `warmup` to `timeout_s` are the protocol's."""
 
 
+EXPORTED_COLUMNS = COLUMNS | {"workload": polars.String}
+"""What a file holds besides: the workload's text, so that the row means something elsewhere."""
+
+
 def flat(measurement: Measurement) -> dict[str, Any]:
     """One row."""
     candidate, protocol = measurement.candidate, measurement.protocol
@@ -50,6 +55,7 @@ def flat(measurement: Measurement) -> dict[str, Any]:
         "versions": measurement.versions,
         "created_at": measurement.created_at,
         "run_id": measurement.run_id,
+        "instance": measurement.instance,
         "build_s": measurement.build_s,
         "warmup": protocol.warmup,
         "repeats": protocol.repeats,
@@ -64,13 +70,20 @@ def flat(measurement: Measurement) -> dict[str, Any]:
     }
 
 
+def exported(measurement: Measurement, texts: Mapping[str, str]) -> dict[str, Any]:
+    """One row of a file; `texts` are the workloads' texts by key."""
+    return flat(measurement) | {"workload": texts.get(measurement.workload_key)}
+
+
 def to_frame(measurements: Iterable[Measurement]) -> polars.DataFrame:
     """The frame of `measurements`, with all columns also when there are none."""
     return polars.DataFrame([flat(m) for m in measurements], schema=COLUMNS, orient="row")
 
 
-def to_lazy_frame(batches: Callable[[], Iterator[list[Measurement]]]) -> polars.LazyFrame:
-    """A lazy frame that asks for one batch after the other when it is written."""
+def to_lazy_frame(
+    batches: Callable[[], Iterator[list[Measurement]]], texts: Mapping[str, str]
+) -> polars.LazyFrame:
+    """A lazy frame of exported rows that asks for one batch after the other when written."""
     from polars.io.plugins import register_io_source
 
     def source(
@@ -79,6 +92,11 @@ def to_lazy_frame(batches: Callable[[], Iterator[list[Measurement]]]) -> polars.
         _rows: int | None,
         _batch_rows: int | None,
     ) -> Iterator[polars.DataFrame]:
-        return (to_frame(batch) for batch in batches())
+        return (
+            polars.DataFrame(
+                [exported(m, texts) for m in batch], schema=EXPORTED_COLUMNS, orient="row"
+            )
+            for batch in batches()
+        )
 
-    return register_io_source(source, schema=COLUMNS)
+    return register_io_source(source, schema=EXPORTED_COLUMNS)

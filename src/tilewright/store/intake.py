@@ -9,30 +9,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 from sqlalchemy import Connection, Table, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
-from tilewright.core.fingerprints import digest
+from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Device, Failure, Measurement, Run, Shipment
+from tilewright.core.results import ImportResult, SkippedLine
 from tilewright.store import rows, schema
 from tilewright.store.entries import BATCH_ROWS, Entry
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
-    """How many records were new, by kind, and how many were already there (`known`)."""
-
-    measurements: int = 0
-    failures: int = 0
-    devices: int = 0
-    workloads: int = 0
-    runs: int = 0
-    shipments: int = 0
-    peaks: int = 0
-    known: int = 0
+from tilewright.store.interchange.lines import Line
 
 
 class BadEntry(ValueError):
@@ -49,21 +37,50 @@ class Intake:
     present: Counter[str] = field(default_factory=Counter[str])
     taken: Counter[str] = field(default_factory=Counter[str])
     waiting: list[tuple[Table, rows.Row]] = field(default_factory=list[tuple[Table, rows.Row]])
+    brought: set[str] = field(default_factory=set[str])
 
-    def take_all(self, entries: Iterable[Entry]) -> Imported:
-        """Take in all entries. Raises `BadEntry` with what is wrong."""
-        for entry in entries:
-            self.take(entry)
+    def take_all(self, lines: Iterable[Line]) -> ImportResult:
+        """Take in what is understood of all lines; the rest is listed with its reason."""
+        skipped: list[SkippedLine] = []
+        count = 0
+        for line in lines:
+            count += 1
+            reason = line.reason or self._refusal(line)
+            if reason:
+                skipped.append(SkippedLine(line=line.number, reason=reason))
         self._flush()
-        return Imported(**self.added)
+        result = ImportResult(
+            lines=count,
+            imported=count - len(skipped) - self.added["known"],
+            skipped=tuple(skipped),
+        )
+        return replace(result, **self.added)
+
+    def _refusal(self, line: Line) -> str:
+        """Take in one line; why that was not possible, else empty."""
+        try:
+            for entry in line.support:
+                self._bring_along(entry)
+            self.take(line.record or {})
+        except BadEntry as error:
+            return str(error)
+        return ""
+
+    def _bring_along(self, entry: Entry) -> None:
+        """A device or workload that a record speaks of: no record of its own."""
+        content = canonical_json(entry)
+        if content in self.brought:
+            return
+        known = self.added["known"]
+        self.take(entry)
+        self.added["known"] = known
+        self.brought.add(content)
 
     def take(self, entry: Entry) -> None:
         """Take in one entry. Raises `BadEntry` with what is wrong."""
         fields = {name: value for name, value in entry.items() if name != "record"}
         try:
             match entry.get("record"):
-                case "tilewright":
-                    _check_version(fields)
                 case "device":
                     device = msgspec.convert(fields, Device)
                     self._keep_first(schema.devices, rows.device_row(device))
@@ -131,14 +148,6 @@ class Intake:
             self.added[table.name] += len(fresh)
             self.added["known"] += len(mine) - len(fresh)
         self.waiting.clear()
-
-
-def _check_version(fields: Entry) -> None:
-    version = fields.get("schema_version")
-    if not isinstance(version, int):
-        raise BadEntry("the header has no schema_version")
-    if version > schema.SCHEMA_VERSION:
-        raise BadEntry(f"made by a newer tilewright (schema version {version}); update tilewright")
 
 
 def _workload_row(fields: Entry) -> rows.Row:

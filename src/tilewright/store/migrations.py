@@ -14,7 +14,16 @@ from sqlalchemy import Connection
 from tilewright.core.errors import StoreError
 from tilewright.store import schema
 
-MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {}
+
+def _add_instances(connection: Connection) -> None:
+    """Version 2: outcomes name the device of their class that was used."""
+    for table in ("measurements", "failures"):
+        connection.exec_driver_sql(
+            f"ALTER TABLE {table} ADD COLUMN instance VARCHAR DEFAULT '' NOT NULL"
+        )
+
+
+MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {2: _add_instances}
 
 
 def schema_version(connection: Connection, path: Path) -> int:

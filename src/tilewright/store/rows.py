@@ -37,8 +37,13 @@ def plain(record: object) -> Row:
 
 
 def _with_content(row: Row) -> Row:
-    """Add the hash of what a row says, without ids that differ from database to database."""
+    """Add the hash of what a row says, without ids that differ from database to database.
+
+    An empty `instance` does not count: rows of before that column keep their hash.
+    """
     fields = {k: v for k, v in row.items() if k not in _LOCAL_FIELDS}
+    if not fields.get("instance"):
+        fields.pop("instance", None)
     return row | {"content": digest(canonical_json(fields), length=32)}
 
 
@@ -59,6 +64,7 @@ def outcome_row(outcome: Outcome) -> Row:
         "versions": storable(outcome.versions),
         "created_at": float(outcome.created_at),
         "run_id": outcome.run_id,
+        "instance": storable(outcome.instance),
     }
     if isinstance(outcome, Failure):
         row |= {"kind": outcome.kind, "message": storable(outcome.message)}
@@ -82,7 +88,8 @@ def _candidate(row: RowMapping) -> Candidate:
 
 def _shared_fields(row: RowMapping) -> Row:
     names = ("workload_key", "device_class", "kernel_hash", "versions", "created_at", "run_id")
-    return {name: row[name] for name in names} | {"candidate": _candidate(row)}
+    fields = {name: row[name] for name in (*names, "instance")}
+    return fields | {"candidate": _candidate(row)}
 
 
 def measurement(row: RowMapping) -> Measurement:

@@ -7,7 +7,7 @@ from sqlalchemy import Column, Float, Index, Integer, MetaData, String, Table
 APPLICATION_ID = 0x54494C57
 """`TILW`, in the header of every database of ours."""
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 metadata = MetaData()
 
@@ -37,6 +37,7 @@ def _outcome_columns() -> tuple[Column[int] | Column[str] | Column[float], ...]:
         _number("created_at"),
         Column("run_id", Integer),
         _text("content"),
+        Column("instance", String, nullable=False, server_default=""),
     )
 
 

@@ -4,39 +4,42 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, get_args
 
 from sqlalchemy import Connection, func, select
 
-from tilewright.core.errors import ModelError, OutputError, UsageError, close_matches
+from tilewright.core.errors import OutputError, UsageError
 from tilewright.core.fingerprints import canonical_json
+from tilewright.core.results import ImportResult
 from tilewright.store import schema
 from tilewright.store.connections import Connections, connect
-from tilewright.store.entries import Entry, header, stream_entries, stream_measurements
-from tilewright.store.intake import BadEntry, Imported, Intake
+from tilewright.store.entries import (
+    device_facts,
+    header,
+    stream_entries,
+    stream_measurements,
+    stream_outcomes,
+    workload_texts,
+)
+from tilewright.store.intake import Intake
+from tilewright.store.interchange.kinds import DATABASE, export_kind, import_kind
+from tilewright.store.interchange.lines import Line, Source, readable
+from tilewright.store.interchange.tasks import count_unmatched
 from tilewright.store.output import replacing
 
-ExportFormat = Literal["csv", "jsonl", "parquet", "json"]
-_SQLITE_MAGIC = b"SQLite format 3\0"
 
-
-def export(connections: Connections, path: Path, format: ExportFormat | None) -> int:
+def export(connections: Connections, path: Path, kind: str | None) -> int:
     """See `SqliteStore.export`."""
-    known = get_args(ExportFormat)
-    chosen = format or path.suffix.removeprefix(".").lower()
-    if chosen not in known:
-        raise UsageError(
-            f"Cannot tell the format of {path}."
-            if format is None
-            else f"There is no export format {chosen!r}.",
-            hint=close_matches(chosen, known),
-        )
+    chosen = export_kind(path, kind)
+    if chosen not in _WRITERS:
+        raise UsageError(f"Only a session can export the kind {chosen}.")
     _refuse_own_files(connections.path, path)
-    write = {"csv": _csv, "jsonl": _jsonl, "json": _json, "parquet": _parquet}[chosen]
     with connections.reading("exporting") as connection, replacing(path) as temporary:
-        return write(connection, temporary)
+        return _WRITERS[chosen](connection, temporary)
 
 
 def _refuse_own_files(database: Path, path: Path) -> None:
@@ -69,15 +72,16 @@ def _json(connection: Connection, path: Path) -> int:
 
 
 def _csv(connection: Connection, path: Path) -> int:
-    from tilewright.store.frames import COLUMNS, flat
+    from tilewright.store.frames import EXPORTED_COLUMNS, exported
 
+    texts = workload_texts(connection)
     count = 0
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(COLUMNS))
+        writer = csv.DictWriter(file, list(EXPORTED_COLUMNS))
         writer.writeheader()
         for batch in stream_measurements(connection):
             for measurement in batch:
-                row: dict[str, Any] = flat(measurement)
+                row = exported(measurement, texts)
                 writer.writerow(row | {"samples_s": canonical_json(row["samples_s"])})
             count += len(batch)
     return count
@@ -88,78 +92,101 @@ def _parquet(connection: Connection, path: Path) -> int:
 
     from tilewright.store.frames import to_lazy_frame
 
+    texts = workload_texts(connection)
     try:
-        to_lazy_frame(lambda: stream_measurements(connection)).sink_parquet(path)
+        to_lazy_frame(lambda: stream_measurements(connection), texts).sink_parquet(path)
     except PolarsError as error:
         raise OutputError(f"{path} cannot be written: {error}.") from error
     return connection.execute(select(func.count()).select_from(schema.measurements)).scalar_one()
 
 
-def merge(connections: Connections, source: Connections) -> Imported:
+def _autotvm(connection: Connection, path: Path) -> int:
+    from tilewright.store.interchange.autotvm_export import log_line
+
+    texts, devices = workload_texts(connection), device_facts(connection)
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for outcome in stream_outcomes(connection):
+            line = log_line(outcome, texts, devices.get(outcome.device_class))
+            file.write(json.dumps(line) + "\n")
+            count += 1
+    return count
+
+
+def _t4(connection: Connection, path: Path) -> int:
+    from tilewright.store.interchange.t4 import result_of, t4_header
+
+    texts, devices = workload_texts(connection), device_facts(connection)
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        file.write(f'{{{t4_header(texts, list(devices.values()))}, "results": [')
+        for outcome in stream_outcomes(connection):
+            file.write((",\n" if count else "\n") + json.dumps(result_of(outcome)))
+            count += 1
+        file.write("\n]}\n")
+    return count
+
+
+_WRITERS: dict[str, Callable[[Connection, Path], int]] = {
+    "csv": _csv,
+    "jsonl": _jsonl,
+    "json": _json,
+    "parquet": _parquet,
+    "autotvm": _autotvm,
+    "t4": _t4,
+}
+_READERS = {
+    "autotvm": ("autotvm", "read"),
+    "t4": ("t4", "read"),
+    "csv": ("tables", "read_csv"),
+    "parquet": ("tables", "read_parquet"),
+    "jsonl": ("ours", "read_lines"),
+    "json": ("ours", "read_object"),
+}
+
+
+def merge(connections: Connections, source: Connections) -> ImportResult:
     """See `SqliteStore.merge`."""
     with source.reading(f"merging {source.path}") as reading:
-        return _take_in(connections, source.path, lambda: stream_entries(reading))
+        lines = (
+            Line(number=number, record=entry)
+            for number, entry in enumerate(stream_entries(reading), start=1)
+        )
+        return take_in(connections, source.path, lines, kind=DATABASE)
 
 
-def import_file(connections: Connections, path: Path) -> Imported:
+def import_file(connections: Connections, source: Source, kind: str | None) -> ImportResult:
     """See `SqliteStore.import_file`."""
-    try:
-        with path.open("rb") as file:
-            magic = file.read(len(_SQLITE_MAGIC))
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
-    if magic != _SQLITE_MAGIC:
-        return _take_in(connections, path, lambda: _read_lines(path))
-    source = connect(path, readonly=True, busy_timeout_s=connections.busy_timeout_s)
-    try:
-        return merge(connections, source)
-    finally:
-        source.close()
+    chosen = import_kind(source.path, kind)
+    if chosen == DATABASE:
+        other = connect(source.path, readonly=True, busy_timeout_s=connections.busy_timeout_s)
+        try:
+            return merge(connections, other)
+        finally:
+            other.close()
+    if chosen not in _READERS:
+        raise UsageError(f"{source.path} is of kind {chosen}, which only a session can import.")
+    module, name = _READERS[chosen]
+    read = getattr(import_module(f"tilewright.store.interchange.{module}"), name)
+    with readable(source.path):
+        return take_in(connections, source.path, read(source), kind=chosen)
 
 
-def _read_lines(path: Path) -> Iterator[Entry]:
-    try:
-        with path.open("rb") as file:
-            first = _parse_line(file.readline())
-            if first is None or first.get("record") != header()["record"]:
-                raise BadEntry("this is no export of tilewright, its header is missing")
-            yield first
-            for line in file:
-                entry = _parse_line(line)
-                if entry is None:
-                    raise BadEntry("not a JSON object; is the file cut short?")
-                yield entry
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
+def take_in(
+    connections: Connections, path: Path, lines: Iterable[Line], *, kind: str
+) -> ImportResult:
+    """Take in lines in one transaction, and say how many fit no task known before."""
+    strangers: Counter[str] = Counter()
 
-
-def _parse_line(line: bytes) -> Entry | None:
-    try:
-        value: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None  # pyright: ignore[reportUnknownVariableType]
-
-
-def _take_in(
-    connections: Connections, path: Path, entries: Callable[[], Iterator[Entry]]
-) -> Imported:
-    """All entries in one transaction, counting them for error messages."""
-    number = 0
-
-    def counted() -> Iterator[Entry]:
-        nonlocal number
-        number = 1
-        for entry in entries():
-            yield entry
-            number += 1
+    def watched() -> Iterator[Line]:
+        for line in lines:
+            if line.foreign and line.record is not None:
+                strangers[line.record["workload_key"]] += 1
+            yield line
 
     with connections.writing(f"importing {path}") as connection:
-        try:
-            return Intake(connection=connection).take_all(counted())
-        except BadEntry as error:
-            raise ModelError(
-                f"{path}, record {number}: {error}. Nothing was imported.",
-                hint="`tilewright db import` takes what `tilewright db export` wrote as .jsonl, "
-                "or another database.",
-            ) from error
+        texts = workload_texts(connection)
+        result = Intake(connection=connection).take_all(watched())
+    unmatched = count_unmatched(strangers, texts) if strangers else 0
+    note = f"{unmatched} of {result.lines} lines fit no task of this database" if unmatched else ""
+    return replace(result, path=str(path), kind=kind, unmatched=unmatched, note=note)

@@ -1,11 +1,21 @@
-"""The protocol between a tuner and the loop: ask for candidates, tell their outcomes."""
+"""The protocol between a tuner and whoever drives it, and what a tuner is made from.
+
+A tuner is one file: it asks for candidates and is told their outcomes. It measures nothing. The
+loop, a stored sweep and a test drive it alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from tilewright.core.records import Candidate, Outcome
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.core.records import Candidate, Device, Measurement, Outcome
+from tilewright.graph.workload import Workload
+from tilewright.tune.search import Floats, SearchSpace
 
 
 class Tuner(Protocol):
@@ -22,3 +32,154 @@ class Tuner(Protocol):
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """Learn outcomes, of its own proposals or of others'."""
         ...
+
+
+class Featurizer(Protocol):
+    """Features of lowered kernels, which need a compiler: `itervar`, `curve` and `store`."""
+
+    def __call__(self, kind: str, candidates: Sequence[Candidate]) -> Floats:
+        """One row of a fixed width per candidate; rows of nan for kernels that do not lower."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precedent:
+    """What was measured on a similar task: features shared between tasks, and times.
+
+    `features` has the columns of `SearchSpace.features` of the space they are for; `relative` is
+    time / best time of that task; `estimated` the estimates in the same way, None without any.
+    """
+
+    features: Floats
+    relative: Floats
+    estimated: Floats | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningTask:
+    """What a tuner is made from.
+
+    `workload`, `layouts` and `device` are absent when a stored sweep is replayed, `featurizer`
+    where nothing can be lowered. `precedents` come from similar tasks. `guesses` are candidates to
+    try first, a predictor's best guesses say.
+    """
+
+    space: SearchSpace
+    seed: int = 0
+    workload: Workload | None = None
+    layouts: tuple[str, ...] = ()
+    device: Device | None = None
+    featurizer: Featurizer | None = None
+    precedents: tuple[Precedent, ...] = ()
+    guesses: tuple[Candidate, ...] = ()
+
+
+TunerFactory = Callable[[TuningTask], Tuner]
+
+
+@dataclass(slots=True)
+class Knowledge:
+    """What a tuner knows of its space by number.
+
+    `seconds` are the measured medians, the least where there are several; `failed` numbers gave no
+    time; `seen` holds everything proposed or told.
+    """
+
+    seconds: dict[int, float] = field(default_factory=dict[int, float])
+    failed: set[int] = field(default_factory=set[int])
+    seen: set[int] = field(default_factory=set[int])
+
+    def arrays(self) -> tuple[npt.NDArray[np.int64], Floats]:
+        """Measured numbers and their seconds."""
+        numbers = np.fromiter(self.seconds.keys(), dtype=np.int64, count=len(self.seconds))
+        return numbers, np.fromiter(self.seconds.values(), dtype=np.float64, count=len(numbers))
+
+    def best(self) -> int | None:
+        """The number with the least time."""
+        return min(self.seconds, key=lambda number: self.seconds[number], default=None)
+
+
+class NumberTuner:
+    """A tuner that thinks in numbers: a subclass gives `propose`, the rest is kept here.
+
+    Subclasses may use `space`, `known` and `rng`.
+    """
+
+    def __init__(self, task: TuningTask) -> None:
+        self.task = task
+        self.space = task.space
+        self.known = Knowledge()
+        self.rng = np.random.default_rng(task.seed)
+
+    def propose(self, count: int) -> list[int]:
+        """Up to `count` valid numbers; those seen or repeated are dropped by `ask`."""
+        raise NotImplementedError
+
+    def ask(self, count: int) -> list[Candidate]:
+        """Guesses first, then what `propose` gives."""
+        chosen: dict[int, None] = {}
+        for guess in self.task.guesses:
+            number = self.space.number(guess)
+            if number is not None and self._fresh(number, chosen) and self.space.valid(number):
+                chosen[number] = None
+        for number in self.propose(count) if len(chosen) < count else []:
+            if self._fresh(number, chosen):
+                chosen[number] = None
+        taken = list(chosen)[:count]
+        self.known.seen.update(taken)
+        return [self.space.candidate(number) for number in taken]
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Take measurements and failures; candidates of other spaces are ignored."""
+        for outcome in outcomes:
+            number = self.space.number(outcome.candidate)
+            if number is None:
+                continue
+            self.known.seen.add(number)
+            if isinstance(outcome, Measurement):
+                seconds = outcome.latency_s
+                self.known.seconds[number] = min(seconds, self.known.seconds.get(number, seconds))
+            else:
+                self.known.failed.add(number)
+
+    def unseen(self, count: int) -> list[int]:
+        """Up to `count` numbers drawn evenly from those not seen."""
+        listed = self.space.listed
+        if listed is None:
+            drawn = self.space.sample(self.rng, count + len(self.known.seen))
+            return [number for number in drawn if number not in self.known.seen][:count]
+        left = np.array([n for n in listed.tolist() if n not in self.known.seen], dtype=np.int64)
+        size = min(count, len(left))
+        return [int(n) for n in self.rng.choice(left, size=size, replace=False)] if size else []
+
+    def _fresh(self, number: int, chosen: dict[int, None]) -> bool:
+        return number not in self.known.seen and number not in chosen
+
+
+class LateTuner:
+    """Makes its tuner when it is first asked, so that it starts from all that is known by then."""
+
+    def __init__(self, make: Callable[[], Tuner]) -> None:
+        self._make = make
+        self._tuner: Tuner | None = None
+        self._told: list[Outcome] = []
+
+    def ask(self, count: int) -> list[Candidate]:
+        """Ask the tuner, made now if need be."""
+        if self._tuner is None:
+            self._tuner = self._make()
+            self._tuner.tell(self._told)
+        return self._tuner.ask(count)
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Tell the tuner, or keep for later."""
+        if self._tuner is None:
+            self._told += outcomes
+        else:
+            self._tuner.tell(outcomes)
+
+    def close(self) -> None:
+        """Close a tuner that has something to close, a process of its own say."""
+        close = getattr(self._tuner, "close", None)
+        if close is not None:
+            close()

@@ -24,6 +24,14 @@ class Budget:
         """Whether nothing may be measured."""
         return self.seconds <= 0 or self.measurements <= 0
 
+    def part(self, share: float) -> Budget:
+        """A share of it, at least one measurement of a budget that is not empty."""
+        count = self.measurements * share
+        return Budget(
+            seconds=self.seconds * share,
+            measurements=max(1.0, count // 1) if 0 < count < inf else count,
+        )
+
 
 def parse_budget(text: str | float) -> Budget:
     """`10m`, `90s`, `1h` are wall clock; a bare number counts candidate measurements."""

@@ -3,21 +3,28 @@
 Each round goes to the task with the largest expected gain for the whole network: how often it is
 called × its best time × what it may still gain. A task's prospects halve with every batch that
 brings nothing; a task without prospects has converged.
+
+Tasks with the same anchor form a family. Its heaviest member leads: it is searched, and the others
+get its best settings measured in their own kernel once it slows down, with little search of their
+own after that.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Protocol as TypingProtocol
 
 from tilewright.core.events import EventSink, TuningProgress
 from tilewright.core.protocols import MeasurementStore
 from tilewright.core.records import Candidate, Measurement, Outcome, Protocol
+from tilewright.core.results import CurvePoint
 from tilewright.graph.workload import Workload
 from tilewright.tune.base import Tuner
 from tilewright.tune.budget import Spending
+from tilewright.tune.search import SearchSpace
 
 BATCH = 8
 _WORTH = 3e-4
@@ -25,6 +32,10 @@ _WORTH = 3e-4
 _IMPROVED = 0.99
 _HOPELESS = 2.0
 """A candidate this many times slower than the best is sampled once."""
+_LED_ROUNDS = 3
+"""After so many rounds, or one that brought nothing, the family follows its leader."""
+_FOLLOWED = 2
+"""Prospects of a follower are halved so often once it has the leader's settings."""
 
 
 class CandidateMeasurer(TypingProtocol):
@@ -44,21 +55,38 @@ class CandidateMeasurer(TypingProtocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A candidate that was measured in this run, `elapsed_s` after the run began."""
+
+    elapsed_s: float
+    outcome: Outcome
+
+
 @dataclass(slots=True, kw_only=True)
 class TaskState:
     """A task while its network is tuned.
 
-    `floor_s` is the roofline time, below which nothing can be gained.
+    `floor_s` is the roofline time, below which nothing can be gained. Tasks of one `family` share
+    their anchor; an empty one stands for a task of its own. `trials` are this run's outcomes in
+    order, `outcomes` those of earlier runs too.
     """
 
     workload: Workload
     layouts: tuple[str, ...]
     count: int
     tuner: Tuner
+    space: SearchSpace
     default: Candidate
     floor_s: float
+    name: str = ""
+    family: str = ""
+    leader: TaskState | None = None
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
+    trials: list[Trial] = field(default_factory=list[Trial])
+    rounds: int = 0
     stale: int = 0
+    followed: bool = False
     finished: bool = False
 
     @property
@@ -78,12 +106,37 @@ class TaskState:
             return 0.0
         if self.best is None:
             return inf if not self.outcomes or self.stale < 3 else 0.0
+        if self.leader is not None and not self.followed and not self.leader.slowing:
+            return 0.0
         prospect = max(0.02, 0.5 * (1.0 - self.floor_s / self.best_s))
         return self.count * self.best_s * prospect * 0.5**self.stale
 
+    @property
+    def slowing(self) -> bool:
+        """Whether the search has found most of what it will find."""
+        return self.finished or self.stale > 0 or self.rounds >= _LED_ROUNDS
+
+    @property
+    def default_s(self) -> float | None:
+        """The time of our default settings, None where they were not measured."""
+        times = [
+            o.latency_s
+            for o in self.outcomes
+            if isinstance(o, Measurement) and o.candidate == self.default
+        ]
+        return times[-1] if times else None
+
+    def ranked(self) -> list[Candidate]:
+        """Measured candidates, fastest first."""
+        found = [o for o in self.outcomes if isinstance(o, Measurement)]
+        return list(dict.fromkeys(o.candidate for o in sorted(found, key=lambda o: o.latency_s)))
+
 
 class TuningLoop:
-    """Runs rounds until the budget is spent, every task has converged, or it is told to stop."""
+    """Runs rounds until the budget is spent, every task has converged, or it is told to stop.
+
+    `model_s` adds up what the tuners took to think; `curve` tells how the network's time fell.
+    """
 
     def __init__(
         self,
@@ -97,10 +150,13 @@ class TuningLoop:
         self.measurements = 0
         self.failures = 0
         self.converged = False
+        self.model_s = 0.0
+        self.curve: list[CurvePoint] = []
         self._measurer = measurer
         self._store = store
         self._protocol = protocol
         self._events = events
+        _appoint_leaders(self.tasks)
 
     def run(
         self,
@@ -127,27 +183,63 @@ class TuningLoop:
         return all(task.best is not None for task in self.tasks)
 
     def _next(self) -> TaskState | None:
-        network_s = self.network_s()
-        task = max(self.tasks, key=lambda t: t.expected_gain_s(), default=None)
-        if task is None or task.expected_gain_s() <= _WORTH * network_s:
-            return None
+        task = self._promising()
+        if task is None:
+            waiting = [t.leader for t in self.tasks if t.leader is not None and not t.followed]
+            for leader in waiting:
+                leader.finished = True
+            task = self._promising() if waiting else None
         return task
+
+    def settled(self) -> frozenset[str]:
+        """Names of the tasks that are not worth another round."""
+        return frozenset(task.name for task in self.tasks if self._settled(task))
+
+    def _settled(self, task: TaskState) -> bool:
+        return task.expected_gain_s() <= _WORTH * self.network_s()
+
+    def _promising(self) -> TaskState | None:
+        task = max(self.tasks, key=lambda t: t.expected_gain_s(), default=None)
+        return None if task is None or self._settled(task) else task
+
+    def _proposals(self, task: TaskState, wanted: int) -> list[Candidate]:
+        """The default first; a follower's leader's best; then whatever the tuner asks for."""
+        tried = {outcome.candidate for outcome in task.outcomes}
+        first: list[Candidate] = []
+        if not task.outcomes:
+            first.append(task.default)
+        if task.leader is not None and not task.followed:
+            if not task.leader.slowing:
+                return first
+            task.followed = True
+            task.stale += _FOLLOWED
+            led = [replace(c, layouts=task.layouts) for c in task.leader.ranked()]
+            fitting = [c for c in led if c not in tried and task.space.number(c) is not None]
+            return [*first, *(c for c in fitting if c not in first)][:wanted]
+        while len(first) < wanted:
+            asked = task.tuner.ask(wanted - len(first))
+            fresh = [c for c in asked if c not in first and c not in tried]
+            first += fresh
+            if len(fresh) == len(asked):
+                break
+        return first
 
     def _round(self, task: TaskState, spending: Spending, run_id: int | None) -> None:
         wanted = int(min(BATCH, spending.remaining_count))
-        if task.best is None and not task.outcomes:
-            proposals = [task.default, *task.tuner.ask(wanted)]
-            candidates = list(dict.fromkeys(proposals))[:wanted]
-        else:
-            candidates = task.tuner.ask(wanted)
+        was_led = task.leader is not None and not task.followed
+        began_s = time.perf_counter()
+        candidates = self._proposals(task, wanted)
+        self.model_s += time.perf_counter() - began_s
         if not candidates:
-            task.finished = True
+            task.finished = task.finished or not (was_led and task.followed)
+            self._tell(task, spending)
             return
         before_s = task.best_s
 
         def keep(outcome: Outcome) -> None:
             self._store.add([outcome])
             spending.count += 1
+            task.trials.append(Trial(elapsed_s=spending.elapsed_s, outcome=outcome))
             if isinstance(outcome, Measurement):
                 self.measurements += 1
             else:
@@ -161,16 +253,50 @@ class TuningLoop:
             give_up_s=_HOPELESS * before_s,
             finished=keep,
         )
+        began_s = time.perf_counter()
         task.tuner.tell(outcomes)
+        self.model_s += time.perf_counter() - began_s
         task.outcomes += outcomes
-        task.stale = 0 if task.best_s < _IMPROVED * before_s else task.stale + 1
-        self._events(
-            TuningProgress(
-                task=task.workload.key,
-                measurements=self.measurements,
-                failures=self.failures,
-                best_s=None if task.best is None else task.best_s,
-                network_s=self.network_s() if self._all_known() else None,
-                remaining_s=None if spending.remaining_s == inf else spending.remaining_s,
+        task.rounds += 1
+        if task.best_s < _IMPROVED * before_s:
+            task.stale = _FOLLOWED if was_led and task.followed else 0
+        else:
+            task.stale += 1
+        self._tell(task, spending)
+
+    def _tell(self, task: TaskState, spending: Spending) -> None:
+        network_s = self.network_s() if self._all_known() else None
+        self.curve.append(
+            CurvePoint(
+                measurements=self.measurements + self.failures,
+                elapsed_s=spending.elapsed_s,
+                network_latency_s=network_s,
             )
         )
+        default_s, best_s = task.default_s, task.best_s if task.best else None
+        self._events(
+            TuningProgress(
+                task=task.name or task.workload.key,
+                measurements=self.measurements,
+                failures=self.failures,
+                best_s=best_s,
+                network_s=network_s,
+                remaining_s=None if spending.remaining_s == inf else spending.remaining_s,
+                gain=default_s / best_s if default_s and best_s else None,
+                task_measurements=sum(isinstance(t.outcome, Measurement) for t in task.trials),
+                task_failures=sum(not isinstance(t.outcome, Measurement) for t in task.trials),
+                converged=self._settled(task),
+            )
+        )
+
+
+def _appoint_leaders(tasks: Sequence[TaskState]) -> None:
+    """The member of each family with most time at its floor leads; the others follow."""
+    families: dict[str, list[TaskState]] = {}
+    for task in tasks:
+        if task.family:
+            families.setdefault(task.family, []).append(task)
+    for members in families.values():
+        leader = max(members, key=lambda task: task.count * task.floor_s)
+        for member in members:
+            member.leader = None if member is leader else leader

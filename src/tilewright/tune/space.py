@@ -1,31 +1,28 @@
-"""The settings of one task: the valid combinations of an implementation's knobs."""
+"""The spaces of a task's implementations, and the settings they would pick unmeasured."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import product
-from math import prod
+from functools import cached_property, lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.core.errors import InternalError
-from tilewright.core.records import Candidate, Device, KnobValue
+from tilewright.core.records import Candidate, Device
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Implementation
+from tilewright.kernels.knobspace import KnobSpace
 from tilewright.kernels.registry import applicable
+from tilewright.tune.search import Floats, Numbers, Part, SearchSpace
 
-_LISTED = 20_000
 _HOPELESS = 6.0
+_REMEMBERED = 256
+_SAMPLED = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSpace:
-    """All candidates of one implementation for a workload in fixed port layouts.
-
-    Candidates are numbered; estimates come from the implementation's facts.
-    """
+    """All candidates of one implementation for a workload in fixed port layouts."""
 
     workload: Workload
     layouts: tuple[str, ...]
@@ -33,40 +30,61 @@ class TaskSpace:
     spec: Implementation
 
     @cached_property
-    def settings(self) -> tuple[dict[str, KnobValue], ...]:
-        """Every valid combination, in the order of the knobs' values."""
-        knobs = self.spec.knobs(self.workload, self.device, self.layouts)
-        if prod(len(knob.values) for knob in knobs) > _LISTED:
-            raise InternalError(f"{self.spec.name}: more than {_LISTED} combinations to list")
-        names = [knob.name for knob in knobs]
-        combinations = (
-            dict(zip(names, values, strict=True))
-            for values in product(*(knob.values for knob in knobs))
-        )
-        return tuple(
-            settings
-            for settings in combinations
-            if self.spec.valid(self.workload, self.device, self.layouts, settings)
+    def part(self) -> Part:
+        """The implementation's knobs and facts as a tuner sees them."""
+        workload, device, layouts, spec = self.workload, self.device, self.layouts, self.spec
+        return Part(
+            name=spec.name,
+            layouts=layouts,
+            knobs=KnobSpace(
+                knobs=spec.knobs(workload, device, layouts),
+                filters=(lambda s: spec.valid(workload, device, layouts, s),),
+            ),
+            facts=lambda settings: spec.facts(workload, device, layouts, settings),
         )
 
     @cached_property
-    def estimates_s(self) -> npt.NDArray[np.float64]:
-        """The facts' rough time of every combination."""
-        facts = self.spec.facts(self.workload, self.device, self.layouts, self.settings)
+    def numbers(self) -> Numbers:
+        """The valid numbers of the space, a sample of them where they are too many to list."""
+        alone = SearchSpace([self.part])
+        if alone.listed is not None:
+            return alone.listed
+        return np.array(alone.sample(np.random.default_rng(0), _SAMPLED), dtype=np.int64)
+
+    @cached_property
+    def estimates_s(self) -> Floats:
+        """The facts' rough time of each of `numbers`."""
+        settings = [self.part.knobs.settings(int(number)) for number in self.numbers]
+        facts = self.spec.facts(self.workload, self.device, self.layouts, settings)
         return np.asarray(facts["estimate_s"], dtype=np.float64)
 
-    def candidate(self, index: int) -> Candidate:
-        """The candidate with this number."""
-        return Candidate(
-            implementation=self.spec.name,
-            settings=tuple(sorted(self.settings[index].items())),
-            layouts=self.layouts,
-        )
-
     @cached_property
-    def index_of(self) -> dict[tuple[tuple[str, KnobValue], ...], int]:
-        """From sorted settings to the number."""
-        return {tuple(sorted(s.items())): index for index, s in enumerate(self.settings)}
+    def best_guess(self) -> tuple[Candidate, float] | None:
+        """The candidate with the least estimate, and that time; None where nothing is valid."""
+        if not len(self.numbers):
+            return None
+        index = int(np.argmin(self.estimates_s))
+        return self.part.candidate(int(self.numbers[index])), float(self.estimates_s[index])
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _task_spaces(
+    workload: Workload, layouts: tuple[str, ...], device: Device
+) -> tuple[TaskSpace, ...]:
+    """The spaces of all implementations that apply and have valid settings, at least one."""
+    found = [
+        TaskSpace(workload=workload, layouts=layouts, device=device, spec=spec)
+        for spec in applicable(workload, device)
+    ]
+    found = [space for space in found if space.best_guess is not None]
+    if not found:
+        raise InternalError(f"no implementation applies to {workload.key}")
+    return tuple(found)
+
+
+def forget_spaces() -> None:
+    """Forget what was listed: for tests that offer other implementations."""
+    _task_spaces.cache_clear()
 
 
 def spaces(workload: Workload, layouts: tuple[str, ...], device: Device) -> list[TaskSpace]:
@@ -74,15 +92,14 @@ def spaces(workload: Workload, layouts: tuple[str, ...], device: Device) -> list
 
     Implementations that their own estimate puts far behind the best are left out.
     """
-    found = [
-        TaskSpace(workload=workload, layouts=layouts, device=device, spec=spec)
-        for spec in applicable(workload, device)
-    ]
-    found = [space for space in found if space.settings]
-    if not found:
-        raise InternalError(f"no implementation applies to {workload.key}")
+    found = _task_spaces(workload, layouts, device)
     least_s = min(float(space.estimates_s.min()) for space in found)
     return [space for space in found if space.estimates_s.min() <= _HOPELESS * least_s]
+
+
+def search_space(workload: Workload, layouts: tuple[str, ...], device: Device) -> SearchSpace:
+    """What a tuner searches for a task: the united spaces of its implementations."""
+    return SearchSpace([space.part for space in spaces(workload, layouts, device)])
 
 
 def default_candidate(
@@ -96,12 +113,5 @@ def ranked_defaults(
     workload: Workload, layouts: tuple[str, ...], device: Device
 ) -> list[tuple[Candidate, float]]:
     """The best guess of each implementation with its estimated time, fastest first."""
-    guesses: list[tuple[Candidate, float]] = []
-    for spec in applicable(workload, device):
-        space = TaskSpace(workload=workload, layouts=layouts, device=device, spec=spec)
-        if space.settings:
-            index = int(np.argmin(space.estimates_s))
-            guesses.append((space.candidate(index), float(space.estimates_s[index])))
-    if not guesses:
-        raise InternalError(f"no implementation applies to {workload.key}")
-    return sorted(guesses, key=lambda guess: guess[1])
+    guesses = [space.best_guess for space in _task_spaces(workload, layouts, device)]
+    return sorted((g for g in guesses if g is not None), key=lambda guess: guess[1])

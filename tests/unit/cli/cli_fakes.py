@@ -17,10 +17,18 @@ from tilewright.core.results import (
     CompareRow,
     DatabaseInfo,
     DoctorResult,
+    ImportResult,
     OptimizeResult,
     ProfileResult,
+    SkippedLine,
+    SubgraphStudyResult,
+    SubgraphStudyRow,
     TargetRow,
     TaskReport,
+    TaskSearchReport,
+    Trial,
+    TunerStudyResult,
+    TunerStudyRow,
 )
 
 TASK = TaskReport(
@@ -52,6 +60,48 @@ OPTIMIZED = OptimizeResult(
     tasks_latency_s=0.0099,
     peak_flop_per_s=230e9,
     peak_bytes_per_s=18e9,
+)
+SEARCH = TaskSearchReport(
+    task=TASK.name,
+    key=TASK.key,
+    first_s=0.003,
+    best_s=0.002,
+    gain=1.5,
+    measurements=9,
+    failures=2,
+    converged=True,
+    trials=(
+        Trial(
+            number=1,
+            elapsed_s=1.0,
+            latency_s=0.003,
+            implementation="conv2d_direct",
+            settings={"tile": 8},
+        ),
+        Trial(
+            number=2,
+            elapsed_s=2.0,
+            latency_s=None,
+            implementation="conv2d_direct",
+            settings={"tile": 16},
+        ),
+    ),
+)
+STUDIED = TunerStudyResult(
+    rows=tuple(
+        TunerStudyRow(
+            tuner=tuner, sweep="conv", measured_share=share, regret_median=regret, regret_p90=0.5
+        )
+        for tuner, share, regret in (
+            ("default", 0.05, 0.02),
+            ("default", 0.01, 0.123),
+            ("random", 0.01, 0.4),
+        )
+    )
+)
+SUBGRAPHS = SubgraphStudyResult(
+    rows=(SubgraphStudyRow(task="conv", op_level_s=0.003, subgraph_level_s=0.002, gain=1.5),),
+    network_gain=1.063,
 )
 PROFILED = ProfileResult(
     model="zoo:resnet50",
@@ -112,14 +162,6 @@ class FakeStore:
     def info(self) -> StoreInfo:
         return StoreInfo()
 
-    def export(self, path: Path, format: str | None = None) -> int:
-        self.calls.append(("export", path, format))
-        return 7
-
-    def import_file(self, path: Path) -> Counts:
-        self.calls.append(("import", path))
-        return Counts()
-
     def gc(self, **options: object) -> Counts:
         self.calls.append(("gc", options))
         return Counts()
@@ -140,6 +182,15 @@ class FakeSession:
         default_factory=lambda: {"y": np.arange(6, dtype=np.float32).reshape(2, 3)}
     )
     checks: tuple[Check, ...] = (Check(name="tvm", status="ok", detail="0.27"),)
+    imported: ImportResult = field(
+        default_factory=lambda: ImportResult(
+            kind="autotvm",
+            lines=30,
+            imported=5,
+            skipped=tuple(SkippedLine(line=n, reason=f"reason {n}") for n in range(1, 26)),
+            note="3 of 30 lines fit no task of this database",
+        )
+    )
     text: str = "loops"
     error: BaseException | None = None
     events: Sequence[Event] = ()
@@ -168,6 +219,17 @@ class FakeSession:
         self._answer(model=model, **options)
         return FakeOutcome(self.optimized)
 
+    def tune(self, model: str, **options: Any) -> FakeOutcome:
+        return self.optimize(model, **options)
+
+    def study_tuners(self, **options: Any) -> TunerStudyResult:
+        self._answer(**options)
+        return STUDIED
+
+    def study_subgraph(self, model: str, **options: Any) -> SubgraphStudyResult:
+        self._answer(model=model, **options)
+        return SUBGRAPHS
+
     def profile(self, model: str, **options: Any) -> ProfileResult:
         self._answer(model=model, **options)
         return self.profiled
@@ -179,6 +241,16 @@ class FakeSession:
     def run(self, artifact: Path, inputs: Any) -> Mapping[str, np.ndarray]:
         self._answer(artifact=artifact, inputs=inputs)
         return self.outputs
+
+    def export_file(self, path: Path, kind: str | None = None) -> int:
+        self._answer(path=path, kind=kind)
+        return 7
+
+    def import_file(
+        self, path: Path, kind: str | None = None, **options: str | None
+    ) -> ImportResult:
+        self._answer(path=path, kind=kind, **options)
+        return self.imported
 
     def show(self, name: str, what: str) -> str:
         self._answer(name=name, what=what)

@@ -25,7 +25,9 @@ def session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeSession:
     """The session every verb gets, in a working folder of its own."""
     fake = FakeSession()
 
-    def opened(flags: SharedFlags, target: str, events: EventSink) -> FakeSession:
+    def opened(
+        flags: SharedFlags, target: str, events: EventSink, tracker: str | None = None
+    ) -> FakeSession:
         fake.calls.append({"flags": flags, "target": target})
         fake.sink = events
         return fake

@@ -28,6 +28,7 @@ from tilewright.core.errors import (
 from tilewright.core.results import Check
 from tilewright.session.manifest import MANIFEST, PARTS
 from tilewright.session.manifest import SCHEMA_VERSION as MANIFEST_VERSION
+from tilewright.store import open_store
 
 Command = Callable[..., Any]
 VERBS = (
@@ -58,7 +59,7 @@ def test_json_is_one_object_in_the_envelope(
     assert document["command"] == verb
     assert ran.out.count("\n") == 1
     assert "chatter" not in ran.out
-    if not verb.startswith("db"):
+    if verb not in ("db info", "db gc"):
         assert "chatter" in ran.err
         assert document["warnings"] == ["clocks moved"]
     assert session.closed == 1
@@ -96,6 +97,9 @@ def test_fields_other_tools_rely_on(tilewright: Command) -> None:
     assert set((wanted + "max_rel_error").split()) <= set(compared["rows"][0])
     assert compared["geomean_speedup"] == 0.95
     assert set(data("db", "info")) == set(DATABASE_FIELDS)
+    imported = data("db", "import", "some.log")
+    assert {"lines", "imported", "skipped"} <= set(imported)
+    assert imported["skipped"][0] == {"line": 1, "reason": "reason 1"}
 
 
 def test_json_holds_no_nan_and_is_ascii(tilewright: Command, session: FakeSession) -> None:
@@ -181,6 +185,10 @@ USAGE = (
     (("db", "nfo"), "info"),
     (("db", "gc", "--failures-older-than", "soon"), "duration"),
     (("db", "export", "x", "--as", "xml"), "parquet"),
+    (("db", "export", "x", "--kind", "autotv"), "autotvm"),
+    (("db", "export", "nothing"), "--kind"),
+    (("db", "import", "x", "--kind", "metaschedul"), "metaschedule"),
+    (("db", "merge", "a.db"), "B"),
 )
 
 
@@ -253,14 +261,40 @@ def test_show(tilewright: Command, session: FakeSession, flag: str | None, view:
 
 def test_db_verbs_call_the_store(tilewright: Command, session: FakeSession) -> None:
     assert tilewright("db", "export", "a.x", "--as", "csv").code == 0
-    assert tilewright("db", "import", "b.jsonl").code == 0
+    assert (session.calls[-1]["path"], session.calls[-1]["kind"]) == (Path("a.x"), "csv")
+    assert tilewright("db", "export", "a.t4").code == 0
+    assert session.calls[-1]["kind"] is None
+    flags = ("--kind", "t4", "--task", "conv2d-1", "--target", "llvm")
+    assert tilewright("db", "import", "b.json", *flags).code == 0
+    wanted = {"path": Path("b.json"), "kind": "t4", "task": "conv2d-1", "target": "llvm"}
+    assert session.calls[-1] == wanted
     gc = ("db", "gc", "--keep-version", "1.0", "--keep-version", "1.1")
     assert tilewright(*gc, "--failures-older-than", "2h").code == 0
     assert session.store.calls == [
-        ("export", Path("a.x"), "csv"),
-        ("import", Path("b.jsonl")),
         ("gc", {"keep_versions": ("1.0", "1.1"), "failures_older_than_s": 7200.0}),
     ]
+
+
+def test_merging_two_files(tilewright: Command, tmp_path: Path) -> None:
+    for name in ("a.db", "b.db"):
+        with open_store(tmp_path / name) as store:
+            store.add_peak("some class", "flop_per_s", 1.0)
+    ran = tilewright("db", "merge", "a.db", "b.db", "--format", "json")
+    document = json.loads(ran.out)
+    assert document["command"] == "db merge"
+    data = document["data"]
+    assert (data["lines"], data["imported"], data["skipped"]) == (1, 1, [])
+    assert tilewright("db", "merge", "none.db", "b.db").code == 5
+    assert tilewright("db", "merge", "a.db", "none.db").code == 4
+    assert "imported" in tilewright("db", "merge", "a.db", "b.db", "--into", "c.db").out
+
+
+def test_skipped_lines_are_told(tilewright: Command) -> None:
+    out = tilewright("db", "import", "some.log").out
+    assert "reason 20" in out
+    assert "reason 21" not in out
+    assert "5 more skipped lines" in out
+    assert "3 of 30 lines fit no task" in out
 
 
 def test_database_info_is_readable(tilewright: Command) -> None:

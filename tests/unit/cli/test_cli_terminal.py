@@ -16,7 +16,7 @@ from cli_fakes import OPTIMIZED, PROFILED, TASK, FakeSession
 from rich.console import Console
 
 from tilewright.cli import main as entry
-from tilewright.cli.progress import LiveProgress, PlainProgress, describe
+from tilewright.cli.progress import LiveProgress, PlainProgress, describe, task_table
 from tilewright.core.errors import ModelError
 from tilewright.core.events import Note, Stage, TuningProgress
 
@@ -84,6 +84,53 @@ def test_describe_without_budget_or_best() -> None:
     line = describe(replace(PROGRESS, task="t", best_s=None, remaining_s=None, failures=0))
     assert line == "40 measured, network 20 ms, t"
     assert describe(replace(PROGRESS, remaining_s=3675.0)).endswith("1:01:15 left")
+
+
+def test_describe_tells_what_the_task_gained() -> None:
+    line = describe(
+        replace(
+            PROGRESS,
+            task="t",
+            gain=1.5,
+            task_failures=1,
+            converged=True,
+            network_s=None,
+            failures=1,
+        )
+    )
+    assert line == "40 measured, 1 failed, t best 1 ms (gain 1.50×, 1 failed, converged), 1:15 left"
+
+
+def test_live_table_has_a_row_per_task() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=90, height=8, color_system=None)
+    with LiveProgress(console) as view:
+        for number in range(6):
+            view(replace(PROGRESS, task=f"task{number}", gain=1.0 + number, task_failures=number))
+        view(replace(PROGRESS, task="task4", task_measurements=77, converged=True))
+        last = screen.getvalue().split("40 measured")[-1]
+        view(Stage(name="verify"))
+        after = screen.getvalue().split("verify")[-1]
+    assert "1:15 left" in last
+    assert "task3" in last and "task4" in last and "task5" in last
+    assert "task0" not in last, "only the tasks searched last fit on the screen"
+    assert "and 3 more tasks" in last
+    (row,) = [line for line in last.splitlines() if "task4" in line]
+    assert row.split() == ["task4", "1", "ms", "–", "77", "0", "converged"]
+    assert "4.00×" in last and "6.00×" in last
+    assert "task" not in after
+
+
+@pytest.mark.parametrize("width", [40, 60, 90, 200])
+def test_live_table_never_wraps(width: int) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, width=width, color_system=None)
+    rows = [replace(PROGRESS, task=EVIL * 9, gain=1.5, converged=True)]
+    console.print(task_table(rows, "other", width=width))
+    lines = screen.getvalue().splitlines()
+    assert len(lines) == 2
+    assert all(len(line) <= width for line in lines)
+    assert_harmless(screen.getvalue().replace("\n", ""))
 
 
 def test_live_progress_on_a_terminal() -> None:

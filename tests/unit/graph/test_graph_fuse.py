@@ -143,3 +143,29 @@ def test_opaque_gives_a_call_per_used_output() -> None:
     )
     assert values["c"].tolist() == [2, 2, 2, 2]
     assert parse_workload(network.calls[0].workload.text) == network.calls[0].workload
+
+
+def test_requantizing_goes_along_with_a_sum_of_integers():
+    builder = Builder()
+    x = builder.input(1, 4, 6, 6, dtype="uint8")
+    weight = builder.constant(builder.random.integers(-9, 9, (8, 4, 3, 3)).astype("int8"))
+    sums = builder.add(
+        "conv2d", x, weight, strides=(1, 1), padding=(0,) * 4, dilation=(1, 1), groups=1
+    )
+    scaled = builder.add(
+        "multiply", builder.add("cast", sums, dtype="float32"), builder.weight(8, 1, 1)
+    )
+    kept = builder.add("clip", builder.add("round", scaled), minimum=-128.0, maximum=127.0)
+    result = builder.add("cast", kept, dtype="int8")
+    (call,) = fuse(builder.graph(result)).calls
+    assert [step.operator for step in call.workload.steps] == [
+        "conv2d", "cast", "multiply", "round", "clip", "cast",
+    ]  # fmt: skip
+    assert str(call.workload.result) == "int8[1,8,4,4]"
+
+
+def test_the_type_of_a_convolution_in_floats_stays():
+    builder = Builder()
+    conv = builder.conv(builder.input(1, 4, 6, 6), 8)
+    result = builder.add("cast", conv, dtype="int8")
+    assert len(fuse(builder.graph(result)).calls) == 2

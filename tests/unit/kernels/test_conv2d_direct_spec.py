@@ -10,8 +10,11 @@ from spec_checks import DEVICES, best, candidate, check_packing, check_space, de
 
 from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.workload import Workload
-from tilewright.kernels.conv2d_direct import SPEC, input_block
+from tilewright.kernels.conv2d_direct import SPEC
+from tilewright.kernels.conv2d_direct_knobs import input_blocks
 from tilewright.kernels.convolution import convolution
+from tilewright.kernels.knobspace import KnobSpace
+from tilewright.kernels.register_tile import fits_registers
 
 
 def conv(
@@ -80,11 +83,116 @@ def test_what_it_does_not_take():
     assert SPEC.applies(conv((1, 4, 5, 5), 4), DEVICES[0])
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    block=st.sampled_from([0, 4, 8]),
+    groups=st.sampled_from([1, 2]),
+    kernel=st.sampled_from([1, 2, 3]),
+    pick=st.integers(0, 100_000),
+)
+def test_packed_weights_lie_in_the_order_of_the_loops(block, groups, kernel, pick):
+    task = conv((1, 16, 6, 6), 12, kernel, groups)
+    layouts = (blocked(block) if block else PLAIN, PLAIN, blocked(3))
+    found, _ = check_space(SPEC, task, DEVICES[1], layouts)
+    chosen = candidate(SPEC, found[pick % len(found)], layouts)
+    check_packing(SPEC, task, chosen)
+    inside = 16 // groups
+    weights = np.arange(12 * inside * kernel**2, dtype=np.float32)
+    weights = weights.reshape(12, inside, kernel, kernel)
+    packed = SPEC.pack(task, chosen, {1: weights})[1]
+    settings_ = dict(chosen.settings)
+    lanes_in = int(settings_["in_block"])
+    for out, channel, row, column in [(0, 0, 0, 0), (11, inside - 1, kernel - 1, 0), (7, 3, 0, 0)]:
+        at = {"chunk": channel // lanes_in, "lane": channel % lanes_in, "ky": row, "kx": column}
+        loops = [at[name] for name in str(settings_["reduce_order"]).split(",")]
+        assert packed[(out // 3, *loops, out % 3)] == weights[out, channel, row, column]
+
+
 def test_blocks_follow_the_data():
-    layouts = (blocked(8), PLAIN, PLAIN)
-    assert input_block(convolution(conv((1, 16, 5, 5), 4)), layouts, 2) == 8
-    assert input_block(convolution(conv((1, 16, 5, 5), 8, groups=4)), layouts, 2) in (1, 4)
-    assert input_block(convolution(conv((1, 3, 5, 5), 4)), (PLAIN,) * 3, 2) == 3
+    on, ports = device(64, 32), (blocked(8), PLAIN, PLAIN)
+    assert input_blocks(convolution(conv((1, 16, 5, 5), 4)), on, ports) == [8, 16]
+    assert input_blocks(convolution(conv((1, 16, 5, 5), 4, 1)), on, ports) == [8]
+    grouped = convolution(conv((1, 16, 5, 5), 8, groups=4))
+    assert input_blocks(grouped, on, ports)[0] in (1, 4)
+    assert input_blocks(convolution(conv((1, 3, 5, 5), 4)), on, (PLAIN,) * 3)[0] == 3
+
+
+RESNET = {
+    (64, 56, 64, 3): 1, (128, 28, 128, 3): 1, (256, 14, 256, 3): 1, (512, 7, 512, 3): 1,
+    (256, 14, 1024, 1): 1, (256, 56, 256, 3): 2, (3, 224, 64, 7): 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layer", RESNET)
+def test_spaces_stay_small_enough_to_list(layer: tuple[int, int, int, int]):
+    channels, extent, filters, kernel = layer
+    stride = RESNET[layer]
+    task = conv((1, channels, extent, extent), filters, kernel, strides=(stride, stride))
+    layouts = (blocked(16) if channels > 3 else PLAIN, PLAIN, blocked(16))
+    on = device(64, 32)
+    whole = KnobSpace(knobs=SPEC.knobs(task, on, layouts))
+    assert whole.range_length <= 30_000
+    assert len(check_space(SPEC, task, on, layouts)[0]) < 6000
+
+
+@pytest.mark.parametrize("block_in", [1, 2, 4, 8, 16, 32, 64])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_settings_of_the_x86_template_are_there(block_in: int, kernel: int):
+    """tile_ic, tile_oc, tile_ow, tile_oh and unroll_kw of AutoTVM's conv2d_NCHWc, as far as the
+    register tile stays in registers."""
+    on, task = device(64, 32), conv((1, 64, 28, 28), 32, kernel)
+    for block_out in (8, 16, 32):
+        layouts = (blocked(block_in) if block_in > 1 else PLAIN, PLAIN, blocked(block_out))
+        found = {tuple(sorted(s.items())) for s in check_space(SPEC, task, on, layouts)[0]}
+        vectors = -(-block_out // 16)
+        for width in (1, 2, 4, 7, 14, 28):
+            for height in (1, 2) if kernel == 1 else (1,):
+                fits = fits_registers(width * height * vectors, vectors, 32)
+                if not fits or (height > 1 and width > 16):
+                    continue
+                for unrolled in (False, True) if kernel > 1 else (False,):
+                    wanted = {
+                        "lanes": block_out, "tile_width": width, "tile_height": height,
+                        "tile_out": 1, "order": "channels", "in_block": block_in,
+                        "reduce_order": "chunk,ky,lane,kx" if unrolled else "chunk,ky,kx,lane",
+                        "unroll": "kx" if unrolled else "none",
+                        "padding": "stage" if kernel > 1 else "none", "cache_chunks": 0,
+                    }  # fmt: skip
+                    assert tuple(sorted(wanted.items())) in found
+
+
+def test_knobs_that_cannot_matter_have_one_value():
+    on, layouts = device(64, 32), (blocked(16), PLAIN, blocked(16))
+    knobs = SPEC.knobs(conv((1, 32, 14, 14), 32, 1), on, layouts)
+    values = {knob.name: knob.values for knob in knobs}
+    assert len(values["reduce_order"]) == len(values["padding"]) == len(values["in_block"]) == 1
+    assert values["cache_chunks"] == (0,), "these weights fit the first cache"
+
+
+def test_cached_chunks_fit_the_first_cache_and_are_used_by_several_tiles():
+    on, layouts = device(64, 32), (blocked(16), PLAIN, blocked(16))
+    task = conv((1, 256, 14, 14), 256)
+    found, facts = check_space(SPEC, task, on, layouts)
+    cached = [s for s in found if s["cache_chunks"]]
+    assert cached
+    for s in cached:
+        weights = 4 * int(s["lanes"]) * int(s["cache_chunks"]) * int(s["in_block"]) * 9
+        assert weights <= on.cpu.l1_bytes
+        assert int(s["tile_width"]) < 14 or s["order"] == "channels"
+    whole = [bool(s["cache_chunks"]) and s["order"] == "channels" for s in found]
+    assert (facts["parallel_extent"][whole] <= 16).all(), "a piece is a whole plane"
+
+
+def test_few_pieces_of_work_may_be_cut_along_columns_too():
+    layouts = (blocked(16), PLAIN, blocked(16))
+    many, few = device(64, 32), device(64, 32, threads=64)
+    task = conv((1, 64, 14, 14), 64)
+    values = [
+        next(knob.values for knob in SPEC.knobs(task, on, layouts) if knob.name == "order")
+        for on in (many, few)
+    ]
+    assert "tiles" not in values[0]
+    assert "tiles" in values[1]
 
 
 @pytest.mark.parametrize("extent", [7, 17, 35, 73, 149])

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.core.results import CompareResult, CompareRow, OptimizeResult, TaskReport
+from tilewright.core.results import (
+    CompareResult,
+    CompareRow,
+    CurvePoint,
+    OptimizeResult,
+    TaskReport,
+    TaskSearchReport,
+    Trial,
+)
 
 PEAK_FLOP_PER_S = 200e9
 PEAK_BYTES_PER_S = 20e9
@@ -89,4 +97,53 @@ COMPARED = CompareResult(
     rows=(row("a", "onnxruntime", 1.2), row("a", "openvino", 0.4, "bf16")),
     geomean_speedup=1.2,
     skipped={"torch": "not installed"},
+)
+
+
+def trial(number: int, latency_s: float | None, **settings: int | str | bool) -> Trial:
+    return Trial(
+        number=number,
+        elapsed_s=2.0 * number,
+        latency_s=latency_s,
+        implementation="conv2d_direct",
+        settings=settings,
+    )
+
+
+def search(*trials: Trial, task: str = "layer1.conv1") -> TaskSearchReport:
+    times = [t.latency_s for t in trials if t.latency_s is not None]
+    best_s = min(times, default=None)
+    return TaskSearchReport(
+        task=task,
+        key="c0ffee",
+        first_s=0.002 if times else None,
+        best_s=best_s,
+        gain=0.002 / best_s if best_s else None,
+        measurements=len(times),
+        failures=len(trials) - len(times),
+        converged=True,
+        trials=trials,
+    )
+
+
+# The tile decides nearly everything, the order nothing; every fifth trial fails.
+TRIALS = tuple(
+    trial(
+        n,
+        None if n % 5 == 0 else 1e-3 * 2 ** (n % 3) * (1 + n % 2 / 100),
+        tile=2 ** (n % 3),
+        unroll=n % 2 == 0,
+        order=("hw", "wh")[n // 2 % 2],
+        fixed=7,
+    )
+    for n in range(1, 41)
+)
+SEARCH = search(*TRIALS)
+CURVE = tuple(
+    CurvePoint(
+        measurements=8 * n,
+        elapsed_s=10.0 * n,
+        network_latency_s=None if n < 2 else 0.01 / n,
+    )
+    for n in range(1, 6)
 )

@@ -224,6 +224,7 @@ def test_noise_warnings_are_about_wide_spreads() -> None:
         (shown.whole(1234567), "1\u202f234\u202f567"),
         (shown.size(1536), "1.5 KiB"),
         (shown.pairs({"a": 1, "b": False}), "a=1 b=no"),
+        (shown.pairs({"trace": "ab" * 40}), f"trace={'ab' * 12}… (80 characters)"),
     ],
 )
 def test_shown(text: str, wanted: str) -> None:

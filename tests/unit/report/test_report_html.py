@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_results import COMPARED, CONV, COPY, OPTIMIZED
+from report_results import COMPARED, CONV, COPY, CURVE, OPTIMIZED, SEARCH, TRIALS, search
 
 from tilewright.core.results import OptimizeResult, ProfileResult
 from tilewright.report import html, notebook
@@ -79,6 +79,9 @@ def poisoned() -> OptimizeResult:
         environment={EVIL: EVIL},
         warnings=(EVIL,),
         seconds_by_phase={EVIL: 1.0},
+        curve=CURVE,
+        searches=(search(*(replace(t, settings={EVIL: f"{EVIL}{t.number % 2}"}) for t in TRIALS)),)
+        + tuple(replace(SEARCH, task=EVIL) for _ in range(2)),
     )
 
 

@@ -46,6 +46,7 @@ MEASUREMENTS = st.builds(
     versions=TEXT,
     created_at=SECONDS,
     run_id=st.none(),
+    instance=TEXT,
 )
 FAILURES = st.builds(
     Failure,
@@ -58,6 +59,7 @@ FAILURES = st.builds(
     versions=TEXT,
     created_at=SECONDS,
     run_id=st.none(),
+    instance=TEXT,
 )
 OUTCOMES: st.SearchStrategy[Outcome] = st.one_of(MEASUREMENTS, FAILURES)
 RUNS = st.builds(

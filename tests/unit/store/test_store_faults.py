@@ -22,6 +22,9 @@ from tilewright.store.database import SqliteStore
 KEY = ("conv2d-1", "cpu-a")
 
 
+OLDER = schema.SCHEMA_VERSION
+
+
 def refused(path: Path, *, readonly: bool = False) -> str:
     """The message `open_store` refuses `path` with; the file must stay as it is."""
     before = path.read_bytes() if os.path.isfile(path) else None  # noqa: PTH113
@@ -133,12 +136,12 @@ def test_an_older_database_is_migrated_once(
     def add_column(connection: Connection) -> None:
         connection.exec_driver_sql("ALTER TABLE workloads ADD COLUMN note TEXT")
 
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", 2)
-    monkeypatch.setattr(migrations, "MIGRATIONS", {2: add_column})
-    assert "schema version 1" in refused(path, readonly=True)
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", OLDER + 1)
+    monkeypatch.setattr(migrations, "MIGRATIONS", {OLDER + 1: add_column})
+    assert f"schema version {OLDER}" in refused(path, readonly=True)
     for _ in range(2):
         with open_store(path) as store:
-            assert store.info().schema_version == 2
+            assert store.info().schema_version == OLDER + 1
             assert len(store.measurements(*KEY)) == 1
 
 

@@ -13,8 +13,9 @@ from tilewright.graph.workload import Workload
 from tilewright.tune import space as space_module
 from tilewright.tune.budget import Budget, Spending
 from tilewright.tune.loop import TaskState, TuningLoop
+from tilewright.tune.base import LateTuner, TuningTask
 from tilewright.tune.neighbourhood import NeighbourhoodTuner
-from tilewright.tune.space import default_candidate
+from tilewright.tune.space import default_candidate, search_space
 
 SPEC = MadeUp("one", {"a": tuple(range(40)), "b": (1, 2, 3, 4)}, lambda s: 1e-4)
 BIG, SMALL = workload(1000), workload(10)
@@ -23,14 +24,18 @@ BIG, SMALL = workload(1000), workload(10)
 @pytest.fixture(autouse=True)
 def offered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(space_module, "applicable", lambda *_: [SPEC])
+    space_module.forget_spaces()
 
 
-def state(task: Workload, count: int = 1, floor_s: float = 1e-7) -> TaskState:
+def state(task: Workload, count: int = 1, floor_s: float = 1e-7, family: str = "") -> TaskState:
+    space = search_space(task, LAYOUTS, DEVICE)
     return TaskState(
         workload=task,
         layouts=LAYOUTS,
         count=count,
-        tuner=NeighbourhoodTuner(task, LAYOUTS, DEVICE),
+        tuner=NeighbourhoodTuner(TuningTask(space=space)),
+        space=space,
+        family=family,
         default=default_candidate(task, LAYOUTS, DEVICE)[0],
         floor_s=floor_s,
     )
@@ -213,3 +218,61 @@ def test_what_was_measured_before_a_crash_is_stored_and_counted() -> None:
     with pytest.raises(KeyboardInterrupt):
         loop.run(spending, run_id=7, stop=never, checkpoint=lambda: None)
     assert len(store.kept) == loop.measurements == spending.count == 10
+
+
+def by_a(task: Workload, candidate: Candidate) -> float:
+    """Fastest at a = 23, wherever the estimates point."""
+    return flat(task, candidate) * (1 + abs(int(candidate.setting("a")) - 23))
+
+
+def test_a_family_follows_its_leader() -> None:
+    measurer = FakeMeasurer(lambda t, c: 1e-3 * (1 + abs(int(c.setting("a")) - 23)))
+    leader, follower = state(BIG, floor_s=5e-4, family="f"), state(SMALL, family="f")
+    run([leader, follower], measurer, Budget(measurements=10_000))
+    assert follower.leader is leader and leader.leader is None
+    of_follower = [candidate for key, candidate in measurer.asked if key == SMALL.key]
+    assert of_follower[0] == follower.default
+    assert leader.best is not None and follower.best is not None
+    led = [c for c in leader.ranked()[:8] if c != follower.default]
+    assert set(led) <= set(of_follower), "the leader's best are measured in the follower's kernel"
+    assert follower.best_s == leader.best_s
+
+
+def test_a_follower_is_searched_less_than_a_task_of_its_own() -> None:
+    def searched(family: str) -> int:
+        measurer = FakeMeasurer(by_a)
+        one, other = workload(1000), workload(1001)
+        run(
+            [state(one, floor_s=2e-7, family=family), state(other, family=family)],
+            measurer,
+            Budget(measurements=10_000),
+        )
+        return sum(key == other.key for key, _ in measurer.asked)
+
+    assert searched("f") < searched("")
+
+
+def test_followers_of_a_leader_without_prospects_still_follow() -> None:
+    measurer = FakeMeasurer(flat)
+    leader, follower = state(SMALL, floor_s=1e-6, family="f"), state(workload(11), family="f")
+    run([state(BIG), leader, follower], measurer, Budget(measurements=10_000))
+    assert follower.followed or follower.leader is None
+
+
+def test_the_curve_falls() -> None:
+    tasks = [state(BIG), state(SMALL)]
+    loop = run(tasks, FakeMeasurer(improving), Budget(measurements=60))
+    known = [p.network_latency_s for p in loop.curve if p.network_latency_s is not None]
+    assert known == sorted(known, reverse=True) and len(known) > 1
+    assert [p.measurements for p in loop.curve] == sorted(p.measurements for p in loop.curve)
+    assert loop.curve[-1].measurements == 60
+    assert [len(t.trials) for t in tasks] == [len(t.outcomes) for t in tasks]
+
+
+def test_a_late_tuner_is_told_what_came_before() -> None:
+    space = search_space(BIG, LAYOUTS, DEVICE)
+    late = LateTuner(lambda: NeighbourhoodTuner(TuningTask(space=space)))
+    first = default_candidate(BIG, LAYOUTS, DEVICE)[0]
+    late.tell(FakeMeasurer(flat).measure(BIG, [first], Protocol()))
+    asked = late.ask(10_000)
+    assert first not in asked and len(asked) == 40 * 4 - 1

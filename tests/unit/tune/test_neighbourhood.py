@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tuning_fakes import DEVICE, LAYOUTS, MadeUp, failed, measured, workload
+from tuning_fakes import LAYOUTS, failed, measured, workload
 
 from tilewright.core.records import Candidate, Settings
-from tilewright.tune import space as space_module
+from tilewright.kernels.knobs import Knob
+from tilewright.testing.landscapes import part
+from tilewright.tune.base import TuningTask
 from tilewright.tune.neighbourhood import NeighbourhoodTuner
+from tilewright.tune.search import SearchSpace
 
 TASK = workload()
 KNOBS = {
@@ -35,16 +37,13 @@ def misled(s: Settings) -> float:
     return 1e-4 * (1.0 + abs(int(s["a"]) - 5) / 10 + abs(int(s["d"]) - 1) / 10)
 
 
-@pytest.fixture
-def offer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    def put(*specs: MadeUp) -> None:
-        monkeypatch.setattr(space_module, "applicable", lambda *_: list(specs))
-
-    return put
+def made_up(name: str, values: dict[str, tuple], estimate: Callable | None = None):
+    knobs = [Knob(name=key, values=offered) for key, offered in values.items()]
+    return part(name, knobs, estimate=estimate)
 
 
-def tuner() -> NeighbourhoodTuner:
-    return NeighbourhoodTuner(TASK, LAYOUTS, DEVICE)
+def tuner(*parts, seed: int = 0) -> NeighbourhoodTuner:
+    return NeighbourhoodTuner(TuningTask(space=SearchSpace(parts), seed=seed))
 
 
 def truth(candidate: Candidate) -> float:
@@ -60,10 +59,8 @@ def search(search_with: NeighbourhoodTuner, batches: int, batch: int = 8) -> lis
     return asked
 
 
-def test_it_never_repeats_and_ends(offer) -> None:
-    offer(MadeUp("one", {"a": (1, 2, 3), "b": (4, 5)}, misled_constant))
-    search_with = tuner()
-    assert search_with.size == 6
+def test_it_never_repeats_and_ends() -> None:
+    search_with = tuner(made_up("one", {"a": (1, 2, 3), "b": (4, 5)}, misled_constant))
     asked: list[Candidate] = []
     while candidates := search_with.ask(4):
         asked += candidates
@@ -75,12 +72,10 @@ def misled_constant(_: Settings) -> float:
     return 1e-4
 
 
-def test_it_finds_the_optimum_with_far_fewer_measurements_than_chance(offer) -> None:
-    offer(MadeUp("one", KNOBS, misled))
-    search_with = tuner()
+def test_it_finds_the_optimum_with_far_fewer_measurements_than_chance() -> None:
+    search_with = tuner(made_up("one", KNOBS, misled))
     asked = search(search_with, 12)
     assert len(set(asked)) == len(asked) == 96
-    assert search_with.size == 12 * 6 * 2 * 6
     times = np.sort([bowl(dict(zip(KNOBS, v, strict=True))) for v in every_setting()])
     found = min(truth(c) for c in asked)
     # chance needs 1/9 of the space for a place among the best nine in expectation
@@ -93,26 +88,24 @@ def every_setting() -> list[tuple]:
     return list(product(*KNOBS.values()))
 
 
-def test_the_first_proposals_are_the_best_guesses(offer) -> None:
-    offer(MadeUp("one", KNOBS, bowl))
-    first = tuner().ask(8)
+def test_the_first_proposals_are_the_best_guesses() -> None:
+    first = tuner(made_up("one", KNOBS, bowl)).ask(8)
     times = np.sort([bowl(dict(zip(KNOBS, v, strict=True))) for v in every_setting()])
     assert truth(first[0]) == times[0]
     assert all(truth(c) <= times[32] for c in first)
 
 
-def test_what_was_told_is_not_asked_again(offer) -> None:
-    offer(MadeUp("one", KNOBS, misled))
-    first = tuner().ask(20)
+def test_what_was_told_is_not_asked_again() -> None:
+    first = tuner(made_up("one", KNOBS, misled)).ask(20)
     again = tuner()
     again.tell([measured(TASK, c, truth(c)) for c in first[:10]])
     again.tell([failed(TASK, c) for c in first[10:]])
     assert not set(again.ask(40)) & set(first)
 
 
-def test_foreign_outcomes_are_ignored(offer) -> None:
-    offer(MadeUp("one", KNOBS, misled))
-    search_with, untouched = tuner(), tuner()
+def test_foreign_outcomes_are_ignored() -> None:
+    one = made_up("one", KNOBS, misled)
+    search_with, untouched = tuner(one), tuner(one)
     own = untouched.ask(1)[0]
     strangers = [
         Candidate(implementation="other", settings=own.settings, layouts=LAYOUTS),
@@ -123,9 +116,8 @@ def test_foreign_outcomes_are_ignored(offer) -> None:
     assert search_with.ask(1) == [own]
 
 
-def test_it_survives_failures_only(offer) -> None:
-    offer(MadeUp("one", {"a": tuple(range(20)), "b": (1, 2)}, misled_constant))
-    search_with = tuner()
+def test_it_survives_failures_only() -> None:
+    search_with = tuner(made_up("one", {"a": tuple(range(20)), "b": (1, 2)}, misled_constant))
     asked: list[Candidate] = []
     while candidates := search_with.ask(8):
         asked += candidates
@@ -133,10 +125,9 @@ def test_it_survives_failures_only(offer) -> None:
     assert len(set(asked)) == len(asked) == 40
 
 
-def test_two_implementations_with_different_knobs(offer) -> None:
-    slow = MadeUp("slow", {"k": tuple(range(30))}, lambda s: 1e-4)
-    offer(slow, MadeUp("one", KNOBS, misled))
-    search_with = tuner()
+def test_two_implementations_with_different_knobs() -> None:
+    slow = made_up("slow", {"k": tuple(range(30))}, lambda s: 1e-4)
+    search_with = tuner(slow, made_up("one", KNOBS, misled))
     asked: list[Candidate] = []
     for _ in range(12):
         candidates = search_with.ask(8)
@@ -150,9 +141,8 @@ def test_two_implementations_with_different_knobs(offer) -> None:
     assert sum(c.implementation == "slow" for c in asked) < len(asked) / 2
 
 
-def test_a_newer_measurement_may_be_slower(offer) -> None:
-    offer(MadeUp("one", {"a": (1, 2)}, misled_constant))
-    search_with = tuner()
+def test_a_newer_measurement_may_be_slower() -> None:
+    search_with = tuner(made_up("one", {"a": (1, 2)}, misled_constant))
     (first,) = search_with.ask(1)
     search_with.tell([measured(TASK, first, 1e-4), measured(TASK, first, 2e-4)])
     assert len(search_with.ask(5)) == 1
@@ -161,17 +151,37 @@ def test_a_newer_measurement_may_be_slower(offer) -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(0, 3))
 def test_batches_of_any_size(counts: list[int], seed: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(space_module, "applicable", lambda *_: [MadeUp("one", KNOBS, misled)])
-        search_with = NeighbourhoodTuner(TASK, LAYOUTS, DEVICE, seed=seed)
-        asked: list[Candidate] = []
-        for count in counts:
-            candidates = search_with.ask(count)
-            assert 0 < len(candidates) <= count
-            asked += candidates
-            outcomes = [
-                failed(TASK, c) if i % 3 == 2 else measured(TASK, c, truth(c))
-                for i, c in enumerate(candidates)
-            ]
-            search_with.tell(outcomes)
-        assert len(set(asked)) == len(asked)
+    search_with = tuner(made_up("one", KNOBS, misled), seed=seed)
+    asked: list[Candidate] = []
+    for count in counts:
+        candidates = search_with.ask(count)
+        assert 0 < len(candidates) <= count
+        asked += candidates
+        outcomes = [
+            failed(TASK, c) if i % 3 == 2 else measured(TASK, c, truth(c))
+            for i, c in enumerate(candidates)
+        ]
+        search_with.tell(outcomes)
+    assert len(set(asked)) == len(asked)
+
+
+def test_without_estimates_the_order_is_random_and_the_search_still_works() -> None:
+    silent = made_up("one", KNOBS)
+    assert tuner(silent, seed=1).ask(8) != tuner(silent, seed=2).ask(8)
+    found = min(truth(candidate) for candidate in search(tuner(silent), 12))
+    assert found < 1.1e-4
+
+
+def test_a_large_space_is_ranked_by_a_sample() -> None:
+    values = {name: tuple(range(1, 301)) for name in "abc"}
+
+    def away(s: Settings) -> float:
+        return 1e-4 * (1.0 + sum(abs(int(s[name]) - 150) for name in "abc") / 50)
+
+    search_with = tuner(made_up("one", values, away))
+    first = search_with.ask(8)
+    assert max(away(dict(c.settings)) for c in first) < 4e-4
+    for _ in range(8):
+        search_with.tell([measured(TASK, c, away(dict(c.settings))) for c in first])
+        first = search_with.ask(8)
+        assert len(first) == 8

@@ -1,7 +1,10 @@
-"""Numbering settings both ways."""
+"""The spaces of a task's implementations, and what they would pick unmeasured."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
+import numpy as np
 import pytest
 from tuning_fakes import DEVICE, LAYOUTS, MadeUp, workload
 
@@ -10,7 +13,14 @@ from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.tune import space as space_module
-from tilewright.tune.space import TaskSpace, default_candidate, spaces
+from tilewright.tune.search import LISTED
+from tilewright.tune.space import (
+    TaskSpace,
+    default_candidate,
+    ranked_defaults,
+    search_space,
+    spaces,
+)
 
 
 def made_up(**knobs) -> MadeUp:
@@ -26,41 +36,73 @@ def space(spec: MadeUp) -> TaskSpace:
     return TaskSpace(workload=workload(), layouts=LAYOUTS, device=DEVICE, spec=spec)
 
 
+@pytest.fixture
+def offer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Make these implementations the only ones; what is remembered of a task is forgotten."""
+
+    def put(*specs: MadeUp) -> None:
+        space_module._task_spaces.cache_clear()
+        monkeypatch.setattr(space_module, "applicable", lambda *_: list(specs))
+
+    yield put
+    space_module._task_spaces.cache_clear()
+
+
 def test_both_ways() -> None:
     found = space(made_up())
-    assert len(found.settings) == 3 * 2 * 2 - 2
+    assert len(found.numbers) == 3 * 2 * 2 - 2
     seen = set()
-    for index in range(len(found.settings)):
-        candidate = found.candidate(index)
-        assert found.index_of[candidate.settings] == index
+    for number in found.numbers:
+        candidate = found.part.candidate(int(number))
+        assert found.part.knobs.number(dict(candidate.settings)) == number
         assert list(candidate.settings) == sorted(candidate.settings)
         assert candidate.layouts == LAYOUTS
         seen.add(candidate)
-    assert len(seen) == len(found.settings) == len(found.estimates_s)
+    assert len(seen) == len(found.numbers) == len(found.estimates_s)
 
 
-def test_the_default_has_the_least_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    slower = MadeUp("two", {"k": (1,)}, guess=lambda _: 5.0)
-    monkeypatch.setattr(space_module, "applicable", lambda *_: [slower, made_up()])
+def test_the_default_has_the_least_estimate(offer) -> None:
+    offer(MadeUp("two", {"k": (1,)}, guess=lambda _: 5.0), made_up())
     chosen, estimate = default_candidate(workload(), LAYOUTS, DEVICE)
     assert chosen.implementation == "one" and chosen.setting("z") == 2
     assert chosen.setting("a") == "y"
     assert estimate == 1.0
+    ranked = ranked_defaults(workload(), LAYOUTS, DEVICE)
+    assert [(c.implementation, s) for c, s in ranked] == [("one", 1.0), ("two", 5.0)]
 
 
-def test_implementations_without_settings_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_implementations_without_settings_are_left_out(offer) -> None:
     empty = MadeUp("none", {"k": (1, 2)}, guess=lambda _: 0.1, allowed=lambda _: False)
-    monkeypatch.setattr(space_module, "applicable", lambda *_: [empty, made_up()])
+    offer(empty, made_up())
     assert [s.spec.name for s in spaces(workload(), LAYOUTS, DEVICE)] == ["one"]
-    monkeypatch.setattr(space_module, "applicable", lambda *_: [empty])
+    offer(empty)
     with pytest.raises(InternalError, match="no implementation"):
         spaces(workload(), LAYOUTS, DEVICE)
 
 
-def test_a_space_too_large_to_list_is_our_bug() -> None:
-    huge = MadeUp("huge", {"a": tuple(range(200)), "b": tuple(range(200))}, guess=lambda _: 1.0)
-    with pytest.raises(InternalError, match="more than"):
-        _ = space(huge).settings
+def test_the_hopeless_are_not_searched_yet_have_a_default(offer) -> None:
+    offer(made_up(), MadeUp("slow", {"k": (1,)}, guess=lambda _: 50.0))
+    assert [s.spec.name for s in spaces(workload(), LAYOUTS, DEVICE)] == ["one"]
+    assert [p.name for p in search_space(workload(), LAYOUTS, DEVICE).parts] == ["one"]
+    ranked = ranked_defaults(workload(), LAYOUTS, DEVICE)
+    assert [candidate.implementation for candidate, _ in ranked] == ["one", "slow"]
+
+
+def test_a_large_space_is_sampled() -> None:
+    looks = 0
+
+    def allowed(s) -> bool:
+        nonlocal looks
+        looks += 1
+        return s["a"] != s["b"]
+
+    knobs = {name: tuple(range(1000)) for name in "abc"}
+    huge = space(MadeUp("huge", knobs, guess=lambda s: 1.0 + int(s["a"]), allowed=allowed))
+    assert huge.part.knobs.range_length == 10**9 > LISTED
+    assert 1000 < len(huge.numbers) < 10_000
+    assert looks < 100_000
+    best = huge.best_guess
+    assert best is not None and best[1] == huge.estimates_s.min() < 10.0
 
 
 @pytest.mark.parametrize("extent", [7, 17, 35, 73, 149])
@@ -73,6 +115,11 @@ def test_real_spaces_number_both_ways(extent: int) -> None:
         ),
         steps=(Step(operator="conv2d", inputs=(0, 1), attributes=named),),
     )
-    for found in spaces(task, ("blocked16", "plain", "blocked16"), DEVICE):
-        for index in range(0, len(found.settings), 7):
-            assert found.index_of[found.candidate(index).settings] == index
+    found = search_space(task, ("blocked16", "plain", "blocked16"), DEVICE)
+    numbers = found.sample(np.random.default_rng(0), 200)
+    assert len(set(numbers)) == 200
+    for number in numbers:
+        assert found.valid(number)
+        assert found.number(found.candidate(number)) == number
+    estimates = found.estimates_s(numbers)
+    assert estimates is not None and (estimates > 0).all()

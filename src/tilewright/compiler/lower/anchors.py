@@ -50,9 +50,9 @@ def cast(x: Expr, dtype: str) -> Expr:
     return x if mathematics.dtype(x) == dtype else tirx.Cast(dtype, x)
 
 
-def widened(value: Value) -> Value:
-    """The value in its accumulator type."""
-    kind = accumulator_type(value.type.dtype)
+def widened(value: Value, result: str = "") -> Value:
+    """The value in its accumulator type: that of `result`, by default of its own type."""
+    kind = accumulator_type(result or value.type.dtype)
     if kind == value.type.dtype:
         return value
     return Value(
@@ -99,8 +99,8 @@ def padded(program: Program, data: Value, padding: tuple[int, ...], filler: floa
 
 
 def _conv2d(program: Program, operands: list[Value], named: Any, result: TensorType) -> Value:
-    data = widened(padded(program, operands[0], named["padding"], 0))
-    weight = widened(operands[1])
+    data = widened(padded(program, operands[0], named["padding"], 0), result.dtype)
+    weight = widened(operands[1], result.dtype)
     (sh, sw), (dh, dw) = named["strides"], named["dilation"]
     channels, per_group = weight.type.shape[1], result.shape[1] // named["groups"]
     reduce = axes(program, (channels, *weight.type.shape[2:]), "k")

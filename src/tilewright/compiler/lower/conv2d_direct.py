@@ -1,22 +1,37 @@
 """Schedule of the direct convolution.
 
 parallel (n, out chunk tile, row tile)          # `order` decides which is outside
+  [border of zeros for this piece]              # `padding` = piece
   column tile
-    in chunk, kh, kw, in lane                   # reduction
+    in chunk, kh, kw, in lane                   # reduction, in `reduce_order`
       out chunk, row, column                    # register tile, unrolled
         out lane                                # vectorised
     epilogue of the tile
+
+With `cache_chunks`, partial sums are kept for all tiles of a piece:
+
+parallel (n, out chunk tile) or (n, row tile, out chunk tile)
+  block of in chunks                            # its weights stay in the first cache
+    [border of zeros for this block]
+    row tile, column tile
+      reduction over the block, as above
+      add to the partial sums
+  epilogue of the piece
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
+from tilewright.compiler.lower.conv2d_direct_data import source
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.core.records import Device
-from tilewright.kernels.conv2d_direct import input_block, output_block
+from tilewright.kernels.conv2d_direct import output_block, reduction
+from tilewright.kernels.conv2d_direct_knobs import UNROLLED_LANES
 from tilewright.kernels.convolution import Convolution, convolution
 
 
@@ -49,107 +64,144 @@ def _rounded(program: Program, conv: Convolution) -> tuple[int, int]:
     return -(-conv.out_height // height) * height, -(-conv.out_width // width) * width
 
 
-def _source(program: Program, conv: Convolution, plane: tuple[int, int]) -> Value:
-    """The input as whole tiles read it: with its border of zeros as a stage of its own, or with
-    the surplus clamped to the last row and column."""
-    data = program.operand(conv.data)
-    reach = [
-        (extent - 1) * stride + (kernel - 1) * dilation + 1
-        for extent, stride, kernel, dilation in zip(
-            plane, conv.strides, conv.kernel, conv.dilation, strict=True
-        )
-    ]
-    if conv.padded:
-        return _padded(program, conv, (reach[0], reach[1]))
-    last = (conv.in_height - 1, conv.in_width - 1)
-    if all(extent - 1 <= end for extent, end in zip(reach, last, strict=True)):
-        return data
-
-    def read(position: Index) -> tirx.Expr:
-        n, c, y, x = position
-        if reach[0] - 1 > last[0]:
-            y = tirx.min(y, tirx.const(last[0], "int32"))
-        if reach[1] - 1 > last[1]:
-            x = tirx.min(x, tirx.const(last[1], "int32"))
-        return data.read([n, c, y, x])
-
-    return Value(type=data.type, read=read)
-
-
-def _padded(program: Program, conv: Convolution, reach: tuple[int, int]) -> Value:
-    data = program.operand(conv.data)
-    top, left = conv.padding[:2]
-    n, c, h, w = data.type.shape
-    block = input_block(conv, program.candidate.layouts, len(program.workload.arguments))
-    physical = (n, c // block, *reach, block)
-
-    def compute(n, chunk, y, x, lane):
-        program.simplify.announce([n, chunk, y, x, lane], physical)
-        inside = tirx.all(y >= top, y < h + top, x >= left, x < w + left)
-        value = data.read([n, chunk * block + lane, y - top, x - left])
-        return tirx.if_then_else(inside, value, tirx.const(0, "float32"))
-
-    stage = te.compute(physical, compute, name="padded")
-
-    def read(position: Index) -> tirx.Expr:
-        n, c, y, x = position
-        chunk = program.simplify(tirx.floordiv(c, block))
-        return stage(n, chunk, y, x, program.simplify(tirx.floormod(c, block)))
-
-    return Value(type=data.type, read=read)
-
-
 def _accumulate(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
+    """The stage `accumulator`; with cached chunks it adds up blocks of the stage `partial`."""
+    settings = dict(program.candidate.settings)
     plane = _rounded(program, conv)
-    data = _source(program, conv, plane)
-    weights = program.tensors[conv.weight]
-    block = input_block(conv, program.candidate.layouts, len(program.workload.arguments))
-    (kh, kw), (sh, sw), (dh, dw) = conv.kernel, conv.strides, conv.dilation
-    chunk = te.reduce_axis((0, conv.group_in // block), "in_chunk")
-    ky = te.reduce_axis((0, kh), "ky")
-    kx = te.reduce_axis((0, kw), "kx")
-    inner = te.reduce_axis((0, block), "in_lane")
-    chunks = conv.out_channels // lanes
-    program.simplify.announce(
-        [a.var for a in (chunk, ky, kx, inner)], (conv.group_in // block, kh, kw, block)
-    )
+    shape = (conv.batch, conv.out_channels // lanes, *plane, lanes)
+    steps = reduction(conv, settings)
+    cached = int(settings["cache_chunks"])
+    if not cached:
+        return _products(program, conv, shape, steps)
+    blocks = steps["chunk"] // cached
+    partial = _products(program, conv, shape, {**steps, "chunk": cached}, blocks)
+    block = te.reduce_axis((0, blocks), "in_chunk_block")
 
-    def compute(n, o, y, x, lane):
-        program.simplify.announce([n, o, y, x, lane], (conv.batch, chunks, *plane, lanes))
-        channel = chunk.var * block + inner.var
+    def compute(*position):
+        return te.sum(partial(block, *position), axis=[block])
+
+    return te.compute(shape, compute, name="accumulator")
+
+
+def _products(
+    program: Program,
+    conv: Convolution,
+    shape: tuple[int, ...],
+    steps: dict[str, int],
+    blocks: int = 0,
+) -> te.Tensor:
+    """Sums of products over `steps`; with `blocks`, one sum per block of chunks in front."""
+    data = source(program, conv, (shape[2], shape[3]))
+    weights = program.tensors[conv.weight]
+    (sh, sw), (dh, dw), lanes = conv.strides, conv.dilation, shape[-1]
+    axes = {name: te.reduce_axis((0, extent), name) for name, extent in steps.items()}
+    program.simplify.announce([a.var for a in axes.values()], tuple(steps.values()))
+
+    def compute(*position):
+        program.simplify.announce(position, (blocks, *shape) if blocks else shape)
+        n, o, y, x, lane = position[-5:]
+        at = {name: axis.var for name, axis in axes.items()}
+        if blocks:
+            at["chunk"] = position[0] * steps["chunk"] + at["chunk"]
+        channel = at["chunk"] * steps["lane"] + at["lane"]
         if conv.groups > 1:
             group = tirx.floordiv(o * lanes, conv.group_out)
             channel = group * conv.group_in + channel
-        product = data.read([n, channel, y * sh + ky.var * dh, x * sw + kx.var * dw])
-        return te.sum(product * weights(o, chunk, ky, kx, inner, lane), axis=[chunk, ky, kx, inner])
+        product = data.read([n, channel, y * sh + at["ky"] * dh, x * sw + at["kx"] * dw])
+        return te.sum(product * weights(o, *at.values(), lane), axis=list(axes.values()))
 
-    return te.compute((conv.batch, chunks, *plane, lanes), compute, name="accumulator")
+    if blocks:
+        return te.compute((blocks, *shape), compute, name="partial")
+    return te.compute(shape, compute, name="accumulator")
 
 
 def _schedule(schedule: Schedule, conv: Convolution, program: Program, device: Device) -> None:
     settings = dict(program.candidate.settings)
-    if conv.padded:
+    if settings["padding"] == "stage":
         _spread_padding(schedule, device)
     anchor = schedule.get_sblock("accumulator")
-    n, o, y, x, lane, chunk, ky, kx, inner = schedule.get_loops(anchor)
-    o_outer, o_inner = schedule.split(o, [None, settings["tile_out"]])
-    y_outer, y_inner = schedule.split(y, [None, settings["tile_height"]])
-    x_outer, x_inner = schedule.split(x, [None, settings["tile_width"]])
-    serial = [x_outer] if conv.out_height > 1 else []
-    pixels = [y_outer] if serial else [y_outer, x_outer]
-    pieces = [n, o_outer, *pixels] if settings["order"] == "channels" else [n, *pixels, o_outer]
-    schedule.reorder(*pieces, *serial, chunk, ky, kx, inner, o_inner, y_inner, x_inner, lane)
+    loops = schedule.get_loops(anchor)
+    tiles, inside = [], []
+    for loop, knob in zip(loops[1:4], ("tile_out", "tile_height", "tile_width"), strict=True):
+        outer, inner = schedule.split(loop, [None, settings[knob]])
+        tiles.append(outer)
+        inside.append(inner)
+    pieces, serial = _pieces(conv, settings, loops[0], tiles)
+    lane, sums = loops[4], loops[5:]
+    between = [*sums, *serial] if settings["cache_chunks"] else [*serial, *sums]
+    schedule.reorder(*pieces, *between, *inside, lane)
     parallel = schedule.fuse(*pieces)
     schedule.parallel(parallel)
-    for loop in (o_inner, y_inner, x_inner):
-        schedule.unroll(loop)
-    schedule.vectorize(lane)
-    schedule.set_scope(anchor, 0, "local")
+    _register_tile(schedule, inside, lane)
+    home = serial[-1] if serial else parallel
+    if settings["cache_chunks"]:
+        _partial_sums(schedule, settings, home)
+        home = parallel
+    else:
+        _unroll(schedule, settings, sums)
+        schedule.set_scope(anchor, 0, "local")
+    if settings["padding"] == "piece":
+        _pad_piece(schedule, sums[0] if settings["cache_chunks"] else parallel)
     result = schedule.get_sblock("result")
-    schedule.reverse_compute_at(result, serial[0] if serial else parallel, preserve_unit_loops=True)
+    schedule.reverse_compute_at(result, home, preserve_unit_loops=True)
     if program.result_layout != "plain":
         schedule.vectorize(schedule.get_loops(result)[-1])
-    schedule.decompose_reduction(anchor, chunk)
+    schedule.decompose_reduction(anchor, sums[0])
+
+
+def _pieces(
+    conv: Convolution, settings: dict[str, Any], n: Any, tiles: list[Any]
+) -> tuple[list[Any], list[Any]]:
+    """The loops over tiles that are spread over threads, outermost first, and the others."""
+    o, y, x = tiles
+    cached = bool(settings["cache_chunks"])
+    if settings["order"] == "tiles":
+        return [n, o, y, x], []
+    if settings["order"] == "channels":
+        if cached:
+            return [n, o], [y, x]
+        return ([n, o, y], [x]) if conv.out_height > 1 else ([n, o, y, x], [])
+    if conv.out_height > 1 or cached:
+        return [n, y, o], [x]
+    return [n, y, x, o], []
+
+
+def _register_tile(schedule: Schedule, inside: list[Any], lane: Any) -> None:
+    for loop in inside:
+        schedule.unroll(loop)
+    schedule.vectorize(lane)
+
+
+def _unroll(schedule: Schedule, settings: dict[str, Any], sums: list[Any]) -> None:
+    """Spell out the loop over the kernel's columns, or a few input lanes."""
+    names = str(settings["reduce_order"]).split(",")
+    if settings["unroll"] == "kx":
+        schedule.unroll(sums[names.index("kx")])
+    if settings["unroll"] == "lanes":
+        schedule.unroll(schedule.split(sums[names.index("lane")], [None, UNROLLED_LANES])[1])
+
+
+def _partial_sums(schedule: Schedule, settings: dict[str, Any], home: Any) -> None:
+    """Compute one tile's sums over a block of chunks in registers where they are added up."""
+    partial = schedule.get_sblock("partial")
+    schedule.compute_at(partial, home, preserve_unit_loops=True)
+    count = len(str(settings["reduce_order"]).split(","))
+    loops = schedule.get_loops(partial)
+    sums, (_, *inside, lane) = loops[-count:], loops[-count - 5 : -count]
+    schedule.reorder(*sums, *inside, lane)
+    _register_tile(schedule, inside, lane)
+    _unroll(schedule, settings, sums)
+    schedule.set_scope(partial, 0, "local")
+    schedule.decompose_reduction(partial, sums[0])
+
+
+def _pad_piece(schedule: Schedule, home: Any) -> None:
+    """Make the border of zeros for what one piece reads, in memory of the thread's own."""
+    block = schedule.get_sblock("padded")
+    schedule.compute_at(block, home, preserve_unit_loops=True)
+    lane = schedule.get_loops(block)[-1]
+    if int(schedule.get(lane).extent) > 1:
+        schedule.vectorize(lane)
 
 
 def _spread_padding(schedule: Schedule, device: Device) -> None:

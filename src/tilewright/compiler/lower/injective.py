@@ -8,7 +8,6 @@ A concatenation copies each part by a block of its own, so no inner loop branche
 
 from __future__ import annotations
 
-import tvm
 from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.script.ir_builder import IRBuilder
@@ -32,7 +31,7 @@ def lower(program: Program, device: Device) -> Schedule:
     narrow = max(1, DTYPE_BYTES[program.workload.result.dtype] // 4)
     lanes = max(1, lanes // narrow)
     if copied_parts(program.workload, program.candidate.layouts):
-        schedule = Schedule(tvm.IRModule({"main": _copies(program)}))
+        schedule = program.begin(_copies(program))
         for part in range(len(program.workload.steps[0].inputs)):
             block = schedule.get_sblock(f"part{part}")
             tail = _part_tail(program, part)

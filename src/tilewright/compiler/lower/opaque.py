@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tvm
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.generic import schedule_blocks
@@ -14,6 +13,6 @@ from tilewright.core.records import Device
 def lower(program: Program, device: Device) -> Schedule:
     """Import, merge and schedule the kernel."""
     function = kernel_function(dict(program.workload.steps[0].attributes), device.target)
-    schedule = Schedule(tvm.IRModule({"main": function}))
+    schedule = program.begin(function)
     schedule_blocks(schedule, device)
     return schedule

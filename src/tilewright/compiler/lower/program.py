@@ -30,6 +30,8 @@ class Program:
     value: the anchor's lowering reads its placeholder.
     """
 
+    start: tvm.IRModule | None = None
+
     def __init__(self, workload: Workload, candidate: Candidate, packed: Shapes | None = None):
         self.workload = workload
         self.candidate = candidate
@@ -103,5 +105,9 @@ class Program:
 
     def schedule(self) -> Schedule:
         """Finish and open a schedule over the whole kernel; the function is called `main`."""
-        function = te.create_prim_func([*self.tensors, self.finish()])
-        return Schedule(tvm.IRModule({"main": function}))
+        return self.begin(te.create_prim_func([*self.tensors, self.finish()]))
+
+    def begin(self, function: tirx.PrimFunc) -> Schedule:
+        """Open a schedule over a function; `start` keeps what its trace is relative to."""
+        self.start = tvm.IRModule({"main": function})
+        return Schedule(self.start)

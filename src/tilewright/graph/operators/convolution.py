@@ -32,9 +32,16 @@ def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype
 
 
+def _sum_type(operator: str, types: Types) -> str:
+    """The type of a sum of products: bytes give 32 bits, everything else keeps its type."""
+    if types[0].dtype in ("int8", "uint8") and types[1].dtype == "int8":
+        return "int32"
+    return common_dtype(operator, types)
+
+
 def _infer_conv2d(types: Types, named: Named) -> TensorType:
     arity("conv2d", types, 2)
-    dtype = common_dtype("conv2d", types)
+    dtype = _sum_type("conv2d", types)
     x, w = types[0].shape, types[1].shape
     expect(len(x) == 4 and len(w) == 4, "conv2d", f"data {types[0]} and weight {types[1]}")
     groups = integer(named, "groups")
@@ -61,7 +68,9 @@ def _conv2d(arrays: tuple[Array, ...], named: Named) -> Array:
     w: Any = arrays[1]
     groups = integer(named, "groups")
     top, left, bottom, right = integers(named, "padding")
-    kind = accumulator(x.dtype)
+    whole = x.dtype.itemsize == 1 and w.dtype == np.int8
+    # double precision is exact far beyond 32 bits, and much faster in numpy than integers
+    kind = np.dtype(np.float64) if whole else accumulator(x.dtype)
     padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right))).astype(kind, copy=False)
     view = window_view(padded, w.shape[2:], integers(named, "strides"), integers(named, "dilation"))
     n, c, rows, columns, kh, kw = view.shape
@@ -76,6 +85,8 @@ def _conv2d(arrays: tuple[Array, ...], named: Named) -> Array:
         patches = patches.reshape(n, groups, (c // groups) * kh * kw, count * columns)
         part = np.matmul(weights, patches).reshape(n, w.shape[0], count, columns)
         result[:, :, start : start + step] = part
+    if whole:
+        return result.astype(np.int64).astype(np.int32)
     return result.astype(x.dtype, copy=False)
 
 

@@ -1,0 +1,185 @@
+"""The tables of `tuning.py`, losses included."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+from tilewright.hardware.device import local_device
+
+BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+SHARES = (0.01, 0.02, 0.05, 0.1)
+FIXED = ("import", "start", "recall", "verify", "compile", "compare", "overhead")
+Item = dict[str, Any]
+
+
+def write_tables(results: Path, page: Path) -> None:
+    """Replace what is between the page's marks."""
+    text = page.read_text(encoding="utf-8")
+    head, rest = text.split(BEGIN)
+    _, tail = rest.split(END)
+    page.write_text(f"{head}{BEGIN}\n\n{rendered(results)}\n{END}{tail}", encoding="utf-8")
+
+
+def rendered(results: Path) -> str:
+    """All sections that have results."""
+    device = local_device()
+    cpu = device.cpu
+    parts = [f"{cpu.model}, {cpu.vector_bytes * 8}-bit vectors, {device.threads} threads, fp32."]
+    for title, section, table in (
+        ("Regret on stored sweeps", "regret", _regret),
+        ("Beside MetaSchedule", "metaschedule", _metaschedule),
+        ("resnet50 in three minutes", "budget", _budget),
+        ("Operator level and subgraph level", "subgraph", _subgraph),
+        ("All networks of the zoo", "zoo", _zoo),
+    ):
+        items = {
+            path.parent.name: json.loads(path.read_text())
+            for path in sorted((results / section).glob("*/result.json"))
+        }
+        if items:
+            parts.append(f"## {title}\n\n{table(items)}")
+    return "\n\n".join(parts)
+
+
+def _regret(items: Mapping[str, Item]) -> str:
+    parts: list[str] = []
+    for name, item in items.items():
+        cells: dict[tuple[str, str], dict[float, Item]] = {}
+        for row in item["rows"]:
+            cells.setdefault((row["sweep"], row["tuner"]), {})[row["measured_share"]] = row
+        rows = [
+            [sweep, tuner, *(_regret_cell(found.get(share)) for share in SHARES)]
+            for (sweep, tuner), found in cells.items()
+        ]
+        head = ["sweep", "tuner", *(f"{share:.0%} measured" for share in SHARES)]
+        parts.append(f"{name} sweeps, {item['wall_s']:.0f} s:\n\n{_table(head, rows)}")
+    return "\n\n".join(parts)
+
+
+def _regret_cell(row: Item | None) -> str:
+    if row is None:
+        return "–"
+    worst = row["regret_p90"]
+    shown = "∞" if worst is None else f"{worst:.1%}"
+    middle = row["regret_median"]
+    return f"{'∞' if middle is None else f'{middle:.1%}'} ({shown})"
+
+
+def _metaschedule(items: Mapping[str, Item]) -> str:
+    rows: list[list[str]] = []
+    for item in items.values():
+        theirs = item["theirs_s"]
+        rows.append(
+            [
+                item["task"],
+                _time(item["default_s"]),
+                _time(item["ours_s"]),
+                f"{item['flop'] / item['ours_s'] / 1e9:.0f}",
+                f"{item['ours_wall_s']:.0f} s",
+                "no valid one" if theirs is None else _time(theirs),
+                "–" if theirs is None else f"{item['flop'] / theirs / 1e9:.0f}",
+                f"{item['theirs_wall_s']:.0f} s",
+                "–" if theirs is None else f"{theirs / item['ours_s']:.2f}",
+            ]
+        )
+    head = [
+        "task",
+        "our default",
+        "ours, 30",
+        "GFLOP/s",
+        "spent",
+        "MetaSchedule, 64",
+        "GFLOP/s",
+        "spent",
+        "factor",
+    ]
+    return _table(head, rows)
+
+
+def _budget(items: Mapping[str, Item]) -> str:
+    parts: list[str] = []
+    for item in items.values():
+        spent: Mapping[str, float] = item["seconds_by_phase"]
+        busy = spent.get("build", 0.0) + spent.get("run", 0.0)
+        thought = spent.get("model", 0.0) + spent.get("search", 0.0)
+        fixed = sum(spent.get(name, 0.0) for name in FIXED)
+        ratio = item["reference_latency_s"] / item["latency_s"]
+        parts.append(
+            f"{item['network']}, {item['budget']}: {_time(item['latency_s'])}, ONNX Runtime "
+            f"{_time(item['reference_latency_s'])}: {ratio:.3f} times its speed after "
+            f"{item['measurements']} measurements ({item['failures']} failures) in "
+            f"{item['wall_s']:.0f} s. Beyond building and running the search took "
+            f"{thought / max(1e-9, busy):.1%}; the fixed cost is {fixed:.1f} s.\n\n"
+            + _table(
+                ["phase", "seconds"], [[name, f"{value:.1f}"] for name, value in spent.items()]
+            )
+        )
+    return "\n\n".join(parts)
+
+
+def _subgraph(items: Mapping[str, Item]) -> str:
+    parts: list[str] = []
+    for item in items.values():
+        gain = item["network_gain"]
+        rows = [
+            [row["task"], _time(row["op_level_s"]), _time(row["subgraph_level_s"]), _ratio(row)]
+            for row in item["rows"]
+        ]
+        head = ["task", "tuned bare", "tuned fused", "gain"]
+        parts.append(
+            f"{item['network']}: the network gains a factor of "
+            f"{'–' if gain is None else f'{gain:.3f}'}.\n\n{_table(head, rows)}"
+        )
+    return "\n\n".join(parts)
+
+
+def _ratio(row: Item) -> str:
+    return "–" if row["gain"] is None else f"{row['gain']:.3f}"
+
+
+def _zoo(items: Mapping[str, Item]) -> str:
+    rows: list[list[str]] = []
+    gains: list[float] = []
+    for name, item in items.items():
+        ours, default = item["latency_s"], item["baseline_latency_s"]
+        kept = any("default settings ran faster" in text for text in item["warnings"])
+        gains.append(default / ours)
+        rows.append(
+            [
+                name,
+                _time(default),
+                _time(ours),
+                f"{default / ours:.3f}",
+                "default" if kept else "tuned",
+                f"{item['reference_latency_s'] / ours:.2f}",
+                str(item["measurements"]),
+                f"{item['wall_s']:.0f} s",
+            ]
+        )
+    mean = exp(sum(map(log, gains)) / len(gains))
+    head = [
+        "network",
+        "default",
+        "shipped",
+        "gain",
+        "what shipped",
+        "x ONNX Runtime",
+        "measurements",
+        "spent",
+    ]
+    return f"{_table(head, rows)}\n\nGeometric mean of the gains: {mean:.3f}."
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _time(value_s: float | None) -> str:
+    if value_s is None:
+        return "–"
+    return f"{value_s * 1e3:.2f} ms" if value_s >= 1e-3 else f"{value_s * 1e6:.1f} µs"

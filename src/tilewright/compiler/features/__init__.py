@@ -1,0 +1,1 @@
+"""Features of lowered kernels, for models that learn what makes a kernel fast."""

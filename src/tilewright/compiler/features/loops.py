@@ -1,0 +1,278 @@
+"""Walks a scheduled function and describes its statements as loop nests.
+
+What an index does along a loop is found by evaluating it for all values of that loop's variable,
+the others at 0, so that fused and split loops need no rules of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import tirx
+from tvm.ir.expr import TensorLoad
+from tvm.s_tir import SBlock, SBlockRealize
+
+from tilewright.compiler.features.nests import LOOP_KINDS, Loop, Nest, Touch
+
+_MOST_SAMPLES = 4096
+"""Longer loops are evaluated so far, and the rest is taken to be alike."""
+_KINDS = dict(
+    zip(
+        (
+            tirx.ForKind.SERIAL,
+            tirx.ForKind.PARALLEL,
+            tirx.ForKind.VECTORIZED,
+            tirx.ForKind.UNROLLED,
+            tirx.ForKind.THREAD_BINDING,
+        ),
+        LOOP_KINDS,
+        strict=True,
+    )
+)
+_CLASSES: dict[type, int] = {
+    tirx.Add: 0, tirx.Sub: 0, tirx.Mul: 1, tirx.Div: 2, tirx.Mod: 2, tirx.FloorDiv: 2,
+    tirx.FloorMod: 2, tirx.Min: 3, tirx.Max: 3, tirx.EQ: 3, tirx.NE: 3, tirx.LT: 3, tirx.LE: 3,
+    tirx.GT: 3, tirx.GE: 3, tirx.Select: 3, tirx.BitwiseAnd: 3, tirx.BitwiseOr: 3,
+    tirx.BitwiseXor: 3, tirx.LShift: 3, tirx.RShift: 3,
+}  # fmt: skip
+_BINARY: dict[type, Callable[..., Any]] = {
+    tirx.Add: np.add, tirx.Sub: np.subtract, tirx.Mul: np.multiply, tirx.Min: np.minimum,
+    tirx.Max: np.maximum, tirx.FloorDiv: np.floor_divide, tirx.FloorMod: np.mod,
+    tirx.Div: np.floor_divide, tirx.Mod: np.mod, tirx.EQ: np.equal, tirx.NE: np.not_equal,
+    tirx.LT: np.less, tirx.LE: np.less_equal, tirx.GT: np.greater, tirx.GE: np.greater_equal,
+    tirx.And: np.logical_and, tirx.Or: np.logical_or, tirx.BitwiseAnd: np.bitwise_and,
+    tirx.BitwiseOr: np.bitwise_or, tirx.BitwiseXor: np.bitwise_xor, tirx.LShift: np.left_shift,
+    tirx.RShift: np.right_shift,
+}  # fmt: skip
+_CONDITIONAL = "prim.if_then_else"
+
+Index = npt.NDArray[np.int64]
+Binding = tuple[Any, Any]
+
+
+def loop_nests(function: tirx.PrimFunc) -> list[Nest]:
+    """The statements of a function in the order they appear in.
+
+    The start value of a reduction that has no loops of its own yet is left out.
+    """
+    walk = _Walk()
+    walk.visit(function.body)
+    return walk.nests
+
+
+class _Walk:
+    """Loops, bindings and views around the statement that is visited."""
+
+    def __init__(self) -> None:
+        self.nests: list[Nest] = []
+        self._count = 0
+        self._loops: list[tuple[Any, Loop]] = []
+        self._bindings: list[Binding] = []
+        self._views: dict[Any, tuple[Any, list[Any]]] = {}
+
+    def visit(self, node: Any) -> None:
+        """Visit a statement and what is in it."""
+        if isinstance(node, tirx.For):
+            self._for(node)
+        elif isinstance(node, SBlockRealize):
+            self._block(node)
+        elif isinstance(node, tirx.BufferStore):
+            self._statement([node.value], node)
+        elif isinstance(node, tirx.Evaluate):
+            if not isinstance(node.value, tirx.IntImm):
+                self._statement([node.value], None)
+        else:
+            if isinstance(node, tirx.Bind):
+                self._bindings.append((node.var, node.value))
+            for child in _children(node):
+                self.visit(child)
+
+    def _for(self, node: Any) -> None:
+        loop = Loop(
+            number=self._count,
+            extent=int(node.extent) if isinstance(node.extent, tirx.IntImm) else 1,
+            kind=_KINDS[tirx.ForKind(node.kind)],
+        )
+        self._count += 1
+        self._loops.append((node.loop_var, loop))
+        self.visit(node.body)
+        self._loops.pop()
+
+    def _block(self, node: Any) -> None:
+        block = node.block
+        known = len(self._bindings)
+        self._bindings += [
+            (axis.var, value) for axis, value in zip(block.iter_vars, node.iter_values, strict=True)
+        ]
+        for match in block.match_buffers:
+            starts = [part.min for part in match.source.region]
+            self._views[match.buffer] = (match.source.source, starts)
+        self.visit(block.body)
+        del self._bindings[known:]
+
+    def _statement(self, values: Sequence[Any], store: Any) -> None:
+        arithmetic = [0, 0, 0, 0]
+        loads: list[Any] = []
+        for value in values:
+            _scan(value, arithmetic, loads)
+        points = _Points(self._loops, self._bindings)
+        found: dict[bytes, tuple[float, bool, Index]] = {}
+        accesses = [(store.buffer, store.indices, True)] if store is not None else []
+        accesses += [(load.source, load.indices, False) for load in loads]
+        for reached, indices, written in accesses:
+            buffer, index = self._place(reached, indices, points)
+            identity = repr(hash(buffer)).encode() + (index - index[:1]).tobytes()
+            size = tvm.DataType(str(buffer.dtype)).bits / 8 * _lanes(indices)
+            found.setdefault(identity, (size, written, index))
+        self.nests.append(
+            Nest(
+                loops=tuple(loop for _, loop in self._loops),
+                touches=tuple(points.touch(*access) for access in found.values()),
+                arithmetic=(arithmetic[0], arithmetic[1], arithmetic[2], arithmetic[3]),
+            )
+        )
+
+    def _place(self, buffer: Any, indices: Sequence[Any], points: _Points) -> tuple[Any, Index]:
+        """The buffer that has memory of its own, and the flat index there at all points."""
+        index = points.flat(buffer, indices)
+        while buffer in self._views:
+            buffer, starts = self._views[buffer]
+            index = index + points.flat(buffer, starts)
+        return buffer, index
+
+
+class _Points:
+    """Values of loop variables: each loop's in turn, the others at 0."""
+
+    def __init__(self, loops: Sequence[tuple[Any, Loop]], bindings: Sequence[Binding]) -> None:
+        self._loops = [loop for _, loop in loops]
+        sizes = [min(max(1, loop.extent), _MOST_SAMPLES) for loop in self._loops]
+        self._starts = np.cumsum([0, *sizes])
+        self._size = max(1, int(self._starts[-1]))
+        self._known: dict[Any, Any] = {}
+        for (variable, _), start, size in zip(loops, self._starts, sizes, strict=False):
+            values = np.zeros(self._size, dtype=np.int64)
+            values[start : start + size] = np.arange(size)
+            self._known[variable] = values
+        for variable, value in bindings:
+            self._known[variable] = self._evaluate(value)
+
+    def flat(self, buffer: Any, indices: Sequence[Any]) -> Index:
+        """The row-major index of an element at all points."""
+        place = np.zeros(self._size, dtype=np.int64)
+        shape = list(buffer.shape)
+        for extent, index in zip(shape, indices, strict=True):
+            size = int(extent) if isinstance(extent, tirx.IntImm) else 1
+            place = place * size + self._evaluate(index)
+        return place
+
+    def touch(self, element_bytes: float, written: bool, index: Index) -> Touch:
+        """What an index does along each loop."""
+        patterns = [
+            _pattern(index[start:stop], loop.extent)
+            for loop, start, stop in zip(self._loops, self._starts, self._starts[1:], strict=False)
+        ]
+        strides, runs, distinct = zip(*patterns, strict=True) if patterns else ((), (), ())
+        return Touch(
+            element_bytes=element_bytes,
+            written=written,
+            strides=strides,
+            runs=runs,
+            distinct=distinct,
+        )
+
+    def _evaluate(self, node: Any) -> Any:
+        """An index expression at all points; what is read from memory counts as 0."""
+        kind = type(node)
+        if kind is tirx.IntImm:
+            return int(node.value)
+        if kind is tirx.Var:
+            return self._known.get(node, 0)
+        if kind in _BINARY:
+            return _BINARY[kind](self._evaluate(node.a), self._evaluate(node.b))
+        if kind is tirx.Cast:
+            return self._evaluate(node.value)
+        if kind is tirx.Not:
+            return np.logical_not(self._evaluate(node.a))
+        if kind is tirx.Ramp:
+            return self._evaluate(node.base)
+        if kind is tirx.Select:
+            parts = (node.condition, node.true_value, node.false_value)
+            return np.where(*(self._evaluate(part) for part in parts))
+        if _operator(node) == _CONDITIONAL:
+            return np.where(*(self._evaluate(part) for part in node.args))
+        return 0
+
+
+def _pattern(index: Index, extent: int) -> tuple[int, int, float]:
+    """Stride, run and distinct elements of a loop, from the indices along it."""
+    steps = np.diff(index)
+    moving = steps[steps != 0]
+    changes = np.flatnonzero(steps != steps[0]) if len(steps) else steps
+    scale = extent / len(index)
+    return (
+        int(moving[0]) if len(moving) else 0,
+        int(changes[0]) + 1 if len(changes) else extent,
+        len(np.unique(index)) * (scale if len(moving) else 1.0),
+    )
+
+
+def _lanes(indices: Sequence[Any]) -> int:
+    """Elements that one access reaches."""
+    return prod(int(index.lanes) for index in indices if isinstance(index, tirx.Ramp))
+
+
+def _children(node: Any) -> Iterator[Any]:
+    """The statements in a statement."""
+    if isinstance(node, tirx.SeqStmt):
+        yield from node.seq
+    elif isinstance(node, tirx.IfThenElse):
+        yield node.then_case
+        if node.else_case is not None:
+            yield node.else_case
+    elif isinstance(node, SBlock) or hasattr(node, "body"):
+        yield node.body
+
+
+def _operator(node: Any) -> str:
+    """The name of the operator a call calls, empty for everything else."""
+    return str(getattr(getattr(node, "op", None), "name", ""))
+
+
+def _scan(node: Any, arithmetic: list[int], loads: list[Any]) -> None:
+    """Count the operations of a value and collect its loads; what only finds an index counts for
+    nothing, but for loads."""
+    kind = type(node)
+    if kind is TensorLoad:
+        loads.append(node)
+        for index in node.indices:
+            _scan(index, [0, 0, 0, 0], loads)
+        return
+    if kind in _CLASSES:
+        arithmetic[_CLASSES[kind]] += 1
+    elif _operator(node):
+        arithmetic[3] += 1
+    for child in _operands(node):
+        _scan(child, arithmetic, loads)
+
+
+def _operands(node: Any) -> Iterator[Any]:
+    """The expressions in an expression."""
+    if type(node) in _BINARY:
+        yield node.a
+        yield node.b
+    elif isinstance(node, tirx.Select):
+        yield from (node.condition, node.true_value, node.false_value)
+    elif isinstance(node, tirx.Let):
+        yield from (node.value, node.body)
+    elif isinstance(node, (tirx.Cast, tirx.Broadcast)):
+        yield node.value
+    elif isinstance(node, tirx.Not):
+        yield node.a
+    elif _operator(node):
+        yield from (a for a in node.args if isinstance(a, tirx.Expr))

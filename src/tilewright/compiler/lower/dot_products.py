@@ -1,0 +1,96 @@
+"""Dot products of bytes as tensor intrinsics for `tensorize`.
+
+C[lane] += Σ (A[k] + offset) * B[lane, k] over four bytes; `vpdpbusd` of x86 takes A unsigned, so
+signed data is offset by 128, a flip of each byte's highest bit.
+"""
+
+# pyright: reportInvalidTypeForm=false
+
+from __future__ import annotations
+
+from functools import cache
+
+from tvm.s_tir import TensorIntrin
+from tvm.script import tirx as T
+
+
+@cache
+def byte_dot(lanes: int, dtype: str) -> str:
+    """The registered intrinsic for 4, 8 or 16 lanes and data of `uint8` or `int8`."""
+    name = f"tilewright_vpdpbusd_{lanes}_{dtype}"
+    flip, offset = (0x80808080 - (1 << 32), 128) if dtype == "int8" else (0, 0)
+    TensorIntrin.register(name, _meaning(lanes, dtype, offset), _instruction(lanes, dtype, flip))
+    return name
+
+
+def _meaning(lanes: int, dtype: str, offset: int):
+    if offset == 0:
+
+        @T.prim_func(s_tir=True)
+        def unsigned(
+            A: T.Buffer((4,), dtype, offset_factor=1),
+            B: T.Buffer((lanes, 4), "int8", offset_factor=1),
+            C: T.Buffer((lanes,), "int32", offset_factor=1, scope="local"),
+        ) -> None:
+            with T.sblock("root"):
+                T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
+                T.writes(C[0:lanes])
+                for i in T.serial(0, lanes):
+                    for k in T.serial(0, 4):
+                        with T.sblock("update"):
+                            vi, vk = T.axis.remap("SR", [i, k])
+                            C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
+
+        return unsigned
+
+    @T.prim_func(s_tir=True)
+    def signed(
+        A: T.Buffer((4,), dtype, offset_factor=1),
+        B: T.Buffer((lanes, 4), "int8", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1, scope="local"),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
+            T.writes(C[0:lanes])
+            for i in T.serial(0, lanes):
+                for k in T.serial(0, 4):
+                    with T.sblock("update"):
+                        vi, vk = T.axis.remap("SR", [i, k])
+                        C[vi] = C[vi] + (T.cast(A[vk], "int32") + offset) * T.cast(
+                            B[vi, vk], "int32"
+                        )
+
+    return signed
+
+
+def _instruction(lanes: int, dtype: str, flip: int):
+    # flipped before it is broadcast: LLVM does not come to an end over a vector flipped by a vector
+    intrinsic = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+    bytes_type, weights_type, sums_type = f"{dtype}x4", f"int8x{4 * lanes}", f"int32x{lanes}"
+
+    @T.prim_func(s_tir=True)
+    def dot(
+        A: T.Buffer((4,), dtype, offset_factor=1),
+        B: T.Buffer((lanes, 4), "int8", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1, scope="local"),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id(intrinsic),
+                C.vload([0], dtype=sums_type),
+                T.reinterpret(
+                    T.broadcast(
+                        T.bitwise_xor(
+                            T.reinterpret(A.vload([0], bytes_type), dtype="int32"), T.int32(flip)
+                        ),
+                        lanes,
+                    ),
+                    dtype=weights_type,
+                ),
+                B.vload([0, 0], dtype=weights_type),
+                dtype=sums_type,
+            )
+
+    return dot

@@ -1,0 +1,1 @@
+"""TVM's MetaSchedule: its search, and its databases."""

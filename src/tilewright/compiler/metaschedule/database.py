@@ -1,0 +1,276 @@
+"""MetaSchedule's JSON databases: writing our kernels as records, reading records of any origin.
+
+A record is a trace over a module. Ours start from what the implementation computes before it is
+scheduled, so that module goes along, called from Relax as plain TVM wants it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.schedule import Trace
+
+from tilewright.compiler.build import kernel_hash_of
+from tilewright.compiler.lower.metaschedule import unscheduled
+from tilewright.compiler.lower.program import Program
+from tilewright.compiler.lower.registry import lowering
+from tilewright.compiler.metaschedule.records import (
+    MODULE,
+    RECORDS,
+    WORKLOADS,
+    ExportEntry,
+    ScannedRecord,
+)
+from tilewright.compiler.metaschedule.search import trace_text
+from tilewright.core.errors import TilewrightError
+from tilewright.core.records import Candidate, Device
+from tilewright.graph.layout import channel_block
+from tilewright.graph.workload import Workload, parse_workload
+from tilewright.kernels.registry import implementation
+
+_FAILED_S = 1e6
+"""MetaSchedule writes a failed trial as one that took 1e9 s or more."""
+_BROKEN = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    RuntimeError,
+    AttributeError,
+    TilewrightError,
+)
+
+
+def _last_line(error: Exception) -> str:
+    """TVM says what is wrong at the end of a long message."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
+
+
+def traced(
+    workload: Workload, candidate: Candidate, device: Device
+) -> tuple[tvm.IRModule, Schedule]:
+    """What a candidate's schedule starts from, and the schedule."""
+    spec = implementation(candidate.implementation)
+    program = Program(workload, candidate, spec.packed_shapes(workload, candidate))
+    schedule = lowering(candidate.implementation)(program, device)
+    if program.start is None:
+        raise ValueError("it is not begun through its program")
+    return program.start, schedule
+
+
+def replay(start: tvm.IRModule, trace: str) -> Schedule:
+    """A module under a trace."""
+    schedule = Schedule(start)
+    Trace.apply_json_to_schedule(json.loads(trace), schedule)
+    return schedule
+
+
+def write_database(folder: str, entries: Sequence[ExportEntry], device: Device) -> list[str]:
+    """Write a database and its module; per entry why it was left out, empty where it was not."""
+    target = tvm.target.Target(device.target)
+    database = ms.database.JSONDatabase(work_dir=folder)
+    starts = _Starts()
+    problems: list[str] = []
+    for entry in entries:
+        workload = parse_workload(entry.workload_text)
+        try:
+            start, schedule = traced(workload, entry.candidate, device)
+            problem = _replay_problem(start, schedule, entry.kernel_hash)
+        except _BROKEN as error:
+            problem = f"it cannot be lowered for export: {_last_line(error)}"
+        problems.append(problem)
+        if problem:
+            continue
+        starts.add(start, workload.anchor_name)
+        database.commit_tuning_record(
+            ms.database.TuningRecord(
+                schedule.trace,
+                database.commit_workload(start),
+                list(entry.samples_s),
+                target,
+                ArgInfo.from_entry_func(start, remove_preproc=True),
+            )
+        )
+    Path(folder, MODULE).write_text(tvm.ir.save_json(starts.module()))
+    return problems
+
+
+def _replay_problem(start: tvm.IRModule, schedule: Schedule, measured: str) -> str:
+    """Why a trace does not stand for the kernel that was measured, empty where it does."""
+    kernel = kernel_hash_of(schedule.mod["main"])
+    if measured and kernel != measured:
+        return "its template has changed since it was measured"
+    try:
+        replayed = replay(start, trace_text(schedule.trace))
+    except _BROKEN as error:
+        return f"its trace cannot be replayed: {_last_line(error)}"
+    if kernel_hash_of(replayed.mod["main"]) != kernel:
+        return "its trace makes another kernel"
+    return ""
+
+
+class _Starts:
+    """Different modules, each called from a Relax function of its own."""
+
+    def __init__(self) -> None:
+        self._builder = relax.BlockBuilder()
+        self._known: set[str] = set()
+
+    def add(self, start: tvm.IRModule, anchor: str) -> None:
+        """Take a module unless an equal one is there."""
+        function = start["main"]
+        identity = str(tvm_ffi.structural_hash(function, map_free_vars=True))
+        if identity in self._known:
+            return
+        name = f"{anchor}_{len(self._known)}"
+        self._known.add(identity)
+        # without a symbol TVM takes it for a task, as it does after FuseTIR
+        variable = self._builder.add_func(function.without_attr("global_symbol"), f"{name}_kernel")
+        *inputs, result = function.params
+        operands = [
+            relax.Var(f"input_{i}", relax.TensorType(_shape(b), str(b.dtype)))
+            for i, b in enumerate(inputs)
+        ]
+        with self._builder.function(name, operands):
+            with self._builder.dataflow():
+                kind = relax.TensorType(_shape(result), str(result.dtype))
+                call = self._builder.emit(relax.call_tir(variable, operands, kind))
+                output = self._builder.emit_output(call)
+            self._builder.emit_func_output(output)
+
+    def module(self) -> tvm.IRModule:
+        """Everything taken."""
+        return self._builder.get()
+
+
+def _shape(buffer: tirx.Buffer) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in buffer.shape)
+
+
+def read_database(
+    folder: str, workload_texts: Sequence[str], device: Device
+) -> list[ScannedRecord]:
+    """Every line of a database, matched with the plain computations of workloads.
+
+    Tried are all ports plain, and blocked as our networks do it.
+    """
+    known = _known_starts([parse_workload(text) for text in workload_texts], device)
+    modules = [_module(line) for line in _lines(Path(folder, WORKLOADS))]
+    target = tvm.target.Target(device.target)
+    return [
+        _scanned(number, line, modules, known, target)
+        for number, line in enumerate(_lines(Path(folder, RECORDS)), start=1)
+    ]
+
+
+_Known = dict[int, list[tuple[tvm.IRModule, int, tuple[str, ...]]]]
+
+
+def _known_starts(workloads: Sequence[Workload], device: Device) -> _Known:
+    found: _Known = {}
+    for position, workload in enumerate(workloads):
+        for layouts in _port_layouts(workload, device):
+            try:
+                module = unscheduled(workload, layouts, device)
+            except _BROKEN:
+                continue
+            identity = tvm_ffi.structural_hash(module, map_free_vars=True)
+            found.setdefault(identity, []).append((module, position, layouts))
+    return found
+
+
+def _port_layouts(workload: Workload, device: Device) -> Iterator[tuple[str, ...]]:
+    """Plain, and channels in blocks of each usual size where all activations allow it."""
+    yield ("plain",) * (len(workload.arguments) + 1)
+    for lanes in sorted({device.lanes_f32, 16, 8}, reverse=True):
+        name = f"blocked{lanes}"
+        ports = [(a.type.shape, a.role == "data") for a in workload.arguments]
+        layouts = tuple(
+            name if data and len(shape) == 4 and shape[1] % channel_block(name) == 0 else "plain"
+            for shape, data in [*ports, (workload.result.shape, True)]
+        )
+        if name in layouts:
+            yield layouts
+
+
+def _lines(path: Path) -> list[str]:
+    return [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+
+
+def _module(line: str) -> tvm.IRModule | None:
+    """The module of a line of the workload table, None where it cannot be read."""
+    try:
+        return ms.database.Workload.from_json(json.loads(line)).mod
+    except _BROKEN:
+        return None
+
+
+def _scanned(
+    number: int,
+    line: str,
+    modules: Sequence[tvm.IRModule | None],
+    known: _Known,
+    target: tvm.target.Target,
+) -> ScannedRecord:
+    try:
+        index, (steps, seconds, described, *_) = json.loads(line)
+        samples = tuple(float(second) for second in seconds)
+        trace = json.dumps(steps, separators=(",", ":"))
+        module = modules[index] if 0 <= index < len(modules) else None
+    except _BROKEN:
+        return ScannedRecord(line=number, problem="it is not a tuning record")
+    if not samples or not all(math.isfinite(s) and 0 < s < _FAILED_S for s in samples):
+        return ScannedRecord(line=number, problem="it holds no time: the trial failed")
+    if not _same_machine(described, target):
+        return ScannedRecord(line=number, problem=f"it is for another target: {described}")
+    if module is None:
+        return ScannedRecord(line=number, problem="its workload cannot be read")
+    try:
+        schedule = replay(module, trace)
+    except _BROKEN as error:
+        problem = f"its trace cannot be replayed: {_last_line(error)}"
+        return ScannedRecord(line=number, problem=problem)
+    record = ScannedRecord(
+        line=number,
+        trace=trace_text(schedule.trace),
+        samples_s=samples,
+        kernel_hash=kernel_hash_of(schedule.mod["main"]),
+    )
+    return _matched(record, module, known)
+
+
+def _matched(record: ScannedRecord, module: tvm.IRModule, known: _Known) -> ScannedRecord:
+    identity = tvm_ffi.structural_hash(module, map_free_vars=True)
+    for start, position, layouts in known.get(identity, ()):
+        if tvm_ffi.structural_equal(start, module, map_free_vars=True):
+            return ScannedRecord(
+                line=record.line,
+                position=position,
+                layouts=layouts,
+                trace=record.trace,
+                samples_s=record.samples_s,
+                kernel_hash=record.kernel_hash,
+            )
+    return record
+
+
+def _same_machine(described: Any, target: tvm.target.Target) -> bool:
+    """Whether a record's target says the same about the machine as ours, names aside."""
+
+    def facts(one: tvm.target.Target) -> dict[str, Any]:
+        return {k: v for k, v in one.export().items() if k not in ("tag", "keys", "host")}
+
+    try:
+        return facts(tvm.target.Target(described)) == facts(target)
+    except _BROKEN:  # a target that this TVM does not know
+        return False

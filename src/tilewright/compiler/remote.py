@@ -1,0 +1,282 @@
+# pyright: basic
+"""Kernels on other machines over TVM RPC: export, upload, fill, time, evaluate.
+
+Nothing but TVM's runtime is needed there. Operands are made on the device: a block of random
+numbers is uploaded and a small function in the kernel's own library repeats it, since TVM's
+`random_fill` gives no N(0, 1) and writes floats into 32-bit integers.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import rpc, te
+from tvm.support import cc
+
+from tilewright.compiler.build import kernel_hash_of, kernel_module
+from tilewright.compiler.kernel_runs import integer_limit, physical_arguments, random_array
+from tilewright.compiler.peaks import measured_peaks
+from tilewright.core.records import Candidate, Device, Protocol
+from tilewright.graph.layout import to_logical
+from tilewright.graph.workload import Workload
+from tilewright.hardware.remote import ServerFacts
+from tilewright.hardware.target import target_architecture
+
+BLOCK = 1 << 16
+"""Elements that are uploaded; larger operands repeat them."""
+FLUSH = "cache_flush_cpu_non_first_arg"
+_MOST_CALLS = 500
+_PEAK_CALLS = 15
+
+
+class DeviceLost(Exception):
+    """The connection to the device broke."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedKernel:
+    """A kernel's library on disk, with what is needed to call it; a plain value.
+
+    `types` are the physical shapes and types of the arguments and the result.
+    """
+
+    path: str
+    types: tuple[tuple[tuple[int, ...], str], ...]
+    kernel_hash: str
+    build_s: float
+
+
+def export_kernel(
+    workload: Workload, candidate: Candidate, device: Device, folder: Path, name: str
+) -> ExportedKernel:
+    """Compile a candidate for another machine into `folder`.
+
+    A shared library where this machine can link for that one, else an archive of objects, which
+    the server links when it loads it.
+    """
+    began = perf_counter()
+    module = kernel_module(workload, candidate, device)
+    function = module["main"]
+    types = tuple(
+        (tuple(int(extent) for extent in buffer.shape), str(buffer.dtype))
+        for buffer in function.params
+    )
+    functions = {"main": function.with_attr("global_symbol", "main")}
+    for index, (shape, dtype) in enumerate(types[:-1]):
+        if _tiled(shape, dtype):
+            functions[f"fill_{index}"] = _filler(shape, dtype, f"fill_{index}")
+    path = write_library(tvm.IRModule(functions), device, folder, name)
+    return ExportedKernel(
+        path=str(path),
+        types=types,
+        kernel_hash=kernel_hash_of(function),
+        build_s=perf_counter() - began,
+    )
+
+
+def write_library(module: tvm.IRModule, device: Device, folder: Path, name: str) -> Path:
+    """Compile a module for the device and write it, linked if possible; its path."""
+    executable: Any = tvm.compile(module, tvm.target.Target(device.target))
+    linker = _linker(device)
+    path = folder / f"{name}.{'so' if linker else 'tar'}"
+    if linker:
+        executable.export_library(str(path), fcompile=cc.cross_compiler(linker))
+    else:
+        executable.export_library(str(path))
+    return path
+
+
+def _linker(device: Device) -> str | None:
+    """A compiler that links for the device, None when there is none on PATH."""
+    target = json.loads(device.target)
+    architecture = target_architecture(target)
+    triple = str(target.get("mtriple", ""))
+    if architecture == platform.machine() and (not triple or "linux" in triple):
+        return next((name for name in ("g++", "clang++") if shutil.which(name)), None)
+    names = (f"{triple}-g++", f"{architecture}-linux-gnu-g++")
+    return next((name for name in names if shutil.which(name)), None)
+
+
+def _tiled(shape: Sequence[int], dtype: str) -> bool:
+    return dtype != "bool" and int(np.prod(shape, dtype=np.int64)) > BLOCK
+
+
+def _filler(shape: Sequence[int], dtype: str, name: str) -> Any:
+    """A function (block, result) that repeats the block all over the result."""
+    block: Any = te.placeholder((BLOCK,), dtype=dtype, name="block")
+
+    def element(*indices: Any) -> Any:
+        flat: Any = 0
+        for index, extent in zip(indices, shape, strict=True):
+            flat = flat * extent + index
+        return block[flat % BLOCK]
+
+    result: Any = te.compute(tuple(shape), element, name="result")
+    return te.create_prim_func([block, result]).with_attr("global_symbol", name)
+
+
+class RemoteSession:
+    """One open session on one server."""
+
+    def __init__(self, host: str, port: int, match: str, session_s: float) -> None:
+        timeout: Any = session_s
+        self._session = rpc.connect(host, port, match, session_timeout=timeout)
+        self._cpu = self._session.cpu(0)
+
+    def facts(self) -> ServerFacts:
+        """What the server says about itself."""
+        triple = self._optional("target.llvm_get_system_triple")
+        cpu = self._optional("target.llvm_get_system_cpu")
+        threads = self._optional("runtime.NumThreads")
+        return ServerFacts(
+            triple=triple() if triple else "",
+            cpu=cpu() if cpu else "",
+            features=self._features(),
+            threads=int(threads()) if threads else 1,
+            flushes=self._optional(FLUSH) is not None,
+        )
+
+    def use_threads(self, threads: int) -> None:
+        """Kernels of this session use at most `threads` threads."""
+        configure = self._optional("runtime.config_threadpool")
+        if configure is not None:
+            configure(1, threads)
+
+    def alive(self) -> bool:
+        """Whether the server still answers."""
+        try:
+            self._session.get_function("tvm.rpc.server.upload")
+        except Exception:  # noqa: BLE001 - whatever it is, there was no answer
+            return False
+        return True
+
+    def timing(
+        self, kernel: ExportedKernel, workload: Workload, protocol: Protocol, seed: int
+    ) -> RemoteTiming:
+        """The kernel loaded there with its operands, ready to be timed."""
+        library = self._load(kernel)
+        limit = integer_limit(workload)
+        rng = np.random.default_rng(seed)
+        tensors = []
+        for index, (shape, dtype) in enumerate(kernel.types[:-1]):
+            if not _tiled(shape, dtype):
+                array = random_array(rng, shape, dtype, limit)
+                tensors.append(tvm.runtime.tensor(array, self._cpu))
+                continue
+            block = tvm.runtime.tensor(random_array(rng, (BLOCK,), dtype, limit), self._cpu)
+            tensor = tvm.runtime.empty(shape, dtype, self._cpu)
+            library[f"fill_{index}"](block, tensor)
+            tensors.append(tensor)
+        shape, dtype = kernel.types[-1]
+        tensors.append(tvm.runtime.empty(shape, dtype, self._cpu))
+        flush = FLUSH if protocol.activations == "flushed" else ""
+        return RemoteTiming(library, self._cpu, tensors, flush)
+
+    def evaluate(
+        self,
+        kernel: ExportedKernel,
+        workload: Workload,
+        candidate: Candidate,
+        arrays: Sequence[np.ndarray],
+    ) -> np.ndarray:
+        """The kernel's result on logical arrays, which are uploaded, as a logical array."""
+        library = self._load(kernel)
+        tensors = [
+            tvm.runtime.tensor(array, self._cpu)
+            for array in physical_arguments(workload, candidate, arrays)
+        ]
+        shape, dtype = kernel.types[-1]
+        result = tvm.runtime.tensor(np.zeros(shape, dtype), self._cpu)
+        library["main"](*tensors, result)
+        return to_logical(result.numpy(), candidate.layouts[-1])
+
+    def peaks(self, device: Device, folder: Path) -> dict[str, float]:
+        """What the device reaches; see `compiler.peaks`.
+
+        Libraries get a name each: the loader there knows them by their paths.
+        """
+        numbers = count()
+
+        def fastest(module: tvm.IRModule, shapes: Sequence[tuple[int, ...]]) -> float:
+            functions = {"main": module["main"].with_attr("global_symbol", "main")}
+            for index, shape in enumerate(shapes):
+                functions[f"fill_{index}"] = _filler(shape, "float32", f"fill_{index}")
+            path = write_library(tvm.IRModule(functions), device, folder, f"peak-{next(numbers)}")
+            library = self._loaded(path)
+            block = tvm.runtime.tensor(np.full(BLOCK, 1e-3, np.float32), self._cpu)
+            tensors = [tvm.runtime.empty(shape, "float32", self._cpu) for shape in shapes]
+            for index, tensor in enumerate(tensors):
+                library[f"fill_{index}"](block, tensor)
+            return min(RemoteTiming(library, self._cpu, tensors, "").seconds(_PEAK_CALLS))
+
+        return measured_peaks(device, fastest)
+
+    def _load(self, kernel: ExportedKernel) -> Any:
+        return self._loaded(Path(kernel.path))
+
+    def _loaded(self, path: Path) -> Any:
+        self._session.upload(str(path))
+        library = self._session.load_module(path.name)
+        self._session.remove(path.name)
+        if path.suffix == ".tar":
+            self._session.remove(path.name + ".so")
+        return library
+
+    def _optional(self, name: str) -> Any:
+        try:
+            return self._session.get_function(name)
+        except AttributeError:
+            return None
+
+    def _features(self) -> tuple[str, ...]:
+        """The instruction sets LLVM finds on the server, sorted."""
+        find = self._optional("tvm.codegen.llvm.GetHostCPUFeatures")
+        write = self._optional("ffi.ToJSONGraphString")
+        if find is None or write is None:
+            return ()
+        read = tvm_ffi.get_global_func("ffi.FromJSONGraphString")
+        found: Any = read(write(find(), None))
+        return tuple(sorted(str(name) for name, there in found.items() if bool(there)))
+
+
+class RemoteTiming:
+    """A kernel with its operands on a device."""
+
+    def __init__(self, library: Any, device: Any, tensors: list[Any], flush: str) -> None:
+        self._library = library
+        self._device = device
+        self._tensors = tensors
+        self._flush = flush
+
+    def operands(self) -> list[np.ndarray]:
+        """The operands as they are on the device, the result last."""
+        return [tensor.numpy() for tensor in self._tensors]
+
+    def seconds(self, calls: int) -> list[float]:
+        """Seconds of each of `calls` calls, one by one, timed on the device."""
+        timer = self._library.time_evaluator(
+            "main", self._device, number=1, repeat=calls, f_preproc=self._flush
+        )
+        return [float(value) for value in timer(*self._tensors).results]
+
+    def samples(self, protocol: Protocol, give_up_s: float) -> list[float]:
+        """Samples under a protocol: each the mean of as many calls as last `sample_s`."""
+        once_s = min(self.seconds(max(1, protocol.warmup)))
+        if once_s > give_up_s:
+            return self.seconds(1)
+        calls = max(1, min(_MOST_CALLS, round(protocol.sample_s / max(once_s, 1e-7))))
+        found = self.seconds(calls * protocol.repeats)
+        return [
+            float(np.mean(found[start : start + calls])) for start in range(0, len(found), calls)
+        ]

@@ -1,0 +1,116 @@
+"""The knobs of the direct convolution: which values are worth offering for a shape.
+
+Values are chosen sparingly; docs/reference/knobs.md gives the reason for each knob and the size of
+the space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from tilewright.core.records import Device
+from tilewright.graph.layout import channel_block
+from tilewright.kernels.blocks import channel_blocks
+from tilewright.kernels.convolution import Convolution
+from tilewright.kernels.knobs import Knob, choice, order, split
+
+REDUCTION: tuple[str, ...] = ("chunk", "ky", "kx", "lane")
+UNROLLED_LANES = 4
+_LARGEST_WIDTH = 32
+_LARGEST_HEIGHT = 8
+_LARGEST_HEIGHT_WIDE = 4
+_WIDE = 16
+_FEW_PIECES = 8
+
+
+def direct_knobs(conv: Convolution, device: Device, layouts: tuple[str, ...]) -> tuple[Knob, ...]:
+    """All knobs; the first value of each of `in_block` to `cache_chunks` is the plain way."""
+    block = channel_block(layouts[-1])
+    lanes = (block,) if block else channel_blocks(conv.group_out, device)[:1]
+    chunks = conv.group_out // lanes[0]
+    in_blocks = input_blocks(conv, device, layouts)
+    orders: list[tuple[str, ...]] = [REDUCTION]
+    if prod(conv.kernel) > 1:
+        orders.append(("ky", "kx", "chunk", "lane"))
+    if conv.kernel[1] > 1:
+        orders.append(("chunk", "ky", "lane", "kx"))
+    unrolls = ["none", *(["kx"] if conv.kernel[1] > 1 else [])]
+    if any(unrolls_lanes(b) for b in in_blocks):
+        unrolls.append("lanes")
+    tallest = _LARGEST_HEIGHT if conv.out_width < _WIDE else _LARGEST_HEIGHT_WIDE
+    cached = _cached_chunks(conv, device, lanes[0], in_blocks[0])
+    return (
+        choice("lanes", lanes),
+        _tile("tile_width", conv.out_width, _LARGEST_WIDTH),
+        _tile("tile_height", conv.out_height, tallest),
+        _listed("tile_out", [t for t in (1, 2, 3, 4) if chunks % t == 0]),
+        choice("order", _orders(conv, device, conv.out_channels // lanes[0])),
+        _listed("in_block", in_blocks),
+        order("reduce_order", REDUCTION, orders),
+        choice("unroll", unrolls),
+        choice("padding", ("stage", "piece") if conv.padded else ("none",)),
+        choice("cache_chunks", (0, *cached)),
+    )
+
+
+def data_block(conv: Convolution, layouts: tuple[str, ...]) -> int:
+    """The channel block the data arrives in where it divides a group, else 0."""
+    block = channel_block(layouts[conv.data]) if conv.data < len(layouts) - 1 else 0
+    return block if block and conv.group_in % block == 0 else 0
+
+
+def input_blocks(conv: Convolution, device: Device, layouts: tuple[str, ...]) -> list[int]:
+    """Channels of the input per packed weight block, the plain choice first.
+
+    It follows the block the data arrives in, so that a chunk is walked in the order of memory;
+    half of that changes what lies between two taps of the kernel, double is for blocks smaller
+    than a register. Plain data may be taken channel by channel or in blocks.
+    """
+    block = data_block(conv, layouts)
+    if block and prod(conv.kernel) == 1:
+        return [block]
+    if block:
+        wanted = [block, block // 2 if block >= device.lanes_f32 else 2 * block]
+    else:
+        whole = conv.group_in
+        wanted = [1, device.lanes_f32] if whole > 4 else [whole, 1]
+    return list(dict.fromkeys(b for b in wanted if b and conv.group_in % b == 0))
+
+
+def unrolls_lanes(block: int) -> bool:
+    """Whether lanes of a block can be spelled out in part."""
+    return block % UNROLLED_LANES == 0 and block > UNROLLED_LANES
+
+
+def _orders(conv: Convolution, device: Device, chunks: int) -> tuple[str, ...]:
+    few = conv.batch * conv.out_height * chunks < _FEW_PIECES * device.threads
+    wide = conv.out_height > 1 and conv.out_width > 1
+    return ("channels", "rows", "tiles") if few and wide else ("channels", "rows")
+
+
+def _cached_chunks(conv: Convolution, device: Device, lanes: int, block: int) -> tuple[int, ...]:
+    """The number of chunks whose weights fill a good part of the first cache, where all weights of
+    a tile do not fit there and a whole plane of partial sums fits the second."""
+    chunk_bytes = 4 * lanes * block * prod(conv.kernel)
+    plane_bytes = 4 * lanes * conv.out_height * conv.out_width
+    chunks = conv.group_in // block
+    if chunk_bytes * chunks <= device.cpu.l1_bytes or plane_bytes > device.cpu.l2_bytes // 4:
+        return ()
+    fitting = [c for c in range(1, chunks) if c * chunk_bytes <= device.cpu.l1_bytes // 2]
+    fitting = [c for c in fitting if chunks % c == 0] or [1]
+    return (fitting[-1],) if chunks > 1 else ()
+
+
+def _tile(name: str, extent: int, largest: int) -> Knob:
+    """Divisors, and for each number of tiles the least size that needs no more of them where it
+    wastes at most 15 %."""
+    limit = min(extent, largest)
+    divisors = [size for size in range(1, limit + 1) if extent % size == 0]
+    sizes = [-(-extent // count) for count in range(1, extent + 1)]
+    near = [size for size in sizes if size <= limit and -(-extent // size) * size <= 1.15 * extent]
+    return _listed(name, sorted({*divisors, *near}))
+
+
+def _listed(name: str, values: Sequence[int]) -> Knob:
+    return split(name, 0, policy="candidates", candidates=values)

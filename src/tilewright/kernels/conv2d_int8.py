@@ -1,0 +1,237 @@
+"""Convolution of 8-bit integers with sums of 32 bits, on channel-blocked tensors.
+
+The loops are those of `conv2d_direct`. With dot-product instructions (`vpdpbusd`: four products of
+an unsigned and a signed byte added to each 32-bit lane) weights lie as [out/bo, slot, bo, 4]: a
+slot for every four input channels of every tap. Signed data is taken as x + 128, which is a flip of
+one bit; -128 Σw of every output channel is added to the sums again and lies in one more slot behind
+the others: the lowest bytes of all lanes, then the next ones. Without such instructions bytes are
+widened and weights lie as [out/bo, tap and channel, bo, 1]. Both are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from tilewright.core.records import Candidate, Device, Settings
+from tilewright.graph.layout import channel_block
+from tilewright.graph.network import Array
+from tilewright.graph.workload import Workload
+from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.blocks import channel_blocks, tile_sizes
+from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.register_tile import fits_registers, issue_slowdown
+
+NAME = "conv2d_int8"
+QUAD = 4
+"""Products that one dot-product instruction adds to a lane."""
+OFFSET = 128
+"""What is added to signed data to make it unsigned."""
+_DATA = ("int8", "uint8")
+_LARGEST_TILE = 32
+_LAUNCH_S = 2e-6
+_ONE_QUANTUM = 1.01 / 127
+_HERTZ = 2.7e9
+
+
+def dot_lanes(device: Device) -> tuple[int, ...]:
+    """Lanes of 32 bits for which the device has dot products of bytes."""
+    features = device.cpu.features
+    wide = "avx512vnni" in features
+    if not wide and "avxvnni" not in features:
+        return ()
+    return tuple(n for n in (16, 8, 4) if n <= device.lanes_f32 and (wide or n < 16))
+
+
+def quad(settings: Settings) -> int:
+    """Input channels that are multiplied together."""
+    return QUAD if settings["dot"] == "vnni" else 1
+
+
+def output_block(layouts: tuple[str, ...], settings: Settings) -> int:
+    """Lanes of output channels computed together."""
+    return channel_block(layouts[-1]) or int(settings["lanes"])
+
+
+def input_block(
+    conv: Convolution, layouts: tuple[str, ...], arguments: int, settings: Settings
+) -> int:
+    """Channels of the input that lie together when the loops read it."""
+    block = channel_block(layouts[conv.data]) if conv.data < arguments else 0
+    if block and conv.group_in % block == 0 and block % quad(settings) == 0:
+        return block
+    if quad(settings) == 1:
+        return 1 if conv.group_in > QUAD else conv.group_in
+    return 16 if conv.group_in % 16 == 0 else QUAD
+
+
+def copied(conv: Convolution, layouts: tuple[str, ...], arguments: int, settings: Settings) -> bool:
+    """Whether the input is copied first: for its border, or into blocks that dot products read."""
+    block = channel_block(layouts[conv.data]) if conv.data < arguments else 0
+    inside = input_block(conv, layouts, arguments, settings)
+    return conv.padded or (quad(settings) > 1 and block != inside)
+
+
+def slots(conv: Convolution, block: int, settings: Settings) -> int:
+    """Weight vectors of one chunk of output channels."""
+    chunks = -(-conv.group_in // block)
+    return prod(conv.kernel) * chunks * (block // quad(settings))
+
+
+class Int8Convolution:
+    """Spec of the integer convolution; any stride, padding, dilation and groups."""
+
+    name = NAME
+    anchors = frozenset({"conv2d"})
+
+    def applies(self, workload: Workload, device: Device) -> bool:
+        """Bytes times constant signed bytes, and more than one channel per group."""
+        conv = convolution(workload)
+        return (
+            workload.types[conv.data].dtype in _DATA
+            and conv.weight < len(workload.arguments)
+            and workload.arguments[conv.weight].type.dtype == "int8"
+            and workload.arguments[conv.weight].role == "constant"
+            and conv.group_out > 1
+        )
+
+    def result_blocks(self, workload: Workload, device: Device) -> tuple[int, ...]:
+        """Blocks that divide a group, then plain."""
+        return (*channel_blocks(convolution(workload).group_out, device)[:2], 0)
+
+    def knobs(
+        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+    ) -> tuple[Knob, ...]:
+        """Register tile, loop order of the parallel axes, and how bytes are multiplied."""
+        conv = convolution(workload)
+        block = channel_block(layouts[-1])
+        lanes = (block,) if block else channel_blocks(conv.group_out, device)[:1]
+        chunks = conv.group_out // lanes[0]
+        quads = conv.groups == 1 or conv.group_in % QUAD == 0
+        dot = "vnni" if lanes[0] in dot_lanes(device) and quads else "widen"
+        return (
+            Knob(name="lanes", values=lanes),
+            Knob(name="dot", values=(dot,)),
+            Knob(
+                name="tile_width",
+                values=tile_sizes(conv.out_width, largest=_LARGEST_TILE),
+                kind="split",
+            ),
+            Knob(name="tile_height", values=tile_sizes(conv.out_height, largest=8), kind="split"),
+            Knob(
+                name="tile_out",
+                values=tuple(t for t in (1, 2, 3, 4) if chunks % t == 0),
+                kind="split",
+            ),
+            Knob(name="order", values=("channels", "rows")),
+        )
+
+    def valid(
+        self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
+    ) -> bool:
+        """The tile, the weights and an input beside it fit the registers, and it is worth it."""
+        vectors = -(-int(settings["lanes"]) // device.lanes_f32)
+        weights = int(settings["tile_out"]) * vectors
+        # one register more than in single precision: the broadcast input is never an operand
+        if not fits_registers(_tile(settings) * vectors, weights, device.cpu.vector_registers - 1):
+            return False
+        return int(settings["tile_height"]) == 1 or int(settings["tile_width"]) <= 16
+
+    def facts(
+        self,
+        workload: Workload,
+        device: Device,
+        layouts: tuple[str, ...],
+        settings: Sequence[Settings],
+    ) -> Mapping[str, FactColumn]:
+        """Register tile, wasted work, loads per multiply-add, parallel balance, working set."""
+        conv = convolution(workload)
+        names = ("lanes", "tile_width", "tile_height", "tile_out")
+        lanes, width, height, out = (np.array([float(s[n]) for s in settings]) for n in names)
+        quads = np.array([float(quad(s)) for s in settings])
+        moves = np.array([copied(conv, layouts, len(workload.arguments), s) for s in settings])
+        tiles_w, tiles_h = np.ceil(conv.out_width / width), np.ceil(conv.out_height / height)
+        pieces = conv.batch * tiles_h * conv.out_channels / lanes / out
+        pieces = pieces * (tiles_w if conv.out_height == 1 else 1.0)
+        balance = pieces / (np.ceil(pieces / device.threads) * device.threads)
+        waste = tiles_w * width * tiles_h * height / (conv.out_height * conv.out_width)
+        vectors = np.ceil(lanes / device.lanes_f32)
+        pixels = width * height
+        accumulators = pixels * out * vectors
+        loads = 1.0 / pixels + 1.0 / (out * vectors)
+        fill = lanes / (vectors * device.lanes_f32)
+        # widened products take three instructions where a dot product takes one
+        rate = np.where(quads > 1, float(QUAD), 1 / 3) * 4 * device.lanes_f32 * _HERTZ
+        compute_s = conv.flop * waste * issue_slowdown(accumulators, loads)
+        compute_s = compute_s / (rate * device.threads * fill * balance)
+        copy_bytes = np.where(moves, 2.0 * workload.types[conv.data].bytes, 0.0)
+        moved_s = (workload.bytes + copy_bytes) / (device.threads * 2e10)
+        return {
+            "estimate_s": compute_s + moved_s + _LAUNCH_S * (1 + moves),
+            "parallel_extent": pieces,
+            "accumulators": accumulators,
+            "loads_per_multiply_add": loads,
+            "waste": waste,
+            "weight_tile_bytes": conv.group_in * prod(conv.kernel) * out * lanes,
+        }
+
+    def error_bound(self, workload: Workload) -> float:
+        """Sums are exact: nothing may differ. A sum behind a product in single precision may be
+        contracted with it, so that a result rounds to its neighbour."""
+        if workload.result.dtype == "float32":
+            return 2e-6
+        contracted = any(
+            step.operator in ("add", "subtract")
+            and any(self._is_product(workload, value) for value in step.inputs)
+            for step in workload.steps
+        )
+        return _ONE_QUANTUM if contracted else 1e-10
+
+    @staticmethod
+    def _is_product(workload: Workload, value: int) -> bool:
+        step = value - len(workload.arguments)
+        floats = workload.types[value].dtype == "float32"
+        return step >= 0 and floats and workload.steps[step].operator == "multiply"
+
+    def packed_shapes(
+        self, workload: Workload, candidate: Candidate
+    ) -> Mapping[int, tuple[int, ...]]:
+        """Physical shape of the weights."""
+        conv, settings = convolution(workload), dict(candidate.settings)
+        block = input_block(conv, candidate.layouts, len(workload.arguments), settings)
+        lanes = output_block(candidate.layouts, settings)
+        count = slots(conv, block, settings) + compensated(workload, settings)
+        return {conv.weight: (conv.out_channels // lanes, count, lanes, quad(settings))}
+
+    def pack(
+        self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
+    ) -> Mapping[int, Array]:
+        """[O, I, kh, kw] → [O/bo, slots, bo, 4 or 1]; slots by input chunk, tap, lanes of it."""
+        conv, settings = convolution(workload), dict(candidate.settings)
+        block = input_block(conv, candidate.layouts, len(workload.arguments), settings)
+        chunks, _, lanes, width = self.packed_shapes(workload, candidate)[conv.weight]
+        inside = -(-conv.group_in // block)
+        weights = np.zeros((conv.out_channels, inside * block, *conv.kernel), np.int8)
+        weights[:, : conv.group_in] = constants[conv.weight]
+        split = weights.reshape(chunks, lanes, inside, block // width, width, *conv.kernel)
+        packed = split.transpose(0, 2, 5, 6, 3, 1, 4).reshape(chunks, -1, lanes, width)
+        if compensated(workload, settings):
+            sums = -OFFSET * weights.astype(np.int32).sum(axis=(1, 2, 3), dtype=np.int32)
+            planes = sums.astype("<i4").view(np.int8).reshape(chunks, lanes, QUAD).swapaxes(1, 2)
+            extra = planes.reshape(chunks, 1, lanes, width)
+            packed = np.concatenate([packed, extra], axis=1)
+        return {**constants, conv.weight: np.ascontiguousarray(packed)}
+
+
+def compensated(workload: Workload, settings: Settings) -> bool:
+    """Whether sums are of offset data, and the weights carry what to add."""
+    return quad(settings) > 1 and workload.types[convolution(workload).data].dtype == "int8"
+
+
+def _tile(settings: Settings) -> int:
+    return int(settings["tile_width"]) * int(settings["tile_height"]) * int(settings["tile_out"])
+
+
+SPEC = Int8Convolution()

@@ -1,0 +1,113 @@
+"""A space of settings: the product of knobs under joint filters, never listed as a whole.
+
+A setting is a number in mixed radix, the first knob least significant, as AutoTVM numbered them.
+Filters are asked about a setting when it comes up. The fingerprint names the space, so that records
+made in a space that has changed since are recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.core.records import KnobValue, Settings
+from tilewright.kernels.knobs import Knob
+
+Filter = Callable[[Settings], bool]
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnobSpace:
+    """Settings numbered 0 … `range_length` - 1; those that a filter refuses are not valid."""
+
+    knobs: tuple[Knob, ...]
+    filters: tuple[Filter, ...] = ()
+
+    @cached_property
+    def range_length(self) -> int:
+        """How many numbers there are, valid or not."""
+        return prod(len(knob.values) for knob in self.knobs)
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """Number of values of each knob."""
+        return tuple(len(knob.values) for knob in self.knobs)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identity of the knobs and their values; another one means the numbers moved."""
+        return digest(canonical_json([[k.name, k.kind, list(k.values)] for k in self.knobs]))
+
+    def settings(self, number: int) -> dict[str, KnobValue]:
+        """The value of every knob at a number."""
+        if not 0 <= number < self.range_length:
+            raise IndexError(f"{number} is not within 0 … {self.range_length - 1}")
+        found: dict[str, KnobValue] = {}
+        for knob in self.knobs:
+            number, position = divmod(number, len(knob.values))
+            found[knob.name] = knob.values[position]
+        return found
+
+    def number(self, settings: Settings) -> int | None:
+        """The number of some settings; None when a knob or a value is not of this space."""
+        if set(settings) != {knob.name for knob in self.knobs}:
+            return None
+        number, weight = 0, 1
+        for knob, positions in zip(self.knobs, self._positions, strict=True):
+            value = settings[knob.name]
+            position = positions.get((type(value), value))
+            if position is None:
+                return None
+            number += weight * position
+            weight *= len(knob.values)
+        return number
+
+    def digits(self, numbers: Numbers) -> Numbers:
+        """Position of each knob's value: one row per number, one column per knob."""
+        rest = np.asarray(numbers, dtype=np.int64)
+        columns: list[Numbers] = []
+        for length in self.lengths:
+            rest, column = np.divmod(rest, length)
+            columns.append(column)
+        return np.stack(columns, axis=1) if columns else np.empty((len(rest), 0), dtype=np.int64)
+
+    def compose(self, digits: Numbers) -> Numbers:
+        """The inverse of `digits`."""
+        weights = np.cumprod([1, *self.lengths], dtype=np.int64)[:-1]
+        return np.asarray(digits, dtype=np.int64) @ weights
+
+    def valid(self, number: int) -> bool:
+        """Whether all filters accept a number."""
+        settings = self.settings(number)
+        return all(accepts(settings) for accepts in self.filters)
+
+    def __iter__(self) -> Iterator[int]:
+        """The valid numbers in order, found one by one."""
+        return (number for number in range(self.range_length) if self.valid(number))
+
+    def neighbours(self, number: int) -> list[int]:
+        """Valid numbers that differ in one knob, values next to it first."""
+        digits = self.digits(np.array([number]))[0]
+        found: list[tuple[int, int]] = []
+        weight = 1
+        for column, length in enumerate(self.lengths):
+            for position in range(length):
+                steps = abs(position - int(digits[column]))
+                if steps:
+                    found.append((steps, number + weight * (position - int(digits[column]))))
+            weight *= length
+        return [other for _, other in sorted(found) if self.valid(other)]
+
+    @cached_property
+    def _positions(self) -> tuple[dict[tuple[type, KnobValue], int], ...]:
+        return tuple(
+            {(type(value), value): position for position, value in enumerate(knob.values)}
+            for knob in self.knobs
+        )

@@ -1,0 +1,249 @@
+"""MetaSchedule from the side without TVM: its searches and its databases, in a child process."""
+
+from __future__ import annotations
+
+import json
+import time
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tilewright.compiler.metaschedule.records import (
+    MODULE,
+    RECORDS,
+    WORKLOADS,
+    ExportEntry,
+    ScannedRecord,
+)
+from tilewright.core.errors import ModelError, OutputError
+from tilewright.core.records import Candidate, Device, Measurement, Protocol
+from tilewright.graph.workload import Workload
+from tilewright.kernels.metaschedule import NAME, TRACE
+from tilewright.measure.processes import Child, ChildError, RemoteError
+
+WORKER = "tilewright.measure.metaschedule_worker"
+SIDE_FILE = "tilewright.jsonl"
+MEMORY_LIMIT_BYTES = 4 << 30
+_BEGIN_TIMEOUT_S = 180.0
+_SEARCH_TIMEOUT_S = 300.0
+_DATABASE_TIMEOUT_S = 3600.0
+_README = """\
+A MetaSchedule database of kernels that tilewright measured, for plain TVM 0.27.
+
+{module} holds what the kernels compute, before scheduling, one Relax function per task.
+Arguments may be in blocked layouts, weights repacked; {side} tells which and how.
+
+    import tvm; from tvm import relax; from tvm.s_tir import meta_schedule as ms
+    module = tvm.ir.load_json(open("{module}").read())
+    with tvm.target.Target({target!r}), ms.database.JSONDatabase(work_dir="."):
+        module = relax.transform.MetaScheduleApplyDatabase()(module)
+
+Then compile `module` for the same target.
+"""
+
+
+class SearchFailed(Exception):
+    """A request to a search gave no answer: it failed, crashed or took too long."""
+
+
+class SearchProcess:
+    """The child that holds the searches of one device. It ends with its last user."""
+
+    def __init__(self, device: Device) -> None:
+        self._slots = 0
+        self._child = Child(
+            WORKER,
+            environment={"TVM_NUM_THREADS": str(device.threads), "OMP_WAIT_POLICY": "PASSIVE"},
+            memory_limit_bytes=MEMORY_LIMIT_BYTES,
+            cpus=device.cpus,
+        )
+        weakref.finalize(self, self._child.stop)
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id, None while it does not run; another one knows no searches."""
+        return self._child.pid
+
+    def new_slot(self) -> int:
+        """A number for another search."""
+        self._slots += 1
+        return self._slots
+
+    def begin(
+        self, slot: int, workload_text: str, layouts: tuple[str, ...], device: Device, seed: int
+    ) -> None:
+        """Open a search."""
+        message = ("begin", slot, workload_text, layouts, device, seed)
+        self._request(message, _BEGIN_TIMEOUT_S)
+
+    def learn(self, slot: int, outcomes: Sequence[tuple[str, float | None]]) -> None:
+        """Tell seconds per trace, None for those that failed."""
+        self._request(("learn", slot, outcomes), _SEARCH_TIMEOUT_S)
+
+    def propose(self, slot: int) -> list[str]:
+        """The next generation of traces."""
+        found: list[str] = self._request(("propose", slot), _SEARCH_TIMEOUT_S)
+        return found
+
+    def end(self, slot: int) -> None:
+        """Forget a search; nothing is started for that."""
+        if self._child.pid is not None:
+            with suppress(SearchFailed):
+                self._request(("end", slot), 10.0)
+
+    def _request(self, message: tuple[Any, ...], timeout_s: float) -> Any:
+        try:
+            return self._child.request(message, timeout_s)
+        except (ChildError, RemoteError) as error:
+            raise SearchFailed(str(error)) from error
+
+
+_PROCESSES: weakref.WeakValueDictionary[Device, SearchProcess] = weakref.WeakValueDictionary()
+
+
+def shared_process(device: Device) -> SearchProcess:
+    """The process for a device, the same one as long as anybody holds it."""
+    process = _PROCESSES.get(device)
+    if process is None:
+        process = _PROCESSES[device] = SearchProcess(device)
+    return process
+
+
+def export_database(
+    folder: Path, rows: Sequence[tuple[Workload, Measurement]], device: Device
+) -> int:
+    """Write measured kernels as a MetaSchedule database; returns how many records it holds.
+
+    `folder` also gets the unscheduled module as Relax, a README, and a file that tells our import
+    which candidates the records are. Kernels whose schedule a trace cannot tell are left out; the
+    README lists them. Raises OutputError when the folder cannot be written.
+    """
+    entries = [
+        ExportEntry(
+            workload_text=workload.text,
+            candidate=measured.candidate,
+            kernel_hash=measured.kernel_hash,
+            samples_s=measured.samples_s,
+        )
+        for workload, measured in rows
+    ]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (WORKLOADS, RECORDS, MODULE, SIDE_FILE):
+            (folder / name).unlink(missing_ok=True)
+        problems: list[str] = _ask(("export", str(folder), entries, device), device)
+        kept = [row for row, problem in zip(rows, problems, strict=True) if not problem]
+        _write_side_file(folder / SIDE_FILE, kept)
+        notes = _README.format(module=MODULE, side=SIDE_FILE, target=device.target)
+        left_out = [
+            f"left out: {measured.candidate.implementation} of {workload.key}: {problem}\n"
+            for (workload, measured), problem in zip(rows, problems, strict=True)
+            if problem
+        ]
+        (folder / "README.txt").write_text("".join([notes, "\n" if left_out else "", *left_out]))
+    except OSError as error:
+        raise OutputError(f"cannot write {folder}: {error.strerror}") from error
+    return len(kept)
+
+
+def import_database(
+    path: Path, workloads: Sequence[Workload], device: Device
+) -> tuple[list[Measurement], int, list[tuple[int, str]]]:
+    """Read a MetaSchedule database: measurements, how many records it has, (line, reason) skipped.
+
+    Records of our own export become the candidates they were, those of others become candidates
+    of `metaschedule` where their module equals the plain computation of one of `workloads`. `path`
+    is the folder or one of its two tables. Raises ModelError when there is no database.
+    """
+    folder = path if path.is_dir() else path.parent
+    for name in (WORKLOADS, RECORDS):
+        if not (folder / name).is_file():
+            raise ModelError(
+                f"{path} holds no MetaSchedule database: {name} is missing",
+                hint=f"Give the folder with {WORKLOADS} and {RECORDS}.",
+            )
+    texts = [workload.text for workload in workloads]
+    scanned: list[ScannedRecord] = _ask(("scan", str(folder), texts, device), device)
+    ours = _read_side_file(folder / SIDE_FILE)
+    found: list[Measurement] = []
+    skipped: list[tuple[int, str]] = []
+    for record in scanned:
+        taken = record.problem or _measurement(record, ours.get(record.line), workloads, device)
+        if isinstance(taken, str):
+            skipped.append((record.line, taken))
+        else:
+            found.append(taken)
+    return found, len(scanned), skipped
+
+
+def _ask(message: tuple[Any, ...], device: Device) -> Any:
+    """One request to a child of its own."""
+    with Child(WORKER, cpus=device.cpus) as child:
+        try:
+            return child.request(message, _DATABASE_TIMEOUT_S)
+        except (ChildError, RemoteError) as error:
+            raise ModelError(f"TVM cannot handle the MetaSchedule database: {error}") from error
+
+
+def _write_side_file(path: Path, rows: Sequence[tuple[Workload, Measurement]]) -> None:
+    lines = [
+        json.dumps({"line": number, "workload": workload.text, **asdict(measured)})
+        for number, (workload, measured) in enumerate(rows, start=1)
+    ]
+    path.write_text("".join(line + "\n" for line in lines))
+
+
+def _read_side_file(path: Path) -> dict[int, tuple[str, Measurement]]:
+    """Workload text and measurement by record line; what cannot be read is left out."""
+    found: dict[int, tuple[str, Measurement]] = {}
+    if not path.is_file():
+        return found
+    for line in path.read_text(errors="replace").splitlines():
+        with suppress(ValueError, KeyError, TypeError):
+            row: dict[str, Any] = json.loads(line)
+            number, text = int(row.pop("line")), str(row.pop("workload"))
+            found[number] = text, msgspec.convert(row, Measurement)
+    return found
+
+
+def _measurement(
+    record: ScannedRecord,
+    own: tuple[str, Measurement] | None,
+    workloads: Sequence[Workload],
+    device: Device,
+) -> Measurement | str:
+    """What a record says, or why nothing is taken from it."""
+    if own is not None and own[1].kernel_hash == record.kernel_hash:
+        text, measured = own
+        if measured.device_class != device.class_key:
+            return f"it was measured on another device class, {measured.device_class}"
+        for workload in workloads:
+            if workload.text == text:
+                return replace(measured, workload_key=workload.key, run_id=None)
+        return "its shapes fit no known task"
+    if record.position is None:
+        return "its module is not the plain computation of a known task"
+    return Measurement(
+        workload_key=workloads[record.position].key,
+        candidate=Candidate(
+            implementation=NAME, settings=((TRACE, record.trace),), layouts=record.layouts
+        ),
+        device_class=device.class_key,
+        protocol=Protocol(
+            warmup=1,
+            repeats=len(record.samples_s),
+            sample_s=0.1,
+            rotation_bytes=0,
+            activations="warm",
+        ),
+        kernel_hash=record.kernel_hash,
+        samples_s=record.samples_s,
+        build_s=0.0,
+        versions="MetaSchedule database",
+        created_at=time.time(),
+    )

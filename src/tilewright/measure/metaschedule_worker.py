@@ -1,0 +1,65 @@
+"""The child process that holds MetaSchedule's searches and reads and writes its databases.
+
+`measure.metaschedule` is the other side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.compiler.metaschedule.database import read_database, write_database
+from tilewright.compiler.metaschedule.records import ExportEntry, ScannedRecord
+from tilewright.compiler.metaschedule.search import Search
+from tilewright.core.records import Device
+from tilewright.graph.workload import parse_workload
+from tilewright.measure.child import serve, wait_until_asleep
+
+_searches: dict[int, Search] = {}
+
+
+def begin(
+    slot: int, workload_text: str, layouts: tuple[str, ...], device: Device, seed: int
+) -> None:
+    """Open a search in `slot`."""
+    _searches[slot] = Search(parse_workload(workload_text), layouts, device, seed)
+
+
+def propose(slot: int) -> list[str]:
+    """The next generation of traces."""
+    found = _searches[slot].propose()
+    wait_until_asleep()
+    return found
+
+
+def learn(slot: int, outcomes: Sequence[tuple[str, float | None]]) -> None:
+    """Tell a search what its traces cost."""
+    _searches[slot].learn(outcomes)
+    wait_until_asleep()
+
+
+def end(slot: int) -> None:
+    """Forget a search."""
+    _searches.pop(slot, None)
+
+
+def export(folder: str, entries: Sequence[ExportEntry], device: Device) -> list[str]:
+    """Write a database; why each entry was left out, empty where it was not."""
+    return write_database(folder, entries, device)
+
+
+def scan(folder: str, workload_texts: Sequence[str], device: Device) -> list[ScannedRecord]:
+    """Read a database, one record per line."""
+    return read_database(folder, workload_texts, device)
+
+
+if __name__ == "__main__":
+    serve(
+        {
+            "begin": begin,
+            "propose": propose,
+            "learn": learn,
+            "end": end,
+            "export": export,
+            "scan": scan,
+        }
+    )

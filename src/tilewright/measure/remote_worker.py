@@ -1,0 +1,131 @@
+"""The child process that builds kernels for remote devices or holds the session of one of them.
+
+`measure.remote` is the other side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.compiler.build import kernel_identity, kernel_module
+from tilewright.compiler.features.kinds import kernel_features
+from tilewright.compiler.remote import DeviceLost, ExportedKernel, RemoteSession, export_kernel
+from tilewright.core.records import Candidate, Device, Protocol
+from tilewright.graph.workload import parse_workload
+from tilewright.hardware.remote import ServerFacts
+from tilewright.measure.child import serve
+
+_sessions: list[RemoteSession] = []
+
+
+def prepare(_device: Device) -> None:
+    """Nothing is run here, so nothing is to be prepared."""
+
+
+def build(
+    slot: int, workload_text: str, candidate: Candidate, device: Device, folder: str
+) -> dict[str, Any]:
+    """Build a candidate's library; the answer's `kernel` is what `measure` wants."""
+    workload = parse_workload(workload_text)
+    kernel = export_kernel(workload, candidate, device, Path(folder), f"kernel-{slot}")
+    return {"kernel_hash": kernel.kernel_hash, "build_s": kernel.build_s, "kernel": kernel}
+
+
+def identify(workload_text: str, candidate: Candidate, device: Device) -> str:
+    """The hash of a candidate's scheduled kernel, without compiling it."""
+    return kernel_identity(parse_workload(workload_text), candidate, device)
+
+
+def features(
+    workload_text: str, candidate: Candidate, device: Device, kind: str
+) -> npt.NDArray[np.float64]:
+    """A row of features of a candidate's scheduled kernel."""
+    module = kernel_module(parse_workload(workload_text), candidate, device)
+    return kernel_features(module, device.target, kind)
+
+
+def connect(host: str, port: int, match: str, session_s: float) -> ServerFacts:
+    """Open a session on a server, giving up an earlier one; what it says about itself."""
+    _sessions.clear()
+    session = RemoteSession(host, port, match, session_s)
+    _sessions.append(session)
+    return _kept(session.facts)
+
+
+def use_threads(threads: int) -> None:
+    """Limit the threads of kernels in this session."""
+    session = _session()
+    _kept(lambda: session.use_threads(threads))
+
+
+def disconnect() -> None:
+    """Give the device back."""
+    _sessions.clear()
+
+
+def measure(
+    kernel: ExportedKernel, workload_text: str, protocol: Protocol, seed: int, give_up_s: float
+) -> list[float]:
+    """Time a kernel on the device."""
+    session, workload = _session(), parse_workload(workload_text)
+    return _kept(
+        lambda: session.timing(kernel, workload, protocol, seed).samples(protocol, give_up_s)
+    )
+
+
+def evaluate(
+    kernel: ExportedKernel, workload_text: str, candidate: Candidate, folder: str, count: int
+) -> npt.NDArray[np.generic]:
+    """The kernel's result there on logical arrays, `0.npy`, `1.npy` … in a folder."""
+    session, workload = _session(), parse_workload(workload_text)
+    arrays = [np.load(Path(folder) / f"{number}.npy", mmap_mode="r") for number in range(count)]
+    return _kept(lambda: session.evaluate(kernel, workload, candidate, arrays))
+
+
+def peaks(device: Device) -> dict[str, float]:
+    """What the device reaches; the names are those of the database."""
+    session = _session()
+    with TemporaryDirectory(prefix="tilewright-") as folder:
+        return _kept(lambda: session.peaks(device, Path(folder)))
+
+
+def _session() -> RemoteSession:
+    if not _sessions:
+        raise DeviceLost("no session is open")
+    return _sessions[0]
+
+
+def _kept(work: Callable[[], Any]) -> Any:
+    """Do it; an error that takes the session along becomes `DeviceLost`."""
+    session = _session()
+    try:
+        return work()
+    except Exception as error:
+        if session.alive():
+            raise
+        _sessions.clear()
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise DeviceLost(lines[-1]) from error
+
+
+if __name__ == "__main__":
+    serve(
+        {
+            "prepare": prepare,
+            "build": build,
+            "identify": identify,
+            "features": features,
+            "connect": connect,
+            "use_threads": use_threads,
+            "disconnect": disconnect,
+            "measure": measure,
+            "evaluate": evaluate,
+            "peaks": peaks,
+        }
+    )

@@ -1,0 +1,129 @@
+"""How much each knob matters: data, then picture.
+
+The share of a knob is its main effect in a functional ANOVA (Hutter, Hoos, Leyton-Brown 2014):
+the part of the variance of log time that lies between the knob's values. Theirs is estimated with
+a random forest; here the trials are grouped by value, and what groups of a few trials explain by
+chance is taken off (epsilon squared, Kelley 1935). A tuner tries good settings more often, so the
+shares hold for what was tried and may overlap.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.core.results import TaskSearchReport, Trial
+from tilewright.report import shown
+from tilewright.report.axes import usable
+from tilewright.report.svg import Drawing
+
+FEWEST = 8
+_MOST_GROUPS = 6
+_ROW = 22
+_NAME_PIXELS = 190
+_NAME_LENGTH = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnobShare:
+    """The part of the variance of log time that a knob explains alone, from 0 to 1."""
+
+    knob: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Importance:
+    """The knobs of the implementation that was tried most, the largest share first.
+
+    `trials` have a time; `varied` are the knobs that took more than one value.
+    """
+
+    implementation: str
+    trials: int
+    shares: tuple[KnobShare, ...]
+    varied: tuple[str, ...]
+
+
+def most_tried(trials: Sequence[Trial]) -> list[Trial]:
+    """The trials of the implementation with most of them."""
+    counts = Counter(trial.implementation for trial in trials)
+    if not counts:
+        return []
+    name = counts.most_common(1)[0][0]
+    return [trial for trial in trials if trial.implementation == name]
+
+
+def info(search: TaskSearchReport) -> Importance | None:
+    """None with fewer than FEWEST timed trials of one implementation."""
+    timed = [trial for trial in search.trials if usable(trial.latency_s)]
+    trials = most_tried(timed)
+    if len(trials) < FEWEST:
+        return None
+    log_time = np.log([trial.latency_s or 0.0 for trial in trials])
+    names = list(dict.fromkeys(name for trial in trials for name in trial.settings))
+    shares: list[KnobShare] = []
+    varied: list[str] = []
+    for name in names:
+        values = [trial.settings.get(name) for trial in trials]
+        if len(set(values)) < 2:
+            continue
+        varied.append(name)
+        share = main_effect(_groups(values), log_time)
+        if share is not None:
+            shares.append(KnobShare(knob=name, share=share))
+    shares.sort(key=lambda found: -found.share)
+    return Importance(
+        implementation=trials[0].implementation,
+        trials=len(trials),
+        shares=tuple(shares),
+        varied=tuple(varied),
+    )
+
+
+def main_effect(groups: Sequence[Hashable], values: np.ndarray) -> float | None:
+    """The part of the variance of `values` between the groups, corrected for their number.
+
+    None when it cannot be told: as many groups as values, or values without variance.
+    """
+    members: dict[Hashable, list[int]] = {}
+    for index, group in enumerate(groups):
+        members.setdefault(group, []).append(index)
+    free = len(values) - len(members)
+    total = float(((values - values.mean()) ** 2).sum())
+    if free < 1 or total <= 1e-12:
+        return None
+    within = sum(float(((values[m] - values[m].mean()) ** 2).sum()) for m in members.values())
+    between = total - within
+    return min(1.0, max(0.0, (between - (len(members) - 1) * within / free) / total))
+
+
+def _groups(values: Sequence[int | str | bool | None]) -> list[Hashable]:
+    """The values themselves; numbers of many kinds in a few groups of neighbours."""
+    numbers = [value for value in values if isinstance(value, int)]
+    if len(numbers) < len(values) or len(set(numbers)) <= _MOST_GROUPS:
+        return [*values]
+    cuts = np.quantile(numbers, np.linspace(0, 1, _MOST_GROUPS + 1)[1:-1])
+    return [int(group) for group in np.searchsorted(cuts, numbers)]
+
+
+def figure(importance: Importance, *, width: int = 530, limit: int = 12) -> str:
+    """Horizontal bars as an SVG element; empty text without a share."""
+    bars = importance.shares[:limit]
+    if not bars:
+        return ""
+    label = f"Share of the variance of log time that each knob of {importance.implementation} has"
+    drawing = Drawing(width=width, height=_ROW * len(bars) + 8, label=label)
+    room = width - _NAME_PIXELS - 70
+    for index, bar in enumerate(bars):
+        y = 4 + _ROW * index
+        length = bar.share * room
+        name = bar.knob if len(bar.knob) <= _NAME_LENGTH else f"{bar.knob[: _NAME_LENGTH - 1]}…"
+        drawing.text(_NAME_PIXELS - 8, y + 12, name, anchor="end")
+        title = f"{bar.knob}: {shown.percent(bar.share)}"
+        drawing.bar((_NAME_PIXELS, y), width=length, kind="best", title=title)
+        drawing.text(_NAME_PIXELS + length + 6, y + 12, shown.percent(bar.share))
+    return drawing.svg()

@@ -1,0 +1,95 @@
+"""The part of a report that shows how the search went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.core.results import OptimizeResult, TaskSearchReport
+from tilewright.report import curves, importance, parallel
+from tilewright.report.tables import Table
+from tilewright.report.views import searches_table
+
+_PANELS, _CLOSE_LOOKS = 12, 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """A small picture with its words."""
+
+    name: str
+    words: str
+    svg: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseLook:
+    """What the trials of one task tell about its knobs."""
+
+    name: str
+    implementation: str
+    trials: int
+    importance_svg: str
+    parallel_svg: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """Everything about a search that a page shows; `left_out` tasks have no panel."""
+
+    network: tuple[str, ...]
+    panels: tuple[Panel, ...]
+    left_out: int
+    close_looks: tuple[CloseLook, ...]
+    table: Table
+
+
+def watched(result: OptimizeResult) -> Watched | None:
+    """None where this run searched nothing."""
+    tried = [search for search in result.searches if search.trials]
+    if not result.curve and not tried:
+        return None
+    drawn = [
+        Panel(name=search.task, words=_words(search), svg=svg)
+        for search in curves.busiest(tried, len(tried))
+        if (svg := curves.task_figure(search))
+    ]
+    progress = curves.network_progress(result.curve, result.searches)
+    return Watched(
+        network=tuple(svg for part in progress if (svg := curves.network_figure(part))),
+        panels=tuple(drawn[:_PANELS]),
+        left_out=len(tried) - len(drawn[:_PANELS]),
+        close_looks=_close_looks(tried),
+        table=searches_table(result.searches),
+    )
+
+
+def _words(search: TaskSearchReport) -> str:
+    words = [f"{len(search.trials)} trials"]
+    if search.failures:
+        words.append(f"{search.failures} failed")
+    if search.gain is not None:
+        words.append(f"{search.gain:.2f}× the default's speed")
+    if search.converged:
+        words.append("converged")
+    return ", ".join(words)
+
+
+def _close_looks(searches: Sequence[TaskSearchReport]) -> tuple[CloseLook, ...]:
+    looks: list[CloseLook] = []
+    for search in curves.busiest(searches, len(searches)):
+        shares, coordinates = importance.info(search), parallel.info(search)
+        if shares is None or coordinates is None:
+            continue
+        looks.append(
+            CloseLook(
+                name=search.task,
+                implementation=shares.implementation,
+                trials=shares.trials,
+                importance_svg=importance.figure(shares),
+                parallel_svg=parallel.figure(coordinates),
+            )
+        )
+        if len(looks) == _CLOSE_LOOKS:
+            break
+    return tuple(looks)

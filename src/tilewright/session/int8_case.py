@@ -1,0 +1,28 @@
+"""The built-in integer convolutions of the subgraph study, as tasks."""
+
+from __future__ import annotations
+
+from tilewright.core.records import Device
+from tilewright.kernels.blueprint import TaskKey
+from tilewright.kernels.int8_case import int8_case, int8_layouts
+from tilewright.session.preparation import Task
+
+_KERNELS = (1, 3)
+
+
+def int8_tasks(device: Device) -> dict[TaskKey, Task]:
+    """The requantized 1×1 and 3×3 convolutions of the case, as if a network called each once."""
+    found: dict[TaskKey, Task] = {}
+    for kernel in _KERNELS:
+        _, fused = int8_case(kernel)
+        layouts = int8_layouts(fused, device)
+        key = (fused.key, layouts)
+        found[key] = Task(
+            key=key,
+            name=f"int8 case {kernel}x{kernel}",
+            workload=fused,
+            layouts=layouts,
+            count=1,
+            nodes=(),
+        )
+    return found

@@ -1,0 +1,121 @@
+"""Records that come from files and go to files, whichever program reads or wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tilewright.core.errors import StoreError, UsageError
+from tilewright.core.records import Device
+from tilewright.core.results import ImportResult, SkippedLine
+from tilewright.store import open_store
+from tilewright.store.interchange.devices import device_entry
+from tilewright.store.interchange.kinds import METASCHEDULE, export_kind, import_kind
+from tilewright.store.interchange.lines import Line
+
+if TYPE_CHECKING:
+    from tilewright.graph.workload import Workload
+    from tilewright.store.database import SqliteStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRequest:
+    """A file to take in. `kind` None guesses it; `task` is the key of the workload that a log is
+    about which does not say so itself, `device` the device it was made on."""
+
+    path: Path
+    kind: str | None = None
+    task: str | None = None
+    device: Device | None = None
+
+
+def import_file(
+    request: ImportRequest, store: SqliteStore, device: Callable[[], Device]
+) -> ImportResult:
+    """Take in a file; `device` is asked for only where the kind needs this machine's.
+
+    Raises `UsageError` for an unknown kind or task, `ModelError` for a file that cannot be read.
+    """
+    kind = import_kind(request.path, request.kind)
+    if kind == METASCHEDULE:
+        return _import_metaschedule(request.path, store, device())
+    task = None if request.task is None else _task(request.task, store)
+    return store.import_file(request.path, kind, task=task, device=request.device)
+
+
+def export_file(
+    path: Path, kind: str | None, store: SqliteStore, device: Callable[[], Device]
+) -> int:
+    """Write the database to a file and return the number of records written.
+
+    A MetaSchedule database is a folder and holds the measurements of one device class alone.
+    """
+    chosen = export_kind(path, kind)
+    if chosen != METASCHEDULE:
+        return store.export(path, chosen)
+    from tilewright.measure.metaschedule import export_database
+
+    local = device()
+    workloads = {workload.key: workload for workload in store.workloads()}
+    rows = [
+        (workloads[measurement.workload_key], measurement)
+        for measurement in store.stored_measurements(device_class=local.class_key)
+        if measurement.workload_key in workloads
+    ]
+    return export_database(path, rows, local)
+
+
+def merge(first: Path, second: Path, into: Path | None) -> ImportResult:
+    """Take the records of `second` into the database `first`, or those of both into `into`.
+
+    `second` may be any file that can be imported. Raises `StoreError` when `first` is no database.
+    """
+    if not first.exists():
+        raise StoreError(f"There is no database at {first}.", hint="A of `db merge A B` is one.")
+    if into is None:
+        with open_store(first) as store:
+            return store.import_file(second)
+    import_kind(second, None)
+    with open_store(into) as store:
+        taken = [store.merge(first), store.import_file(second)]
+    return _sum(taken[0], taken[1])
+
+
+def _sum(one: ImportResult, other: ImportResult) -> ImportResult:
+    """Both imports as one; lines of the second file keep their numbers."""
+    counts = {
+        name: getattr(one, name) + getattr(other, name)
+        for name, value in msgspec.to_builtins(other).items()
+        if isinstance(value, int)
+    }
+    notes = " ".join(filter(None, (one.note, other.note)))
+    return replace(other, **counts, skipped=(*one.skipped, *other.skipped), note=notes)
+
+
+def _task(key: str, store: SqliteStore) -> Workload:
+    task = store.workload(key)
+    if task is None:
+        raise UsageError(
+            f"This database knows no task {key!r}.",
+            hint="Keys of tasks are in `tilewright profile MODEL --format json`.",
+        )
+    return task
+
+
+def _import_metaschedule(path: Path, store: SqliteStore, device: Device) -> ImportResult:
+    from tilewright.measure.metaschedule import import_database
+
+    measurements, lines, skipped = import_database(path, store.workloads(), device)
+
+    def taken() -> Iterator[Line]:
+        for number, measurement in enumerate(measurements, start=1):
+            record = {"record": "measurement", **msgspec.to_builtins(measurement)}
+            yield Line(number=number, record=record, support=(device_entry(device),))
+
+    result = store.take_in(taken(), path, METASCHEDULE)
+    missed = (SkippedLine(line=number, reason=reason) for number, reason in skipped)
+    return replace(result, lines=lines, skipped=(*result.skipped, *missed))

@@ -1,0 +1,65 @@
+"""Operator level and subgraph level: what is tuned, and how an operator's setting is carried over.
+
+A task is the fused subgraph. At the operator level its bare anchor is tuned instead, with the type
+and the layouts the anchor has inside the subgraph, and the setting is then used for the subgraph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from tilewright.core.errors import UsageError, close_matches
+from tilewright.core.records import Candidate, Device
+from tilewright.graph.anchors import bare_anchor
+from tilewright.kernels.blueprint import TaskKey
+from tilewright.session.preparation import Task
+from tilewright.tune.space import search_space
+
+Level = Literal["op", "subgraph"]
+LEVELS: tuple[Level, ...] = ("op", "subgraph")
+
+
+def checked_level(name: str) -> Level:
+    """One of the known levels; raises UsageError otherwise."""
+    for known in LEVELS:
+        if name == known:
+            return known
+    raise UsageError(f"unknown level {name!r}", hint=close_matches(name, LEVELS))
+
+
+def family_of(task: Task) -> str:
+    """What tasks with the same anchor in the same layouts share; empty without an anchor."""
+    bare = bare_anchor(task.workload, task.layouts)
+    return "" if bare is None else f"{bare.workload.key}@{','.join(bare.layouts)}"
+
+
+def bare_task(task: Task) -> Task:
+    """The task that is tuned at the operator level: the bare anchor, or the task without one."""
+    bare = bare_anchor(task.workload, task.layouts)
+    if bare is None:
+        return task
+    key = (bare.workload.key, bare.layouts)
+    return replace(task, key=key, workload=bare.workload, layouts=bare.layouts)
+
+
+def bare_tasks(tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Task]:
+    """The distinct bare tasks of a network, their counts added up."""
+    found: dict[TaskKey, Task] = {}
+    for task in tasks.values():
+        bare = bare_task(task)
+        known = found.get(bare.key)
+        found[bare.key] = bare if known is None else replace(known, count=known.count + bare.count)
+    return found
+
+
+def carried_over(ranked: Sequence[Candidate], task: Task, device: Device) -> Candidate | None:
+    """The best of a bare anchor's candidates that the fused task can take, in its layouts."""
+    space = search_space(task.workload, task.layouts, device)
+    for candidate in ranked:
+        moved = replace(candidate, layouts=task.layouts)
+        number = space.number(moved)
+        if number is not None and space.valid(number):
+            return moved
+    return None

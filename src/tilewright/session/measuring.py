@@ -1,0 +1,19 @@
+"""Which measurer a device needs."""
+
+from __future__ import annotations
+
+from tilewright.core.records import Device
+from tilewright.hardware.remote import remote_place
+from tilewright.measure.base import Measurer
+from tilewright.measure.kernels import KernelMeasurer
+from tilewright.measure.remote import RemoteMeasurer
+from tilewright.measure.tracker import Tracker
+
+
+def open_measurer(device: Device, *, seed: int) -> Measurer:
+    """The measurer for a device: this machine's processes, or those of a tracker's devices."""
+    place = remote_place(device)
+    if place is None:
+        return KernelMeasurer(device, seed=seed)
+    key, host, port = place
+    return RemoteMeasurer(device, Tracker(host=host, port=port), key, seed=seed)

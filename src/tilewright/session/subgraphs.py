@@ -1,0 +1,168 @@
+"""`study subgraph`: does tuning the fused subgraph beat tuning its bare anchor?
+
+Both levels are tuned from nothing, each with half of the budget. Then every task's two winners are
+timed again in turn, in the fused kernel, and both networks are built and timed in turn. The case of
+an integer convolution whose epilogue narrows its result is always part of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from tilewright.core.events import EventSink, Stage
+from tilewright.core.records import Candidate, Device, Measurement
+from tilewright.core.results import SubgraphStudyResult, SubgraphStudyRow
+from tilewright.graph.sample import random_inputs
+from tilewright.kernels.blueprint import TaskKey, blueprint
+from tilewright.measure.base import Measurer
+from tilewright.measure.networks import NetworkWorker
+from tilewright.models import ModelOptions
+from tilewright.session.choices import ranked
+from tilewright.session.int8_case import int8_tasks
+from tilewright.session.interrupts import graceful_interrupt
+from tilewright.session.levels import LEVELS, Level, bare_task, carried_over
+from tilewright.session.measuring import open_measurer
+from tilewright.session.preparation import PreparedNetwork, Task, prepare
+from tilewright.session.protocols import kernel_protocol
+from tilewright.session.reporting import Peaks
+from tilewright.session.shelf import measured_peaks
+from tilewright.session.timing import network_runner, time_together
+from tilewright.session.tuning import NetworkTuner, TuningTerms
+from tilewright.store.database import SqliteStore
+from tilewright.tune.budget import Budget, Spending
+from tilewright.tune.space import default_candidate
+from tilewright.tune.tuners import DEFAULT, tuner_factory
+
+_TURNS = 3
+_CASE_MEASUREMENTS = 48
+_FINISH_S = 30.0
+_CASE_S = 15.0
+Choice = dict[TaskKey, Candidate]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubgraphStudy:
+    """One study against a store and a device."""
+
+    device: Device
+    store: SqliteStore
+    events: EventSink
+    seed: int
+    tuner: str = DEFAULT
+
+    def run(self, model: str, options: ModelOptions, budget: Budget) -> SubgraphStudyResult:
+        """Tune at both levels and compare; raises what `optimize` raises for bad input."""
+        began_s = time.monotonic()
+        tuner_factory(self.tuner)
+        self.events(Stage(name="import", detail=model))
+        network = prepare(model, options, self.device)
+        cases = int8_tasks(self.device)
+        self.store.add_device(self.device)
+        tasks = [*network.tasks.values(), *cases.values()]
+        self.store.add_workloads([t.workload for task in tasks for t in (task, bare_task(task))])
+        with open_measurer(self.device, seed=self.seed) as measurer:
+            measurer.start()
+            peaks = measured_peaks(self.store, self.device, measurer)
+            spent_s = time.monotonic() - began_s + _FINISH_S + 2 * _CASE_S
+            half = replace(budget, seconds=max(1.0, budget.seconds - spent_s)).part(0.5)
+            chosen = {
+                level: self._tuned(network.tasks, half, measurer, peaks, level) for level in LEVELS
+            }
+            case = Budget(measurements=_CASE_MEASUREMENTS, seconds=min(_CASE_S, half.seconds))
+            for level in LEVELS:
+                chosen[level] |= self._tuned(cases, case, measurer, peaks, level)
+            self.events(Stage(name="compare", detail=f"{len(tasks)} tasks in turn"))
+            rows = [self._row(task, chosen, measurer) for task in tasks]
+        self.events(Stage(name="compare", detail="both networks in turn"))
+        return SubgraphStudyResult(
+            rows=tuple(rows), network_gain=self._network_gain(network, chosen)
+        )
+
+    def _tuned(
+        self,
+        tasks: Mapping[TaskKey, Task],
+        budget: Budget,
+        measurer: Measurer,
+        peaks: Peaks,
+        level: Level,
+    ) -> Choice:
+        """Search at one level with a budget of its own; the candidate of each fused task."""
+        self.events(Stage(name="tune", detail=f"{len(tasks)} tasks at {level} level"))
+        terms = TuningTerms(
+            protocol=kernel_protocol(self.device),
+            seed=self.seed,
+            run_id=None,
+            events=self.events,
+            tuner=self.tuner,
+            level=level,
+            recall=False,
+        )
+        tuner = NetworkTuner(tasks, self.device, self.store, measurer, terms)
+        spending = Spending(budget, [], began_s=time.monotonic())
+        with graceful_interrupt() as interruption:
+            tuner.run(spending, peaks, stop=interruption, checkpoint=_nothing)
+        if interruption.requested:
+            raise KeyboardInterrupt
+        return {key: self._choice(task, tuner, level) for key, task in tasks.items()}
+
+    def _choice(self, task: Task, tuner: NetworkTuner, level: Level) -> Candidate:
+        searched = bare_task(task) if level == "op" else task
+        best = [m.candidate for m in ranked(tuner.known[searched.key])]
+        found = carried_over(best, task, self.device) if level == "op" else next(iter(best), None)
+        return found or default_candidate(task.workload, task.layouts, self.device)[0]
+
+    def _row(
+        self, task: Task, chosen: Mapping[Level, Choice], measurer: Measurer
+    ) -> SubgraphStudyRow:
+        """Both winners of a task in the fused kernel, in turn."""
+        candidates = {level: chosen[level][task.key] for level in LEVELS}
+        samples: dict[Candidate, list[float]] = {c: [] for c in candidates.values()}
+        turn = list(samples)
+        for number in range(_TURNS):
+            order = turn if number % 2 == 0 else turn[::-1]
+            for outcome in measurer.measure(task.workload, order, kernel_protocol(self.device)):
+                self.store.add([outcome])
+                if isinstance(outcome, Measurement):
+                    samples[outcome.candidate] += outcome.samples_s
+        times = {level: _median(samples[candidate]) for level, candidate in candidates.items()}
+        bare_s, fused_s = times["op"], times["subgraph"]
+        return SubgraphStudyRow(
+            task=task.name,
+            op_level_s=bare_s,
+            subgraph_level_s=fused_s,
+            gain=bare_s / fused_s if bare_s and fused_s else None,
+        )
+
+    def _network_gain(
+        self, network: PreparedNetwork, chosen: Mapping[Level, Choice]
+    ) -> float | None:
+        """Op-level time / subgraph-level time of the compiled networks, timed in turn."""
+        inputs = random_inputs(network.model.graph, self.seed)
+        ordered = [inputs[name] for name in network.graph.inputs]
+        if all(chosen["op"][key] == chosen["subgraph"][key] for key in network.tasks):
+            return 1.0
+        with (
+            TemporaryDirectory(prefix="tilewright-") as folder,
+            NetworkWorker(self.device) as worker,
+        ):
+            for level in LEVELS:
+                plan = blueprint(network.arrangement, {k: chosen[level][k] for k in network.tasks})
+                worker.compile(plan, network.graph.constants, Path(folder) / level)
+                names = [c.parameter.name for c in plan.constants]
+                worker.load(level, Path(folder) / level, names)
+            runners = {level: network_runner(worker, level, ordered) for level in LEVELS}
+            timings = time_together(runners)
+        return timings["op"].latency_s / timings["subgraph"].latency_s
+
+
+def _median(samples: list[float]) -> float | None:
+    return median(samples) if samples else None
+
+
+def _nothing() -> None:
+    pass

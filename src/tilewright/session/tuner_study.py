@@ -1,0 +1,71 @@
+"""`study tuners`: regret of every tuner on stored sweeps, against the share that was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+from tilewright.core.events import EventSink, Stage
+from tilewright.core.results import TunerStudyResult, TunerStudyRow
+from tilewright.store.output import replacing
+from tilewright.tune.replay import RegretRow, compare_tuners
+from tilewright.tune.sweep import Sweep, read_sweeps, shipped_sweeps
+from tilewright.tune.tuners import replayable, tuner_factory
+
+PAGE = "study-tuners.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunerStudy:
+    """What is compared: stored sweeps (those of the package without a file) and tuners (all that
+    need no compiler without names)."""
+
+    events: EventSink
+    seeds: int
+    processes: int
+    sweep: Path | None = None
+    names: tuple[str, ...] = ()
+
+    def run(self) -> TunerStudyResult:
+        """Replay; raises UsageError for unknown tuners, ModelError for what is no sweep."""
+        for name in self.names:
+            tuner_factory(name)
+        names = self.names or replayable()
+        sweeps = shipped_sweeps() if self.sweep is None else read_sweeps(self.sweep)
+        self.events(Stage(name="replay", detail=f"{len(names)} tuners on {len(sweeps)} sweeps"))
+        jobs = [(name, index) for index in range(len(sweeps)) for name in names]
+        work = partial(_replay, sweep=self.sweep, seeds=self.seeds)
+        if self.processes == 1:
+            found = [work(job) for job in jobs]
+        else:
+            with ProcessPoolExecutor(self.processes, mp_context=get_context("spawn")) as pool:
+                found = list(pool.map(work, jobs))
+        return TunerStudyResult(rows=tuple(_row(row) for rows in found for row in rows))
+
+
+def write_page(folder: Path, result: TunerStudyResult) -> None:
+    """Write the figures as `study-tuners.html` into a folder."""
+    from tilewright.report.html import render_tuner_study
+
+    with replacing(folder / PAGE) as temporary:
+        temporary.write_text(render_tuner_study(result), encoding="utf-8")
+
+
+def _replay(job: tuple[str, int], *, sweep: Path | None, seeds: int) -> list[RegretRow]:
+    name, index = job
+    sweeps: Sequence[Sweep] = shipped_sweeps() if sweep is None else read_sweeps(sweep)
+    return compare_tuners([(name, tuner_factory(name))], [sweeps[index]], seeds=seeds)
+
+
+def _row(row: RegretRow) -> TunerStudyRow:
+    return TunerStudyRow(
+        tuner=row.tuner,
+        sweep=row.sweep,
+        measured_share=row.measured_share,
+        regret_median=row.regret_median,
+        regret_p90=row.regret_p90,
+    )

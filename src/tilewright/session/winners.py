@@ -1,0 +1,181 @@
+"""Choosing winners that were measured twice and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.core.errors import NegativeVerdict
+from tilewright.core.events import Note
+from tilewright.core.records import Candidate, Device, Failure, Measurement, Outcome
+from tilewright.kernels.blueprint import TaskKey
+from tilewright.measure.base import Measurer
+from tilewright.session.checking import KernelCheck, check_kernel
+from tilewright.session.choices import ranked
+from tilewright.session.levels import bare_task, carried_over
+from tilewright.session.preparation import Task
+from tilewright.session.tuning import NetworkTuner, TuningTerms
+from tilewright.store.database import SqliteStore
+from tilewright.tune.budget import Spending
+from tilewright.tune.space import ranked_defaults
+
+FINALISTS = 3
+_CLOSE = 1.06
+_AGAIN = 3
+_SHARE = 3e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Winner:
+    """The candidate a task gets, with its measurement (None when never measured) and check.
+
+    `default` is the measurement of our default settings, for a network that ships with those.
+    """
+
+    candidate: Candidate
+    measurement: Measurement | None
+    check: KernelCheck | None
+    default: Measurement | None = None
+
+
+class Referee:
+    """Picks the winner of each task from what a tuner knows.
+
+    `measurements` and `failures` count what the second looks and checks added.
+    """
+
+    def __init__(
+        self,
+        tuner: NetworkTuner,
+        device: Device,
+        store: SqliteStore,
+        measurer: Measurer,
+        terms: TuningTerms,
+    ) -> None:
+        self.measurements = 0
+        self.failures = 0
+        self._tasks = tuner.fused
+        self._known = tuner.known
+        self._device = device
+        self._store = store
+        self._measurer = measurer
+        self._terms = terms
+
+    def winners(
+        self,
+        *,
+        spending: Spending | None,
+        checked: Mapping[TaskKey, tuple[Candidate, KernelCheck]],
+    ) -> dict[TaskKey, Winner]:
+        """The candidate for each task: finalists measured again, the winner checked.
+
+        Without `spending` nothing is measured and what is stored is believed. `checked` holds
+        checks made by earlier runs.
+        """
+        chosen: dict[TaskKey, Winner] = {}
+        least_s = _SHARE * sum(self._best_s(task) for task in self._tasks.values())
+        for key, task in self._tasks.items():
+            if self._terms.level == "op":
+                chosen[key] = self._from_operator(task, spending, checked.get(key))
+                continue
+            if spending is not None and self._best_s(task) >= least_s:
+                self._second_look(task, spending)
+            chosen[key] = self._checked_winner(task, ranked(self._known[key]), checked.get(key))
+        return chosen
+
+    def _from_operator(
+        self, task: Task, spending: Spending | None, earlier: tuple[Candidate, KernelCheck] | None
+    ) -> Winner:
+        """The bare anchor's best setting in the fused kernel, timed once for the record."""
+        bare = bare_task(task)
+        best = [m.candidate for m in ranked(self._known[bare.key])]
+        candidate = carried_over(best, task, self._device)
+        if candidate is None:
+            return self._checked_winner(task, [], earlier)
+        found = [m for m in ranked(self._known[task.key]) if m.candidate == candidate]
+        if not found and spending is not None and spending.remaining_count > 0:
+            outcomes = self._measurer.measure(
+                task.workload, [candidate], self._terms.protocol, run_id=self._terms.run_id
+            )
+            self._remember(task, outcomes)
+            spending.count += len(outcomes)
+            found = [o for o in outcomes if isinstance(o, Measurement)]
+        return self._checked_winner(task, found, earlier, first=candidate)
+
+    def _best_s(self, task: Task) -> float:
+        """Seconds of all calls of a task together, zero where it was never measured."""
+        best = ranked(self._known[task.key])
+        return task.count * best[0].latency_s if best else 0.0
+
+    def _second_look(self, task: Task, spending: Spending) -> None:
+        """Measure the close finalists again, more carefully, unless that was done before."""
+        protocol = self._terms.protocol
+        careful = replace(protocol, repeats=_AGAIN * protocol.repeats)
+        for _ in range(FINALISTS):
+            best = ranked(self._known[task.key])[:FINALISTS]
+            close = [m for m in best if m.latency_s <= _CLOSE * best[0].latency_s]
+            fresh = [m.candidate for m in close if m.protocol != careful]
+            fresh = fresh[: int(min(FINALISTS, max(0, spending.remaining_count)))]
+            if len(close) < 2 or not fresh:
+                return
+            outcomes = self._measurer.measure(
+                task.workload, fresh, careful, run_id=self._terms.run_id
+            )
+            self._remember(task, outcomes)
+            spending.count += len(outcomes)
+
+    def _checked_winner(
+        self,
+        task: Task,
+        known: Sequence[Measurement],
+        earlier: tuple[Candidate, KernelCheck] | None,
+        *,
+        first: Candidate | None = None,
+    ) -> Winner:
+        """The fastest of `known` whose results are right, then `first`, then the best guesses."""
+        defaults = [c for c, _ in ranked_defaults(task.workload, task.layouts, self._device)]
+        plain, rejected = defaults[0], set[Candidate]()
+        guesses = [*([first] if first else []), *defaults]
+        while True:
+            best = [m for m in known if m.candidate not in rejected]
+            left = [guess for guess in guesses if guess not in rejected]
+            if not best and not left:
+                raise _nothing_valid(task, self._known[task.key])
+            winner = Winner(
+                candidate=best[0].candidate if best else left[0],
+                measurement=best[0] if best else None,
+                check=None,
+                default=next((m for m in best if m.candidate == plain), None),
+            )
+            if earlier is not None and earlier[0] == winner.candidate:
+                return replace(winner, check=earlier[1])
+            check = check_kernel(self._measurer, task.workload, winner.candidate, self._terms.seed)
+            if check.failure is None:
+                return replace(winner, check=check)
+            self._reject(task, check.failure)
+            rejected.add(winner.candidate)
+
+    def _reject(self, task: Task, failure: Failure) -> None:
+        self._remember(task, [failure])
+        self._terms.events(
+            Note(
+                message=f"{task.name}: a candidate of {failure.candidate.implementation} was "
+                f"rejected, {failure.kind}: {failure.message.splitlines()[0]}"
+            )
+        )
+
+    def _remember(self, task: Task, outcomes: Sequence[Outcome]) -> None:
+        self._store.add(outcomes)
+        self._known[task.key] = [*self._known[task.key], *outcomes]
+        failures = sum(isinstance(outcome, Failure) for outcome in outcomes)
+        self.failures += failures
+        self.measurements += len(outcomes) - failures
+
+
+def _nothing_valid(task: Task, known: Sequence[Outcome]) -> NegativeVerdict:
+    last = [outcome for outcome in known if isinstance(outcome, Failure)][-1]
+    return NegativeVerdict(
+        f"no candidate gives right results for task {task.name} ({task.workload.key}): "
+        f"{last.kind}: {last.message.splitlines()[0]}",
+        hint=f"tilewright show '{task.workload.key}' --tir shows the kernel.",
+    )

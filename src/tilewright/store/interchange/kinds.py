@@ -1,0 +1,100 @@
+"""The kinds of files that records come from and go to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+from tilewright.core.errors import UsageError, close_matches
+from tilewright.store.interchange.lines import json_object, readable
+
+METASCHEDULE = "metaschedule"
+DATABASE = "db"
+IMPORTS = ("autotvm", METASCHEDULE, "t4", "csv", "parquet", "jsonl", "json", DATABASE)
+EXPORTS = ("jsonl", "json", "csv", "parquet", "autotvm", "t4", METASCHEDULE)
+
+_ENDINGS = {
+    ".jsonl": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".log": "autotvm",
+    ".autotvm": "autotvm",
+    ".t4": "t4",
+    ".db": DATABASE,
+    ".sqlite": DATABASE,
+}
+_MAGIC = {b"SQLite format 3\0": DATABASE, b"PAR1": "parquet"}
+_LOOKED_AT_BYTES = 1 << 16
+_CSV_COLUMNS = "workload_key,device_class,"
+
+
+def checked_kind(kind: str | None, known: tuple[str, ...]) -> str | None:
+    """`kind` itself. Raises `UsageError` naming close ones when it is none of `known`."""
+    if kind is not None and kind not in known:
+        raise UsageError(f"There is no kind {kind!r} here.", hint=close_matches(kind, known))
+    return kind
+
+
+def export_kind(path: Path, kind: str | None) -> str:
+    """The kind given, else the one the file's ending stands for."""
+    chosen = checked_kind(kind, EXPORTS) or _ENDINGS.get(path.suffix.lower(), "")
+    if chosen not in EXPORTS:
+        raise UsageError(
+            f"Cannot tell what kind of file {path} is to be.",
+            hint=f"Say --kind {'|'.join(EXPORTS)}.",
+        )
+    return chosen
+
+
+def import_kind(path: Path, kind: str | None) -> str:
+    """The kind given, else what the file's content or ending shows.
+
+    Raises `ModelError` for a file that cannot be read, `UsageError` when nothing tells the kind.
+    """
+    if kind is not None:
+        return checked_kind(kind, IMPORTS) or kind
+    if path.is_dir():
+        from_content = METASCHEDULE if list(path.glob("*tuning_record*.json")) else ""
+    else:
+        with readable(path), path.open("rb") as file:
+            from_content = _kind_of_content(file.read(_LOOKED_AT_BYTES))
+    chosen = from_content or _ENDINGS.get(path.suffix.lower(), "")
+    if path.is_dir() and not from_content:
+        with readable(path):
+            path.open("rb").close()
+    if not chosen:
+        raise UsageError(
+            f"Cannot tell what kind of records {path} holds.",
+            hint=f"Say --kind {'|'.join(IMPORTS)}.",
+        )
+    return chosen
+
+
+def _kind_of_content(start: bytes) -> str:
+    for magic, kind in _MAGIC.items():
+        if start.startswith(magic):
+            return kind
+    text = start.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+    if text.startswith(_CSV_COLUMNS):
+        return "csv"
+    first = text.partition("\n")[0]
+    line = json_object(first)
+    if line is not None and line.get("record") == "tilewright":
+        return "jsonl"
+    if line is not None and ({"input", "result"} <= line.keys() or {"i", "r"} <= line.keys()):
+        return "autotvm"
+    if _is_list(first):
+        return METASCHEDULE
+    if text.startswith("{") and '"results"' in text:
+        return "t4"
+    return "json" if text.startswith("{") and '"records"' in text else ""
+
+
+def _is_list(text: str) -> bool:
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, list) and len(cast("list[Any]", value)) == 2

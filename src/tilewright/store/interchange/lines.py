@@ -1,0 +1,111 @@
+"""What a reader gets out of a file: one line after the other, understood or with a reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from tilewright.core.errors import ModelError
+from tilewright.core.records import Device
+
+if TYPE_CHECKING:
+    from tilewright.graph.workload import Workload
+
+Json = dict[str, Any]
+
+IMPORTED = "imported:"
+"""What the kernel hash of a record starts with when no kernel of ours was timed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A record of a file, as an entry of `store.entries`, or the reason why it is none.
+
+    `number` counts lines from 1 (rows of a table, results of a T4 file); a header has a number
+    too. `support` are the devices and workloads the record speaks of. `foreign` says that another
+    program made the record.
+    """
+
+    number: int
+    record: Json | None = None
+    reason: str = ""
+    support: tuple[Json, ...] = ()
+    foreign: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A file to read. `task` and `device` say what a log means that does not tell itself."""
+
+    path: Path
+    task: Workload | None = None
+    device: Device | None = None
+
+
+class NotUnderstood(ValueError):
+    """A line cannot be taken in; the message is the reason."""
+
+
+@contextmanager
+def readable(path: Path) -> Generator[None]:
+    """Turn what the file system refuses inside the block into `ModelError`."""
+    try:
+        yield
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def json_object(text: str | bytes) -> Json | None:
+    """The JSON object in a line; None when it is none."""
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast(Json, value) if isinstance(value, dict) else None
+
+
+def mapping(value: object, what: str) -> Mapping[str, Any]:
+    """`value` as a JSON object. Raises `NotUnderstood`."""
+    if not isinstance(value, dict):
+        raise NotUnderstood(f"{what} is no object")
+    return cast(Json, value)
+
+
+def sequence(value: object, what: str) -> list[Any]:
+    """`value` as a JSON list. Raises `NotUnderstood`."""
+    if not isinstance(value, list):
+        raise NotUnderstood(f"{what} is no list")
+    return cast("list[Any]", value)
+
+
+def whole(value: object, what: str, *, least: int = 0) -> int:
+    """`value` as a whole number from `least` up to 2^31. Raises `NotUnderstood`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 31:
+        raise NotUnderstood(f"{what} is {value!r:.40}, not a whole number from {least}")
+    return value
+
+
+def finite(value: object, what: str) -> float:
+    """`value` as a finite number. Raises `NotUnderstood`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise NotUnderstood(f"{what} is {value!r:.40}, not a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = float("inf")
+    if not isfinite(number):
+        raise NotUnderstood(f"{what} is not finite")
+    return number
+
+
+def seconds(values: object, what: str, *, scale: float = 1.0) -> tuple[float, ...]:
+    """Positive times in seconds; those in the file are multiplied by `scale`."""
+    found = tuple(finite(value, what) * scale for value in sequence(values, what))
+    if not found or min(found) <= 0:
+        raise NotUnderstood(f"{what} holds no positive times")
+    return found

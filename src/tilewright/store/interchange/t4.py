@@ -1,0 +1,234 @@
+"""Results in the T4 format of the auto-tuning community, version 1.0.0.
+
+Kernel Tuner's `store_output_file` writes it and its schema defines it: a list of results, each with
+its configuration, times in milliseconds, and whether the configuration was valid. What the schema
+leaves open (which task, which device) travels in keys of our own: `metadata.tilewright` holds
+devices and workloads, each result's `tilewright` the record itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from tilewright.core.errors import ModelError
+from tilewright.core.records import (
+    Candidate,
+    Device,
+    Failure,
+    FailureKind,
+    KnobValue,
+    Measurement,
+    Outcome,
+)
+from tilewright.graph.layout import PLAIN
+from tilewright.graph.workload import Workload
+from tilewright.kernels.registry import applicable
+from tilewright.store.interchange.autotvm import KEY, PROTOCOL, restored
+from tilewright.store.interchange.autotvm_export import carried
+from tilewright.store.interchange.devices import device_entry
+from tilewright.store.interchange.fitting import fitted
+from tilewright.store.interchange.lines import (
+    IMPORTED,
+    Json,
+    Line,
+    NotUnderstood,
+    Source,
+    finite,
+    mapping,
+    readable,
+    seconds,
+    sequence,
+)
+from tilewright.store.interchange.stream import array_items
+from tilewright.store.interchange.tasks import workload_entry
+
+VERSION = "1.0.0"
+KERNEL_HASH = f"{IMPORTED}t4"
+_MS = 1e-3
+_UNITS = {"": _MS, "ms": _MS, "milliseconds": _MS, "s": 1.0, "seconds": 1.0, "us": 1e-6, "ns": 1e-9}
+_INVALIDITY: Mapping[FailureKind, str] = {
+    "build": "compile",
+    "timeout": "timeout",
+    "wrong result": "correctness",
+    "crash": "runtime",
+    "out of memory": "runtime",
+    "device lost": "runtime",
+}
+_FAILURES: Mapping[str, FailureKind] = {
+    "compile": "build",
+    "timeout": "timeout",
+    "correctness": "wrong result",
+    "runtime": "crash",
+}
+
+
+def t4_header(texts: Mapping[str, str], devices: Sequence[Device]) -> str:
+    """What stands before the results, as the inside of a JSON object."""
+    ours = {"workloads": dict(texts), "devices": msgspec.to_builtins(devices)}
+    metadata = json.dumps({KEY: ours})
+    return f'"schema_version": "{VERSION}", "metadata": {metadata}'
+
+
+def result_of(outcome: Outcome) -> Json:
+    """One result of the format."""
+    failed = isinstance(outcome, Failure)
+    samples_ms = [] if failed else [second / _MS for second in outcome.samples_s]
+    measured = [] if failed else [_measured("time", outcome.latency_s / _MS)]
+    return {
+        "timestamp": _time_text(outcome.created_at),
+        "configuration": dict(outcome.candidate.settings),
+        "objectives": ["time"],
+        "times": {
+            "compilation_time": 0.0 if failed else outcome.build_s / _MS,
+            "framework": 0.0,
+            "search_algorithm": 0.0,
+            "validation": 0.0,
+            "runtimes": samples_ms,
+        },
+        "invalidity": _INVALIDITY.get(outcome.kind, "runtime") if failed else "correct",
+        "correctness": 0 if failed and outcome.kind == "wrong result" else 1,
+        "measurements": measured,
+        KEY: carried(outcome),
+    }
+
+
+def read(source: Source) -> Iterator[Line]:
+    """The results of a file, numbered from 1. Raises `ModelError` for a file of another kind."""
+    with readable(source.path):
+        text = source.path.read_text(encoding="utf-8", errors="replace")
+    start = text.find('"results"')
+    if start < 0 or not text.lstrip("\ufeff \t\r\n").startswith("{"):
+        raise ModelError(
+            f"{source.path}: this is no T4 results file, it has no list of results. "
+            "Nothing was imported."
+        )
+    texts, devices = _brought(text[:start])
+    for number, item in enumerate(array_items(text, start), start=1):
+        if item is None:
+            yield Line(number=number, reason="not a JSON object; is the file cut short?")
+            continue
+        try:
+            yield _line(number, item, source, (texts, devices))
+        except NotUnderstood as error:
+            yield Line(number=number, reason=str(error))
+
+
+def _brought(head: str) -> tuple[Json, dict[str, Json]]:
+    """Workload texts by key and devices by class, from the metadata before the results."""
+    try:
+        value: Any = json.loads(head.rstrip().removesuffix(",") + "}")
+    except (ValueError, RecursionError):
+        return {}, {}
+    try:
+        ours = mapping(mapping(value.get("metadata"), "metadata").get(KEY), KEY)
+        texts = dict(mapping(ours.get("workloads"), "workloads"))
+        devices = [mapping(item, "a device") for item in sequence(ours.get("devices"), "devices")]
+    except NotUnderstood:
+        return {}, {}
+    return texts, {str(device.get("class_key")): dict(device) for device in devices}
+
+
+def _line(number: int, item: Json, source: Source, brought: tuple[Json, dict[str, Json]]) -> Line:
+    if KEY in item:
+        extra = mapping(item[KEY], KEY)
+        record = mapping(extra.get("record"), "the record")
+        texts, devices = brought
+        known = {
+            "record": record,
+            "workload": texts.get(str(record.get("workload_key"))),
+            "device": devices.get(str(record.get("device_class"))),
+        }
+        return restored(number, known)
+    if source.task is None or source.device is None:
+        raise NotUnderstood("the result names no task and no device; say --task KEY and --target")
+    record = _record(item, source.task, source.device)
+    support = (device_entry(source.device), workload_entry(source.task))
+    return Line(number=number, record=record, support=support, foreign=True)
+
+
+def _record(item: Json, task: Workload, device: Device) -> Json:
+    """A result of another tuner as an outcome of a task of ours, in plain layouts."""
+    shared: dict[str, Any] = {
+        "workload_key": task.key,
+        "candidate": _candidate(mapping(item.get("configuration"), "configuration"), task, device),
+        "device_class": device.class_key,
+        "kernel_hash": KERNEL_HASH,
+        "created_at": _seconds_of(item.get("timestamp")),
+        "versions": "t4",
+    }
+    invalidity = str(item.get("invalidity"))
+    if invalidity in _FAILURES:
+        failure = Failure(kind=_FAILURES[invalidity], message=f"T4: {invalidity}", **shared)
+        return {"record": "failure", **msgspec.to_builtins(failure)}
+    if invalidity != "correct":
+        raise NotUnderstood(f"the configuration is not valid ({invalidity:.40})")
+    times = mapping(item.get("times"), "times")
+    samples_s = _samples(times, item)
+    build = times.get("compilation_time", times.get("compilation", 0.0))
+    measurement = Measurement(
+        protocol=msgspec.convert(
+            msgspec.to_builtins(PROTOCOL) | {"repeats": len(samples_s)}, type(PROTOCOL)
+        ),
+        samples_s=samples_s,
+        build_s=finite(build, "the compilation time") * _MS,
+        **shared,
+    )
+    return {"record": "measurement", **msgspec.to_builtins(measurement)}
+
+
+def _samples(times: Mapping[str, Any], item: Json) -> tuple[float, ...]:
+    """The single runs, or the measured `time` where they are not listed."""
+    if times.get("runtimes"):
+        return seconds(times["runtimes"], "runtimes", scale=_MS)
+    for value in sequence(item.get("measurements", []), "measurements"):
+        measured = mapping(value, "a measurement")
+        unit = measured.get("unit", "")
+        if measured.get("name") == "time" and unit in _UNITS:
+            return seconds([measured.get("value")], "time", scale=_UNITS[unit])
+    raise NotUnderstood("the result holds no times")
+
+
+def _candidate(configuration: Mapping[str, Any], task: Workload, device: Device) -> Candidate:
+    layouts = (PLAIN,) * (len(task.arguments) + 1)
+    given: dict[str, KnobValue] = {}
+    for name, value in configuration.items():
+        if not isinstance(value, int | str | bool):
+            raise NotUnderstood(f"{name}={value!r:.40} is no value of a knob")
+        given[name] = value
+    names: list[str] = []
+    for spec in applicable(task, device):
+        knobs = {knob.name for knob in spec.knobs(task, device, layouts)}
+        if knobs and knobs == given.keys():
+            wanted = {name: (value,) for name, value in given.items()}
+            return fitted(spec, task, device, layouts, wanted)
+        names.append(f"{spec.name} ({', '.join(sorted(knobs)) or 'no knobs'})")
+    raise NotUnderstood(
+        f"the knobs {', '.join(given) or 'none'} are those of no implementation of {task.key}: "
+        + "; ".join(names)
+    )
+
+
+def _measured(name: str, value: float) -> Json:
+    return {"name": name, "value": value, "unit": "ms"}
+
+
+def _time_text(created_at: float) -> str:
+    try:
+        return datetime.fromtimestamp(created_at, UTC).isoformat(sep=" ")
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def _seconds_of(timestamp: object) -> float:
+    try:
+        found = datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else None
+    except ValueError:
+        found = None
+    if found is None:
+        return 0.0
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,152 @@
+"""Reading the tables of measurements that `db export` wrote as CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import Any
+
+from tilewright.core.errors import ModelError
+from tilewright.core.records import Protocol
+from tilewright.store.interchange.lines import (
+    Json,
+    Line,
+    NotUnderstood,
+    Source,
+    finite,
+    mapping,
+    readable,
+    sequence,
+)
+from tilewright.store.interchange.tasks import text_entries
+
+_TEXTS = ("workload_key", "device_class", "kernel_hash", "versions")
+_NEEDED = (
+    *_TEXTS,
+    "implementation",
+    "settings",
+    "layouts",
+    "created_at",
+    "build_s",
+    *Protocol.__dataclass_fields__,
+    "samples_s",
+)
+_LARGEST_CELL = 1 << 24
+
+
+def read_csv(source: Source) -> Iterator[Line]:
+    """The rows of a CSV file, numbered by the line they begin on."""
+    csv.field_size_limit(_LARGEST_CELL)
+    with (
+        readable(source.path),
+        source.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file,
+    ):
+        reader = csv.DictReader(file)
+        _check_columns(source, list(reader.fieldnames or ()))
+        start = reader.line_num + 1
+        while True:
+            try:
+                row = next(reader, None)
+            except csv.Error as error:
+                yield Line(number=start, reason=f"not a row of a CSV file: {error}")
+                return
+            if row is None:
+                return
+            yield _line(start, _of_csv(row))
+            start = reader.line_num + 1
+
+
+def read_parquet(source: Source) -> Iterator[Line]:
+    """The rows of a Parquet file, numbered from 1."""
+    import polars
+    from polars.exceptions import PolarsError
+
+    try:
+        with readable(source.path):
+            frame = polars.read_parquet(source.path)
+    except PolarsError as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"{source.path} is no Parquet file that can be read: {reason}.") from error
+    _check_columns(source, frame.columns)
+    for number, row in enumerate(frame.iter_rows(named=True), start=1):
+        yield _line(number, row)
+
+
+def _check_columns(source: Source, columns: list[str]) -> None:
+    missing = [name for name in _NEEDED if name not in columns]
+    if missing:
+        raise ModelError(
+            f"{source.path} is no table of measurements: it has no column {', '.join(missing)}. "
+            "Nothing was imported.",
+            hint="`tilewright db export FILE.csv` writes one that can be imported.",
+        )
+
+
+def _of_csv(row: Mapping[Any, Any]) -> Json:
+    """A row with its cells read as numbers where columns hold some."""
+    cells = dict(row)
+    for name in ("created_at", "build_s", "sample_s", "timeout_s", "latency_s"):
+        cells[name] = _number(cells.get(name), float)
+    for name in ("warmup", "repeats", "rotation_bytes", "samples"):
+        cells[name] = _number(cells.get(name), int)
+    try:
+        cells["samples_s"] = json.loads(cells.get("samples_s") or "null")
+    except (ValueError, RecursionError):
+        cells["samples_s"] = None
+    cells["workload"] = cells.get("workload") or None
+    return cells
+
+
+def _number(cell: object, kind: type[int] | type[float]) -> int | float | None:
+    try:
+        return kind(cell) if isinstance(cell, str) and cell else None
+    except ValueError:
+        return None
+
+
+def _line(number: int, row: Mapping[str, Any]) -> Line:
+    try:
+        record = _record(row)
+        support = text_entries(record["workload_key"], row.get("workload"))
+    except NotUnderstood as error:
+        return Line(number=number, reason=str(error))
+    return Line(number=number, record=record, support=support)
+
+
+def _record(row: Mapping[str, Any]) -> Json:
+    if any(row.get(name) is None for name in _NEEDED):
+        empty = [name for name in _NEEDED if row.get(name) is None]
+        raise NotUnderstood(
+            f"no value that can be read in {', '.join(empty)}; is the file cut short?"
+        )
+    samples_s = [finite(value, "samples_s") for value in sequence(row["samples_s"], "samples_s")]
+    if not samples_s:
+        raise NotUnderstood("a measurement needs samples")
+    shown = row.get("latency_s"), row.get("samples")
+    if shown[0] != median(samples_s) or shown[1] != len(samples_s):
+        raise NotUnderstood("the samples do not fit their median; is the file cut short?")
+    settings = mapping(_parsed(row["settings"], "settings"), "settings")
+    return {
+        "record": "measurement",
+        **{name: row[name] for name in _TEXTS},
+        "candidate": {
+            "implementation": row["implementation"],
+            "settings": sorted(settings.items()),
+            "layouts": sequence(_parsed(row["layouts"], "layouts"), "layouts"),
+        },
+        "protocol": {name: row[name] for name in Protocol.__dataclass_fields__},
+        "samples_s": samples_s,
+        "build_s": row["build_s"],
+        "created_at": row["created_at"],
+        "run_id": None,
+        "instance": row.get("instance") or "",
+    }
+
+
+def _parsed(text: object, what: str) -> object:
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        raise NotUnderstood(f"{what} is no JSON") from None

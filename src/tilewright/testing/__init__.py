@@ -1,0 +1,1 @@
+"""Conformance suites for tuners and implementations of other packages."""

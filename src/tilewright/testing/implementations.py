@@ -1,0 +1,274 @@
+"""What every implementation must keep, as checks that another package can run on its own.
+
+    from tilewright.testing.implementations import ImplementationConformance, single
+
+    class TestMine(ImplementationConformance):
+        spec = SPEC
+        workloads = (single("relu", (1, 16, 8, 8)),)
+
+The checks of the spec need no compiler. Those of the lowering build kernels in worker processes and
+compare them with numpy; they need the implementation's entry points to be installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+
+from tilewright.core.records import Candidate, CpuFacts, Device, Settings
+from tilewright.graph.layout import PLAIN
+from tilewright.graph.network import Array, AttributeValue, attributes
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Argument, Step, Workload
+from tilewright.kernels.base import Implementation
+from tilewright.kernels.knobspace import KnobSpace
+from tilewright.kernels.registry import applicable, implementations
+
+_LOOKED_AT = 60
+"""Settings of a large space that the checks of the spec look at."""
+_SEED = 0
+
+
+def single(
+    operator: str,
+    *shapes: tuple[int, ...],
+    constants: Sequence[int] = (),
+    **named: AttributeValue,
+) -> Workload:
+    """The workload of one bare operator on float32 arguments; those at `constants` are constants.
+
+    Other attributes than the operator's are an error of the operator when its types are asked for.
+    """
+    arguments = tuple(
+        Argument(type=TensorType(shape), role="constant" if index in constants else "data")
+        for index, shape in enumerate(shapes)
+    )
+    step = Step(operator=operator, inputs=tuple(range(len(shapes))), attributes=attributes(**named))
+    return Workload(arguments=arguments, steps=(step,))
+
+
+def made_up_device(vector_bytes: int = 64, registers: int = 32, threads: int = 2) -> Device:
+    """A device with vectors of that width, for checks that run nothing."""
+    return Device(
+        class_key="made up",
+        instance="made up",
+        target="{}",
+        threads=threads,
+        cpus=tuple(range(threads)),
+        cpu=CpuFacts(
+            model="made up",
+            architecture="made up",
+            features=(),
+            vector_bytes=vector_bytes,
+            vector_registers=registers,
+            l1_bytes=32 << 10,
+            l2_bytes=1 << 20,
+            l3_bytes=16 << 20,
+            physical_cores=threads,
+        ),
+    )
+
+
+DEVICES = (made_up_device(), made_up_device(32, 16), made_up_device(16, 32, threads=4))
+
+
+def plain(workload: Workload) -> tuple[str, ...]:
+    """Every port row-major."""
+    return (PLAIN,) * (len(workload.arguments) + 1)
+
+
+def knob_space(
+    spec: Implementation, workload: Workload, device: Device, layouts: tuple[str, ...] = ()
+) -> KnobSpace:
+    """The settings of a spec, as tuners see them."""
+    ports = layouts or plain(workload)
+    return KnobSpace(
+        knobs=spec.knobs(workload, device, ports),
+        filters=(lambda settings: spec.valid(workload, device, ports, settings),),
+    )
+
+
+def some_settings(space: KnobSpace, count: int) -> list[Settings]:
+    """Up to `count` valid settings from all over a space."""
+    rng = np.random.default_rng(_SEED)
+    length = space.range_length
+    numbers = range(length) if length <= count else rng.integers(length, size=100 * count).tolist()
+    found: dict[int, Settings] = {}
+    for number in numbers:
+        if len(found) == count:
+            break
+        if number not in found and space.valid(number):
+            found[number] = space.settings(number)
+    if not found and length > count:
+        first = next(iter(space), None)
+        return [] if first is None else [space.settings(first)]
+    return list(found.values())
+
+
+def _candidate(spec: Implementation, settings: Settings, layouts: tuple[str, ...]) -> Candidate:
+    return Candidate(
+        implementation=spec.name, settings=tuple(sorted(settings.items())), layouts=layouts
+    )
+
+
+def check_space(
+    spec: Implementation, workload: Workload, device: Device, layouts: tuple[str, ...] = ()
+) -> None:
+    """Knobs have distinct values, numbers stand for the same settings each time, some are valid."""
+    assert spec.applies(workload, device), f"{spec.name} does not apply to {workload.key}"
+    assert isinstance(spec.name, str) and spec.name, "it has no name"
+    space = knob_space(spec, workload, device, layouts)
+    names = [knob.name for knob in space.knobs]
+    assert len(set(names)) == len(names), f"two knobs have one name: {names}"
+    for knob in space.knobs:
+        assert knob.values, f"{knob.name} has no values"
+        kinds = {(type(value), value) for value in knob.values}
+        assert len(kinds) == len(knob.values), f"{knob.name} has a value twice"
+    again = knob_space(spec, workload, device, layouts)
+    assert again.fingerprint == space.fingerprint, "asked twice, the knobs differ"
+    settings = some_settings(space, _LOOKED_AT)
+    assert settings, "no setting is valid"
+    for setting in settings:
+        number = space.number(setting)
+        assert number is not None and space.settings(number) == setting
+
+
+def check_facts(
+    spec: Implementation, workload: Workload, device: Device, layouts: tuple[str, ...] = ()
+) -> None:
+    """Facts have one finite entry per setting, and the same one whatever else is asked about."""
+    ports = layouts or plain(workload)
+    settings = some_settings(knob_space(spec, workload, device, ports), _LOOKED_AT)
+    facts = spec.facts(workload, device, ports, settings)
+    for name in ("estimate_s", "parallel_extent"):
+        assert name in facts, f"the facts have no {name}"
+    for name, column in facts.items():
+        values = np.asarray(column)
+        assert values.shape == (len(settings),), f"{name} has not one entry per setting"
+        assert np.isfinite(values).all(), f"{name} is not finite"
+    assert (np.asarray(facts["estimate_s"]) > 0).all(), "an estimate is not positive"
+    assert (np.asarray(facts["parallel_extent"]) >= 1).all(), "less than one piece of work"
+    for row in {0, len(settings) - 1}:
+        alone = spec.facts(workload, device, ports, [settings[row]])
+        for name, column in facts.items():
+            same = np.isclose(alone[name][0], column[row], rtol=1e-9)
+            assert same, f"{name} of one setting depends on the others"
+
+
+def check_promises(spec: Implementation, workload: Workload, device: Device) -> None:
+    """Its error bound is one, and it can write its result plain or in blocks that divide."""
+    bound = spec.error_bound(workload)
+    assert 0 < bound < 0.1, f"an error bound of {bound}"
+    blocks = spec.result_blocks(workload, device)
+    assert blocks, "it can write its result in no layout"
+    shape = workload.result.shape
+    for block in blocks:
+        divides = block == 0 or (len(shape) > 1 and shape[1] % block == 0)
+        assert divides, f"channels of {shape} come in no blocks of {block}"
+
+
+def check_packing(
+    spec: Implementation, workload: Workload, device: Device, layouts: tuple[str, ...] = ()
+) -> None:
+    """`pack` keeps every constant, in the shapes that `packed_shapes` told, row-major."""
+    ports = layouts or plain(workload)
+    rng = np.random.default_rng(_SEED)
+    constants: dict[int, Array] = {
+        index: rng.standard_normal(argument.type.shape).astype(argument.type.dtype)
+        for index, argument in enumerate(workload.arguments)
+        if argument.role == "constant"
+    }
+    for settings in some_settings(knob_space(spec, workload, device, ports), 4):
+        candidate = _candidate(spec, settings, ports)
+        shapes = spec.packed_shapes(workload, candidate)
+        packed = spec.pack(workload, candidate, constants)
+        assert set(packed) == set(constants), "pack loses or adds constants"
+        assert set(shapes) <= set(constants), "packed_shapes has more than the constants"
+        for index, shape in shapes.items():
+            found = packed[index]
+            assert found.shape == tuple(shape), f"argument {index}: {found.shape}, not {shape}"
+            assert found.flags["C_CONTIGUOUS"], f"argument {index} is not row-major"
+
+
+def check_installed(spec: Implementation, workload: Workload, device: Device) -> None:
+    """The spec is found under its name, and competes for the workload."""
+    assert spec.name in implementations(), f"no entry point offers {spec.name}"
+    names = [found.name for found in applicable(workload, device)]
+    assert spec.name in names, f"{spec.name} does not compete for {workload.anchor_name}"
+
+
+def check_numbers(
+    spec: Implementation,
+    workload: Workload,
+    layouts: tuple[str, ...] = (),
+    *,
+    settings: int = 4,
+) -> None:
+    """Kernels on this machine give numpy's numbers within the bound that the spec promises.
+
+    The setting with the best estimate is built, and others from all over the space.
+    """
+    from tilewright.hardware.device import local_device
+    from tilewright.measure.kernels import KernelMeasurer
+    from tilewright.session.checking import check_kernel
+
+    device, ports = local_device(), layouts or plain(workload)
+    drawn = some_settings(knob_space(spec, workload, device, ports), _LOOKED_AT)
+    assert drawn, "no setting is valid on this machine"
+    order = np.argsort(spec.facts(workload, device, ports, drawn)["estimate_s"], kind="stable")
+    picked = np.linspace(0, len(drawn) - 1, min(settings, len(drawn))).astype(int)
+    with KernelMeasurer(device, builders=1) as measurer:
+        for row in dict.fromkeys(int(order[place]) for place in picked):
+            candidate = _candidate(spec, drawn[row], ports)
+            found = check_kernel(measurer, workload, candidate, _SEED)
+            assert found.failure is None, (
+                f"{drawn[row]}: {found.failure.kind}: {found.failure.message}"
+            )
+
+
+def check_spec(spec: Implementation, workload: Workload, layouts: tuple[str, ...] = ()) -> None:
+    """All checks of the spec, on devices with vectors of several widths where it applies."""
+    devices = [device for device in DEVICES if spec.applies(workload, device)]
+    assert devices, f"{spec.name} applies to {workload.key} on no device"
+    for device in devices:
+        check_space(spec, workload, device, layouts)
+        check_facts(spec, workload, device, layouts)
+        check_promises(spec, workload, device)
+        check_packing(spec, workload, device, layouts)
+
+
+class ImplementationConformance:
+    """The checks as tests for pytest; a subclass called `Test…` sets `spec` and `workloads`.
+
+    `layouts` has one entry per workload, its port layouts; all are row-major where it is empty.
+    """
+
+    spec: ClassVar[Implementation]
+    workloads: ClassVar[Sequence[Workload]]
+    layouts: ClassVar[Sequence[tuple[str, ...]]] = ()
+
+    def _cases(self) -> list[tuple[Workload, tuple[str, ...]]]:
+        ports = self.layouts or [plain(workload) for workload in self.workloads]
+        return list(zip(self.workloads, ports, strict=True))
+
+    def test_spec(self) -> None:
+        for workload, ports in self._cases():
+            check_spec(self.spec, workload, ports)
+
+    def test_installed(self) -> None:
+        for workload, _ in self._cases():
+            check_installed(self.spec, workload, _here())
+
+    def test_numbers(self) -> None:
+        for workload, ports in self._cases():
+            check_numbers(self.spec, workload, ports)
+
+
+@cache
+def _here() -> Device:
+    from tilewright.hardware.device import local_device
+
+    return local_device()

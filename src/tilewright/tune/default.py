@@ -1,0 +1,205 @@
+"""The default tuner: a Gaussian process on log time, led by the implementations' estimates.
+
+The first batch are the best estimates, kept apart, or a spread-out sample where there are none.
+Afterwards each batch maximises expected improvement under the model, one pick after the other, with
+the model's own guess standing in for what is not measured yet. Where there are estimates, the model
+learns what they leave unexplained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tilewright.kernels.knobs import split_sizes
+from tilewright.tune.base import NumberTuner, Precedent, TunerFactory, TuningTask
+from tilewright.tune.search import Floats, Numbers, SearchSpace
+from tilewright.tune.surrogate import GaussianProcess, expected_improvement
+
+_LED, _UNLED = 8, 16
+"""Measurements before the model takes over, with and without estimates to begin with."""
+_POOL = 3000
+_SLOW = 1.5
+"""Times beyond e^1.5 times the best all count as that slow: only the fast end matters."""
+_PAIRS = 10
+_DATA = 300
+"""The model is fitted to so many measurements at most, the fastest ones."""
+
+
+class DefaultTuner(NumberTuner):
+    """See the module's docstring."""
+
+    def __init__(self, task: TuningTask) -> None:
+        super().__init__(task)
+        self._pool: Numbers = np.empty(0, dtype=np.int64)
+        self._place: dict[int, int] = {}
+        self._features: Floats = np.empty((0, 1))
+        self._prior: Floats | None = None
+        self._process: GaussianProcess | None = None
+
+    def propose(self, count: int) -> list[int]:
+        """A batch by expected improvement; the first ones by estimate or spread."""
+        self._settle()
+        free = self._free()
+        if not len(free):
+            return self.unseen(count)
+        enough = _UNLED if self._prior is None else _LED
+        if len(self.known.seconds) < min(enough, len(self._pool)):
+            picked = self._first(free, count)
+        else:
+            picked = self._improving(free, count)
+        return [int(self._pool[row]) for row in picked]
+
+    def _settle(self) -> None:
+        """Fix the pool of settings that are considered, once; what was told is part of it."""
+        if len(self._pool):
+            return
+        listed = self.space.listed
+        if listed is None or len(listed) > 2 * _POOL:
+            drawn = self._drawn(listed)
+            self._pool = np.array(list(dict.fromkeys([*self.known.seen, *drawn])), dtype=np.int64)
+        else:
+            self._pool = listed
+        self._place = {int(number): row for row, number in enumerate(self._pool)}
+        estimates = self.space.estimates_s(self._pool)
+        self._prior = None if estimates is None else np.log(estimates)
+        learnt = _learnt(self.space.features(self._pool), self.task.precedents)
+        if learnt is not None:
+            self._prior = learnt if self._prior is None else self._prior + learnt
+        self._features = _scaled(self.space, self._pool)
+
+    def _drawn(self, listed: Numbers | None) -> list[int]:
+        """The best estimates of a large space and others drawn evenly."""
+        drawn = self.space.sample(self.rng, 8 * _POOL) if listed is None else list(map(int, listed))
+        estimates = self.space.estimates_s(drawn)
+        if estimates is None:
+            return drawn[:_POOL]
+        order = np.argsort(estimates, kind="stable")
+        best = [drawn[int(i)] for i in order[:_POOL]]
+        return [*best, *(int(n) for n in self.rng.choice(drawn, size=_POOL, replace=False))]
+
+    def _free(self) -> Numbers:
+        taken = np.zeros(len(self._pool), dtype=bool)
+        taken[[self._place[n] for n in self.known.seen if n in self._place]] = True
+        return np.flatnonzero(~taken)
+
+    def _first(self, free: Numbers, count: int) -> list[int]:
+        """The best estimates kept apart; without estimates, an even sample."""
+        if self._prior is None:
+            size = min(count, len(free))
+            return [int(row) for row in self.rng.choice(free, size=size, replace=False)]
+        free = free[np.argsort(self._prior[free], kind="stable")][: 4 * count]
+        handicap = 0.5 * np.arange(len(free)) / len(free)
+        near = np.full(len(free), np.inf)
+        for row in (self._place[n] for n in self.known.seen if n in self._place):
+            near = np.minimum(near, self._apart(free, row))
+        picked: list[int] = []
+        while len(picked) < min(count, len(free)) and (near > 0).any():
+            scale = float(near.max())
+            spread = near / scale if 0 < scale < np.inf else np.where(np.isinf(near), 1.0, near)
+            best = int(np.argmax(np.where(near > 0, spread - handicap, -np.inf)))
+            picked.append(int(free[best]))
+            near = np.minimum(near, self._apart(free, picked[-1]))
+            near[best] = 0.0
+        return picked
+
+    def _apart(self, rows: Numbers, row: int) -> Floats:
+        return np.abs(self._features[rows] - self._features[row]).sum(axis=1)
+
+    def _improving(self, free: Numbers, count: int) -> list[int]:
+        rows, logs = self._data()
+        if self._process is None:
+            self._process = GaussianProcess(np.ones(self._features.shape[1]))
+        prior = self._level_prior(rows, logs)
+        scale = max(0.05, float((logs - prior[rows]).std()))
+        center = float((logs - prior[rows]).mean())
+        features, targets = self._features[rows], (logs - prior[rows] - center) / scale
+        self._process.fit(features, targets)
+        picked: list[int] = []
+        for _ in range(min(count, len(free))):
+            mean, deviation = self._process.predict(self._features[free])
+            expected = mean * scale + center + prior[free]
+            gain = expected_improvement(expected, deviation * scale, float(logs.min()))
+            best = int(np.argmax(gain))
+            picked.append(int(free[best]))
+            features = np.vstack([features, self._features[free[best]]])
+            targets = np.append(targets, mean[best])
+            self._process.condition(features, targets)
+            free = np.delete(free, best)
+        return picked
+
+    def _data(self) -> tuple[Numbers, Floats]:
+        """Rows of the pool that have outcomes and their log times, the slow end made flat; a
+        failure counts as slow."""
+        known = {self._place[n]: s for n, s in self.known.seconds.items() if n in self._place}
+        fastest = dict(sorted(known.items(), key=lambda entry: entry[1])[:_DATA])
+        failed = [self._place[n] for n in self.known.failed if n in self._place]
+        failed = [row for row in failed if row not in known][:_DATA]
+        logs = np.log(np.array(list(fastest.values())))
+        limit = float(logs.min()) + _SLOW
+        logs = np.append(np.minimum(logs, limit), np.full(len(failed), min(limit, logs.max())))
+        return np.array([*fastest, *failed], dtype=np.int64), logs
+
+    def _level_prior(self, rows: Numbers, logs: Floats) -> Floats:
+        """The estimates on the measured level, as flat at the slow end; zero without estimates."""
+        if self._prior is None:
+            return np.zeros(len(self._pool))
+        level = float(np.median(logs - self._prior[rows]))
+        return np.minimum(self._prior + level, float(logs.min()) + _SLOW)
+
+
+def _learnt(features: Floats, precedents: Sequence[Precedent]) -> Floats | None:
+    """What similar tasks say of each setting: the log of time over estimate, or over the best time,
+    near it; settings far from all that was measured stay at zero."""
+    span = features.max(axis=0) - features.min(axis=0)
+    span[span == 0] = 1.0
+    total, weights = np.zeros(len(features)), np.ones(len(features))
+    for precedent in precedents:
+        logs = np.log(precedent.relative)
+        if precedent.estimated is not None:
+            logs = logs - np.log(precedent.estimated)
+        logs = np.clip(logs - np.median(logs), -1.0, 1.0)
+        for row, log in zip(precedent.features, logs, strict=True):
+            near = np.exp(-4.0 * (np.abs(features - row) / span).sum(axis=1))
+            total += near * log
+            weights += near
+    return total / weights if precedents else None
+
+
+def _scaled(space: SearchSpace, numbers: Numbers) -> Floats:
+    """What the model sees, each column over a range of two, constant ones left out: knob features,
+    alignments, and sums of two sizes' logarithms, since it is their product that fills a register
+    file, a block or a cache."""
+    sizes = _log_sizes(space, numbers)
+    pairs = [sizes[:, i] + sizes[:, j] for i in range(sizes.shape[1]) for j in range(i)][:_PAIRS]
+    columns = [space.features(numbers), _alignment(space, numbers)]
+    features = np.hstack([*columns, *(pair[:, None] for pair in pairs)])
+    span = features.max(axis=0) - features.min(axis=0)
+    if not (span > 0).any():
+        return np.zeros((len(numbers), 1))
+    return 2.0 * features[:, span > 0] / span[span > 0]
+
+
+def _log_sizes(space: SearchSpace, numbers: Numbers) -> Floats:
+    """log2 of the innermost part of every split."""
+    return _of_sizes(space, numbers, lambda size: float(np.log2(size)))
+
+
+def _alignment(space: SearchSpace, numbers: Numbers) -> Floats:
+    """How often two divides each size: what vector widths and memory lines care about."""
+    return _of_sizes(space, numbers, lambda size: (size & -size).bit_length() - 1.0)
+
+
+def _of_sizes(space: SearchSpace, numbers: Numbers, of: Callable[[int], float]) -> Floats:
+    """A column per split, from the size of its innermost part; zero where a part lacks it."""
+    digits = space.digits(numbers)
+    columns: list[Floats] = []
+    for column, knob in enumerate(space.knobs, start=1):
+        if knob.kind == "split":
+            table = [of(split_sizes(value)[-1]) for value in knob.values]
+            columns.append(np.array([*table, 0.0])[digits[:, column]])
+    return np.stack(columns, axis=1) if columns else np.empty((len(numbers), 0))
+
+
+TUNERS: dict[str, TunerFactory] = {"default": DefaultTuner}

@@ -1,0 +1,28 @@
+"""All settings in the order of their numbers, the first knob running fastest."""
+
+from __future__ import annotations
+
+from tilewright.tune.base import NumberTuner, TunerFactory, TuningTask
+
+
+class GridTuner(NumberTuner):
+    """Finds the next valid settings as they are asked for, so a space of any size will do."""
+
+    def __init__(self, task: TuningTask) -> None:
+        super().__init__(task)
+        self._next = 0
+
+    def propose(self, count: int) -> list[int]:
+        """The first numbers that were not seen."""
+        found: list[int] = []
+        position = self._next
+        while len(found) < count and position < self.space.range_length:
+            if position not in self.known.seen and self.space.valid(position):
+                found.append(position)
+            elif not found:
+                self._next = position + 1
+            position += 1
+        return found
+
+
+TUNERS: dict[str, TunerFactory] = {"grid": GridTuner}

@@ -1,0 +1,131 @@
+"""MetaSchedule as a searcher: it proposes, our runner builds, times and stores.
+
+    metaschedule  evolutionary search over the schedules that its rules derive
+
+A generation takes seconds and gives many proposals, so they are kept and handed out as asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from tilewright.core.errors import UsageError
+from tilewright.core.records import Candidate, Device, Measurement, Outcome
+from tilewright.graph.workload import Workload
+from tilewright.kernels.metaschedule import NAME, TRACE
+from tilewright.measure.metaschedule import SearchFailed, SearchProcess, shared_process
+from tilewright.tune.base import Tuner, TuningTask
+
+_MOST_RESTARTS = 1
+
+
+class MetaScheduleTuner:
+    """Asks MetaSchedule for the schedules of one task in fixed port layouts.
+
+    Its search lives in a child process that all such tuners of a device share. A crash there costs
+    the proposals not yet handed out; after a second one the tuner has nothing more to propose.
+    `search_s` are the seconds spent waiting for it.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        layouts: tuple[str, ...],
+        device: Device,
+        *,
+        seed: int = 0,
+        guesses: Sequence[Candidate] = (),
+    ) -> None:
+        self.search_s = 0.0
+        self.problem = ""
+        self._layouts = layouts
+        self._description = (workload.text, layouts, device, seed)
+        self._process: SearchProcess | None = shared_process(device)
+        self._slot = self._process.new_slot()
+        self._pid: int | None = None
+        self._restarts = 0
+        self._guesses = deque(guesses)
+        self._queue: deque[str] = deque()
+        self._seen: set[Candidate] = set()
+        self._told: dict[str, float | None] = {}
+        self._untold: dict[str, float | None] = {}
+
+    def ask(self, count: int) -> list[Candidate]:
+        """Up to `count` new candidates, of one generation; empty when the search has ended."""
+        found: list[Candidate] = []
+        while self._guesses and len(found) < count:
+            self._take(self._guesses.popleft(), found)
+        while len(found) < count:
+            if not self._queue and (found or not self._refill()):
+                break
+            while self._queue and len(found) < count:
+                self._take(self._candidate(self._queue.popleft()), found)
+        return found
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Keep outcomes for the next generation; candidates of other kinds are ignored."""
+        for outcome in outcomes:
+            candidate = outcome.candidate
+            if candidate.implementation != NAME or candidate.layouts != self._layouts:
+                continue
+            self._seen.add(candidate)
+            seconds = outcome.latency_s if isinstance(outcome, Measurement) else None
+            self._untold[str(candidate.setting(TRACE))] = seconds
+
+    def close(self) -> None:
+        """End the search; the process ends with the last tuner that uses it."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.end(self._slot)
+
+    def _candidate(self, trace: str) -> Candidate:
+        settings = ((TRACE, trace),)
+        return Candidate(implementation=NAME, settings=settings, layouts=self._layouts)
+
+    def _take(self, candidate: Candidate, found: list[Candidate]) -> None:
+        if candidate not in self._seen:
+            self._seen.add(candidate)
+            found.append(candidate)
+
+    def _refill(self) -> bool:
+        """Get the next generation; False when there is none."""
+        while self._process is not None and self._restarts <= _MOST_RESTARTS:
+            began = time.perf_counter()
+            try:
+                self._queue.extend(self._generate(self._process))
+                return bool(self._queue)
+            except SearchFailed as error:
+                self.problem = str(error)
+                self._restarts += 1
+                self._pid = None
+            finally:
+                self.search_s += time.perf_counter() - began
+        return False
+
+    def _generate(self, process: SearchProcess) -> list[str]:
+        """One generation, after telling what was learnt; begins anew in a new process."""
+        if self._pid is None or self._pid != process.pid:
+            process.begin(self._slot, *self._description)
+            self._pid = process.pid
+            self._untold = {**self._told, **self._untold}
+        if self._untold:
+            process.learn(self._slot, list(self._untold.items()))
+            self._told.update(self._untold)
+            self._untold = {}
+        return process.propose(self._slot)
+
+
+def _made(task: TuningTask) -> Tuner:
+    if task.workload is None or task.device is None:
+        raise UsageError(
+            "metaschedule searches kernels, not stored settings",
+            hint="It cannot be replayed over a sweep; use it with `tune --tuner metaschedule`.",
+        )
+    return MetaScheduleTuner(
+        task.workload, task.layouts, task.device, seed=task.seed, guesses=task.guesses
+    )
+
+
+TUNERS: Mapping[str, Callable[[TuningTask], Tuner]] = {NAME: _made}

@@ -1,0 +1,248 @@
+"""What a tuner searches: the settings of one task, over all implementations that compete for it.
+
+The space is a row of parts, one per implementation, each a `KnobSpace`. Its numbers run through the
+parts one after the other. Tuners see numbers, digits (which value of which knob) and features; they
+need neither a compiler nor the workload, so a stored sweep is searched just like a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.core.records import Candidate, KnobValue, Settings
+from tilewright.kernels.knobs import Knob, split_sizes
+from tilewright.kernels.knobspace import KnobSpace
+
+Numbers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+FactFunction = Callable[[Sequence[Settings]], Mapping[str, Floats]]
+
+LISTED = 60_000
+"""Spaces of up to so many numbers are listed whole; larger ones are sampled."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """The settings of one implementation; `facts` tells what is known of them beforehand.
+
+    `facts` may be absent; where it gives `estimate_s`, tuners may start from it.
+    """
+
+    name: str
+    layouts: tuple[str, ...]
+    knobs: KnobSpace
+    facts: FactFunction | None = None
+
+    def candidate(self, number: int) -> Candidate:
+        """The candidate at a number of this part."""
+        settings = self.knobs.settings(number)
+        return Candidate(
+            implementation=self.name,
+            settings=tuple(sorted(settings.items())),
+            layouts=self.layouts,
+        )
+
+
+class SearchSpace:
+    """The numbered candidates of one task. See the module's docstring."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = tuple(parts)
+        lengths = [part.knobs.range_length for part in self.parts]
+        self._offsets = np.cumsum([0, *lengths])
+
+    @property
+    def range_length(self) -> int:
+        """How many numbers there are, valid or not."""
+        return int(self._offsets[-1])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identity of all parts; another one means the numbers moved."""
+        return digest(
+            canonical_json([[p.name, p.layouts, p.knobs.fingerprint] for p in self.parts])
+        )
+
+    @cached_property
+    def knobs(self) -> tuple[Knob, ...]:
+        """The distinct knobs of all parts by name; the values of equal names are united."""
+        found: dict[str, Knob] = {}
+        for part in self.parts:
+            for knob in part.knobs.knobs:
+                known = found.get(knob.name)
+                values = (*known.values, *knob.values) if known else knob.values
+                found[knob.name] = Knob(
+                    name=knob.name, kind=knob.kind, values=tuple(dict.fromkeys(values))
+                )
+        return tuple(found.values())
+
+    def part_of(self, number: int) -> tuple[int, int]:
+        """Which part a number lies in, and its number there."""
+        part = int(np.searchsorted(self._offsets, number, side="right")) - 1
+        return part, number - int(self._offsets[part])
+
+    def located(self, numbers: Sequence[int] | Numbers) -> tuple[Numbers, Numbers]:
+        """`part_of` for many numbers at once."""
+        rows = np.asarray(numbers, dtype=np.int64)
+        owner: Numbers = np.searchsorted(self._offsets, rows, side="right") - 1
+        return owner, rows - self._offsets[owner]
+
+    def candidate(self, number: int) -> Candidate:
+        """The candidate at a number."""
+        part, inner = self.part_of(number)
+        return self.parts[part].candidate(inner)
+
+    def number(self, candidate: Candidate) -> int | None:
+        """The number of a candidate; None when it is not of this space."""
+        for part, offset in zip(self.parts, self._offsets, strict=False):
+            if part.name == candidate.implementation and part.layouts == candidate.layouts:
+                inner = part.knobs.number(dict(candidate.settings))
+                if inner is not None:
+                    return int(offset) + inner
+        return None
+
+    def valid(self, number: int) -> bool:
+        """Whether the filters accept a number."""
+        part, inner = self.part_of(number)
+        return self.parts[part].knobs.valid(inner)
+
+    def neighbours(self, number: int) -> list[int]:
+        """Valid numbers that differ in one knob, values next to it first."""
+        part, inner = self.part_of(number)
+        offset = int(self._offsets[part])
+        return [offset + other for other in self.parts[part].knobs.neighbours(inner)]
+
+    @cached_property
+    def listed(self) -> Numbers | None:
+        """All valid numbers, None where they are too many to list."""
+        if self.range_length > LISTED:
+            return None
+        found = [
+            int(offset) + inner
+            for part, offset in zip(self.parts, self._offsets, strict=False)
+            for inner in part.knobs
+        ]
+        return np.array(found, dtype=np.int64)
+
+    def sample(self, rng: np.random.Generator, count: int) -> list[int]:
+        """Up to `count` different valid numbers, evenly drawn."""
+        if self.listed is not None:
+            size = min(count, len(self.listed))
+            return [int(n) for n in rng.choice(self.listed, size=size, replace=False)]
+        found: dict[int, None] = {}
+        for number in rng.integers(self.range_length, size=200 * count):
+            if len(found) >= count:
+                break
+            if int(number) not in found and self.valid(int(number)):
+                found[int(number)] = None
+        return list(found)
+
+    def digits(self, numbers: Sequence[int] | Numbers) -> Numbers:
+        """A row per number: its part, then the position of each of `knobs`' values, -1 where the
+        part has no such knob."""
+        rows = np.asarray(numbers, dtype=np.int64)
+        table = np.full((len(rows), 1 + len(self.knobs)), -1, dtype=np.int64)
+        table[:, 0] = np.searchsorted(self._offsets, rows, side="right") - 1
+        columns = {knob.name: column for column, knob in enumerate(self.knobs, start=1)}
+        for index, part in enumerate(self.parts):
+            mine = np.flatnonzero(table[:, 0] == index)
+            if not mine.size:
+                continue
+            inner = part.knobs.digits(rows[mine] - int(self._offsets[index]))
+            for position, knob in enumerate(part.knobs.knobs):
+                united = {
+                    (type(v), v): at
+                    for at, v in enumerate(self.knobs[columns[knob.name] - 1].values)
+                }
+                place = np.array([united[type(v), v] for v in knob.values], dtype=np.int64)
+                table[mine, columns[knob.name]] = place[inner[:, position]]
+        return table
+
+    def features(self, numbers: Sequence[int] | Numbers) -> Floats:
+        """Knob features, one row per number, the same columns for all numbers of a space.
+
+        log2 of every part of a split, plain numbers as they are, one column per value of other
+        knobs (1 where chosen), one column per part where there are several.
+        """
+        digits = self.digits(numbers)
+        columns: list[Floats] = []
+        if len(self.parts) > 1:
+            columns += [
+                (digits[:, 0] == index).astype(np.float64) for index in range(len(self.parts))
+            ]
+        for column, knob in enumerate(self.knobs, start=1):
+            table = _value_features(knob)
+            columns += list(np.vstack([table, np.zeros(table.shape[1])])[digits[:, column]].T)
+        return np.stack(columns, axis=1) if columns else np.zeros((len(digits), 1))
+
+    def encode(self, candidate: Candidate) -> Floats | None:
+        """The features a candidate of another task would have here, None where no part has its
+        name; a value that this space lacks counts as none of its values."""
+        names = [part.name for part in self.parts]
+        if candidate.implementation not in names:
+            return None
+        row: list[float] = []
+        if len(names) > 1:
+            row += [float(name == candidate.implementation) for name in names]
+        settings = dict(candidate.settings)
+        for knob in self.knobs:
+            table = _value_features(knob)
+            row += _foreign_features(knob, settings.get(knob.name), table.shape[1])
+        return np.array(row or [0.0])
+
+    def facts(self, numbers: Sequence[int] | Numbers) -> dict[str, Floats]:
+        """What the implementations tell of numbers; only facts that every part gives."""
+        rows = np.asarray(numbers, dtype=np.int64)
+        owner: Numbers = np.searchsorted(self._offsets, rows, side="right") - 1
+        tables: list[tuple[Numbers, Mapping[str, Floats]]] = []
+        for index in sorted({int(i) for i in owner}):
+            part = self.parts[index]
+            if part.facts is None:
+                return {}
+            mine = np.flatnonzero(owner == index)
+            offset = int(self._offsets[index])
+            tables.append(
+                (mine, part.facts([part.knobs.settings(int(n) - offset) for n in rows[mine]]))
+            )
+        names = (
+            set[str].intersection(*(set(facts) for _, facts in tables)) if tables else set[str]()
+        )
+        found: dict[str, Floats] = {}
+        for name in sorted(names):
+            found[name] = np.empty(len(rows))
+            for mine, facts in tables:
+                found[name][mine] = facts[name]
+        return found
+
+    def estimates_s(self, numbers: Sequence[int] | Numbers) -> Floats | None:
+        """The rough times that the facts tell, None where they do not."""
+        return self.facts(numbers).get("estimate_s")
+
+
+def _value_features(knob: Knob) -> Floats:
+    """One row of features per value of a knob."""
+    if knob.kind == "split":
+        sizes = [split_sizes(value) for value in knob.values]
+        width = max(len(s) for s in sizes)
+        return np.log2([[*s, *([1] * (width - len(s)))] for s in sizes]).astype(np.float64)
+    if knob.numeric:
+        return np.array([[float(value)] for value in knob.values])
+    return np.eye(len(knob.values))
+
+
+def _foreign_features(knob: Knob, value: KnobValue | None, width: int) -> list[float]:
+    """The features of a value that need not be one of the knob's; zeros for none."""
+    if value is None:
+        return [0.0] * width
+    if knob.kind == "split":
+        sizes = split_sizes(value)[:width]
+        return [float(np.log2(size)) for size in (*sizes, *([1] * (width - len(sizes))))]
+    if knob.numeric:
+        return [float(value)] if isinstance(value, int) else [0.0]
+    return [float(value == own and type(value) is type(own)) for own in knob.values]

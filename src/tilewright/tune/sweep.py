@@ -1,0 +1,224 @@
+"""Stored exhaustive sweeps: every setting of a declared space with its time.
+
+A sweep stands in for the hardware, so that tuners are compared in seconds (after Kernel Tuner's
+simulation mode). A tuner is shown the first look's times; what a setting is worth is judged by the
+second look where there was one, so that a lucky first sample does not count as a find.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tilewright.core.errors import ModelError
+from tilewright.core.fingerprints import canonical_json
+from tilewright.core.records import (
+    Candidate,
+    Device,
+    Failure,
+    KnobValue,
+    Measurement,
+    Outcome,
+    Protocol,
+)
+from tilewright.graph.workload import Workload, parse_workload
+from tilewright.kernels.knobs import Knob
+from tilewright.kernels.knobspace import KnobSpace
+from tilewright.kernels.registry import implementations
+from tilewright.tune.base import TuningTask
+from tilewright.tune.search import FactFunction, Part, SearchSpace
+
+FORMAT = "tilewright sweep 1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """All settings of one space with their times.
+
+    `seconds` maps numbers of the space to the first look's time, None where the setting failed;
+    `again` holds the second look of the best ones. `origin` says where the data are from.
+    """
+
+    name: str
+    part: Part
+    seconds: Mapping[int, float | None]
+    again: Mapping[int, float] = field(default_factory=dict[int, float])
+    origin: str = ""
+    workload: Workload | None = None
+    device: Device | None = None
+
+    @cached_property
+    def space(self) -> SearchSpace:
+        """What a tuner searches: the settings that were swept."""
+        return SearchSpace([self.part])
+
+    @property
+    def size(self) -> int:
+        """How many settings were swept, failures included."""
+        return len(self.seconds)
+
+    def worth_s(self, number: int) -> float:
+        """What a setting's time is believed to be; infinite for failures."""
+        first = self.seconds[number]
+        return self.again.get(number, np.inf if first is None else first)
+
+    @cached_property
+    def best_s(self) -> float:
+        """The least believed time."""
+        return min(self.worth_s(number) for number in self.seconds)
+
+    def task(self, seed: int) -> TuningTask:
+        """What a tuner is made from to search this sweep."""
+        return TuningTask(space=self.space, seed=seed)
+
+    def outcome(self, candidate: Candidate) -> Outcome:
+        """What measuring this candidate gave in the sweep."""
+        number = self.space.number(candidate)
+        seconds = None if number is None else self.seconds.get(number)
+        if seconds is None:
+            return Failure(
+                workload_key=self.name,
+                candidate=candidate,
+                device_class=self.name,
+                kind="build",
+                message="failed in the sweep" if number in self.seconds else "not in the sweep",
+            )
+        return Measurement(
+            workload_key=self.name,
+            candidate=candidate,
+            device_class=self.name,
+            protocol=Protocol(),
+            kernel_hash="",
+            samples_s=(seconds,),
+            build_s=0.0,
+        )
+
+
+def shipped_sweeps() -> list[Sweep]:
+    """The sweeps that come with the package, by name."""
+    folder = files("tilewright.tune") / "sweeps"
+    found = [entry for entry in folder.iterdir() if entry.name.endswith(".json")]
+    return [parse_sweep(entry.read_text()) for entry in sorted(found, key=lambda e: e.name)]
+
+
+def read_sweeps(path: Path) -> list[Sweep]:
+    """The sweeps in a file: one of ours, or a table of the auto-tuning community as Parquet."""
+    try:
+        if path.suffix == ".parquet":
+            from tilewright.tune.foreign import read_benchmark_hub
+
+            return read_benchmark_hub(path)
+        return [parse_sweep(path.read_text())]
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            f"{path} is no sweep: {error}.",
+            hint="A sweep is a .json of `tilewright collect`'s format or a knob table as .parquet.",
+        ) from error
+
+
+def parse_sweep(text: str) -> Sweep:
+    """A sweep from its JSON text; raises ValueError or KeyError when it is none."""
+    data: Any = json.loads(text)
+    if not isinstance(data, dict) or "format" not in data:
+        raise ValueError("it names no format")
+    if data["format"] != FORMAT:
+        raise ValueError(f"its format is {data['format']!r}, not {FORMAT!r}")
+    workload = parse_workload(data["workload"])
+    device = msgspec.convert(data["device"], Device)
+    knobs = tuple(
+        Knob(name=k["name"], kind=k["kind"], values=tuple(k["values"])) for k in data["knobs"]
+    )
+    seconds = dict(zip(data["numbers"], data["seconds"], strict=True))
+    layouts = tuple(data["layouts"])
+    part = _part(
+        data["implementation"], layouts, knobs, seconds, _facts(data, workload, device, layouts)
+    )
+    return Sweep(
+        name=data["name"],
+        part=part,
+        seconds=seconds,
+        again={int(number): value for number, value in data["again"]},
+        origin=data["origin"],
+        workload=workload,
+        device=device,
+    )
+
+
+def sweep_text(sweep: Sweep) -> str:
+    """The JSON text of a sweep of one of our tasks, times with four significant digits."""
+    assert sweep.workload is not None and sweep.device is not None
+    numbers = sorted(sweep.seconds)
+    data = {
+        "format": FORMAT,
+        "name": sweep.name,
+        "origin": sweep.origin,
+        "implementation": sweep.part.name,
+        "layouts": list(sweep.part.layouts),
+        "workload": sweep.workload.text,
+        "device": msgspec.to_builtins(sweep.device),
+        "knobs": [
+            {"name": k.name, "kind": k.kind, "values": list(k.values)}
+            for k in sweep.part.knobs.knobs
+        ],
+        "numbers": numbers,
+        "seconds": [_rounded(sweep.seconds[number]) for number in numbers],
+        "again": [[number, _rounded(sweep.again[number])] for number in sorted(sweep.again)],
+    }
+    return canonical_json(data) + "\n"
+
+
+def listed_part(
+    name: str,
+    knobs: Sequence[Knob],
+    rows: Sequence[tuple[Mapping[str, KnobValue], float | None]],
+) -> tuple[Part, dict[int, float | None]]:
+    """A part that holds exactly the settings of some rows, and their times by number."""
+    whole = KnobSpace(knobs=tuple(knobs))
+    seconds: dict[int, float | None] = {}
+    for settings, value in rows:
+        number = whole.number(settings)
+        if number is None:
+            raise ValueError(f"{settings} does not fit the knobs")
+        seconds[number] = value
+    return _part(name, (), tuple(knobs), seconds, None), seconds
+
+
+def _part(
+    name: str,
+    layouts: tuple[str, ...],
+    knobs: tuple[Knob, ...],
+    seconds: Mapping[int, float | None],
+    facts: FactFunction | None,
+) -> Part:
+    whole = KnobSpace(knobs=knobs)
+    swept: Callable[[Mapping[str, KnobValue]], bool] = lambda s: whole.number(s) in seconds  # noqa: E731
+    return Part(
+        name=name, layouts=layouts, knobs=KnobSpace(knobs=knobs, filters=(swept,)), facts=facts
+    )
+
+
+def _facts(
+    data: Mapping[str, Any], workload: Workload, device: Device, layouts: tuple[str, ...]
+) -> FactFunction | None:
+    """The facts as today's implementation tells them, None where it is gone."""
+    spec = implementations().get(data["implementation"])
+    if spec is None:
+        return None
+    fixed: dict[str, KnobValue] = data.get("fixed", {})
+    return lambda settings: spec.facts(
+        workload, device, layouts, [{**fixed, **s} for s in settings]
+    )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else float(f"{seconds:.4g}")

@@ -1,0 +1,162 @@
+"""AutoTVM's model-based tuners: boosted trees on features, planned by simulated annealing.
+
+    xgb_knob, xgb_rank_knob        features of the knobs
+    xgb_itervar, xgb_curve, …      features of the lowered loop nest, which need a compiler
+
+After Chen et al., "Learning to Optimize Tensor Programs", NeurIPS 2018. What differs: the model is
+fitted anew on all samples before each batch; rank margins below zero are as good as others;
+duplicates are never proposed; records of similar tasks count however few they are, and less and
+less as own ones come in; spaces of moderate size are scored whole; lowering is spent on the
+settings that the knob model puts first.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from tilewright.tune.annealing import anneal
+from tilewright.tune.base import NumberTuner, TunerFactory, TuningTask
+from tilewright.tune.boosting import BoostedTrees, Objective
+from tilewright.tune.moves import Mask
+from tilewright.tune.search import Floats, Numbers
+
+_FIRST = 16
+"""Outcomes before the model decides, where similar tasks have none."""
+_WHOLE = 20_000
+"""Spaces of up to so many settings are scored whole, larger ones by annealing."""
+_RANDOM_SHARE = 0.1
+_SHORTLIST = 4
+"""Settings lowered for each one wanted."""
+_LOWERED = 256
+"""Outcomes that a model of lowered kernels learns from at most, the fastest ones."""
+_HALVED_BY = 8
+"""So many own outcomes halve the weight of other tasks' records."""
+_BORROWED = 64.0
+"""Records of one other task weigh no more than so many own ones."""
+_KINDS = ("knob", "itervar", "curve", "store")
+
+
+class XgbTuner(NumberTuner):
+    """See the module's docstring.
+
+    `features` is the kind in use, and `remark` says why when it is not the one asked for.
+    """
+
+    def __init__(self, task: TuningTask, *, objective: Objective, kind: str) -> None:
+        super().__init__(task)
+        self.features, self.remark = kind, ""
+        if kind != "knob" and task.featurizer is None:
+            self.features = "knob"
+            self.remark = f"no compiler to make {kind} features with; knob features are used"
+        self._model = BoostedTrees(objective, task.seed)
+        self._finer = BoostedTrees(objective, task.seed)
+        self._whole: Floats | None = None
+        self._rows: dict[int, Floats] = {}
+        self._chains: list[int] = []
+        self._broken: set[int] = set()
+
+    def propose(self, count: int) -> list[int]:
+        """Settings the model likes best, and a few at random."""
+        told = len(self.known.seconds) + len(self.known.failed)
+        if told < _FIRST and not self.task.precedents:
+            return self.unseen(count)
+        self._learn()
+        explored = int(self.rng.binomial(count, _RANDOM_SHARE))
+        planned = self._planned(count)[: count - explored]
+        return [*planned, *self.unseen(count)]
+
+    def _learn(self) -> None:
+        numbers, goodness = self._outcomes()
+        groups = [(self.space.features(numbers), goodness, 1.0)] if len(numbers) else []
+        fading = 0.5 ** (len(numbers) / _HALVED_BY)
+        for precedent in self.task.precedents if fading > 0.01 else ():
+            weight = fading * min(1.0, _BORROWED / max(1, len(precedent.relative)))
+            groups.append((precedent.features, 1.0 / precedent.relative, weight))
+        self._model.fit(groups)
+
+    def _outcomes(self) -> tuple[Numbers, Floats]:
+        """What is known, fastest first, with best time / time of each; failures have zero."""
+        numbers, seconds = self.known.arrays()
+        order = np.argsort(seconds, kind="stable")
+        numbers, seconds = numbers[order], seconds[order]
+        failed = [n for n in sorted(self.known.failed) if n not in self.known.seconds]
+        goodness = seconds[0] / seconds if len(seconds) else seconds
+        return (
+            np.append(numbers, np.array(failed, dtype=np.int64)),
+            np.append(goodness, np.zeros(len(failed))),
+        )
+
+    def _planned(self, count: int) -> list[int]:
+        wanted = count if self.features == "knob" else _SHORTLIST * count
+        found = self._ranked(wanted)
+        return found if self.features == "knob" else self._refined(found, count)
+
+    def _ranked(self, count: int) -> list[int]:
+        """Unseen settings by the knob model, equal ones shuffled."""
+        listed = self.space.listed
+        if listed is not None and len(listed) <= _WHOLE:
+            if self._whole is None:
+                self._whole = self.space.features(listed)
+            numbers, scores = listed, self._model.predict(self._whole)
+        else:
+            best = sorted(self.known.seconds, key=lambda n: self.known.seconds[n])[:16]
+            numbers, scores = anneal(
+                self.space,
+                lambda some: self._model.predict(self.space.features(some)),
+                [*best, *self._chains],
+                self.rng,
+            )
+            self._chains = [int(n) for n in numbers[:32]]
+        order = np.lexsort((self.rng.random(len(numbers)), -scores))
+        found: list[int] = []
+        for row in order:
+            number = int(numbers[row])
+            if number not in self.known.seen and number not in self._broken:
+                found.append(number)
+                if len(found) == count:
+                    break
+        return found
+
+    def _refined(self, shortlist: list[int], count: int) -> list[int]:
+        """The shortlist in the order of a model of the lowered kernels; those that do not lower
+        are left out."""
+        if not shortlist:
+            return []
+        numbers, goodness = self._outcomes()
+        numbers, goodness = numbers[:_LOWERED], goodness[:_LOWERED]
+        rows = self._lowered([*map(int, numbers), *shortlist])
+        whole: Mask = np.logical_and.reduce(np.isfinite(rows), axis=1)
+        own: Mask = whole[: len(numbers)]
+        theirs: Mask = whole[len(numbers) :]
+        builds = [n for n, good in zip(shortlist, theirs, strict=True) if good]
+        self._broken.update(set(shortlist) - set(builds))
+        if own.sum() < _FIRST // 2:
+            return builds[:count]
+        self._finer.fit([(rows[: len(numbers)][own], goodness[own], 1.0)])
+        scores = self._finer.predict(rows[len(numbers) :][theirs])
+        return [builds[int(row)] for row in np.argsort(-scores, kind="stable")[:count]]
+
+    def _lowered(self, numbers: list[int]) -> Floats:
+        """Features of lowered kernels, each made once."""
+        featurizer = self.task.featurizer
+        missing = [n for n in dict.fromkeys(numbers) if n not in self._rows]
+        if missing and featurizer is not None:
+            made = featurizer(self.features, [self.space.candidate(n) for n in missing])
+            self._rows.update(zip(missing, made, strict=True))
+        return np.stack([self._rows[n] for n in numbers])
+
+
+def _family() -> dict[str, TunerFactory]:
+    """AutoTVM's names: `xgb` and `xgb_rank` alone have the features of loops."""
+    found: dict[str, TunerFactory] = {}
+    objectives: tuple[tuple[str, Objective], ...] = (("xgb", "reg"), ("xgb_rank", "rank"))
+    for prefix, objective in objectives:
+        found[prefix] = partial(XgbTuner, objective=objective, kind="itervar")
+        for kind in _KINDS:
+            found[f"{prefix}_{kind}"] = partial(XgbTuner, objective=objective, kind=kind)
+    return found
+
+
+TUNERS: dict[str, TunerFactory] = _family()

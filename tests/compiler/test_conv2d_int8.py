@@ -1,0 +1,136 @@
+"""Integer convolutions against numpy: every result is exact."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from one_kernel import DEVICE
+
+from tilewright.compiler.build import build_kernel, rendered
+from tilewright.compiler.kernel_runs import run_kernel
+from tilewright.core.records import Candidate, Device
+from tilewright.graph.evaluate import run_workload
+from tilewright.graph.layout import PLAIN, blocked
+from tilewright.graph.network import attributes
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Argument, Step, Workload
+from tilewright.hardware.device import local_device
+from tilewright.kernels.conv2d_int8 import SPEC, dot_lanes
+from tilewright.kernels.int8_case import int8_case, int8_layouts
+from tilewright.kernels.knobspace import KnobSpace
+from tilewright.session.checking import sample_arguments
+
+HERE = local_device()
+DEVICES = [DEVICE, HERE] if dot_lanes(HERE) else [DEVICE]
+needs_dots = pytest.mark.skipif(not dot_lanes(HERE), reason="no dot products of bytes here")
+
+
+def conv(
+    data: TensorType, filters: int, kernel: tuple[int, int], epilogue: bool, **named
+) -> Workload:
+    """Bare sums, or with a bias and requantized to signed bytes."""
+    given_ = {"strides": (1, 1), "padding": (0,) * 4, "dilation": (1, 1), "groups": 1, **named}
+    weight = TensorType((filters, data.shape[1] // given_["groups"], *kernel), "int8")
+    constants = [weight]
+    steps = [Step(operator="conv2d", inputs=(0, 1), attributes=attributes(**given_))]
+    if epilogue:
+        constants += [TensorType((filters, 1, 1), "int32"), TensorType((filters, 1, 1))]
+        limits = attributes(minimum=-128.0, maximum=127.0)
+        steps += [
+            Step(operator="add", inputs=(4, 2)),
+            Step(operator="cast", inputs=(5,), attributes=attributes(dtype="float32")),
+            Step(operator="multiply", inputs=(6, 3)),
+            Step(operator="round", inputs=(7,)),
+            Step(operator="clip", inputs=(8,), attributes=limits),
+            Step(operator="cast", inputs=(9,), attributes=attributes(dtype="int8")),
+        ]
+    arguments = (Argument(type=data), *(Argument(type=t, role="constant") for t in constants))
+    return Workload(arguments=arguments, steps=tuple(steps))
+
+
+def check(task: Workload, device: Device, data: str, result: str, choice: int | None = None):
+    """Assert that the kernel gives numpy's result; the candidate."""
+    layouts = (data, *(PLAIN,) * (len(task.arguments) - 1), result)
+    space = KnobSpace(
+        knobs=SPEC.knobs(task, device, layouts),
+        filters=(lambda s: SPEC.valid(task, device, layouts, s),),
+    )
+    found = [space.settings(number) for number in space]
+    estimates = SPEC.facts(task, device, layouts, found)["estimate_s"]
+    chosen = found[int(np.argmin(estimates)) if choice is None else choice % len(found)]
+    candidate = Candidate(
+        implementation=SPEC.name, settings=tuple(sorted(chosen.items())), layouts=layouts
+    )
+    arrays = sample_arguments(task, 0)
+    kernel = build_kernel(task, candidate, device)
+    result_array = run_kernel(kernel, task, candidate, arrays)
+    np.testing.assert_array_equal(result_array, run_workload(task, arrays), err_msg=str(chosen))
+    return candidate
+
+
+def fitting(block: int, channels: int) -> str:
+    return blocked(block) if block and channels % block == 0 else PLAIN
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(
+    dtype=st.sampled_from(["int8", "uint8"]),
+    channels=st.sampled_from([3, 4, 8, 10, 16, 32]),
+    filters=st.sampled_from([6, 8, 16, 20, 48]),
+    extents=st.tuples(st.integers(5, 13), st.integers(5, 13)),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    strides=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    padding=st.one_of(st.just((0,) * 4), st.tuples(*[st.integers(0, 2)] * 4)),
+    dilation=st.sampled_from([(1, 1), (1, 1), (1, 2)]),
+    blocks=st.tuples(st.sampled_from([0, 4, 5, 16]), st.sampled_from([0, 8, 16])),
+    epilogue=st.booleans(),
+    choice=st.one_of(st.none(), st.integers(0, 10_000)),
+    device=st.sampled_from(DEVICES),
+)
+def test_random_geometries(
+    dtype, channels, filters, extents, kernel, strides, padding, dilation, blocks, epilogue,
+    choice, device,
+):  # fmt: skip
+    task = conv(
+        TensorType((1, channels, *extents), dtype), filters, kernel, epilogue,
+        strides=strides, padding=padding, dilation=dilation,
+    )  # fmt: skip
+    check(task, device, fitting(blocks[0], channels), fitting(blocks[1], filters), choice)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_groups(dtype: str, device: Device):
+    task = conv(
+        TensorType((2, 16, 7, 9), dtype), 32, (3, 3), True, padding=(1,) * 4, groups=2
+    )  # fmt: skip
+    check(task, device, blocked(8), blocked(16))
+    check(task, device, PLAIN, PLAIN)
+
+
+@needs_dots
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_the_fused_case_is_vector_code_throughout(kernel: int, dtype: str):
+    _, fused = int8_case(kernel, data=dtype)
+    layouts = int8_layouts(fused, HERE)
+    candidate = check(fused, HERE, layouts[0], layouts[-1])
+    text = rendered(fused, candidate, HERE, "asm")
+    assert "vpdpbusd" in text
+    for vector in ("vcvtdq2ps", "vrndscaleps", "vmaxps", "vminps", "vcvttps2dq"):
+        assert vector in text, vector
+    assert not re.search(r"\bv(cvtsi2ss|roundss|rndscaless|cvttss2si|maxss|minss)l?\b", text)
+
+
+@pytest.mark.parametrize("result", [PLAIN, blocked(16)])
+def test_the_largest_sums_do_not_saturate(result: str):
+    task = conv(TensorType((1, 64, 4, 4), "uint8"), 16, (1, 1), False)
+    candidate = check(task, HERE, blocked(16), result)
+    arrays = [np.full(a.type.shape, v, a.type.dtype)
+              for a, v in zip(task.arguments, (255, -128), strict=True)]  # fmt: skip
+    kernel = build_kernel(task, candidate, HERE)
+    assert (run_kernel(kernel, task, candidate, arrays) == -255 * 128 * 64).all()

@@ -1,0 +1,50 @@
+"""Traced kernels inside networks and for operators outside the vocabulary."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+import small_networks
+import tvm
+from one_kernel import DEVICE, random_arrays, step, workload
+from small_networks import Builder, check_network
+from test_opaque import CASES, encoded
+from traced_kernel import traced
+
+from tilewright.compiler.build import build_kernel
+from tilewright.graph.operators.opaque import results_text
+from tilewright.graph.tensor import TensorType
+
+
+def test_a_network_of_traced_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[str] = []
+
+    def chosen(task, layouts, _device):
+        used.append(layouts[-1])
+        return traced(task, layouts), 0.0
+
+    monkeypatch.setattr(small_networks, "default_candidate", chosen)
+    b = Builder()
+    first = b.add("relu", b.conv(b.input(1, 3, 8, 8), 16))
+    second = b.add("add", b.conv(b.add("relu", b.conv(first, 16)), 16), first)
+    check_network(b.graph(b.add("sigmoid", second)))
+    assert len(used) >= 3 and any(layout != "plain" for layout in used)
+
+
+def test_an_operator_outside_the_vocabulary() -> None:
+    model = CASES["conv3d"]
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    inputs = [TensorType(tuple(i.shape)) for i in session.get_inputs()]
+    (result,) = [TensorType(tuple(o.shape)) for o in session.get_outputs()]
+    named = dict(model=encoded(model), results=results_text([result]), output_index=0)
+    task = workload(inputs, step("opaque", 0, 1, **named))
+    arrays = random_arrays(task)
+    (wanted,) = session.run(
+        None, {i.name: a for i, a in zip(session.get_inputs(), arrays, strict=True)}
+    )
+    kernel = build_kernel(task, traced(task), DEVICE)
+    tensors = [tvm.runtime.tensor(array) for array in arrays]
+    found = tvm.runtime.tensor(np.full(result.shape, np.nan, np.float32))
+    kernel.call(*tensors, found)
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-4)

@@ -1,0 +1,111 @@
+"""MetaSchedule's search: its proposals are kernels of ours, and its process may die."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from one_kernel import DEVICE, step
+from packed_kernel import constants_workload, kernel_error
+
+from tilewright.compiler.build import kernel_identity
+from tilewright.compiler.metaschedule import search as search_module
+from tilewright.compiler.metaschedule.search import Search
+from tilewright.core.records import Candidate, Measurement, Protocol
+from tilewright.graph.layout import PLAIN, blocked
+from tilewright.graph.workload import Workload
+from tilewright.kernels.metaschedule import SPEC, TRACE
+from tilewright.tune.metaschedule import MetaScheduleTuner
+
+CONV = constants_workload(
+    [(1, 8, 6, 6), (16, 8, 3, 3), (16, 1, 1)],
+    [1, 2],
+    [
+        step("conv2d", 0, 1, strides=(1, 1), padding=(1, 1, 1, 1), dilation=(1, 1), groups=1),
+        step("add", 3, 2),
+        step("relu", 4),
+    ],
+)
+DENSE = constants_workload([(4, 32), (32, 16)], [1], [step("dense", 0, 1), step("relu", 2)])
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_module, "POPULATION", 32)
+    monkeypatch.setattr(search_module, "BATCH", 6)
+
+
+def candidate(trace: str, layouts: tuple[str, ...]) -> Candidate:
+    return Candidate(implementation=SPEC.name, settings=((TRACE, trace),), layouts=layouts)
+
+
+@pytest.mark.parametrize(
+    ("task", "layouts"),
+    [
+        (CONV, (blocked(8), PLAIN, PLAIN, blocked(8))),
+        (DENSE, (PLAIN,) * 3),
+    ],
+)
+def test_proposals_are_right_kernels_and_all_different(
+    task: Workload, layouts: tuple[str, ...]
+) -> None:
+    search = Search(task, layouts, DEVICE, seed=1)
+    first = search.propose()
+    search.learn([(trace, 1e-3 * (1 + place)) for place, trace in enumerate(first)])
+    traces = [*first, *search.propose()]
+    assert len(first) > 2
+    hashes = [kernel_identity(task, candidate(trace, layouts), DEVICE) for trace in traces]
+    assert len(set(hashes)) == len(hashes) > len(first)
+    for trace in traces[:3]:
+        error = kernel_error(task, SPEC, layouts, {TRACE: trace})
+        assert error <= SPEC.error_bound(task)
+
+
+def test_another_search_does_not_propose_what_it_was_told() -> None:
+    layouts = (PLAIN,) * 3
+    first = Search(DENSE, layouts, DEVICE, seed=1).propose()
+    again = Search(DENSE, layouts, DEVICE, seed=1)
+    again.learn([*[(trace, 1e-3) for trace in first[:-1]], (first[-1], None)])
+    again.learn([("[[", 1e-3), ('[[["GetSBlock",[],["nowhere","main"],["b0"]]],[]]', 1e-3)])
+    found = again.propose()
+    assert found and not set(found) & set(first)
+
+
+def measured(mine: Candidate) -> Measurement:
+    return Measurement(
+        workload_key=DENSE.key,
+        candidate=mine,
+        device_class=DEVICE.class_key,
+        protocol=Protocol(),
+        kernel_hash="",
+        samples_s=(1e-3,),
+        build_s=0.0,
+    )
+
+
+def test_a_tuner_survives_the_death_of_its_process(capfd: pytest.CaptureFixture[str]) -> None:
+    tuner = MetaScheduleTuner(DENSE, (PLAIN,) * 3, DEVICE, seed=1)
+    process = tuner._process
+    assert process is not None
+    try:
+        first = tuner.ask(3)
+        assert len(first) == 3 and process.pid is not None
+        tuner.tell([measured(mine) for mine in first])
+        rest = tuner.ask(100)
+        os.kill(process.pid, signal.SIGKILL)
+        found = tuner.ask(4)
+        assert found and not set(found) & {*first, *rest}
+        assert tuner.search_s > 0
+        error = kernel_error(DENSE, SPEC, found[0].layouts, dict(found[0].settings))
+        assert error <= SPEC.error_bound(DENSE)
+    finally:
+        tuner.close()
+        del tuner
+    assert capfd.readouterr().out == "", "MetaSchedule's log stays off standard output"
+
+
+def test_what_cannot_be_searched_ends_the_search() -> None:
+    tuner = MetaScheduleTuner(DENSE, ("blocked3",) * 3, DEVICE)
+    assert tuner.ask(2) == [] and tuner.problem
+    tuner.close()

@@ -1,0 +1,30 @@
+"""Candidates of `metaschedule` with a trace made by hand, for the tests that need no search."""
+
+from __future__ import annotations
+
+from one_kernel import DEVICE
+
+from tilewright.core.records import Candidate
+from tilewright.graph.layout import PLAIN
+from tilewright.graph.workload import Workload
+from tilewright.kernels.metaschedule import NAME, TRACE
+
+
+def plain(task: Workload) -> tuple[str, ...]:
+    """All ports plain."""
+    return (PLAIN,) * (len(task.arguments) + 1)
+
+
+def traced(task: Workload, layouts: tuple[str, ...] = ()) -> Candidate:
+    """The outer loops of the last block fused and parallel, the rest as it comes."""
+    from tvm.s_tir import Schedule
+
+    from tilewright.compiler.lower.metaschedule import unscheduled
+    from tilewright.compiler.metaschedule.search import trace_text
+
+    layouts = layouts or plain(task)
+    schedule = Schedule(unscheduled(task, layouts, DEVICE))
+    block = schedule.get_child_blocks(schedule.get_sblock("root"))[-1]
+    schedule.parallel(schedule.fuse(*schedule.get_loops(block)[:2]))
+    settings = ((TRACE, trace_text(schedule.trace)),)
+    return Candidate(implementation=NAME, settings=settings, layouts=layouts)

@@ -1,0 +1,62 @@
+"""`tune` and `study`: what they print and what the JSON contract promises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from cli_fakes import OPTIMIZED, SEARCH, FakeSession
+
+from tilewright.core.results import CurvePoint
+
+Command = Callable[..., Any]
+
+
+def test_tune_shows_what_each_task_gained(tilewright: Command, session: FakeSession) -> None:
+    session.optimized = replace(OPTIMIZED, searches=(SEARCH,))
+    ran = tilewright("tune", "m.onnx", "--tuner", "xgb", "--level", "op", "--budget", "9")
+    assert ran.code == 0
+    (line,) = [line for line in ran.out.splitlines() if "1.50×" in line and SEARCH.task in line]
+    assert line.split() == [SEARCH.task, "3", "ms", "2", "ms", "1.50×", "9", "2", "yes"]
+    assert {"tuner": "xgb", "level": "op", "budget": "9"}.items() <= session.calls[-1].items()
+    assert "1.50× " not in tilewright("optimize", "m.onnx").out
+
+
+def test_tune_answers_with_the_curve(tilewright: Command, session: FakeSession) -> None:
+    curve = (
+        CurvePoint(measurements=8, elapsed_s=5.0, network_latency_s=None),
+        CurvePoint(measurements=16, elapsed_s=9.5, network_latency_s=0.02),
+    )
+    session.optimized = replace(OPTIMIZED, searches=(SEARCH,), curve=curve, tuner="xgb")
+    data = json.loads(tilewright("tune", "m.onnx", "--format", "json").out)["data"]
+    assert data["curve"] == [
+        {"measurements": 8, "elapsed_s": 5.0, "network_latency_s": None},
+        {"measurements": 16, "elapsed_s": 9.5, "network_latency_s": 0.02},
+    ]
+    assert data["tuner"] == "xgb" and data["level"] == "subgraph"
+    assert data["searches"][0]["trials"][1]["latency_s"] is None
+
+
+def test_study_tuners_has_a_column_per_share(tilewright: Command, session: FakeSession) -> None:
+    shown = tilewright("study", "tuners", "--seeds", "2").out
+    assert "after 1.00 %" in shown and "after 5.00 %" in shown
+    (line,) = [line for line in shown.splitlines() if "default" in line]
+    assert line.split() == ["conv", "default", "12.3", "%", "2.00", "%"]
+    rows = json.loads(tilewright("study", "tuners", "--format", "json").out)["data"]["rows"]
+    assert rows[0] == {
+        "tuner": "default",
+        "sweep": "conv",
+        "measured_share": 0.05,
+        "regret_median": 0.02,
+        "regret_p90": 0.5,
+    }
+
+
+def test_study_subgraph_names_both_times(tilewright: Command, session: FakeSession) -> None:
+    ran = tilewright("study", "subgraph", "zoo:mlp")
+    assert "1.50×" in ran.out and "1.063" in ran.out
+    data = json.loads(tilewright("study", "subgraph", "zoo:mlp", "--format", "json").out)["data"]
+    assert data["network_gain"] == 1.063
+    assert set(data["rows"][0]) == {"task", "op_level_s", "subgraph_level_s", "gain"}

@@ -1,0 +1,50 @@
+"""The bare anchor of a subgraph."""
+
+from __future__ import annotations
+
+from tilewright.graph.anchors import bare_anchor
+from tilewright.graph.network import attributes
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Argument, Step, Workload
+
+CONV = attributes(strides=(1, 1), padding=(1,) * 4, dilation=(1, 1), groups=1)
+DATA = Argument(type=TensorType((1, 32, 8, 8)))
+WEIGHT = Argument(type=TensorType((64, 32, 3, 3)), role="constant")
+BIAS = Argument(type=TensorType((64, 1, 1)), role="constant")
+
+
+def test_the_epilogue_is_dropped() -> None:
+    task = Workload(
+        arguments=(DATA, WEIGHT, BIAS),
+        steps=(
+            Step(operator="conv2d", inputs=(0, 1), attributes=CONV),
+            Step(operator="add", inputs=(3, 2)),
+            Step(operator="relu", inputs=(4,)),
+        ),
+    )
+    bare = bare_anchor(task, ("blocked16", "plain", "plain", "blocked16"))
+    assert bare is not None
+    assert bare.workload.arguments == (DATA, WEIGHT)
+    assert [step.operator for step in bare.workload.steps] == ["conv2d"]
+    assert bare.layouts == ("blocked16", "plain", "blocked16")
+    again = bare_anchor(bare.workload, bare.layouts)
+    assert again is not None and again.workload == bare.workload
+
+
+def test_a_computed_operand_becomes_data_in_its_layout() -> None:
+    task = Workload(
+        arguments=(DATA, WEIGHT),
+        steps=(
+            Step(operator="relu", inputs=(0,)),
+            Step(operator="conv2d", inputs=(2, 1), attributes=CONV),
+        ),
+    )
+    bare = bare_anchor(task, ("blocked8", "plain", "blocked16"))
+    assert bare is not None
+    assert bare.workload.arguments == (DATA, WEIGHT)
+    assert bare.layouts == ("blocked8", "plain", "blocked16")
+
+
+def test_without_an_anchor_there_is_none() -> None:
+    task = Workload(arguments=(DATA,), steps=(Step(operator="relu", inputs=(0,)),))
+    assert bare_anchor(task, ("plain", "plain")) is None

@@ -1,0 +1,131 @@
+"""The integer convolution's spec and its built-in case, without a compiler."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from spec_checks import DEVICES, best, candidate, check_space, device, single
+
+from tilewright.core.records import Device
+from tilewright.graph.evaluate import run_workload
+from tilewright.graph.layout import PLAIN, blocked
+from tilewright.graph.magnitude import magnitude
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Argument, Workload, parse_workload
+from tilewright.kernels.conv2d_int8 import SPEC
+from tilewright.kernels.int8_case import int8_case, int8_layouts
+from tilewright.kernels.registry import applicable
+from tilewright.session.checking import relative_error, sample_arguments
+
+
+def with_dots(on: Device) -> Device:
+    return replace(on, cpu=replace(on.cpu, features=("avx512vnni",)))
+
+
+WITH_DOTS = with_dots(device())
+
+
+def conv(
+    data: tuple[int, int, int, int],
+    filters: int,
+    kernel: int = 3,
+    groups: int = 1,
+    dtype: str = "uint8",
+) -> Workload:
+    weight = (filters, data[1] // groups, kernel, kernel)
+    floats = single(
+        "conv2d", [data, weight], 1, strides=(1, 1), padding=(kernel // 2,) * 4,
+        dilation=(1, 1), groups=groups,
+    )  # fmt: skip
+    arguments = (
+        Argument(type=TensorType(data, dtype)),
+        Argument(type=TensorType(weight, "int8"), role="constant"),
+    )
+    return Workload(arguments=arguments, steps=floats.steps)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    channels=st.sampled_from([3, 4, 6, 16, 20, 48]),
+    filters=st.sampled_from([2, 7, 8, 10, 16, 24, 64]),
+    extent=st.sampled_from([1, 7, 17, 73]),
+    kernel=st.sampled_from([1, 3]),
+    dtype=st.sampled_from(["int8", "uint8"]),
+    on=st.sampled_from([*DEVICES, *(with_dots(on) for on in DEVICES)]),
+    data_block=st.sampled_from([0, 4, 16]),
+    result=st.booleans(),
+)
+def test_every_shape_has_settings_and_weights_in_their_places(
+    channels, filters, extent, kernel, dtype, on, data_block, result
+):
+    task = conv((1, channels, extent, extent), filters, kernel, dtype=dtype)
+    data = blocked(data_block) if data_block and channels % data_block == 0 else PLAIN
+    block = SPEC.result_blocks(task, on)[0]
+    layouts = (data, PLAIN, blocked(block) if result and block else PLAIN)
+    found, facts = check_space(SPEC, task, on, layouts)
+    chosen = candidate(SPEC, best(found, facts), layouts)
+    weights = sample_arguments(task, 0)[1]
+    packed = SPEC.pack(task, chosen, {1: weights})[1]
+    assert packed.shape == SPEC.packed_shapes(task, chosen)[1]
+    assert packed.dtype == np.int8 and packed.flags["C_CONTIGUOUS"]
+    extra = dict(chosen.settings)["dot"] == "vnni" and dtype == "int8"
+    kept = packed[:, :-1] if extra else packed
+    np.testing.assert_array_equal(np.sort(kept[kept != 0]), np.sort(weights[weights != 0]))
+    if extra:
+        planes = packed[:, -1].reshape(packed.shape[0], 4, -1).swapaxes(1, 2)
+        sums = np.ascontiguousarray(planes).view("<i4").reshape(-1)
+        np.testing.assert_array_equal(sums, -128 * weights.sum(axis=(1, 2, 3), dtype=np.int32))
+
+
+def test_dot_products_need_the_instruction_and_their_lanes() -> None:
+    def dot(task: Workload, on: Device, layouts: tuple[str, ...]) -> object:
+        found, _ = check_space(SPEC, task, on, layouts)
+        return found[0]["dot"]
+
+    sixteen = (blocked(16), PLAIN, blocked(16))
+    task = conv((1, 16, 7, 7), 32)
+    assert dot(task, WITH_DOTS, sixteen) == "vnni"
+    assert dot(task, device(), sixteen) == "widen"
+    assert dot(conv((1, 16, 7, 7), 10), WITH_DOTS, (PLAIN,) * 3) == "widen"
+    assert dot(conv((1, 12, 7, 7), 32, groups=2), WITH_DOTS, (PLAIN,) * 3) == "widen"
+    assert dot(conv((1, 3, 7, 7), 32), WITH_DOTS, (PLAIN,) * 3) == "vnni"
+
+
+def test_what_it_does_not_take() -> None:
+    assert SPEC.applies(conv((1, 8, 5, 5), 8), DEVICES[0])
+    assert not SPEC.applies(conv((1, 8, 5, 5), 8, groups=8), DEVICES[0])
+    floats = single("conv2d", [(1, 4, 5, 5), (4, 4, 1, 1)], 1, strides=(1, 1), padding=(0,) * 4,
+                    dilation=(1, 1), groups=1)  # fmt: skip
+    assert not SPEC.applies(floats, DEVICES[0])
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_the_case_is_the_same_sums_with_a_quarter_of_the_result(kernel: int) -> None:
+    bare, fused = int8_case(kernel)
+    assert bare.result.dtype == "int32" and fused.result.dtype == "int8"
+    assert bare.result.shape == fused.result.shape
+    assert bare.result.bytes == 4 * fused.result.bytes
+    assert bare.steps[0] == fused.steps[0]
+    assert all(parse_workload(task.text) == task for task in (bare, fused))
+    for task in (bare, fused):
+        assert SPEC in applicable(task, WITH_DOTS)
+        assert {name for name in int8_layouts(task, WITH_DOTS) if name != PLAIN} == {"blocked16"}
+        check_space(SPEC, task, WITH_DOTS, int8_layouts(task, WITH_DOTS))
+
+
+def test_checks_see_one_quantum_and_samples_do_not_saturate() -> None:
+    for task in int8_case(1):
+        arrays = sample_arguments(task, 0)
+        wanted = run_workload(task, arrays)
+        wrong = wanted.copy()
+        wrong.flat[7] += 1 if wanted.flat[7] < 100 else -1
+        scale = magnitude(task, arrays)
+        assert relative_error(wanted, wanted, scale) == 0
+        assert relative_error(wrong, wanted, scale) > SPEC.error_bound(task)
+        limits = np.iinfo(wanted.dtype)
+        assert np.mean((wanted == limits.min) | (wanted == limits.max)) < 0.2
+        assert wanted.std() > 20

@@ -1,0 +1,78 @@
+"""The spec of traced kernels: complete candidates, outside all ordinary spaces."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from spec_checks import device
+from streaming_cases import ADD, OPAQUE
+
+from tilewright.core.records import Candidate
+from tilewright.graph.layout import blocked
+from tilewright.graph.network import attributes
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Argument, Role, Step, Workload
+from tilewright.kernels.metaschedule import SPEC, TRACE, packed_weight
+from tilewright.kernels.registry import applicable, implementation
+from tilewright.tune.space import search_space
+
+GEOMETRY = attributes(strides=(1, 1), padding=(1, 1, 1, 1), dilation=(1, 1), groups=1)
+
+
+def conv(role: Role = "constant") -> Workload:
+    arguments = (
+        Argument(type=TensorType((1, 8, 6, 6))),
+        Argument(type=TensorType((16, 8, 3, 3)), role=role),
+    )
+    return Workload(
+        arguments=arguments,
+        steps=(
+            Step(operator="conv2d", inputs=(0, 1), attributes=GEOMETRY),
+            Step(operator="relu", inputs=(2,)),
+        ),
+    )
+
+
+def candidate(*layouts: str) -> Candidate:
+    return Candidate(implementation=SPEC.name, settings=((TRACE, "[[],[]]"),), layouts=layouts)
+
+
+def test_it_takes_no_part_in_ordinary_spaces() -> None:
+    assert implementation("metaschedule") is SPEC
+    for workload in (ADD, conv()):
+        assert SPEC not in applicable(workload, device())
+        layouts = ("plain",) * (len(workload.arguments) + 1)
+        names = {part.name for part in search_space(workload, layouts, device()).parts}
+        assert names and SPEC.name not in names
+
+
+def test_weights_are_packed_for_blocked_results() -> None:
+    task, mine = conv(), candidate("plain", "plain", blocked(8))
+    weights = np.random.default_rng(0).standard_normal((16, 8, 3, 3)).astype(np.float32)
+    packed = SPEC.pack(task, mine, {1: weights})[1]
+    assert packed.shape == SPEC.packed_shapes(task, mine)[1] == (2, 8, 3, 3, 8)
+    assert packed[1, 5, 2, 0, 3] == weights[11, 5, 2, 0]
+    assert packed.flags.c_contiguous
+
+
+@pytest.mark.parametrize(
+    ("task", "layouts"),
+    [
+        (conv(), ("plain", "plain", "plain")),
+        (conv("data"), ("plain", "plain", blocked(8))),
+        (conv(), ("plain", "plain", blocked(32))),
+        (ADD, ("plain",) * (len(ADD.arguments) + 1)),
+    ],
+)
+def test_otherwise_nothing_is_packed(task: Workload, layouts: tuple[str, ...]) -> None:
+    assert packed_weight(task, candidate(*layouts)) is None
+    assert SPEC.packed_shapes(task, candidate(*layouts)) == {}
+    constants = {1: np.ones(3)}
+    assert SPEC.pack(task, candidate(*layouts), constants) is constants
+
+
+def test_imported_operators_stay_plain_and_are_checked_loosely() -> None:
+    plain = ("plain",) * (len(OPAQUE.arguments) + 1)
+    assert SPEC.valid(OPAQUE, device(), plain, {})
+    assert not SPEC.valid(OPAQUE, device(), (*plain[:-1], blocked(8)), {})
+    assert SPEC.error_bound(OPAQUE) > 10 * SPEC.error_bound(conv())

@@ -1,0 +1,133 @@
+"""Integer convolutions and quantization against ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper
+from onnx_models import check, model_of, normal, reference
+from test_import_anchors import few
+
+from tilewright.core.errors import UsageError
+from tilewright.graph.evaluate import run_graph
+from tilewright.graph.network import Graph
+from tilewright.graph.sample import random_inputs
+from tilewright.models import load
+
+Array = np.ndarray[Any, Any]
+
+
+def codes(dtype: str, *shape: int, seed: int = 0) -> Array:
+    limits = np.iinfo(dtype)
+    values = np.random.default_rng(seed).integers(limits.min, limits.max + 1, shape)
+    return values.astype(dtype)
+
+
+def convolve(operator: str, x: Array, constants: dict[str, Array], **named: Any) -> Graph:
+    node = helper.make_node(operator, ["x", *constants], ["y"], name="node", **named)
+    return check(model_of([node], {"x": x}, constants=constants), {"x": x})
+
+
+@few
+@given(
+    st.sampled_from([(0, 0), (3, 0), (128, 0), (200, 128)]),
+    st.sampled_from([(0, 0, 0, 0), (1, 0, 2, 1)]),
+    st.sampled_from([1, 2]),
+)
+def test_conv_integer(zeros: tuple[int, int], pads: tuple[int, ...], groups: int) -> None:
+    x_zero, w_zero = zeros
+    constants = {
+        "w": codes("uint8" if w_zero else "int8", 6, 4 // groups, 3, 3, seed=1),
+        "xz": np.asarray(x_zero, np.uint8),
+        "wz": np.asarray(w_zero, np.uint8 if w_zero else np.int8),
+    }
+    graph = convolve("ConvInteger", codes("uint8", 1, 4, 9, 8), constants, pads=pads, group=groups)
+    (conv,) = [node for node in graph.nodes if node.operator == "conv2d"]
+    assert [graph.types[name].dtype for name in (*conv.inputs, conv.output)] == [
+        "uint8", "int8", "int32",
+    ]  # fmt: skip
+
+
+def test_a_zero_point_that_comes_with_the_data() -> None:
+    x, zero = codes("uint8", 1, 4, 6, 6), np.asarray(77, np.uint8)
+    node = helper.make_node("ConvInteger", ["x", "w", "z"], ["y"], pads=[1, 1, 1, 1])
+    constants = {"w": codes("int8", 6, 4, 3, 3, seed=1)}
+    check(model_of([node], {"x": x, "z": zero}, constants=constants), {"x": x, "z": zero})
+
+
+def test_weights_that_do_not_fit_signed_bytes() -> None:
+    constants = {
+        "w": codes("uint8", 6, 4, 3, 3, seed=1),
+        "xz": np.asarray(5, np.uint8),
+        "wz": np.asarray(3, np.uint8),
+    }
+    convolve("ConvInteger", codes("uint8", 1, 4, 6, 6), constants)
+
+
+@few
+@given(
+    st.sampled_from([("int8", 0, 0), ("int8", 5, -9), ("uint8", 0, 128), ("uint8", 7, 0)]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_qlinear_conv(kinds: tuple[str, int, int], per_channel: bool, bias: bool) -> None:
+    dtype, x_zero, y_zero = kinds
+    scale = np.linspace(0.001, 0.002, 6, dtype=np.float32)
+    constants = {
+        "xs": np.asarray(0.25, np.float32),
+        "xz": np.asarray(x_zero, dtype),
+        "w": codes("int8", 6, 4, 3, 3, seed=1),
+        "ws": scale if per_channel else scale[0],
+        "wz": np.zeros(6 if per_channel else (), np.int8),
+        "ys": np.asarray(0.5, np.float32),
+        "yz": np.asarray(y_zero, dtype),
+    }
+    if bias:
+        constants["b"] = np.arange(-3000, 3000, 1000, dtype=np.int32)
+    graph = convolve("QLinearConv", codes(dtype, 1, 4, 7, 7), constants, pads=[1, 1, 1, 1])
+    assert graph.types["y"].dtype == dtype
+    assert len({node.operator for node in graph.nodes} & {"add", "conv2d", "cast"}) >= 2
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("axis", [None, 1])
+def test_quantize_and_dequantize(dtype: str, axis: int | None) -> None:
+    count = () if axis is None else (3,)
+    zero = np.full(count, 7, dtype)
+    # powers of two, so that a product with the inverse is the quotient
+    scale = np.full(count, 1 / 32, np.float32)
+    named = {} if axis is None else {"axis": axis}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], **named),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], **named),
+    ]
+    x = normal(2, 3, 4) * 4
+    model = model_of(nodes, {"x": x}, constants={"s": scale, "z": zero}, outputs=("q", "y"))
+    graph = check(model, {"x": x}, tolerance=1e-6)
+    assert graph.types["q"].dtype == dtype
+
+
+CASES = {
+    "conv2d_int8[c=8,h=9,w=7,k=3,out=16,pad=1,stride=2]": "uint8",
+    "conv2d_int8[c=8,h=9,k=1,out=16,signed=1]": "int8",
+    "conv2d_int8[c=8,h=9,k=3,out=16,groups=2,requantize=0]": "int32",
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_the_single_operator_agrees_with_onnx_runtime(text: str) -> None:
+    model = load("op:" + text)
+    assert model.graph.types["y"].dtype == CASES[text]
+    feed = random_inputs(model.graph, 0)
+    wanted = reference(model.onnx_path, feed)["y"]
+    np.testing.assert_array_equal(run_graph(model.graph, feed)["y"], wanted)
+    assert len(np.unique(wanted)) > 20
+
+
+def test_bare_sums_of_signed_data_are_refused() -> None:
+    with pytest.raises(UsageError, match="signed=0"):
+        load("op:conv2d_int8[c=8,h=9,k=1,out=16,signed=1,requantize=0]")

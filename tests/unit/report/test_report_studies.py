@@ -1,0 +1,92 @@
+"""Tables and pictures of the studies."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+
+from tilewright.core.results import SubgraphStudyRow, TunerStudyResult, TunerStudyRow
+from tilewright.report import formats, html, regret, views
+
+EVIL = "<script>alert(1)</script>\x1b[31m"
+
+
+def row(tuner: str, share: float, median: float, sweep: str = "conv") -> TunerStudyRow:
+    return TunerStudyRow(
+        tuner=tuner, sweep=sweep, measured_share=share, regret_median=median, regret_p90=2 * median
+    )
+
+
+ROWS = (
+    row("random", 0.05, 0.25),
+    row("random", 0.01, 0.5),
+    row("default", 0.01, 0.1),
+    row("default", 0.05, 0.0),
+    row("default", 0.05, 0.03, "other"),
+)
+
+
+def test_tuner_study_is_a_row_per_tuner_and_sweep() -> None:
+    table = views.tuner_study_table(ROWS)
+    assert [column.label for column in table.columns] == [
+        "sweep",
+        "tuner",
+        "after 1.00 %",
+        "after 5.00 %",
+    ]
+    assert table.shown() == [
+        ["conv", "random", "50.0 %", "25.0 %"],
+        ["conv", "default", "10.0 %", "0 %"],
+        ["other", "default", "–", "3.00 %"],
+    ]
+    (first, *_) = csv.DictReader(io.StringIO(formats.to_csv(table)))
+    assert float(first["regret_0.01"]) == 0.5 and float(first["p90_0.05"]) == 0.5
+    assert views.tuner_study_table(()).shown() == []
+
+
+def test_subgraph_study_table() -> None:
+    study = SubgraphStudyRow(task="conv", op_level_s=0.003, subgraph_level_s=0.002, gain=1.5)
+    assert views.subgraph_study_table([study]).shown() == [["conv", "3 ms", "2 ms", "1.50×"]]
+
+
+def test_regret_falls_from_left_to_right() -> None:
+    picture = ElementTree.fromstring(regret.figure(ROWS, "conv"))
+    best, other = (
+        [n for n in picture.iter("circle") if n.get("class") == k] for k in ("best", "series0")
+    )
+    (one, five), (_, random_five) = (
+        [(float(d.get("cx", "")), float(d.get("cy", ""))) for d in dots] for dots in (best, other)
+    )
+    assert one[0] < five[0] and one[1] < five[1]
+    assert random_five[0] == five[0] and random_five[1] < five[1], "less regret is lower"
+    assert regret.figure(ROWS, "unknown") == ""
+
+
+def test_default_stands_out_and_the_last_share_grey() -> None:
+    many = [row(f"t{n}", 0.01, n / 10) for n in range(12)] + [row("default", 0.01, 9.0)]
+    hues = regret.hues(many)
+    assert (hues[0].tuner, hues[0].kind) == ("default", "best")
+    assert [hue.tuner for hue in hues[1:]] == [f"t{n}" for n in range(12)]
+    assert [hue.kind for hue in hues[9:]] == ["faded"] * 4
+    assert len({hue.kind for hue in hues[:9]}) == 9
+
+
+def test_study_page_survives_what_failed_and_what_is_hostile() -> None:
+    rows = (
+        *ROWS,
+        row("never", 0.01, math.inf),
+        row("never", 0.05, math.nan),
+        row(EVIL, 0.01, 0.2, EVIL),
+    )
+    text = html.render_tuner_study(TunerStudyResult(rows=rows))
+    assert text.count("<svg") == 3
+    assert "<script" not in text and "\x1b" not in text
+    assert "http:" not in text and "https:" not in text
+    for part in text.split("<svg")[1:]:
+        svg = "<svg" + part.split("</svg>")[0] + "</svg>"
+        for node in ElementTree.fromstring(svg).iter():
+            assert not {"nan", "inf"} & set(node.get("d", "").replace("L", " ").split())
+    assert regret.figure([replace(ROWS[0], measured_share=0.0)], "conv") == ""

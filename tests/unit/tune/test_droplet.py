@@ -1,0 +1,105 @@
+"""Coordinate descent: where it starts, when it moves, what it does at the bottom."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.kernels.knobs import Knob, split
+from tilewright.testing.landscapes import failed, measured, part, smooth
+from tilewright.tune.base import TuningTask
+from tilewright.tune.droplet import DropletTuner
+from tilewright.tune.search import SearchSpace
+
+LINE = SearchSpace([part("line", [split("x", 40, policy="candidates", candidates=range(1, 41))])])
+PLANE = SearchSpace(
+    [part("plane", [Knob(name=name, values=tuple(range(20)), kind="split") for name in "ab"])]
+)
+
+
+def at(x: int):
+    return LINE.candidate(x - 1)
+
+
+def asked(tuner: DropletTuner, count: int) -> list[int]:
+    return [int(c.setting("x")) for c in tuner.ask(count)]
+
+
+def test_it_starts_from_the_best_known() -> None:
+    tuner = DropletTuner(TuningTask(space=LINE))
+    tuner.tell([measured(at(5), 9e-4), measured(at(20), 1e-4), measured(at(35), 5e-4)])
+    assert set(asked(tuner, 2)) == {19, 21}
+
+
+def test_it_starts_from_the_best_estimate() -> None:
+    knob = split("x", 40, policy="candidates", candidates=range(1, 41))
+    space = SearchSpace([part("line", [knob], estimate=lambda s: 1.0 + abs(int(s["x"]) - 12))])
+    tuner = DropletTuner(TuningTask(space=space))
+    first = [int(c.setting("x")) for c in tuner.ask(3)]
+    assert first[0] == 12 and set(first[1:]) == {11, 13}
+
+
+def test_it_goes_on_in_the_direction_that_helped() -> None:
+    tuner = DropletTuner(TuningTask(space=LINE))
+    tuner.tell([measured(at(20), 5e-4), measured(at(19), 6e-4), measured(at(21), 4e-4)])
+    asked(tuner, 1)
+    assert DropletTuner(TuningTask(space=LINE)).ask(1) != []
+    again = DropletTuner(TuningTask(space=LINE))
+    again.tell([measured(at(20), 5e-4)])
+    assert set(asked(again, 2)) == {19, 21}
+    again.tell([measured(at(19), 6e-4), measured(at(21), 4e-4)])
+    assert asked(again, 1) == [22]
+
+
+def test_a_step_that_is_only_luck_is_not_taken() -> None:
+    noisy = (1.0e-4, 1.4e-4, 0.6e-4, 1.2e-4, 0.8e-4)
+    for samples, moves in ((tuple(0.97 * s for s in noisy), False), ((0.5e-4,) * 5, True)):
+        tuner = DropletTuner(TuningTask(space=LINE))
+        tuner.tell([measured(at(20), *noisy)])
+        assert set(asked(tuner, 2)) == {19, 21}
+        tuner.tell([measured(at(19), 2e-4, 2.1e-4), measured(at(21), *samples)])
+        # next to the old centre, only the ring two steps away is left
+        assert asked(tuner, 1) == [22] if moves else set(asked(tuner, 2)) == {18, 22}
+
+
+def test_what_helped_in_each_knob_is_tried_together() -> None:
+    tuner = DropletTuner(TuningTask(space=PLANE))
+    centre = PLANE.candidate(10 * 20 + 10)
+
+    def seconds(candidate) -> float:
+        a, b = (int(candidate.setting(name)) for name in "ab")
+        return 1e-4 * (1.0 + abs(a - 16) + abs(b - 4))
+
+    tuner.tell([measured(centre, seconds(centre))])
+    around = tuner.ask(4)
+    tuner.tell([measured(c, seconds(c)) for c in around])
+    joint = tuner.ask(1)[0]
+    assert (joint.setting("a"), joint.setting("b")) == (11, 9)
+
+
+def test_at_the_bottom_it_starts_anew() -> None:
+    tuner = DropletTuner(TuningTask(space=LINE))
+    tuner.tell([measured(at(20), 1e-4)])
+    near = [asked(tuner, 2) for _ in range(3)]
+    tuner.tell([measured(at(x), 3e-4) for pair in near for x in pair])
+    assert {x for pair in near for x in pair} == {17, 18, 19, 21, 22, 23}
+    anew = asked(tuner, 4)
+    assert len(anew) == 4 and not {20} & set(anew)
+    # the descent goes on from the best of the new starts, though the first bottom was deeper
+    slow = {x: 1e-3 + 1e-5 * abs(x - 33) for x in range(1, 41)}
+    tuner.tell([measured(at(x), slow[x]) for x in anew])
+    best = min(anew, key=lambda x: slow[x])
+    assert all(abs(x - best) <= 3 for x in asked(tuner, 1))
+
+
+def test_failures_around_a_start_do_not_stop_it() -> None:
+    hill = smooth()
+    tuner = DropletTuner(TuningTask(space=hill.space))
+    for _ in range(6):
+        candidates = tuner.ask(8)
+        assert len(candidates) == 8
+        tuner.tell([failed(candidate) for candidate in candidates])
+    found = hill.search(tuner, 80)
+    assert len(found) == 80
+    times = [o.latency_s for o in found if hasattr(o, "samples_s")]
+    assert min(times) < 1.2 * hill.best_s
+    assert np.isfinite(times).all()

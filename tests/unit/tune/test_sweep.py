@@ -1,0 +1,150 @@
+"""Stored sweeps, replay, and what the shipped ones say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tuning_fakes import DEVICE, LAYOUTS, workload
+
+from tilewright.core.errors import ModelError
+from tilewright.core.records import Candidate, Failure, Measurement, Settings
+from tilewright.kernels.knobs import choice, split
+from tilewright.kernels.knobspace import KnobSpace
+from tilewright.tune.base import TuningTask
+from tilewright.tune.default import DefaultTuner
+from tilewright.tune.randomly import RandomTuner
+from tilewright.tune.replay import compare_tuners, regret_curve
+from tilewright.tune.search import Part
+from tilewright.tune.sweep import Sweep, listed_part, parse_sweep, read_sweeps, sweep_text
+
+KNOBS = (split("tile", 64), split("other", 48), choice("order", ("x", "y", "z")))
+FOREIGN = Path(__file__).parents[3].parent / "shared/data/gpu_conv_knobs_benchmarkhub.parquet"
+
+
+def truth(settings: Settings) -> float | None:
+    tile, other = int(settings["tile"]), int(settings["other"])
+    if tile * other > 1024:
+        return None
+    bowl = (np.log2(tile) - 4) ** 2 + (np.log2(other) - 3) ** 2
+    return 1e-3 * (1.0 + 0.2 * bowl + 0.3 * (settings["order"] != "y"))
+
+
+def made_up(again: bool = False) -> Sweep:
+    space = KnobSpace(knobs=KNOBS)
+    rows = [(space.settings(n), truth(space.settings(n))) for n in space]
+    part, seconds = listed_part("made", KNOBS, rows)
+    return Sweep(name="bowl", part=part, seconds=seconds, again={0: 5e-4} if again else {})
+
+
+def test_a_sweep_answers_what_was_measured() -> None:
+    sweep = made_up()
+    for number in sweep.seconds:
+        outcome = sweep.outcome(sweep.space.candidate(number))
+        expected = truth(sweep.part.knobs.settings(number))
+        if expected is None:
+            assert isinstance(outcome, Failure)
+        else:
+            assert isinstance(outcome, Measurement) and outcome.latency_s == expected
+    foreign = Candidate(implementation="made", settings=(("tile", 3),), layouts=())
+    assert isinstance(sweep.outcome(foreign), Failure)
+
+
+def test_worth_is_judged_by_the_second_look() -> None:
+    sweep = made_up(again=True)
+    assert sweep.worth_s(0) == 5e-4 == sweep.best_s
+
+
+def test_only_swept_settings_are_valid() -> None:
+    space = KnobSpace(knobs=KNOBS)
+    rows = [(space.settings(n), 1.0) for n in range(0, space.range_length, 3)]
+    part, seconds = listed_part("made", KNOBS, rows)
+    sweep = Sweep(name="third", part=part, seconds=seconds)
+    assert sweep.space.listed is not None
+    assert sweep.space.listed.tolist() == sorted(seconds) == list(range(0, space.range_length, 3))
+
+
+def test_regret_falls_and_ends_at_nothing() -> None:
+    sweep = made_up()
+    curve = regret_curve(RandomTuner, sweep, seed=3, measurements=sweep.size + 20)
+    assert len(curve) == sweep.size + 20
+    finite = curve[np.isfinite(curve)]
+    assert (np.diff(finite) <= 1e-12).all() and curve[-1] == 0.0
+
+
+def test_a_tuner_that_repeats_itself_gains_nothing() -> None:
+    class Stuck:
+        def __init__(self, task: TuningTask) -> None:
+            self.candidate = task.space.candidate(0)
+
+        def ask(self, count: int) -> list[Candidate]:
+            return [self.candidate]
+
+        def tell(self, outcomes: object) -> None:
+            pass
+
+    sweep = made_up()
+    curve = regret_curve(Stuck, sweep, seed=0, measurements=50)
+    assert np.ptp(curve) == 0.0 and curve[0] > 0
+
+
+def test_the_default_beats_random_on_a_smooth_sweep() -> None:
+    rows = compare_tuners(
+        [("default", DefaultTuner), ("random", RandomTuner)],
+        [made_up()],
+        seeds=5,
+        shares=(0.15, 0.25),
+    )
+    regret = {(row.tuner, row.measured_share): row.regret_median for row in rows}
+    assert regret["default", 0.25] <= regret["random", 0.25]
+    assert regret["default", 0.25] < 0.05
+
+
+def test_text_both_ways() -> None:
+    task = workload(64)
+    part = Part(name="gone", layouts=LAYOUTS, knobs=KnobSpace(knobs=KNOBS))
+    seconds = {n: truth(part.knobs.settings(n)) for n in range(40)}
+    sweep = Sweep(
+        name="s",
+        part=part,
+        seconds=seconds,
+        again={3: 0.00123456},
+        origin="here",
+        workload=task,
+        device=DEVICE,
+    )
+    back = parse_sweep(sweep_text(sweep))
+    assert back.name == "s" and back.workload == task and back.device == DEVICE
+    assert back.again == {3: 0.001235}
+    assert set(back.seconds) == set(seconds)
+    assert back.part.knobs.knobs == KNOBS and back.part.layouts == LAYOUTS
+    for number, value in seconds.items():
+        assert back.seconds[number] == (None if value is None else pytest.approx(value, rel=1e-3))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", json.dumps({"format": "tilewright sweep 9"})])
+def test_a_file_that_is_no_sweep(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(ModelError, match="no sweep"):
+        read_sweeps(tmp_path / "x.json")
+
+
+def test_a_missing_file_and_a_broken_table(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot be read"):
+        read_sweeps(tmp_path / "none.json")
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(ModelError):
+        read_sweeps(tmp_path / "x.parquet")
+
+
+@pytest.mark.skipif(not FOREIGN.exists(), reason="the shared data are not here")
+def test_the_foreign_table() -> None:
+    sweeps = read_sweeps(FOREIGN)
+    assert len(sweeps) == 4 and sum(sweep.size for sweep in sweeps) == 17_448
+    by_name = {sweep.name: sweep for sweep in sweeps}
+    a100 = by_name["NVIDIA A100-PCIE-40GB"]
+    near = [n for n in a100.seconds if a100.worth_s(n) <= 1.05 * a100.best_s]
+    assert len(near) == 1, "a single setting lies within 5 % of the best"
+    assert sum(seconds is None for seconds in a100.seconds.values()) == 161
