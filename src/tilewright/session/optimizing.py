@@ -12,6 +12,7 @@ from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Candidate, Device, Run
 from tilewright.core.results import OptimizeResult
 from tilewright.hardware.environment import noise_warnings, read_environment
+from tilewright.hardware.remote import remote_place
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
@@ -26,6 +27,7 @@ from tilewright.session.protocols import kernel_protocol
 from tilewright.session.reporting import Peaks
 from tilewright.session.shelf import environment_card, measured_peaks
 from tilewright.session.shipping import Shipping
+from tilewright.session.tasks_only import tasks_only
 from tilewright.session.tuning import NetworkTuner, TuningTerms
 from tilewright.session.winners import Referee, Winner
 from tilewright.store.database import SqliteStore
@@ -89,9 +91,9 @@ class Optimizer:
             spending=spending,
             run=run,
             seconds={"import": spending.elapsed_s},
-            converged_before=any(
-                r.state == "converged" and r.command == request.command for r in earlier
-            ),
+            converged_before=request.level == "subgraph"
+            and request.tuner == DEFAULT
+            and any(r.state == "converged" for r in earlier),
         )
         try:
             return work.carry_out()
@@ -133,13 +135,17 @@ class _Work:
             folder=self.request.folder,
             seed=self.request.seed,
         )
-        result = shipping.ship(winners, peaks, self.request.max_error)
+        if remote_place(self.device) is None:
+            result = shipping.ship(winners, peaks, self.request.max_error)
+        else:
+            result = tasks_only(self.network, winners, peaks, self.device)
         self.seconds.update(shipping.seconds)
         noise = noise_warnings(environment, read_environment())
         for message in noise:
             self.events(Note(message=message))
         result = replace(result, warnings=(*result.warnings, *noise))
-        self.close_run("converged" if converged else "done")
+        of_network = converged and self.request.level == "subgraph"
+        self.close_run("converged" if of_network else "done")
         elapsed_s = self.spending.elapsed_s
         self.seconds["overhead"] = max(0.0, elapsed_s - sum(self.seconds.values()))
         result = replace(

@@ -70,7 +70,7 @@ class SubgraphStudy:
             peaks = measured_peaks(self.store, self.device, measurer)
             spent_s = time.monotonic() - began_s + _FINISH_S + 2 * _CASE_S
             half = replace(budget, seconds=max(1.0, budget.seconds - spent_s)).part(0.5)
-            chosen = {
+            chosen: dict[Level, Choice] = {
                 level: self._tuned(network.tasks, half, measurer, peaks, level) for level in LEVELS
             }
             case = Budget(measurements=_CASE_MEASUREMENTS, seconds=min(_CASE_S, half.seconds))

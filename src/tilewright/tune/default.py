@@ -110,7 +110,7 @@ class DefaultTuner(NumberTuner):
     def _improving(self, free: Numbers, count: int) -> list[int]:
         rows, logs = self._data()
         if self._process is None:
-            self._process = GaussianProcess(np.ones(self._features.shape[1]))
+            self._process = GaussianProcess(self._features.shape[1])
         prior = self._level_prior(rows, logs)
         scale = max(0.05, float((logs - prior[rows]).std()))
         center = float((logs - prior[rows]).mean())

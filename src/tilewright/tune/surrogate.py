@@ -22,13 +22,13 @@ _LEAST_NOISE, _MOST_NOISE = 1e-6, 0.25
 class GaussianProcess:
     """Regression of `values` on `features`, both scaled by the caller to about unit size.
 
-    `lengths` start the search for the length of each feature; a later fit starts from an earlier
-    one's, which costs a few steps only.
+    `width` is the number of features. A later fit starts from an earlier one's parameters, which
+    costs a few steps only.
     """
 
-    def __init__(self, lengths: Floats, noise: float = 1e-3) -> None:
-        self._parameters = np.log(np.array([*lengths, 1.0, noise]))
-        self._features: Floats = np.empty((0, len(lengths)))
+    def __init__(self, width: int, noise: float = 1e-3) -> None:
+        self._parameters = np.log(np.array([*([1.0] * width), 1.0, noise]))
+        self._features: Floats = np.empty((0, width))
         self._values: Floats = np.empty(0)
         self._factor: Floats = np.empty((0, 0))
 

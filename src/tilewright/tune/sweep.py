@@ -7,19 +7,16 @@ second look where there was one, so that a lucky first sample does not count as 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 
-from tilewright.core.errors import ModelError
-from tilewright.core.fingerprints import canonical_json
+from tilewright.core.errors import InternalError, ModelError
 from tilewright.core.records import (
     Candidate,
     Device,
@@ -119,62 +116,68 @@ def read_sweeps(path: Path) -> list[Sweep]:
         return [parse_sweep(path.read_text())]
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError) as error:
         raise ModelError(
             f"{path} is no sweep: {error}.",
-            hint="A sweep is a .json of `tilewright collect`'s format or a knob table as .parquet.",
+            hint="A sweep is what benchmarks/sweeps.py writes, or a knob table as .parquet.",
         ) from error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """A sweep as its file holds it."""
+
+    format: str
+    name: str
+    origin: str
+    implementation: str
+    layouts: tuple[str, ...]
+    workload: str
+    device: Device
+    knobs: tuple[Knob, ...]
+    numbers: tuple[int, ...]
+    seconds: tuple[float | None, ...]
+    again: tuple[tuple[int, float], ...]
+
+
 def parse_sweep(text: str) -> Sweep:
-    """A sweep from its JSON text; raises ValueError or KeyError when it is none."""
-    data: Any = json.loads(text)
-    if not isinstance(data, dict) or "format" not in data:
-        raise ValueError("it names no format")
-    if data["format"] != FORMAT:
-        raise ValueError(f"its format is {data['format']!r}, not {FORMAT!r}")
-    workload = parse_workload(data["workload"])
-    device = msgspec.convert(data["device"], Device)
-    knobs = tuple(
-        Knob(name=k["name"], kind=k["kind"], values=tuple(k["values"])) for k in data["knobs"]
-    )
-    seconds = dict(zip(data["numbers"], data["seconds"], strict=True))
-    layouts = tuple(data["layouts"])
-    part = _part(
-        data["implementation"], layouts, knobs, seconds, _facts(data, workload, device, layouts)
-    )
+    """A sweep from its JSON text; raises ValueError when it is none."""
+    file = msgspec.json.decode(text, type=_File)
+    if file.format != FORMAT:
+        raise ValueError(f"its format is {file.format!r}, not {FORMAT!r}")
+    workload = parse_workload(file.workload)
+    seconds = dict(zip(file.numbers, file.seconds, strict=True))
+    facts = _facts(file.implementation, workload, file.device, file.layouts)
     return Sweep(
-        name=data["name"],
-        part=part,
+        name=file.name,
+        part=_part(file.implementation, file.layouts, file.knobs, seconds, facts),
         seconds=seconds,
-        again={int(number): value for number, value in data["again"]},
-        origin=data["origin"],
+        again=dict(file.again),
+        origin=file.origin,
         workload=workload,
-        device=device,
+        device=file.device,
     )
 
 
 def sweep_text(sweep: Sweep) -> str:
     """The JSON text of a sweep of one of our tasks, times with four significant digits."""
-    assert sweep.workload is not None and sweep.device is not None
-    numbers = sorted(sweep.seconds)
-    data = {
-        "format": FORMAT,
-        "name": sweep.name,
-        "origin": sweep.origin,
-        "implementation": sweep.part.name,
-        "layouts": list(sweep.part.layouts),
-        "workload": sweep.workload.text,
-        "device": msgspec.to_builtins(sweep.device),
-        "knobs": [
-            {"name": k.name, "kind": k.kind, "values": list(k.values)}
-            for k in sweep.part.knobs.knobs
-        ],
-        "numbers": numbers,
-        "seconds": [_rounded(sweep.seconds[number]) for number in numbers],
-        "again": [[number, _rounded(sweep.again[number])] for number in sorted(sweep.again)],
-    }
-    return canonical_json(data) + "\n"
+    if sweep.workload is None or sweep.device is None:
+        raise InternalError(f"{sweep.name} is a foreign sweep")
+    numbers = tuple(sorted(sweep.seconds))
+    file = _File(
+        format=FORMAT,
+        name=sweep.name,
+        origin=sweep.origin,
+        implementation=sweep.part.name,
+        layouts=sweep.part.layouts,
+        workload=sweep.workload.text,
+        device=sweep.device,
+        knobs=sweep.part.knobs.knobs,
+        numbers=numbers,
+        seconds=tuple(_rounded(sweep.seconds[number]) for number in numbers),
+        again=tuple((n, _digits(sweep.again[n])) for n in sorted(sweep.again)),
+    )
+    return msgspec.json.encode(file).decode() + "\n"
 
 
 def listed_part(
@@ -201,24 +204,28 @@ def _part(
     facts: FactFunction | None,
 ) -> Part:
     whole = KnobSpace(knobs=knobs)
-    swept: Callable[[Mapping[str, KnobValue]], bool] = lambda s: whole.number(s) in seconds  # noqa: E731
+
+    def swept(settings: Mapping[str, KnobValue]) -> bool:
+        return whole.number(settings) in seconds
+
     return Part(
         name=name, layouts=layouts, knobs=KnobSpace(knobs=knobs, filters=(swept,)), facts=facts
     )
 
 
 def _facts(
-    data: Mapping[str, Any], workload: Workload, device: Device, layouts: tuple[str, ...]
+    implementation: str, workload: Workload, device: Device, layouts: tuple[str, ...]
 ) -> FactFunction | None:
     """The facts as today's implementation tells them, None where it is gone."""
-    spec = implementations().get(data["implementation"])
+    spec = implementations().get(implementation)
     if spec is None:
         return None
-    fixed: dict[str, KnobValue] = data.get("fixed", {})
-    return lambda settings: spec.facts(
-        workload, device, layouts, [{**fixed, **s} for s in settings]
-    )
+    return lambda settings: spec.facts(workload, device, layouts, settings)
 
 
 def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else float(f"{seconds:.4g}")
+    return None if seconds is None else _digits(seconds)
+
+
+def _digits(seconds: float) -> float:
+    return float(f"{seconds:.4g}")

@@ -47,13 +47,14 @@ def test_space_and_facts(device) -> None:
     )
     layouts = (blocked(lanes), "plain", blocked(lanes))
     space = TaskSpace(workload=task, layouts=layouts, device=device, spec=SPEC)
-    assert space.settings
-    facts = SPEC.facts(task, device, layouts, space.settings)
+    settings = [space.part.knobs.settings(int(number)) for number in space.numbers]
+    assert settings
+    facts = SPEC.facts(task, device, layouts, settings)
     for name, column in facts.items():
-        assert column.shape == (len(space.settings),), name
+        assert column.shape == (len(settings),), name
         assert np.all(np.isfinite(column)) and np.all(column > 0), name
     assert np.all(facts["accumulators"] <= device.cpu.vector_registers)
-    candidate = space.candidate(0)
+    candidate = space.part.candidate(int(space.numbers[0]))
     weights = np.zeros((2 * lanes, 4 * lanes, 3, 3), np.float32)
     packed = SPEC.pack(task, candidate, {1: weights})
     assert packed[1].shape == SPEC.packed_shapes(task, candidate)[1]
