@@ -81,6 +81,7 @@ def run_kernel(
     arrays: Sequence[Array],
     layouts: tuple[str, ...] = (),
     settings: Settings | None = None,
+    device: Device = DEVICE,
 ) -> Array:
     """The kernel's result, row-major; the best-looking settings unless told."""
     import tvm
@@ -89,9 +90,9 @@ def run_kernel(
     spec = implementation(name)
     if settings is None:
         choices = all_settings(task, name, layouts)
-        settings = choices[int(np.argmin(spec.facts(task, DEVICE, layouts, choices)["estimate_s"]))]
+        settings = choices[int(np.argmin(spec.facts(task, device, layouts, choices)["estimate_s"]))]
     candidate = Candidate(implementation=name, settings=tuple(settings.items()), layouts=layouts)
-    kernel = build_kernel(task, candidate, DEVICE)
+    kernel = build_kernel(task, candidate, device)
     tensors = [
         tvm.runtime.tensor(to_physical(array, layout).reshape(physical_shape(array.shape, layout)))
         for array, layout in zip(arrays, layouts, strict=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -47,6 +49,18 @@ def test_reduction_over_any_axes(data: st.DataObject) -> None:
 def test_softmax_over_any_axis(shape: list[int], axis: int, log: bool) -> None:
     name = "log_softmax" if log else "softmax"
     check(workload([tuple(shape)], step(name, 0, axis=axis % len(shape)), step("relu", 1)))
+
+
+@pytest.mark.parametrize("length", [8, 15, 24, 33, 40, 56, 70, 130, 197])
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_rows_that_registers_do_not_divide(length: int, lanes: int) -> None:
+    """Every number of partial sums: whole runs, whole registers, and what is left."""
+    task = workload([(3, length)], step("softmax", 0, axis=1))
+    arrays = random_arrays(task)
+    wide = replace(DEVICE, cpu=replace(DEVICE.cpu, vector_bytes=4 * lanes))
+    for chosen in all_settings(task, "rows", ("plain", "plain")):
+        found = run_kernel(task, "rows", arrays, ("plain", "plain"), chosen, device=wide)
+        np.testing.assert_allclose(found, run_workload(task, arrays), rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", CHAIN)

@@ -27,9 +27,14 @@ TREES = {path: ast.parse(path.read_text(), filename=str(path)) for path in EVERY
 
 LONGEST_FILE, LARGEST_MEDIAN = 500, 150
 LONGEST_FUNCTION, MOST_PARAMETERS = 60, 6
-CATCHES_ALL = {"cli/main.py", "measure/child.py"}
-"""The outermost frame of the command line, and the border of a worker process: both turn whatever
-went wrong into an answer, and say so where they do it."""
+CATCHES_ALL = {
+    "cli/main.py",
+    "measure/child.py",
+    "compiler/remote.py",
+    "measure/remote_worker.py",
+}
+"""The outermost frame of the command line, the border of a worker process, and that of a remote
+device: all turn whatever went wrong into an answer, and say so where they do it."""
 HEAVY = ("tvm", "tvm_ffi", "onnx", "onnxruntime", "polars", "plotly", "sqlalchemy", "torch")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -83,16 +83,19 @@ def figure(coordinates: Coordinates, *, width: int = 1080, height: int = 300) ->
     between = (width - 140) / len(coordinates.knobs)
     columns = [50 + between * index for index in range(len(coordinates.knobs) + 1)]
     paths = _Paths(coordinates, columns, axis, height)
-    others = coordinates.others[:: 1 + (len(coordinates.others) - 1) // _MOST_FADED]
-    drawing.path([paths.of(trial) for trial in others], kind="faded")
-    failed = coordinates.failed[:: 1 + (len(coordinates.failed) - 1) // _MOST_FADED]
-    drawing.path([paths.of(trial) for trial in failed], kind="failed")
+    drawing.path([paths.of(trial) for trial in _thinned(coordinates.others)], kind="faded")
+    drawing.path([paths.of(trial) for trial in _thinned(coordinates.failed)], kind="failed")
     for trial in reversed(coordinates.best):
         title = f"trial {trial.number}: {shown.seconds(trial.latency_s)}, "
         title += shown.pairs(trial.settings)
         drawing.path([paths.of(trial)], kind="best", title=title)
     _draw_axes(drawing, coordinates, paths)
     return drawing.svg()
+
+
+def _thinned(trials: Sequence[Trial]) -> Sequence[Trial]:
+    """Every so many, so that few enough are left; an empty sequence stays empty."""
+    return trials[:: max(1, -(-len(trials) // _MOST_FADED))]
 
 
 class _Paths:

@@ -122,8 +122,10 @@ class Session:
         from tilewright.session.optimizing import Optimizer, OptimizeRequest
         from tilewright.session.outcome import default_folder
         from tilewright.tune.budget import parse_budget
+        from tilewright.tune.tuners import tuner_factory
 
         command, level, tuner = search
+        tuner_factory(tuner)
         request = OptimizeRequest(
             model=str(model),
             options=options or ModelOptions(seed=self.seed),
@@ -175,11 +177,14 @@ class Session:
         """Tune at both levels and compare; see `tilewright study subgraph --help`."""
         from tilewright.session.subgraphs import SubgraphStudy
         from tilewright.tune.budget import parse_budget
+        from tilewright.tune.tuners import tuner_factory
 
+        total = parse_budget(budget)
+        tuner_factory(tuner)
         study = SubgraphStudy(
             device=self.device, store=self.store, events=self.events, seed=self.seed, tuner=tuner
         )
-        return study.run(str(model), options or ModelOptions(seed=self.seed), parse_budget(budget))
+        return study.run(str(model), options or ModelOptions(seed=self.seed), total)
 
     def profile(
         self,

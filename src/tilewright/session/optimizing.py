@@ -19,7 +19,7 @@ from tilewright.models import ModelOptions
 from tilewright.session.checking import KernelCheck
 from tilewright.session.choices import shipping_key
 from tilewright.session.interrupts import graceful_interrupt
-from tilewright.session.levels import Level
+from tilewright.session.levels import Level, bare_tasks
 from tilewright.session.manifest import Origin, write_manifest
 from tilewright.session.measuring import open_measurer
 from tilewright.session.preparation import PreparedNetwork, prepare
@@ -68,7 +68,10 @@ class Optimizer:
         self._events(Stage(name="import", detail=request.model))
         network = prepare(request.model, request.options, self._device)
         self._store.add_device(self._device)
-        self._store.add_workloads([task.workload for task in network.tasks.values()])
+        searched = dict(network.tasks)
+        if request.level == "op":
+            searched |= bare_tasks(network.tasks)
+        self._store.add_workloads([task.workload for task in searched.values()])
         earlier = self._store.runs(network.key, self._device.class_key)
         spending = Spending(request.budget, earlier, began_s=began_s)
         run = self._store.begin_run(

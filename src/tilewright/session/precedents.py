@@ -6,16 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from tilewright.core.records import Device, Measurement, Outcome
+from tilewright.core.records import Candidate, Device, Measurement, Outcome
+from tilewright.graph.workload import Workload
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.session.choices import ranked
 from tilewright.session.preparation import Task
+from tilewright.store.database import SqliteStore
 from tilewright.tune.base import Precedent
 from tilewright.tune.search import Floats, SearchSpace
 from tilewright.tune.space import search_space
 
 _TASKS = 6
 _LEAST = 8
+_STORED = 12
+_ROWS = 24
+_GUESSES = 2
 
 
 def precedents(
@@ -31,7 +36,7 @@ def precedents(
         for other in tasks
         if other.key != task.key and other.workload.anchor_name == task.workload.anchor_name
     ]
-    others.sort(key=lambda other: (_apart(task, other), other.key))
+    others.sort(key=lambda other: (_doublings(task.workload, other.workload), other.key))
     found: list[Precedent] = []
     for other in others:
         measured = ranked(list(known.get(other.key, ())))
@@ -41,9 +46,50 @@ def precedents(
     return tuple(found)
 
 
-def _apart(task: Task, other: Task) -> float:
-    """How many doublings of work lie between two tasks."""
-    return abs(float(np.log2(max(1, other.workload.flop) / max(1, task.workload.flop))))
+def best_elsewhere(task: Task, store: SqliteStore, device: Device) -> tuple[Candidate, ...]:
+    """The settings that were fastest for this very task on other device classes, in this task's
+    layouts: worth a try here, their times are worth nothing."""
+    found: list[Candidate] = []
+    elsewhere = store.stored_measurements(workload_key=task.workload.key)
+    classes = dict.fromkeys(m.device_class for m in elsewhere if m.device_class != device.class_key)
+    for name in classes:
+        of_class = [
+            m for m in elsewhere if m.device_class == name and m.candidate.layouts == task.layouts
+        ]
+        found += [m.candidate for m in ranked(list(of_class))[:_GUESSES]]
+    return tuple(dict.fromkeys(found))[: 2 * _GUESSES]
+
+
+def neighbours_in_store(
+    tasks: Mapping[TaskKey, Task], store: SqliteStore, device: Device
+) -> dict[TaskKey, tuple[Task, list[Outcome]]]:
+    """Measured tasks of other networks with the same anchors, those with similar work first.
+
+    Their times serve as hints only, so they are not checked against today's templates.
+    """
+    anchors = {task.workload.anchor_name: task for task in tasks.values() if task.workload.anchor}
+    own = {task.workload.key for task in tasks.values()}
+    found: dict[TaskKey, tuple[Task, list[Outcome]]] = {}
+    for anchor in anchors:
+        mine = [task for task in tasks.values() if task.workload.anchor_name == anchor]
+        others = [w for w in store.workloads() if w.anchor_name == anchor and w.key not in own]
+        others.sort(key=lambda w: (min(_doublings(task.workload, w) for task in mine), w.key))
+        for workload in others[:_STORED]:
+            grouped: dict[tuple[str, ...], list[Outcome]] = {}
+            for outcome in store.outcomes(workload.key, device.class_key):
+                grouped.setdefault(outcome.candidate.layouts, []).append(outcome)
+            for layouts, outcomes in grouped.items():
+                key = (workload.key, layouts)
+                task = Task(
+                    key=key, name=key[0], workload=workload, layouts=layouts, count=1, nodes=()
+                )
+                found[key] = (task, outcomes)
+    return found
+
+
+def _doublings(one: Workload, other: Workload) -> float:
+    """How many doublings of work lie between two workloads."""
+    return abs(float(np.log2(max(1, other.flop) / max(1, one.flop))))
 
 
 def _precedent(
@@ -54,7 +100,7 @@ def _precedent(
     rows: list[Floats] = []
     numbers: list[int] = []
     seconds: list[float] = []
-    for measurement in measured:
+    for measurement in measured[:: -(-len(measured) // _ROWS)]:
         row, number = space.encode(measurement.candidate), own.number(measurement.candidate)
         if row is not None and number is not None:
             rows.append(row)

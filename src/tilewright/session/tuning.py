@@ -16,14 +16,14 @@ from tilewright.measure.featurizing import WorkloadFeaturizer
 from tilewright.session.choices import known_outcomes
 from tilewright.session.knowledge import believed
 from tilewright.session.levels import Level, bare_tasks, family_of
-from tilewright.session.precedents import precedents
+from tilewright.session.precedents import best_elsewhere, neighbours_in_store, precedents
 from tilewright.session.preparation import Task
 from tilewright.session.reporting import Peaks
 from tilewright.store.database import SqliteStore
 from tilewright.tune.base import LateTuner, Tuner, TuningTask
 from tilewright.tune.budget import Spending
 from tilewright.tune.loop import TaskState, TuningLoop
-from tilewright.tune.space import default_candidate, search_space
+from tilewright.tune.space import ranked_defaults, search_space
 from tilewright.tune.tuners import DEFAULT, make_tuner
 
 _LONGEST = 120
@@ -74,6 +74,7 @@ class NetworkTuner:
         self._store = store
         self._measurer = measurer
         self._terms = terms
+        self._neighbours = neighbours_in_store(self.tasks, store, device) if terms.recall else {}
         self.known = self._current_knowledge()
 
     def _current_knowledge(self) -> dict[TaskKey, list[Outcome]]:
@@ -89,7 +90,22 @@ class NetworkTuner:
         if self.outdated:
             note = f"{self.outdated} tasks have new templates; old times are not used"
             self._terms.events(Note(message=note))
+        self._tell_of_other_spaces(known)
         return known
+
+    def _tell_of_other_spaces(self, known: Mapping[TaskKey, list[Outcome]]) -> None:
+        """Say how many records were made in spaces that have changed since: no tuner reads them."""
+        strange = 0
+        for key, task in self.tasks.items():
+            space = search_space(task.workload, task.layouts, self._device)
+            names = {part.name for part in space.parts}
+            strange += sum(
+                o.candidate.implementation in names and space.number(o.candidate) is None
+                for o in known[key]
+            )
+        if strange:
+            note = f"{strange} records are of settings that today's spaces lack; tuners skip them"
+            self._terms.events(Note(message=note))
 
     def run(
         self,
@@ -122,13 +138,24 @@ class NetworkTuner:
                 self.measurements, self.failures = loop.measurements, loop.failures
                 self.model_s, self.curve = loop.model_s, tuple(loop.curve)
                 self._settled = loop.settled()
+            self._tell_problems()
         for key, state in self.states.items():
             self.known[key] = state.outcomes
         return loop.converged
 
+    def _tell_problems(self) -> None:
+        """Say which tuners could not search."""
+        for state in self.states.values():
+            problem = getattr(state.tuner, "problem", "")
+            if problem:
+                self._terms.events(Note(message=f"{state.name}: {problem}"))
+
     def _state(self, task: Task, peaks: Peaks, open_tuners: ExitStack) -> TaskState:
+        """A task with its tuner, which tries the best guess of every implementation first: what
+        the estimates put second is measured too."""
         known = self.known[task.key]
         space = search_space(task.workload, task.layouts, self._device)
+        defaults = [c for c, _ in ranked_defaults(task.workload, task.layouts, self._device)]
 
         def make() -> Tuner:
             return make_tuner(
@@ -140,9 +167,11 @@ class NetworkTuner:
                     layouts=task.layouts,
                     device=self._device,
                     featurizer=WorkloadFeaturizer(self._measurer, task.workload),
+                    guesses=best_elsewhere(task, self._store, self._device),
                     precedents=precedents(
-                        task, space, self._latest(), self.tasks.values(), self._device
+                        task, space, self._latest(), self._similar(), self._device
                     ),
+                    guesses=tuple(defaults),
                 ),
             )
 
@@ -155,7 +184,7 @@ class NetworkTuner:
             count=task.count,
             tuner=tuner,
             space=space,
-            default=default_candidate(task.workload, task.layouts, self._device)[0],
+            default=defaults[0],
             floor_s=peaks.floor_s(task),
             name=task.name,
             family=family_of(task) if self._terms.level == "subgraph" else "",
@@ -164,8 +193,13 @@ class NetworkTuner:
         return state
 
     def _latest(self) -> dict[TaskKey, list[Outcome]]:
-        """What is known by now, this run's outcomes included."""
-        return {key: state.outcomes for key, state in self.states.items()} or self.known
+        """What is known by now, this run's outcomes and other networks' included."""
+        stored = {key: outcomes for key, (_, outcomes) in self._neighbours.items()}
+        return {**stored, **{key: state.outcomes for key, state in self.states.items()}}
+
+    def _similar(self) -> list[Task]:
+        """The tasks that may be precedents: this network's and those of others."""
+        return [*self.tasks.values(), *(task for task, _ in self._neighbours.values())]
 
     def searches(self) -> tuple[TaskSearchReport, ...]:
         """What this run's search did for each task, in order of first use."""

@@ -178,6 +178,11 @@ class LateTuner:
         else:
             self._tuner.tell(outcomes)
 
+    @property
+    def problem(self) -> str:
+        """Why a tuner with a process of its own could not search, in words; empty for none."""
+        return str(getattr(self._tuner, "problem", "") or "")
+
     def close(self) -> None:
         """Close a tuner that has something to close, a process of its own say."""
         close = getattr(self._tuner, "close", None)

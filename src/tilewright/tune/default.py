@@ -3,7 +3,8 @@
 The first batch are the best estimates, kept apart, or a spread-out sample where there are none.
 Afterwards each batch maximises expected improvement under the model, one pick after the other, with
 the model's own guess standing in for what is not measured yet. Where there are estimates, the model
-learns what they leave unexplained.
+learns what they leave unexplained. Once the model expects next to nothing, coordinate descent from
+the best setting finishes.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tilewright.core.records import Outcome
 from tilewright.kernels.knobs import split_sizes
 from tilewright.tune.base import NumberTuner, Precedent, TunerFactory, TuningTask
+from tilewright.tune.droplet import DropletTuner
 from tilewright.tune.search import Floats, Numbers, SearchSpace
 from tilewright.tune.surrogate import GaussianProcess, expected_improvement
 
@@ -23,6 +26,8 @@ _POOL = 3000
 _SLOW = 1.5
 """Times beyond e^1.5 times the best all count as that slow: only the fast end matters."""
 _PAIRS = 10
+_FINISH = 2e-3
+"""Below so much expected gain of log time the finisher takes over."""
 _DATA = 300
 """The model is fitted to so many measurements at most, the fastest ones."""
 
@@ -37,6 +42,12 @@ class DefaultTuner(NumberTuner):
         self._features: Floats = np.empty((0, 1))
         self._prior: Floats | None = None
         self._process: GaussianProcess | None = None
+        self._finisher = DropletTuner(task)
+        self._finisher.known = self.known
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Learn outcomes; what is known is shared with the finisher."""
+        self._finisher.tell(outcomes)
 
     def propose(self, count: int) -> list[int]:
         """A batch by expected improvement; the first ones by estimate or spread."""
@@ -49,7 +60,11 @@ class DefaultTuner(NumberTuner):
             picked = self._first(free, count)
         else:
             picked = self._improving(free, count)
-        return [int(self._pool[row]) for row in picked]
+        numbers = [int(self._pool[row]) for row in picked]
+        if len(numbers) < count:
+            descending = self._finisher.propose(count)
+            numbers += [number for number in descending if number not in numbers]
+        return numbers
 
     def _settle(self) -> None:
         """Fix the pool of settings that are considered, once; what was told is part of it."""
@@ -122,6 +137,8 @@ class DefaultTuner(NumberTuner):
             expected = mean * scale + center + prior[free]
             gain = expected_improvement(expected, deviation * scale, float(logs.min()))
             best = int(np.argmax(gain))
+            if float(gain[best]) < _FINISH:
+                break
             picked.append(int(free[best]))
             features = np.vstack([features, self._features[free[best]]])
             targets = np.append(targets, mean[best])

@@ -54,6 +54,20 @@ def lower(program: Program, device: Device) -> Schedule:
     return schedule
 
 
+def _strips(length: int, lanes: int, register: int) -> list[tuple[int, int, int]]:
+    """(start, lanes, runs) of the strips of a row: whole runs of `lanes`, then registers, then what
+    is left one by one. Nothing reads past the row: TVM would take a clamp away under a condition
+    that implies it, and the compiler may do anything with a read out of bounds."""
+    found: list[tuple[int, int, int]] = []
+    start = 0
+    for width in dict.fromkeys((lanes, min(lanes, register), 1)):
+        runs = (length - start) // width
+        if runs:
+            found.append((start, width, runs))
+            start += runs * width
+    return found
+
+
 @dataclass
 class _Rows:
     """The stages of one kernel, in the order they compute."""
@@ -136,36 +150,35 @@ class _Rows:
             run -= 1
         outer, inner = frame.extents(gone[:run]), frame.extents(gone[run:])
         length = prod(inner)
-        lanes = self._partials(length, bool(outer))
         rows = frame.extents(frame.kept)
-        main = length // lanes
-        reduce = self._axes((*outer, main))
-
-        def at(kept: Index, before: list[Expr], position: Expr) -> Expr:
-            return value.read(self.logical(kept, [*before, *self._unravel(position, inner)]))
-
-        def partial(*index: Expr) -> Expr:
-            *kept, lane = index
-            *before, chunk = [axis.var for axis in reduce]
-            return combine(at(kept, before, chunk * lanes + lane), axis=reduce)
-
-        tensor = self.compute((*rows, lanes), partial, name)
-        left = length - main * lanes
         join = _joined(combine)
-        if left:
-            whole = tensor
 
-            def joined(*index: Expr) -> Expr:
+        def strip(start: int, lanes: int, chunks: int) -> te.Tensor:
+            """`chunks` runs of `lanes` elements from `start` on, folded to one per row."""
+            reduce = self._axes((*outer, chunks))
+
+            def partial(*index: Expr) -> Expr:
                 *kept, lane = index
-                rest = at(kept, [], tirx.min(lane, left - 1) + main * lanes)
-                both = join(whole(*index), rest)
-                return tirx.Select(lane < left, both, whole(*index))
+                *before, chunk = [axis.var for axis in reduce]
+                position = self._unravel(chunk * lanes + lane + start, inner)
+                return combine(value.read(self.logical(kept, [*before, *position])), axis=reduce)
 
-            tensor = self.compute((*rows, lanes), joined, name)
-        while lanes > 1:
-            lanes //= 2
-            tensor = self._halve(tensor, (*rows, lanes), join, name)
+            tensor = self.compute((*rows, lanes), partial, name)
+            while lanes > 1:
+                lanes //= 2
+                tensor = self._halve(tensor, (*rows, lanes), join, name)
+            return tensor
+
+        strips = _strips(length, self._partials(length, bool(outer)), self.device.lanes_f32)
+        tensor, *others = [strip(*shape) for shape in strips]
+        for other in others:
+            tensor = self._join(tensor, other, (*rows, 1), join, name)
         return tensor, [tirx.const(0, "int32")]
+
+    def _join(
+        self, one: te.Tensor, other: te.Tensor, shape: tuple[int, ...], join: Any, name: str
+    ) -> te.Tensor:
+        return self.compute(shape, lambda *index: join(one(*index), other(*index)), name)
 
     def _halve(self, tensor: te.Tensor, shape: tuple[int, ...], join: Any, name: str) -> te.Tensor:
         half = shape[-1]

@@ -1,0 +1,240 @@
+"""`tune`: levels, tuners, faults, and what its answer holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from command_line import rows, run, small_model, start, succeed
+from onnx import helper, numpy_helper
+
+import tilewright
+from tilewright.graph.workload import parse_workload
+from tilewright.measure.kernels import KernelMeasurer
+from tilewright.store import open_store
+from tilewright.tune.tuners import tuner_factory
+
+PHASES = {
+    "import", "start", "recall", "build", "run", "model", "search", "verify", "compile", "compare",
+    "overhead",
+}  # fmt: skip
+FILES = {"model.so", "weights.params", "manifest.json", "report.html"}
+
+
+def check_answer(data: dict[str, Any], *, level: str, tuner: str, budget: int) -> None:
+    assert (data["level"], data["tuner"]) == (level, tuner)
+    spent = data["measurements"] + data["failures"]
+    assert 0 < spent <= budget
+    check_curve(data["curve"], spent, data["elapsed_s"])
+    assert set(data["seconds_by_phase"]) == PHASES
+    assert all(seconds >= 0 for seconds in data["seconds_by_phase"].values())
+    assert sum(data["seconds_by_phase"].values()) == pytest.approx(data["elapsed_s"], rel=1e-3)
+    for search in data["searches"]:
+        trials = search["trials"]
+        assert [trial["number"] for trial in trials] == list(range(1, len(trials) + 1))
+        timed = [t["latency_s"] for t in trials if t["latency_s"] is not None]
+        assert len(timed) == search["measurements"]
+        assert len(trials) == search["measurements"] + search["failures"]
+        if timed:
+            assert search["best_s"] == pytest.approx(min(timed))
+    for task in data["tasks"]:
+        assert task["error"] is None or 0 <= task["error"] <= task["error_bound"]
+
+
+def check_curve(curve: list[dict[str, Any]], spent: int, elapsed_s: float) -> None:
+    assert curve
+    assert all(set(p) == {"measurements", "elapsed_s", "network_latency_s"} for p in curve)
+    for name in ("measurements", "elapsed_s"):
+        assert [p[name] for p in curve] == sorted(p[name] for p in curve)
+    assert curve[-1]["measurements"] <= spent and curve[-1]["elapsed_s"] <= elapsed_s
+    known = [p["network_latency_s"] for p in curve if p["network_latency_s"] is not None]
+    assert known == sorted(known, reverse=True) and all(seconds > 0 for seconds in known)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    small_model(tmp_path / "net.onnx")
+    return tmp_path
+
+
+def tune(folder: Path, *words: object, model: str = "net.onnx") -> dict[str, Any]:
+    return succeed(folder, "tune", model, "--out", "out", *words)
+
+
+@pytest.mark.parametrize(
+    ("level", "tuner"),
+    [("subgraph", "default"), ("op", "random"), ("subgraph", "xgb_knob"),
+     ("op", "genetic"), ("subgraph", "droplet")],
+)  # fmt: skip
+def test_levels_and_tuners(folder: Path, level: str, tuner: str) -> None:
+    data = tune(folder, "--level", level, "--tuner", tuner, "--budget", 12)
+    check_answer(data, level=level, tuner=tuner, budget=12)
+    assert rows(folder) == data["measurements"] + data["failures"]
+    assert {path.name for path in (folder / "out").iterdir()} == FILES
+    assert {s["task"] for s in data["searches"]} == {t["name"] for t in data["tasks"]}
+    fused = {task["key"] for task in data["tasks"]}
+    searched = {search["key"] for search in data["searches"]}
+    assert searched == fused if level == "subgraph" else not searched & fused
+    assert all(task["latency_s"] is not None for task in data["tasks"]), (
+        "every task of the network has a time of its fused kernel"
+    )
+
+
+@pytest.mark.parametrize(
+    "alias",
+    ["xgb", "xgb-rank", "xgb_knob", "xgb_itervar", "xgb_curve", "xgb_rank_knob", "ga", "random",
+     "gridsearch", "xgb-rank-knob", "xgb_rank_itervar", "xgb_rank_curve"],
+)  # fmt: skip
+def test_autotvms_names_are_known(alias: str) -> None:
+    assert callable(tuner_factory(alias))
+
+
+def test_compiled_features_under_autotvms_name(folder: Path) -> None:
+    data = tune(folder, "--tuner", "xgb_itervar", "--budget", 20)
+    check_answer(data, level="subgraph", tuner="xgb_itervar", budget=20)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--tuner", "dropplet"), "droplet"),
+        (("--tuner", "xgb_know"), "xgb_knob"),
+        (("--level", "subgraf"), "subgraph"),
+        (("--budget", "lots"), "--budget 10m"),
+        (("--budget", "-3"), "--budget 10m"),
+        (("--budget", "1.5"), "--budget 10m"),
+        (("--budget", "nan"), "--budget 10m"),
+    ],
+)
+def test_nonsense_writes_nothing(folder: Path, words: tuple[str, str], said: str) -> None:
+    done = run(folder, "tune", "net.onnx", *words, "--format", "json")
+    assert done.code == 2, done.err
+    assert done.out == "" and said in done.err and "Traceback" not in done.err
+    assert [path.name for path in folder.iterdir()] == ["net.onnx"]
+
+
+def test_a_second_tuning_goes_on_where_the_first_ended(folder: Path) -> None:
+    first = tune(folder, "--budget", 10)
+    again = tune(folder, "--budget", 10)
+    assert again["measurements"] == again["failures"] == 0
+    more = tune(folder, "--tuner", "random", "--budget", 16)
+    spent = [d["measurements"] + d["failures"] for d in (first, more)]
+    assert sum(spent) == rows(folder) <= 16
+    settings = [sorted(str(t["settings"]) for t in d["tasks"]) for d in (first, again)]
+    assert settings[0] == settings[1]
+
+
+def test_a_kernel_is_rebuilt_from_workload_and_candidate_alone(folder: Path) -> None:
+    """The seed's case 2: another process, in another order and with no history, makes the very
+    kernels that were measured, and the network is built again from what is stored."""
+    first = tune(folder, "--budget", 16)
+    with open_store(folder / "tilewright.db") as store:
+        (device,) = store.devices()
+        kernels = [
+            (parse_workload(workload.text), outcome)
+            for workload in store.workloads()
+            for outcome in store.measurements(workload.key, device.class_key)
+        ]
+    random.Random(0).shuffle(kernels)
+    with KernelMeasurer(device, seed=1) as measurer:
+        hashes = measurer.current_hashes([(w, o.candidate) for w, o in kernels])
+    assert len(kernels) == first["measurements"]
+    assert hashes == [outcome.kernel_hash for _, outcome in kernels]
+
+
+def test_two_tunings_share_a_database(folder: Path) -> None:
+    words = ("tune", "net.onnx", "--budget", "16", "--format", "json", "--tuner")
+    both = [start(folder, *words, name, "--out", name) for name in ("random", "default")]
+    answers = []
+    for process in both:
+        out, err = process.communicate(timeout=280)
+        assert process.returncode == 0, err
+        answers.append(json.loads(out)["data"])
+    made = sum(a["measurements"] + a["failures"] for a in answers)
+    assert rows(folder) == made > 0
+    assert states(folder) == ["done", "done"] or "converged" in states(folder)
+    for name in ("random", "default"):
+        assert {path.name for path in (folder / name).iterdir()} == FILES
+
+
+def states(folder: Path) -> list[str]:
+    connection = sqlite3.connect(folder / "tilewright.db")
+    found = [state for (state,) in connection.execute("SELECT state FROM runs")]
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize("level", ["op", "subgraph"])
+def test_killed_in_the_middle_nothing_measured_is_lost(tmp_path: Path, level: str) -> None:
+    small_model(tmp_path / "net.onnx", filters=(16, 16), extent=16)
+    words = ("tune", "net.onnx", "--level", level, "--tuner", "random", "--out", "out")
+    process = start(tmp_path, *words, "--budget", 400)
+    acknowledged = wait_for_rows(tmp_path, process, 5)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    kept = rows(tmp_path)
+    assert kept >= acknowledged
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    again = succeed(tmp_path, *words, "--budget", kept + 6)
+    assert rows(tmp_path) == kept + again["measurements"] + again["failures"]
+    assert (tmp_path / "out" / "manifest.json").exists()
+
+
+def wait_for_rows(folder: Path, process: subprocess.Popen[str], least: int) -> int:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        found = rows(folder)
+        if found >= least:
+            return found
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    raise AssertionError("nothing was measured")
+
+
+def twins(path: Path) -> Path:
+    """Convolutions with equal anchors: two end in a relu, one in a sum with what came before."""
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal((16, 16, 3, 3)).astype(np.float32) / 50 for _ in range(3)]
+    constants = [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)]
+    nodes = []
+    for number, source in enumerate(("x", "r0", "r1")):
+        nodes.append(helper.make_node("Conv", [source, f"w{number}"], [f"c{number}"], pads=[1] * 4))
+        if number < 2:
+            nodes.append(helper.make_node("Relu", [f"c{number}"], [f"r{number}"]))
+    nodes.append(helper.make_node("Add", ["c2", "r0"], ["y"]))
+    kind = [onnx.TensorProto.FLOAT, [1, 16, 12, 12]]
+    graph = helper.make_graph(
+        nodes, "twins", [helper.make_tensor_value_info("x", *kind)],
+        [helper.make_tensor_value_info("y", *kind)], constants,
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path)
+    return path
+
+
+def test_an_anchor_that_subgraphs_share(tmp_path: Path) -> None:
+    """One search at the operator level; at the subgraph level one leads, and the other measures
+    its best in its own kernel."""
+    twins(tmp_path / "twins.onnx")
+    bare = tune(tmp_path, "--level", "op", "--budget", 16, model="twins.onnx")
+    assert len(bare["searches"]) < len(bare["tasks"])
+    data = tune(tmp_path, "--budget", 120, model="twins.onnx")
+    trials = {
+        s["task"]: [(t["implementation"], str(t["settings"])) for t in s["trials"]]
+        for s in data["searches"]
+        if s["task"] in {t["name"] for t in data["tasks"] if t["anchor"] == "conv2d"}
+    }
+    shared = set.intersection(*(set(found) for found in trials.values()))
+    assert len(trials) > 1 and len(shared) > 1
+    loaded = tilewright.load(tmp_path / "out")
+    assert loaded(np.ones((1, 16, 12, 12), np.float32)).shape == (1, 16, 12, 12)

@@ -1,0 +1,162 @@
+"""What a task is at each level, who competes for it, and what becomes of an operator's setting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from level_fakes import DEVICE, DIRECT, WINOGRAD, convolution, relu, task, tasks
+
+from tilewright.core.errors import UsageError
+from tilewright.core.records import Candidate
+from tilewright.graph.anchors import bare_anchor
+from tilewright.kernels.int8_case import int8_case, int8_layouts
+from tilewright.kernels.registry import implementation
+from tilewright.session.int8_case import int8_tasks
+from tilewright.session.levels import (
+    LEVELS,
+    bare_task,
+    bare_tasks,
+    carried_over,
+    checked_level,
+    family_of,
+)
+from tilewright.session.preparation import Task
+from tilewright.tune.space import search_space
+
+FUSED = task(convolution("add", "relu"))
+RESIDUAL = task(convolution("add", "plus", "relu"))
+
+
+def every(one: Task) -> list[Candidate]:
+    space = search_space(one.workload, one.layouts, DEVICE)
+    numbers = space.listed
+    assert numbers is not None
+    return [space.candidate(int(number)) for number in numbers]
+
+
+EVERY = every(FUSED)
+
+
+def test_levels_by_name() -> None:
+    assert [checked_level(name) for name in LEVELS] == ["op", "subgraph"]
+    with pytest.raises(UsageError, match="unknown level 'subgraf'") as caught:
+        checked_level("subgraf")
+    assert "subgraph" in str(caught.value.hint)
+
+
+def test_all_implementations_of_an_anchor_compete_inside_the_subgraph() -> None:
+    """The seed's case 1: the space of the fused task holds the settings of every implementation,
+    and each sees the real epilogue and layouts."""
+    names = {candidate.implementation for candidate in EVERY}
+    assert {DIRECT, WINOGRAD} <= names
+    assert {candidate.layouts for candidate in EVERY} == {FUSED.layouts}
+    space = search_space(FUSED.workload, FUSED.layouts, DEVICE)
+    for name in (DIRECT, WINOGRAD):
+        settings_of = {c.settings for c in EVERY if c.implementation == name}
+        assert len(settings_of) > 10
+    assert all(space.candidate(space.number(c) or 0) == c for c in EVERY)
+
+
+def test_the_bare_task_is_the_anchor_in_its_layouts() -> None:
+    bare = bare_task(RESIDUAL)
+    assert [step.operator for step in bare.workload.steps] == ["conv2d"]
+    assert bare.workload.arguments == RESIDUAL.workload.arguments[:2]
+    assert bare.layouts == (RESIDUAL.layouts[0], "plain", RESIDUAL.layouts[-1])
+    assert bare.key == (bare.workload.key, bare.layouts)
+    assert (bare.name, bare.count) == (RESIDUAL.name, RESIDUAL.count)
+
+
+def test_without_an_anchor_the_task_stays() -> None:
+    plain = task(relu())
+    assert bare_task(plain) == plain
+    assert family_of(plain) == ""
+    assert bare_anchor(plain.workload, plain.layouts) is None
+
+
+def test_a_family_shares_anchor_and_layouts() -> None:
+    assert family_of(FUSED) == family_of(RESIDUAL) == family_of(task(convolution())) != ""
+    assert family_of(task(convolution("add", "relu"), layout="plain")) != family_of(FUSED)
+    assert family_of(task(convolution("add", "relu", extent=12))) != family_of(FUSED)
+
+
+def test_an_anchor_that_many_share_is_one_bare_task() -> None:
+    other = task(convolution("relu", filters=64))
+    found = bare_tasks(tasks(replace(FUSED, count=2), replace(RESIDUAL, count=3), other))
+    assert [one.count for one in found.values()] == [5, 1]
+    assert found[bare_task(FUSED).key].workload == bare_task(RESIDUAL).workload
+
+
+def test_a_setting_is_carried_over_in_the_layouts_of_the_task() -> None:
+    bare = bare_task(RESIDUAL)
+    ranked = every(bare)
+    assert len(bare.layouts) != len(RESIDUAL.layouts)
+    moved = carried_over(ranked, RESIDUAL, DEVICE)
+    assert moved is not None and moved.layouts == RESIDUAL.layouts
+    assert (moved.implementation, moved.settings) in {(c.implementation, c.settings) for c in ranked}
+    assert moved in every(RESIDUAL)
+
+
+def test_what_the_task_cannot_take_is_passed_over() -> None:
+    strange = Candidate(implementation="another", settings=(), layouts=bare_task(FUSED).layouts)
+    twisted = replace(EVERY[0], settings=(("lanes", 7),))
+    assert carried_over([strange, twisted, EVERY[3]], FUSED, DEVICE) == EVERY[3]
+    assert carried_over([strange, twisted], FUSED, DEVICE) is None
+    assert carried_over([], FUSED, DEVICE) is None
+
+
+def test_the_best_that_fits_is_taken() -> None:
+    for first, second in permutations((EVERY[1], EVERY[-1])):
+        assert carried_over([first, second], FUSED, DEVICE) == first
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, len(EVERY) - 1), min_size=2, max_size=6))
+def test_packed_weights_follow_from_workload_and_candidate_alone(order: list[int]) -> None:
+    """The seed's case 2: whatever was packed before, a candidate's layout of the weights is its
+    own, and holds every weight once."""
+    weights = np.arange(32 * 32 * 9, dtype=np.float32).reshape(32, 32, 3, 3)
+    bias = np.zeros((32, 1, 1), np.float32)
+    constants = {1: weights, 2: bias}
+    packed = {}
+    for index in (*order, *reversed(order)):
+        candidate = EVERY[index]
+        spec = implementation(candidate.implementation)
+        shapes = spec.packed_shapes(FUSED.workload, candidate)
+        made = spec.pack(FUSED.workload, candidate, constants)
+        for position, shape in shapes.items():
+            assert made[position].shape == shape
+        known = packed.setdefault(index, made[1])
+        np.testing.assert_array_equal(made[1], known)
+        if candidate.implementation == DIRECT:
+            np.testing.assert_array_equal(np.sort(made[1], axis=None), weights.ravel())
+    np.testing.assert_array_equal(constants[1], np.arange(weights.size).reshape(weights.shape))
+
+
+def test_settings_decide_the_layout_of_the_weights() -> None:
+    shapes = {
+        (c.implementation, implementation(c.implementation).packed_shapes(FUSED.workload, c)[1])
+        for c in EVERY
+        if c.implementation in (DIRECT, WINOGRAD)
+    }
+    assert len(shapes) > 2
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_the_int8_case_is_bound_by_other_things_at_each_level(kernel: int) -> None:
+    """Alone it writes four bytes per result, fused one."""
+    bare, fused = int8_case(kernel)
+    assert bare.result.dtype == "int32" and fused.result.dtype == "int8"
+    assert bare.result.shape == fused.result.shape
+    assert bare.result.bytes == 4 * fused.result.bytes
+    found = bare_anchor(fused, int8_layouts(fused, DEVICE))
+    assert found is not None and found.workload == bare
+    made = [one for one in int8_tasks(DEVICE).values() if one.workload == fused]
+    assert len(made) == 1 and bare_task(made[0]).workload.key == bare.key
+    best = every(bare_task(made[0]))[0]
+    moved = carried_over([best], made[0], DEVICE)
+    assert moved is not None and moved.layouts == made[0].layouts

@@ -1,0 +1,93 @@
+"""Transfer: which similar tasks count, and what a tuner is given of them."""
+
+from __future__ import annotations
+
+import numpy as np
+from level_fakes import DEVICE, convolution, relu, task, took
+
+from tilewright.core.records import Measurement
+from tilewright.session.precedents import precedents
+from tilewright.session.preparation import Task
+from tilewright.tune.base import TuningTask
+from tilewright.tune.default import DefaultTuner
+from tilewright.tune.search import SearchSpace
+from tilewright.tune.space import search_space
+
+NEW = task(convolution("add", "relu"))
+NEAR = task(convolution("add", "relu", extent=12))
+FAR = task(convolution("add", "relu", extent=24))
+
+
+def space_of(one: Task) -> SearchSpace:
+    return search_space(one.workload, one.layouts, DEVICE)
+
+
+SPACE = space_of(NEW)
+
+
+def history(one: Task, count: int, seconds=lambda c: 1e-4) -> list[Measurement]:
+    space = space_of(one)
+    assert space.listed is not None
+    step = max(1, len(space.listed) // count)
+    candidates = [space.candidate(int(n)) for n in space.listed[::-step][:count]]
+    return [took(one.workload, c, seconds(c)) for c in candidates]
+
+
+def given(known: dict[Task, list[Measurement]], *others: Task):
+    outcomes = {one.key: found for one, found in known.items()}
+    return precedents(NEW, SPACE, outcomes, [NEW, *others], DEVICE)
+
+
+def test_the_most_similar_amount_of_work_first() -> None:
+    known = {NEAR: history(NEAR, 12), FAR: history(FAR, 40)}
+    counts = [sum(SPACE.encode(m.candidate) is not None for m in found) for found in known.values()]
+    assert counts[0] != counts[1]
+    for others in ((NEAR, FAR), (FAR, NEAR)):
+        assert [len(p.relative) for p in given(known, *others)] == counts
+
+
+def test_columns_are_those_of_the_space_they_are_for() -> None:
+    (found,) = given({NEAR: history(NEAR, 30, lambda c: 1e-4 * (1 + len(str(c)) % 5))}, NEAR)
+    assert SPACE.listed is not None
+    assert found.features.shape == (30, SPACE.features(SPACE.listed[:1]).shape[1])
+    assert np.isfinite(found.features).all()
+    assert found.relative.min() == 1.0
+    assert found.estimated is not None and found.estimated.shape == (30,)
+    assert found.estimated.min() == 1.0
+
+
+def test_a_candidate_of_the_space_keeps_its_features() -> None:
+    assert SPACE.listed is not None
+    for number in SPACE.listed[:: max(1, len(SPACE.listed) // 50)]:
+        row = SPACE.encode(SPACE.candidate(int(number)))
+        np.testing.assert_allclose(row, SPACE.features([int(number)])[0])
+
+
+def test_a_task_is_no_precedent_of_its_own_nor_are_other_anchors_or_short_histories() -> None:
+    stranger = task(relu())
+    known = {
+        NEW: history(NEW, 20),
+        NEAR: history(NEAR, 7),
+        stranger: [took(stranger.workload, c.candidate, 1e-5) for c in history(NEAR, 20)],
+    }
+    assert given(known, NEAR, stranger) == ()
+    assert given({}, NEAR, FAR) == ()
+
+
+def test_precedents_move_the_first_guesses() -> None:
+    """What was slow on a similar task is not among the first; what was fast is preferred."""
+
+    plain = DefaultTuner(TuningTask(space=SPACE)).ask(8)
+    first = plain[0].setting("order")
+
+    def bad(candidate) -> float:
+        return 5e-4 if dict(candidate.settings).get("order") == first else 1e-4
+
+    told = given({NEAR: history(NEAR, 200, bad)}, NEAR)
+    moved = DefaultTuner(TuningTask(space=SPACE, precedents=told)).ask(8)
+
+    def share(candidates) -> float:
+        return sum(dict(c.settings).get("order") == first for c in candidates) / len(candidates)
+
+    assert moved != plain
+    assert share(moved) < share(plain)

@@ -1,0 +1,243 @@
+"""A network's tasks from the search to the candidates that ship, with made-up times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import pytest
+from level_fakes import (
+    DEVICE,
+    DIRECT,
+    PEAKS,
+    WINOGRAD,
+    NumpyMeasurer,
+    convolution,
+    task,
+    tasks,
+    took,
+)
+
+from tilewright.core.errors import NegativeVerdict
+from tilewright.core.events import Event, Note
+from tilewright.core.records import Candidate, Failure, Measurement, Protocol
+from tilewright.graph.workload import Workload
+from tilewright.session.levels import Level, bare_task
+from tilewright.session.preparation import Task
+from tilewright.session.tuning import NetworkTuner, TuningTerms
+from tilewright.session.winners import Referee, Winner
+from tilewright.store import open_store
+from tilewright.store.database import SqliteStore
+from tilewright.tune.budget import Budget, Spending
+from tilewright.tune.space import default_candidate
+
+FUSED = task(convolution("add", "relu"), name="one")
+RESIDUAL = task(convolution("add", "plus", "relu"), name="two")
+Truth = Callable[[Workload, Candidate], float | None]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Generator[SqliteStore]:
+    with open_store(tmp_path / "a.db") as opened:
+        opened.add_device(DEVICE)
+        found = [one.workload for fused in (FUSED, RESIDUAL) for one in (fused, bare_task(fused))]
+        opened.add_workloads(found)
+        yield opened
+
+
+class Tuned:
+    """A search and its winners."""
+
+    def __init__(
+        self,
+        store: SqliteStore,
+        measurer: NumpyMeasurer,
+        *made: Task,
+        budget: int = 64,
+        level: Level = "subgraph",
+        tuner: str = "random",
+        recall: bool = True,
+    ) -> None:
+        self.events: list[Event] = []
+        terms = TuningTerms(
+            protocol=Protocol(), seed=0, run_id=None, events=self.events.append,
+            tuner=tuner, level=level, recall=recall,
+        )  # fmt: skip
+        self.tuner = NetworkTuner(tasks(*made), DEVICE, store, measurer, terms)  # type: ignore
+        self.spending = Spending(Budget(measurements=budget), [], began_s=0.0, clock=lambda: 0.0)
+        if budget:
+            self.tuner.run(self.spending, PEAKS, stop=lambda: False, checkpoint=lambda: None)
+        self.referee = Referee(self.tuner, DEVICE, store, measurer, terms)  # type: ignore
+
+    def winners(self, more: int = 50) -> dict[tuple[str, tuple[str, ...]], Winner]:
+        spending = Spending(Budget(measurements=more), [], began_s=0.0, clock=lambda: 0.0)
+        return self.referee.winners(spending=spending if more else None, checked={})
+
+
+def faster(name: str) -> Truth:
+    """All settings of one implementation run in half the time of the others."""
+
+    def truth(_: Workload, candidate: Candidate) -> float:
+        return (1.0 if candidate.implementation == name else 2.0) * 1e-4
+
+    return truth
+
+
+@pytest.mark.parametrize("tuner", ["random", "default"])
+@pytest.mark.parametrize("winner", [DIRECT, WINOGRAD])
+def test_whichever_implementation_is_fastest_inside_the_subgraph_ships(
+    store: SqliteStore, winner: str, tuner: str
+) -> None:
+    """The seed's case 1, with the default implementation as well as against it."""
+    measurer = NumpyMeasurer(faster(winner))
+    tuned = Tuned(store, measurer, FUSED, budget=96, tuner=tuner)
+    asked = {candidate.implementation for candidate in measurer.of(FUSED.workload)}
+    assert {DIRECT, WINOGRAD} <= asked
+    chosen = tuned.winners()[FUSED.key]
+    assert chosen.candidate.implementation == winner
+    assert chosen.candidate.layouts == FUSED.layouts
+    assert chosen.measurement is not None and chosen.check is not None
+    assert chosen.check.error == 0.0
+    assert default_candidate(FUSED.workload, FUSED.layouts, DEVICE)[0] in measurer.of(
+        FUSED.workload
+    )
+
+
+def test_a_device_that_returns_wrong_numbers_ships_the_next_best(store: SqliteStore) -> None:
+    measurer = NumpyMeasurer(faster(WINOGRAD), wrong=lambda c: c.implementation == WINOGRAD)
+    tuned = Tuned(store, measurer, FUSED, budget=48)
+    chosen = tuned.winners()[FUSED.key]
+    assert chosen.candidate.implementation != WINOGRAD
+    rejected = [c for _, c in measurer.evaluated if c.implementation == WINOGRAD]
+    assert rejected and len(rejected) == len(set(rejected)) == tuned.referee.failures
+    stored = store.failures(FUSED.workload.key, "test")
+    assert {f.candidate for f in stored if f.kind == "wrong result"} == set(rejected)
+    assert sum("rejected" in e.message for e in tuned.events if isinstance(e, Note)) == len(rejected)
+    again = Tuned(store, measurer, FUSED, budget=0)
+    assert again.winners(0)[FUSED.key].candidate == chosen.candidate
+    assert again.referee.failures == 0, "what was wrong once is not tried again"
+
+
+def test_nothing_right_is_a_verdict(store: SqliteStore) -> None:
+    tuned = Tuned(store, NumpyMeasurer(faster(DIRECT), wrong=lambda _: True), FUSED, budget=8)
+    with pytest.raises(NegativeVerdict, match="no candidate gives right results"):
+        tuned.winners()
+
+
+def test_an_anchor_that_many_share_is_searched_once_and_its_best_measured_in_each(
+    store: SqliteStore,
+) -> None:
+    """Two convolutions with equal anchors and different epilogues: the heavy one leads."""
+
+    def truth(workload: Workload, candidate: Candidate) -> float:
+        rank = sum(map(ord, str(candidate.settings))) % 97
+        return (1.0 + rank / 97) * 1e-4
+
+    measurer = NumpyMeasurer(truth)
+    heavy = replace(FUSED, count=9)
+    tuned = Tuned(store, measurer, heavy, RESIDUAL, budget=400)
+    states = tuned.tuner.states
+    assert states[RESIDUAL.key].leader is states[heavy.key]
+    led, follower = measurer.of(heavy.workload), measurer.of(RESIDUAL.workload)
+    assert len(led) > len(follower) > 1
+    known = {o.candidate: o.latency_s for o in states[heavy.key].outcomes
+             if isinstance(o, Measurement)}  # fmt: skip
+    at_hand = led[: 3 * 8]
+    best = min(at_hand, key=lambda c: known[c])
+    moved = replace(best, layouts=RESIDUAL.layouts)
+    assert moved in follower[:9], "its best settings come right after the default"
+    chosen = tuned.winners()
+    assert {key: w.candidate.layouts for key, w in chosen.items()} == {
+        heavy.key: heavy.layouts,
+        RESIDUAL.key: RESIDUAL.layouts,
+    }
+
+
+def test_an_operators_setting_is_timed_once_in_the_fused_kernel(store: SqliteStore) -> None:
+    def truth(workload: Workload, candidate: Candidate) -> float:
+        fused = workload.key == FUSED.workload.key
+        return (2.0 if candidate.implementation == DIRECT and fused else 3.0 if fused else 1.0) * (
+            1e-4 if candidate.implementation == WINOGRAD else 1.5e-4
+        )
+
+    measurer = NumpyMeasurer(truth)
+    tuned = Tuned(store, measurer, FUSED, budget=64, level="op")
+    assert measurer.of(FUSED.workload) == [], "the search sees the bare anchor alone"
+    chosen = tuned.winners()[FUSED.key]
+    (fused,) = measurer.of(FUSED.workload)
+    best = min(measurer.of(bare_task(FUSED).workload), key=lambda c: c.implementation != WINOGRAD)
+    assert best.implementation == fused.implementation == WINOGRAD, "its best alone, not fused"
+    assert fused == chosen.candidate and fused.layouts == FUSED.layouts
+    assert chosen.measurement is not None and chosen.measurement.latency_s == pytest.approx(3e-4)
+    again = Tuned(store, measurer, FUSED, budget=0, level="op")
+    assert again.winners(0)[FUSED.key].candidate == fused
+    assert len(measurer.of(FUSED.workload)) == 1
+
+
+def test_an_operator_nobody_measured_gives_the_default(store: SqliteStore) -> None:
+    measurer = NumpyMeasurer(faster(WINOGRAD))
+    for level in ("op", "subgraph"):
+        chosen = Tuned(store, measurer, FUSED, budget=0, level=level).winners(0)[FUSED.key]
+        assert chosen.measurement is None
+        assert chosen.candidate == default_candidate(FUSED.workload, FUSED.layouts, DEVICE)[0]
+    assert measurer.asked == []
+
+
+def test_close_finalists_are_measured_again_and_the_second_look_decides(
+    store: SqliteStore,
+) -> None:
+    """The lucky first sample of one does not make it the winner."""
+    lucky: list[Candidate] = []
+
+    def truth(workload: Workload, candidate: Candidate) -> float:
+        if measurer.protocols[-1].repeats > Protocol().repeats:
+            return 1.3e-4 if candidate in lucky else 1.01e-4
+        if not lucky:
+            lucky.append(candidate)
+        return 1.0e-4 if candidate in lucky else 1.02e-4
+
+    measurer = NumpyMeasurer(truth)
+    tuned = Tuned(store, measurer, FUSED, budget=16)
+    chosen = tuned.winners()[FUSED.key]
+    assert chosen.candidate not in lucky
+    assert tuned.referee.measurements == len(measurer.asked) - 16 >= 2
+
+
+def test_without_recall_nothing_of_earlier_runs_counts(store: SqliteStore) -> None:
+    first = NumpyMeasurer(faster(WINOGRAD))
+    Tuned(store, first, FUSED, budget=16)
+    fresh = Tuned(store, NumpyMeasurer(faster(DIRECT)), FUSED, budget=0, recall=False)
+    assert fresh.tuner.known == {FUSED.key: []}
+    known = Tuned(store, NumpyMeasurer(faster(DIRECT)), FUSED, budget=0).tuner.known[FUSED.key]
+    assert [o.candidate for o in known] == first.of(FUSED.workload)
+
+
+def test_the_budget_counts_second_looks(store: SqliteStore) -> None:
+    measurer = NumpyMeasurer(lambda *_: 1e-4)
+    tuned = Tuned(store, measurer, FUSED, budget=16)
+    tuned.winners(1)
+    assert len(measurer.asked) == 17
+    assert tuned.spending.remaining_count == 0 and tuned.spending.remaining_s == inf
+
+
+def test_failures_alone_leave_the_default(store: SqliteStore) -> None:
+    tuned = Tuned(store, NumpyMeasurer(lambda *_: None), FUSED, budget=40)
+    chosen = tuned.winners()[FUSED.key]
+    assert chosen.measurement is None
+    assert chosen.candidate == default_candidate(FUSED.workload, FUSED.layouts, DEVICE)[0]
+    assert all(isinstance(o, Failure) for o in tuned.tuner.known[FUSED.key])
+
+
+def test_earlier_checks_are_not_repeated(store: SqliteStore) -> None:
+    measurer = NumpyMeasurer(faster(DIRECT))
+    tuned = Tuned(store, measurer, FUSED, budget=8)
+    first = tuned.winners()[FUSED.key]
+    assert first.check is not None
+    count = len(measurer.evaluated)
+    terms = {FUSED.key: (first.candidate, first.check)}
+    again = tuned.referee.winners(spending=None, checked=terms)[FUSED.key]
+    assert again.check == first.check and len(measurer.evaluated) == count
+    stale = {FUSED.key: (took(FUSED.workload, first.candidate, 1.0).candidate, first.check)}
+    assert stale == terms

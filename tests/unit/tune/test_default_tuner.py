@@ -1,0 +1,184 @@
+"""The default tuner and its model of log time."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.optimize import check_grad
+from scipy.stats import norm
+
+from tilewright.kernels.knobs import choice, split
+from tilewright.testing.landscapes import failed, measured, part, smooth
+from tilewright.testing.tuners import CHECKS
+from tilewright.tune.base import Precedent, TuningTask
+from tilewright.tune.default import DefaultTuner
+from tilewright.tune.randomly import RandomTuner
+from tilewright.tune.search import SearchSpace
+from tilewright.tune.surrogate import (
+    GaussianProcess,
+    _negative_likelihood,  # pyright: ignore[reportPrivateUsage]
+    expected_improvement,
+)
+
+HILL, GUIDED = smooth(), smooth(estimated=True)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_conformance(check) -> None:
+    check(DefaultTuner)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("width", [1, 4])
+def test_the_gradient_of_the_likelihood(seed: int, width: int) -> None:
+    rng = np.random.default_rng(seed)
+    features = rng.uniform(-1, 1, (12, width))
+    features[3] = features[4]
+    values = np.sin(features.sum(axis=1)) + 0.1 * rng.standard_normal(12)
+    squares = (features[:, None, :] - features[None, :, :]) ** 2
+    at = np.append(rng.normal(0, 0.5, width + 1), np.log(0.01))
+    wrong = check_grad(
+        lambda p: _negative_likelihood(p, squares, values)[0],
+        lambda p: _negative_likelihood(p, squares, values)[1],
+        at,
+        epsilon=1e-6,
+    )
+    assert wrong < 1e-3 * np.linalg.norm(_negative_likelihood(at, squares, values)[1])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(-3, 3), st.floats(0.05, 3), st.floats(-3, 3))
+def test_expected_improvement_is_the_integral(mean: float, deviation: float, least: float) -> None:
+    (found,) = expected_improvement(np.array([mean]), np.array([deviation]), least)
+    low = mean - 12 * deviation
+    wanted = (
+        quad(lambda v: (least - v) * norm.pdf(v, mean, deviation), low, least, points=[mean])[0]
+        if least > low
+        else 0.0
+    )
+    assert found == pytest.approx(wanted, rel=1e-4, abs=1e-6)
+
+
+def test_expected_improvement_likes_low_means_and_wide_spreads() -> None:
+    ones = np.ones(3)
+    assert (np.diff(expected_improvement(np.array([0.0, 0.5, 1.0]), ones, 0.2)) < 0).all()
+    assert (np.diff(expected_improvement(ones, np.array([0.1, 1.0, 2.0]), 0.2)) > 0).all()
+    assert (expected_improvement(5 * ones, 1e-3 * ones, 0.0) >= 0).all()
+
+
+def test_the_model_meets_its_data_and_knows_where_it_knows_nothing() -> None:
+    rng = np.random.default_rng(1)
+    features = rng.uniform(-1, 1, (30, 2))
+    values = np.sin(2 * features[:, 0])
+    process = GaussianProcess(np.ones(2))
+    process.fit(features, values)
+    mean, deviation = process.predict(features)
+    np.testing.assert_allclose(mean, values, atol=0.02)
+    _, far = process.predict(np.full((1, 2), 50.0))
+    assert far[0] > 5 * deviation.max()
+    new = rng.uniform(-0.9, 0.9, (50, 2))
+    guess, _ = process.predict(new)
+    assert np.abs(guess - np.sin(2 * new[:, 0])).max() < 0.1
+
+
+def test_equal_rows_and_equal_values_break_nothing() -> None:
+    process = GaussianProcess(np.ones(3))
+    process.fit(np.ones((6, 3)), np.zeros(6))
+    mean, deviation = process.predict(np.zeros((2, 3)))
+    assert np.isfinite(mean).all() and np.isfinite(deviation).all()
+
+
+def test_estimates_lead_the_first_batch() -> None:
+    estimates = GUIDED.space.estimates_s(GUIDED.space.listed)
+    assert estimates is not None
+    asked = DefaultTuner(TuningTask(space=GUIDED.space)).ask(8)
+    numbers = [GUIDED.space.number(candidate) for candidate in asked]
+    found = GUIDED.space.estimates_s([n for n in numbers if n is not None])
+    assert found is not None and found.min() == estimates.min()
+    assert found.max() <= np.quantile(estimates, 0.05)
+
+
+def test_the_model_beats_chance() -> None:
+    for hill in (HILL, GUIDED):
+        ours = median(hill.regret(DefaultTuner, 40, seed=seed) for seed in range(3))
+        chance = median(hill.regret(RandomTuner, 40, seed=seed) for seed in range(11))
+        assert ours < 0.5 * chance
+
+
+def test_wrong_estimates_are_overcome() -> None:
+    knobs = [split("a", 4096, policy="power2"), split("b", 4096, policy="power2")]
+
+    def log(s, name: str) -> float:
+        return float(np.log2(int(s[name])))
+
+    misled = part("misled", knobs, estimate=lambda s: 1e-4 * 2 ** (log(s, "a") + log(s, "b")))
+    tuner = DefaultTuner(TuningTask(space=SearchSpace([misled])))
+    best = np.inf
+    for _ in range(5):
+        asked = tuner.ask(8)
+        seconds = [1e-4 * (1 + (log(c_, "a") - 9) ** 2 + (log(c_, "b") - 9) ** 2)
+                   for c_ in (dict(c.settings) for c in asked)]  # fmt: skip
+        tuner.tell([measured(c, s) for c, s in zip(asked, seconds, strict=True)])
+        best = min(best, *seconds)
+    assert best <= 3.0e-4
+
+
+def test_failures_drive_it_away() -> None:
+    """Half of the space gives no time; the later batches hold few of that half."""
+    knobs = [choice("bad", (False, True)), split("a", 4096, policy="power2"),
+             split("b", 4096, policy="power2")]  # fmt: skip
+    tuner = DefaultTuner(TuningTask(space=SearchSpace([part("half", knobs)]), seed=3))
+    late = []
+    for number in range(8):
+        asked = tuner.ask(8)
+        late += asked if number >= 4 else []
+        tuner.tell(
+            [
+                failed(c)
+                if c.setting("bad")
+                else measured(c, 1e-4 * (1 + abs(np.log2(int(c.setting("a"))) - 5)))
+                for c in asked
+            ]
+        )
+    assert sum(bool(c.setting("bad")) for c in late) < 0.3 * len(late)
+
+
+def told(space: SearchSpace, wanted, count: int = 60) -> Precedent:
+    assert space.listed is not None
+    numbers = [int(n) for n in space.listed[:: max(1, len(space.listed) // count)]]
+    times = np.array([wanted(dict(space.candidate(n).settings)) for n in numbers])
+    return Precedent(features=space.features(numbers), relative=times / times.min())
+
+
+def test_precedents_move_the_first_guesses() -> None:
+    """Without estimates of its own the first batch is drawn evenly; precedents lead it."""
+
+    def slow(s) -> float:
+        return 1.0 if s["order"] == "inner" else 3.0
+
+    precedent = told(HILL.space, slow, 240)
+    moved = DefaultTuner(TuningTask(space=HILL.space, precedents=(precedent,))).ask(8)
+    assert all(candidate.setting("order") == "inner" for candidate in moved)
+    plain = DefaultTuner(TuningTask(space=HILL.space)).ask(8)
+    assert not all(candidate.setting("order") == "inner" for candidate in plain)
+
+
+def test_a_good_precedent_saves_measurements_and_a_bad_one_is_overcome() -> None:
+    def after(precedents: tuple[Precedent, ...], count: int) -> float:
+        found = []
+        for seed in range(3):
+            tuner = DefaultTuner(TuningTask(space=HILL.space, seed=seed, precedents=precedents))
+            outcomes = HILL.search(tuner, count)
+            found.append(min(o.latency_s for o in outcomes) / HILL.best_s - 1.0)
+        return median(found)
+
+    good = told(HILL.space, lambda s: HILL.times(s) or 1.0, 240)
+    bad = told(HILL.space, lambda s: 1e-8 / (HILL.times(s) or 1.0), 240)
+    assert after((good,), 8) < after((), 8)
+    chance = median(HILL.regret(RandomTuner, 48, seed=seed) for seed in range(11))
+    assert after((bad,), 48) < chance
