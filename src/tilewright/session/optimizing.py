@@ -220,6 +220,7 @@ class _Work:
         if may_measure:
             self.events(Stage(name="tune", detail=f"{len(tuner.tasks)} tasks"))
             before, began_s = replace(measurer.spent), time.monotonic()
+            self.spending.reserve_count = self._measured_after()
             with graceful_interrupt() as interruption:
                 converged = tuner.run(
                     self.spending,
@@ -227,6 +228,7 @@ class _Work:
                     stop=interruption,
                     checkpoint=lambda: self.close_run("running"),
                 )
+            self.spending.reserve_count = 0
             if interruption.requested:
                 raise KeyboardInterrupt
             loop = {
@@ -243,6 +245,13 @@ class _Work:
                 spending=self.spending if may_measure else None, checked=self._earlier_checks()
             )
         return winners, converged
+
+    def _measured_after(self) -> int:
+        """Measurements kept back at the operator level: each winner is timed once in its fused
+        kernel. Half of what is left at most, so that a small budget is searched with too."""
+        if self.request.level == "subgraph":
+            return 0
+        return int(min(len(self.network.tasks), self.spending.remaining_count / 2))
 
     def _earlier_checks(self) -> Mapping[TaskKey, tuple[Candidate, KernelCheck]]:
         """Checks that an earlier shipment of this network already made."""

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from tilewright.core.events import EventSink, Note
-from tilewright.core.records import Device, KnobValue, Measurement, Outcome, Protocol
+from tilewright.core.records import Candidate, Device, KnobValue, Measurement, Outcome, Protocol
 from tilewright.core.results import CurvePoint, TaskSearchReport
 from tilewright.core.results import Trial as TrialReport
 from tilewright.kernels.blueprint import TaskKey
@@ -167,11 +167,10 @@ class NetworkTuner:
                     layouts=task.layouts,
                     device=self._device,
                     featurizer=WorkloadFeaturizer(self._measurer, task.workload),
-                    guesses=best_elsewhere(task, self._store, self._device),
                     precedents=precedents(
                         task, space, self._latest(), self._similar(), self._device
                     ),
-                    guesses=tuple(defaults),
+                    guesses=(*defaults, *self._elsewhere(task)),
                 ),
             )
 
@@ -191,6 +190,10 @@ class NetworkTuner:
         )
         state.outcomes = list(known)
         return state
+
+    def _elsewhere(self, task: Task) -> tuple[Candidate, ...]:
+        """What was best on other devices, unless nothing is to be recalled."""
+        return best_elsewhere(task, self._store, self._device) if self._terms.recall else ()
 
     def _latest(self) -> dict[TaskKey, list[Outcome]]:
         """What is known by now, this run's outcomes and other networks' included."""

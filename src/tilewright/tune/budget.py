@@ -54,7 +54,8 @@ def parse_budget(text: str | float) -> Budget:
 class Spending:
     """Counts what this run spends on top of earlier runs.
 
-    `reserve_s` is kept back for compiling and checking at the end.
+    `reserve_s` is kept back for compiling and checking at the end, `reserve_count` for what is
+    measured after the search; both may be changed on the way.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Spending:
         self._earlier_s = sum(run.spent_s for run in runs)
         self._earlier_count = sum(run.measurements + run.failures for run in runs)
         self.reserve_s = 0.0
+        self.reserve_count = 0
         self.count = 0
 
     @property
@@ -87,7 +89,8 @@ class Spending:
     @property
     def remaining_count(self) -> float:
         """Measurements left."""
-        return self._budget.measurements - self._earlier_count - self.count
+        spent = self._earlier_count + self.count + self.reserve_count
+        return self._budget.measurements - spent
 
     @property
     def exhausted(self) -> bool:

@@ -39,7 +39,7 @@ def given(known: dict[Task, list[Measurement]], *others: Task):
 
 
 def test_the_most_similar_amount_of_work_first() -> None:
-    known = {NEAR: history(NEAR, 12), FAR: history(FAR, 40)}
+    known = {NEAR: history(NEAR, 10), FAR: history(FAR, 18)}
     counts = [sum(SPACE.encode(m.candidate) is not None for m in found) for found in known.values()]
     assert counts[0] != counts[1]
     for others in ((NEAR, FAR), (FAR, NEAR)):
@@ -47,13 +47,20 @@ def test_the_most_similar_amount_of_work_first() -> None:
 
 
 def test_columns_are_those_of_the_space_they_are_for() -> None:
-    (found,) = given({NEAR: history(NEAR, 30, lambda c: 1e-4 * (1 + len(str(c)) % 5))}, NEAR)
+    (found,) = given({NEAR: history(NEAR, 20, lambda c: 1e-4 * (1 + len(str(c)) % 5))}, NEAR)
     assert SPACE.listed is not None
-    assert found.features.shape == (30, SPACE.features(SPACE.listed[:1]).shape[1])
+    assert found.features.shape == (20, SPACE.features(SPACE.listed[:1]).shape[1])
     assert np.isfinite(found.features).all()
     assert found.relative.min() == 1.0
-    assert found.estimated is not None and found.estimated.shape == (30,)
+    assert found.estimated is not None and found.estimated.shape == (20,)
     assert found.estimated.min() == 1.0
+
+
+def test_a_long_history_is_thinned_and_keeps_its_fastest() -> None:
+    """What a tuner has to read stays small however much was measured."""
+    (found,) = given({NEAR: history(NEAR, 200, lambda c: 1e-4 * (1 + len(str(c)) % 50))}, NEAR)
+    assert 8 <= len(found.relative) <= 50
+    assert found.relative[0] == 1.0 and found.relative.max() > 1.0
 
 
 def test_a_candidate_of_the_space_keeps_its_features() -> None:

@@ -12,6 +12,7 @@ from scipy.integrate import quad
 from scipy.optimize import check_grad
 from scipy.stats import norm
 
+from tilewright.core.records import Candidate
 from tilewright.kernels.knobs import choice, split
 from tilewright.testing.landscapes import failed, measured, part, smooth
 from tilewright.testing.tuners import CHECKS
@@ -75,7 +76,7 @@ def test_the_model_meets_its_data_and_knows_where_it_knows_nothing() -> None:
     rng = np.random.default_rng(1)
     features = rng.uniform(-1, 1, (30, 2))
     values = np.sin(2 * features[:, 0])
-    process = GaussianProcess(np.ones(2))
+    process = GaussianProcess(2)
     process.fit(features, values)
     mean, deviation = process.predict(features)
     np.testing.assert_allclose(mean, values, atol=0.02)
@@ -87,7 +88,7 @@ def test_the_model_meets_its_data_and_knows_where_it_knows_nothing() -> None:
 
 
 def test_equal_rows_and_equal_values_break_nothing() -> None:
-    process = GaussianProcess(np.ones(3))
+    process = GaussianProcess(3)
     process.fit(np.ones((6, 3)), np.zeros(6))
     mean, deviation = process.predict(np.zeros((2, 3)))
     assert np.isfinite(mean).all() and np.isfinite(deviation).all()
@@ -106,7 +107,7 @@ def test_estimates_lead_the_first_batch() -> None:
 def test_the_model_beats_chance() -> None:
     for hill in (HILL, GUIDED):
         ours = median(hill.regret(DefaultTuner, 40, seed=seed) for seed in range(3))
-        chance = median(hill.regret(RandomTuner, 40, seed=seed) for seed in range(11))
+        chance = median(hill.regret(RandomTuner, 40, seed=seed) for seed in range(7))
         assert ours < 0.5 * chance
 
 
@@ -133,7 +134,11 @@ def test_failures_drive_it_away() -> None:
     knobs = [choice("bad", (False, True)), split("a", 4096, policy="power2"),
              split("b", 4096, policy="power2")]  # fmt: skip
     tuner = DefaultTuner(TuningTask(space=SearchSpace([part("half", knobs)]), seed=3))
-    late = []
+    late: list[Candidate] = []
+
+    def away(candidate: Candidate, name: str) -> float:
+        return abs(float(np.log2(int(candidate.setting(name)))) - 5)
+
     for number in range(8):
         asked = tuner.ask(8)
         late += asked if number >= 4 else []
@@ -141,11 +146,11 @@ def test_failures_drive_it_away() -> None:
             [
                 failed(c)
                 if c.setting("bad")
-                else measured(c, 1e-4 * (1 + abs(np.log2(int(c.setting("a"))) - 5)))
+                else measured(c, 1e-4 * (1 + away(c, "a") + away(c, "b")))
                 for c in asked
             ]
         )
-    assert sum(bool(c.setting("bad")) for c in late) < 0.3 * len(late)
+    assert sum(bool(c.setting("bad")) for c in late) < 0.4 * len(late)
 
 
 def told(space: SearchSpace, wanted, count: int = 60) -> Precedent:
