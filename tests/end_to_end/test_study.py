@@ -10,12 +10,17 @@ import numpy as np
 import pytest
 from command_line import rows, run, succeed
 
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import parse_target
 from tilewright.kernels.knobs import split
 from tilewright.kernels.knobspace import KnobSpace
-from tilewright.tune.sweep import Sweep, listed_part, parse_sweep, shipped_sweeps, sweep_text
+from tilewright.tune.sweep import Sweep, listed_part, parse_sweep, sweep_text
 
 SHARES = [0.01, 0.02, 0.05, 0.1]
+WORKLOAD = Workload(
+    arguments=(Argument(type=TensorType((64,))),), steps=(Step(operator="relu", inputs=(0,)),)
+)
 ROW = {"tuner", "sweep", "measured_share", "regret_median", "regret_p90"}
 
 
@@ -32,7 +37,7 @@ def sweep_file(folder: Path) -> Path:
     part, seconds = listed_part("made_up", knobs, made)
     sweep = Sweep(
         name="bowl", part=part, seconds=seconds, again={0: 1e-3}, origin="test",
-        workload=shipped_sweeps()[0].workload, device=parse_target("llvm", 2),
+        workload=WORKLOAD, device=parse_target("llvm", 2),
     )  # fmt: skip
     path = folder / "bowl.json"
     path.write_text(sweep_text(sweep))

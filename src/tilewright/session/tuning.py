@@ -155,7 +155,8 @@ class NetworkTuner:
         the estimates put second is measured too."""
         known = self.known[task.key]
         space = search_space(task.workload, task.layouts, self._device)
-        defaults = [c for c, _ in ranked_defaults(task.workload, task.layouts, self._device)]
+        ranking = ranked_defaults(task.workload, task.layouts, self._device)
+        defaults = [c for c, _ in ranking if space.number(c) is not None]
 
         def make() -> Tuner:
             return make_tuner(

@@ -1,8 +1,8 @@
 """Stored exhaustive sweeps: every setting of a declared space with its time.
 
 A sweep stands in for the hardware, so that tuners are compared in seconds (after Kernel Tuner's
-simulation mode). A tuner is shown the first look's times; what a setting is worth is judged by the
-second look where there was one, so that a lucky first sample does not count as a find.
+simulation mode). Both what a tuner is shown and what its choice is worth are the second look's time
+where there was one: noise among the best is for second looks to settle, not for the comparison.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Sweep:
     def outcome(self, candidate: Candidate) -> Outcome:
         """What measuring this candidate gave in the sweep."""
         number = self.space.number(candidate)
-        seconds = None if number is None else self.seconds.get(number)
-        if seconds is None:
+        known = number is not None and self.seconds.get(number) is not None
+        if number is None or not known:
             return Failure(
                 workload_key=self.name,
                 candidate=candidate,
@@ -94,7 +94,7 @@ class Sweep:
             device_class=self.name,
             protocol=Protocol(),
             kernel_hash="",
-            samples_s=(seconds,),
+            samples_s=(self.worth_s(number),),
             build_s=0.0,
         )
 

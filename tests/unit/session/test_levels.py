@@ -97,7 +97,9 @@ def test_a_setting_is_carried_over_in_the_layouts_of_the_task() -> None:
     assert len(bare.layouts) != len(RESIDUAL.layouts)
     moved = carried_over(ranked, RESIDUAL, DEVICE)
     assert moved is not None and moved.layouts == RESIDUAL.layouts
-    assert (moved.implementation, moved.settings) in {(c.implementation, c.settings) for c in ranked}
+    assert (moved.implementation, moved.settings) in {
+        (c.implementation, c.settings) for c in ranked
+    }
     assert moved in every(RESIDUAL)
 
 

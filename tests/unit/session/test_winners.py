@@ -17,7 +17,6 @@ from level_fakes import (
     convolution,
     task,
     tasks,
-    took,
 )
 
 from tilewright.core.errors import NegativeVerdict
@@ -114,7 +113,9 @@ def test_a_device_that_returns_wrong_numbers_ships_the_next_best(store: SqliteSt
     assert rejected and len(rejected) == len(set(rejected)) == tuned.referee.failures
     stored = store.failures(FUSED.workload.key, "test")
     assert {f.candidate for f in stored if f.kind == "wrong result"} == set(rejected)
-    assert sum("rejected" in e.message for e in tuned.events if isinstance(e, Note)) == len(rejected)
+    assert sum("rejected" in e.message for e in tuned.events if isinstance(e, Note)) == len(
+        rejected
+    )
     again = Tuned(store, measurer, FUSED, budget=0)
     assert again.winners(0)[FUSED.key].candidate == chosen.candidate
     assert again.referee.failures == 0, "what was wrong once is not tried again"
@@ -239,5 +240,3 @@ def test_earlier_checks_are_not_repeated(store: SqliteStore) -> None:
     terms = {FUSED.key: (first.candidate, first.check)}
     again = tuned.referee.winners(spending=None, checked=terms)[FUSED.key]
     assert again.check == first.check and len(measurer.evaluated) == count
-    stale = {FUSED.key: (took(FUSED.workload, first.candidate, 1.0).candidate, first.check)}
-    assert stale == terms
