@@ -43,8 +43,8 @@ CONVOLUTIONS = (
 OURS, THEIRS = 30, 64
 BATCH = 8
 SEEDS = "10"
-STUDIED = ("resnet18", "mobilenet_v2", "squeezenet1_1")
-ZOO_BUDGET = "40s"
+STUDIED = ("resnet18", "squeezenet1_1")
+ZOO_BUDGET = "30s"
 
 Item = dict[str, Any]
 Work = Callable[[Path], Item]
@@ -159,7 +159,7 @@ def subgraph_items() -> Iterator[tuple[str, Work]]:
 
 def _studied(network: str, folder: Path) -> Item:
     ran = run_tilewright(
-        ["study", "subgraph", f"zoo:{network}", "--budget", "3m", "--db", str(folder / "study.db")],
+        ["study", "subgraph", f"zoo:{network}", "--budget", "2m", "--db", str(folder / "study.db")],
         log=folder / "log.txt",
     )
     return {"network": network, "wall_s": ran.wall_s, **ran.answer["data"]}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
@@ -27,6 +29,10 @@ COMPILE_TIMEOUT_S = 1800.0
 RUN_TIMEOUT_S = 300.0
 
 Array = npt.NDArray[np.generic]
+
+
+_CUT_SHORT = "Write incomplete"
+"""What TVM says when a file takes fewer bytes than it was given: the disk is full."""
 
 
 class NetworkWorker:
@@ -90,8 +96,10 @@ class NetworkWorker:
                 self._prepared = self._child.pid
             return self._child.request(message, timeout_s)
         except RemoteError as error:
-            if error.kind in ("OSError", "PermissionError"):
-                raise OutputError(f"cannot write the compiled network: {error.message}") from error
+            if error.kind in ("OSError", "PermissionError") or _CUT_SHORT in error.message:
+                short = _CUT_SHORT in error.message
+                reason = os.strerror(errno.ENOSPC) if short else error.message
+                raise OutputError(f"cannot write the compiled network: {reason}") from error
             raise InternalError(f"{message[0]} failed: {error}\n{error.trace}") from error
         except ChildError as error:
             raise NegativeVerdict(
