@@ -20,6 +20,8 @@ _PATTERN = 1 << 20
 _MOST_COPIES = 256
 _ALIGNED_FLOATS = 16
 _GROWTH = 64 << 18
+_AGREED, _PATIENCE = 1.1, 3
+"""Sampling goes on until the last samples agree within 10 %, for three times as many at most."""
 _REWRITTEN = ("float32", "int8", "uint8", "int32")
 
 
@@ -155,7 +157,16 @@ def _samples(timed: _Timed, protocol: Protocol, give_up_s: float) -> list[float]
     if once_s > give_up_s:
         return [timed.seconds(1)]
     calls = max(1, min(2_000, round(protocol.sample_s / max(once_s, 1e-7))))
-    return [timed.seconds(calls) for _ in range(protocol.repeats)]
+    samples = [timed.seconds(calls) for _ in range(protocol.repeats)]
+    while len(samples) < _PATIENCE * protocol.repeats and not _steady(samples[-protocol.repeats :]):
+        samples.append(timed.seconds(calls))
+    return samples[-protocol.repeats :]
+
+
+def _steady(samples: Sequence[float]) -> bool:
+    """Whether samples agree. The first ones after a pause may run at half the speed until both
+    threads have a core each."""
+    return max(samples) <= _AGREED * min(samples)
 
 
 def run_kernel(

@@ -78,7 +78,8 @@ class Candidate:
 class Protocol:
     """How a kernel was timed.
 
-    The kernel runs `warmup` times, then in `repeats` samples of as many calls as last `sample_s`.
+    The kernel runs `warmup` times, then in `repeats` samples of as many calls as last `sample_s`;
+    of a kernel whose samples differ by more than 10 %, more are taken and the last ones kept.
     Weights rotate through copies adding up to `rotation_bytes` so that they come from beyond the
     inner caches, as in a network. Activations are warm; `rewritten` means that all threads wrote
     them anew before each call, as the layer before does.

@@ -244,6 +244,8 @@ class _Work:
             winners = self.referee.winners(
                 spending=self.spending if may_measure else None, checked=self._earlier_checks()
             )
+        self.seconds["finalists"] = self.referee.again_s
+        self.seconds["verify"] -= self.referee.again_s
         return winners, converged
 
     def _measured_after(self) -> int:

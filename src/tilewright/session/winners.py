@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Note
-from tilewright.core.records import Candidate, Device, Failure, Measurement, Outcome
+from tilewright.core.records import Candidate, Device, Failure, Measurement, Outcome, Protocol
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.measure.base import Measurer
 from tilewright.session.checking import KernelCheck, check_kernel
@@ -41,7 +42,8 @@ class Winner:
 class Referee:
     """Picks the winner of each task from what a tuner knows.
 
-    `measurements` and `failures` count what the second looks and checks added.
+    `measurements` and `failures` count what the second looks and checks added; `again_s` is the
+    time that measuring took.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Referee:
     ) -> None:
         self.measurements = 0
         self.failures = 0
+        self.again_s = 0.0
         self._tasks = tuner.fused
         self._known = tuner.known
         self._device = device
@@ -94,10 +97,7 @@ class Referee:
             return self._checked_winner(task, [], earlier)
         found = [m for m in ranked(self._known[task.key]) if m.candidate == candidate]
         if not found and spending is not None and spending.remaining_count > 0:
-            outcomes = self._measurer.measure(
-                task.workload, [candidate], self._terms.protocol, run_id=self._terms.run_id
-            )
-            self._remember(task, outcomes)
+            outcomes = self._measured(task, [candidate], self._terms.protocol)
             spending.count += len(outcomes)
             found = [o for o in outcomes if isinstance(o, Measurement)]
         return self._checked_winner(task, found, earlier, first=candidate)
@@ -118,10 +118,7 @@ class Referee:
             fresh = fresh[: int(min(FINALISTS, max(0, spending.remaining_count)))]
             if len(close) < 2 or not fresh:
                 return
-            outcomes = self._measurer.measure(
-                task.workload, fresh, careful, run_id=self._terms.run_id
-            )
-            self._remember(task, outcomes)
+            outcomes = self._measured(task, fresh, careful)
             spending.count += len(outcomes)
 
     def _checked_winner(
@@ -163,6 +160,17 @@ class Referee:
                 f"rejected, {failure.kind}: {failure.message.splitlines()[0]}"
             )
         )
+
+    def _measured(
+        self, task: Task, candidates: Sequence[Candidate], protocol: Protocol
+    ) -> list[Outcome]:
+        began_s = time.monotonic()
+        outcomes = self._measurer.measure(
+            task.workload, candidates, protocol, run_id=self._terms.run_id
+        )
+        self._remember(task, outcomes)
+        self.again_s += time.monotonic() - began_s
+        return outcomes
 
     def _remember(self, task: Task, outcomes: Sequence[Outcome]) -> None:
         self._store.add(outcomes)
