@@ -44,7 +44,7 @@ OURS, THEIRS = 30, 64
 BATCH = 8
 SEEDS = "10"
 STUDIED = ("resnet18", "squeezenet1_1")
-ZOO_BUDGET = "30s"
+ZOO_BUDGET = "80"
 
 Item = dict[str, Any]
 Work = Callable[[Path], Item]

@@ -156,6 +156,7 @@ def _zoo(items: Mapping[str, Item]) -> str:
                 f"{default / ours:.3f}",
                 "default" if kept else "tuned",
                 f"{item['reference_latency_s'] / ours:.2f}",
+                item["budget"],
                 str(item["measurements"]),
                 f"{item['wall_s']:.0f} s",
             ]

@@ -32,8 +32,11 @@ _WORTH = 3e-4
 _IMPROVED = 0.99
 _HOPELESS = 2.0
 """A candidate this many times slower than the best is sampled once."""
-_LED_ROUNDS = 3
-"""After so many rounds, or one that brought nothing, the family follows its leader."""
+_LED_ROUNDS = 1
+"""After so many rounds the family follows its leader for the first time, and again whenever the
+leader has slowed down with a best setting that a follower has not tried."""
+_FOLLOWING = 2
+"""The leader's best settings that each later round of a follower begins with."""
 _FOLLOWED = 2
 """Prospects of a follower are halved so often once it has the leader's settings."""
 
@@ -109,7 +112,22 @@ class TaskState:
         if self.leader is not None and not self.followed and not self.leader.slowing:
             return 0.0
         prospect = max(0.02, 0.5 * (1.0 - self.floor_s / self.best_s))
-        return self.count * self.best_s * prospect * 0.5**self.stale
+        stale = min(self.stale, _FOLLOWED - 1) if self.behind else self.stale
+        return self.count * self.best_s * prospect * 0.5**stale
+
+    @property
+    def behind(self) -> bool:
+        """Whether a leader that has slowed down knows a best setting that was not tried here."""
+        leader = self.leader
+        if leader is None or leader.best is None or not (leader.finished or leader.stale > 0):
+            return False
+        return bool(self.untried(leader.ranked()[:1]))
+
+    def untried(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Candidates of the family in this task's layouts, where they fit and are new here."""
+        tried = {outcome.candidate for outcome in self.outcomes}
+        moved = [replace(candidate, layouts=self.layouts) for candidate in candidates]
+        return [c for c in moved if c not in tried and self.space.number(c) is not None]
 
     @property
     def slowing(self) -> bool:
@@ -213,9 +231,10 @@ class TuningLoop:
                 return first
             task.followed = True
             task.stale += _FOLLOWED
-            led = [replace(c, layouts=task.layouts) for c in task.leader.ranked()]
-            fitting = [c for c in led if c not in tried and task.space.number(c) is not None]
-            return [*first, *(c for c in fitting if c not in first)][:wanted]
+            led = task.untried(task.leader.ranked())
+            return [*first, *(c for c in led if c not in first)][:wanted]
+        if task.leader is not None:
+            first += task.untried(task.leader.ranked()[:_FOLLOWING])[:wanted]
         while len(first) < wanted:
             asked = task.tuner.ask(wanted - len(first))
             fresh = [c for c in asked if c not in first and c not in tried]
