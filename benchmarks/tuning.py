@@ -159,7 +159,7 @@ def subgraph_items() -> Iterator[tuple[str, Work]]:
 
 def _studied(network: str, folder: Path) -> Item:
     ran = run_tilewright(
-        ["study", "subgraph", f"zoo:{network}", "--budget", "2m", "--db", str(folder / "study.db")],
+        ["study", "subgraph", f"zoo:{network}", "--budget", "4m", "--db", str(folder / "study.db")],
         log=folder / "log.txt",
     )
     return {"network": network, "wall_s": ran.wall_s, **ran.answer["data"]}
