@@ -25,9 +25,8 @@ from tilewright.store import open_store
 from tilewright.tune.tuners import tuner_factory
 
 PHASES = {
-    "import", "start", "recall", "build", "run", "model", "search", "finalists", "verify", "compile",
-    "compare",
-    "overhead",
+    "import", "start", "recall", "build", "run", "model", "search", "finalists", "verify",
+    "compile", "compare", "overhead",
 }  # fmt: skip
 FILES = {"model.so", "weights.params", "manifest.json", "report.html"}
 
