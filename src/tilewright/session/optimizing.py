@@ -29,7 +29,7 @@ from tilewright.session.shelf import environment_card, measured_peaks
 from tilewright.session.shipping import Shipping
 from tilewright.session.tasks_only import tasks_only
 from tilewright.session.tuning import NetworkTuner, TuningTerms
-from tilewright.session.winners import Referee, Winner
+from tilewright.session.winners import Referee, Winner, measured_last
 from tilewright.store.database import SqliteStore
 from tilewright.tune.budget import Budget, Spending
 from tilewright.tune.tuners import DEFAULT, tuner_factory
@@ -220,7 +220,9 @@ class _Work:
         if may_measure:
             self.events(Stage(name="tune", detail=f"{len(tuner.tasks)} tasks"))
             before, began_s = replace(measurer.spent), time.monotonic()
-            self.spending.reserve_count = self._measured_after()
+            self.spending.reserve_count = measured_last(
+                self.request.level, len(self.network.tasks), self.spending
+            )
             with graceful_interrupt() as interruption:
                 converged = tuner.run(
                     self.spending,
@@ -247,13 +249,6 @@ class _Work:
         self.seconds["finalists"] = self.referee.again_s
         self.seconds["verify"] -= self.referee.again_s
         return winners, converged
-
-    def _measured_after(self) -> int:
-        """Measurements kept back at the operator level: each winner is timed once in its fused
-        kernel. Half of what is left at most, so that a small budget is searched with too."""
-        if self.request.level == "subgraph":
-            return 0
-        return int(min(len(self.network.tasks), self.spending.remaining_count / 2))
 
     def _earlier_checks(self) -> Mapping[TaskKey, tuple[Candidate, KernelCheck]]:
         """Checks that an earlier shipment of this network already made."""

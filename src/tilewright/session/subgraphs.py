@@ -1,8 +1,9 @@
 """`study subgraph`: does tuning the fused subgraph beat tuning its bare anchor?
 
-Both levels are tuned from nothing, each with half of the budget. Then every task's two winners are
-timed again in turn, in the fused kernel, and both networks are built and timed in turn. The case of
-an integer convolution whose epilogue narrows its result is always part of it.
+Both levels are tuned from nothing, each with half of the budget, a second look at the finalists
+included. Then every task's two winners are timed again in turn, in the fused kernel, and both
+networks are built and timed in turn. The case of an integer convolution whose epilogue narrows its
+result is always part of it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -33,6 +35,7 @@ from tilewright.session.reporting import Peaks
 from tilewright.session.shelf import measured_peaks
 from tilewright.session.timing import network_runner, time_together
 from tilewright.session.tuning import NetworkTuner, TuningTerms
+from tilewright.session.winners import Referee
 from tilewright.store.database import SqliteStore
 from tilewright.tune.budget import Budget, Spending
 from tilewright.tune.space import default_candidate
@@ -42,6 +45,8 @@ _TURNS = 3
 _CASE_MEASUREMENTS = 48
 _FINISH_S = 30.0
 _CASE_S = 15.0
+_AGAIN_SHARE = 0.1
+"""Part of a search's budget that is kept for the second look."""
 Choice = dict[TaskKey, Candidate]
 
 
@@ -104,8 +109,15 @@ class SubgraphStudy:
         )
         tuner = NetworkTuner(tasks, self.device, self.store, measurer, terms)
         spending = Spending(budget, [], began_s=time.monotonic())
+        kept = budget.part(_AGAIN_SHARE)
+        spending.reserve_s = kept.seconds if isfinite(kept.seconds) else 0.0
+        spending.reserve_count = int(kept.measurements) if isfinite(kept.measurements) else 0
         with graceful_interrupt() as interruption:
             tuner.run(spending, peaks, stop=interruption, checkpoint=_nothing)
+            if not interruption.requested:
+                spending.reserve_s, spending.reserve_count = 0.0, 0
+                referee = Referee(tuner, self.device, self.store, measurer, terms)
+                referee.look_again(spending)
         if interruption.requested:
             raise KeyboardInterrupt
         return {key: self._choice(task, tuner, level) for key, task in tasks.items()}

@@ -13,7 +13,7 @@ from tilewright.kernels.blueprint import TaskKey
 from tilewright.measure.base import Measurer
 from tilewright.session.checking import KernelCheck, check_kernel
 from tilewright.session.choices import ranked
-from tilewright.session.levels import bare_task, carried_over
+from tilewright.session.levels import Level, bare_task, carried_over
 from tilewright.session.preparation import Task
 from tilewright.session.tuning import NetworkTuner, TuningTerms
 from tilewright.store.database import SqliteStore
@@ -39,6 +39,12 @@ class Winner:
     default: Measurement | None = None
 
 
+def measured_last(level: Level, tasks: int, spending: Spending) -> int:
+    """Measurements kept back at the operator level: each winner is timed once in its fused
+    kernel. Half of what is left at most, so that a small budget is searched with too."""
+    return int(min(tasks, spending.remaining_count / 2)) if level == "op" else 0
+
+
 class Referee:
     """Picks the winner of each task from what a tuner knows.
 
@@ -58,6 +64,7 @@ class Referee:
         self.failures = 0
         self.again_s = 0.0
         self._tasks = tuner.fused
+        self._searched = tuner.tasks
         self._known = tuner.known
         self._device = device
         self._store = store
@@ -75,16 +82,25 @@ class Referee:
         Without `spending` nothing is measured and what is stored is believed. `checked` holds
         checks made by earlier runs.
         """
+        if spending is not None:
+            spending.reserve_count = measured_last(self._terms.level, len(self._tasks), spending)
+            self.look_again(spending)
+            spending.reserve_count = 0
         chosen: dict[TaskKey, Winner] = {}
-        least_s = _SHARE * sum(self._best_s(task) for task in self._tasks.values())
         for key, task in self._tasks.items():
             if self._terms.level == "op":
                 chosen[key] = self._from_operator(task, spending, checked.get(key))
-                continue
-            if spending is not None and self._best_s(task) >= least_s:
-                self._second_look(task, spending)
-            chosen[key] = self._checked_winner(task, ranked(self._known[key]), checked.get(key))
+            else:
+                known = ranked(self._known[key])
+                chosen[key] = self._checked_winner(task, known, checked.get(key))
         return chosen
+
+    def look_again(self, spending: Spending) -> None:
+        """Measure the finalists of every searched task that matters to the network once more."""
+        least_s = _SHARE * sum(self._best_s(task) for task in self._searched.values())
+        for task in self._searched.values():
+            if self._best_s(task) >= least_s:
+                self._second_look(task, spending)
 
     def _from_operator(
         self, task: Task, spending: Spending | None, earlier: tuple[Candidate, KernelCheck] | None

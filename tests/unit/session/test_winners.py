@@ -188,8 +188,9 @@ def test_an_operator_nobody_measured_gives_the_default(store: SqliteStore) -> No
     assert measurer.asked == []
 
 
+@pytest.mark.parametrize("level", ["op", "subgraph"])
 def test_close_finalists_are_measured_again_and_the_second_look_decides(
-    store: SqliteStore,
+    store: SqliteStore, level: Level
 ) -> None:
     """The lucky first sample of one does not make it the winner."""
     lucky: list[Candidate] = []
@@ -202,9 +203,9 @@ def test_close_finalists_are_measured_again_and_the_second_look_decides(
         return 1.0e-4 if candidate in lucky else 1.02e-4
 
     measurer = NumpyMeasurer(truth)
-    tuned = Tuned(store, measurer, FUSED, budget=16)
+    tuned = Tuned(store, measurer, FUSED, budget=16, level=level)
     chosen = tuned.winners()[FUSED.key]
-    assert chosen.candidate not in lucky
+    assert replace(chosen.candidate, layouts=lucky[0].layouts) not in lucky
     assert tuned.referee.measurements == len(measurer.asked) - 16 >= 2
 
 
