@@ -1,10 +1,11 @@
 """The bars of tuning: our search beside MetaSchedule's, regret, budgets, subgraphs, all networks.
 
-    python benchmarks/tuning.py [--only SECTION…] [--results FOLDER]
+    python benchmarks/tuning.py [--only SECTION…] [--results FOLDER] [--table FILE]
 
-Sections: regret, metaschedule, budget, subgraph, zoo. Results are kept item by item; the same
-command goes on where it stopped. The tables go to docs/benchmarks-tuning.md. Nothing else may run
-meanwhile.
+Sections: regret, metaschedule, budget, subgraph, zoo. Regret is taken on the sweeps of the package,
+and on a knob table of the auto-tuning community (.parquet) where one is given. Results are kept
+item by item; the same command goes on where it stopped. The tables go to docs/benchmarks-tuning.md.
+Nothing else may run meanwhile.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,6 @@ from tilewright.tune.tuners import make_tuner
 from tuning_tables import write_tables
 
 HERE = Path(__file__).parent
-FOREIGN = HERE.parents[1] / "shared/data/gpu_conv_knobs_benchmarkhub.parquet"
 CONVOLUTIONS = (
     "layer1.0.conv2",
     "layer2.0.conv2",
@@ -50,13 +51,11 @@ Item = dict[str, Any]
 Work = Callable[[Path], Item]
 
 
-def regret_items() -> Iterator[tuple[str, Work]]:
-    """Every tuner on the shipped and on the foreign sweeps."""
+def regret_items(table: Path | None = None) -> Iterator[tuple[str, Work]]:
+    """Every tuner on the shipped sweeps, and on those of a table."""
     yield "shipped", lambda folder: _regret([], folder)
-    if FOREIGN.exists():
-        yield "foreign", lambda folder: _regret(["--sweep", str(FOREIGN)], folder)
-    else:
-        print("the foreign sweeps are not here; left out")
+    if table is not None:
+        yield "foreign", lambda folder: _regret(["--sweep", str(table)], folder)
 
 
 def _regret(more: list[str], folder: Path) -> Item:
@@ -181,9 +180,11 @@ def main() -> int:
     )
     parser.add_argument("--only", nargs="*", choices=sorted(SECTIONS), default=list(SECTIONS))
     parser.add_argument("--results", type=Path, default=HERE / "results/tuning")
+    parser.add_argument("--table", type=lambda text: Path(text).resolve())
     arguments = parser.parse_args()
+    sections = {**SECTIONS, "regret": partial(regret_items, arguments.table)}
     for section in arguments.only:
-        for name, work in SECTIONS[section]():
+        for name, work in sections[section]():
             folder = arguments.results / section / name
             path = folder / "result.json"
             if path.exists():

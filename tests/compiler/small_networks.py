@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
+from graph_builder import Builder
 from one_kernel import DEVICE
 
 from tilewright.graph.arrange import Arrangement, arrange
@@ -16,10 +15,6 @@ from tilewright.kernels.blueprint import blueprint, packed_constant, task_key
 from tilewright.kernels.layouts import choose_layouts
 from tilewright.session.preparation import fused_network
 from tilewright.tune.space import default_candidate
-
-sys.path.append(str(Path(__file__).parent.parent / "unit" / "graph"))
-
-from graph_builder import Builder  # noqa: E402 - after the path above
 
 __all__ = ["Builder", "check_network", "compiled_outputs"]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from offer import offered
 from one_kernel import step, workload
 
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Protocol
@@ -21,10 +21,6 @@ from tilewright.measure import base as base_module
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.session.checking import check_kernel
 from tilewright.store import open_store
-
-sys.path.append(str(Path(__file__).parent.parent / "plugins"))
-
-from offer import offered  # noqa: E402 - after the path above
 
 DEVICE = local_device(2)
 TASK = workload([(8,)], step("relu", 0))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from one_kernel import DEVICE, all_settings, random_arrays, step, workload
 from packed_kernel import constants_workload
-from traced_kernel import plain, traced
+from traced_kernel import traced
 
 from tilewright.compiler.build import build_kernel, kernel_hash_of, kernel_identity, kernel_module
 from tilewright.compiler.metaschedule.records import MODULE, RECORDS, WORKLOADS
@@ -21,6 +21,7 @@ from tilewright.graph.layout import PLAIN, blocked, to_physical
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 from tilewright.measure.metaschedule import SIDE_FILE, export_database, import_database
+from tilewright.testing.implementations import plain
 
 GEOMETRY: dict[str, Any] = dict(strides=(1, 1), padding=(1, 1, 1, 1), dilation=(1, 1), groups=1)
 CONV = constants_workload(
@@ -185,6 +186,8 @@ def test_foreign_records_become_traced_candidates(tmp_path: Path) -> None:
         kernel = kernel_module(task, measured.candidate, DEVICE)["main"]
         assert kernel_hash_of(kernel) == measured.kernel_hash
     assert skipped == [(4, "its module is not the plain computation of a known task")]
+    again, _, _ = import_database(tmp_path, [SOFTMAX, CONV], DEVICE)
+    assert again == found, "the same records, so that a second import adds none"
 
 
 def test_every_bad_line_is_named_and_the_rest_is_taken(tmp_path: Path) -> None:

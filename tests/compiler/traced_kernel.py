@@ -5,14 +5,9 @@ from __future__ import annotations
 from one_kernel import DEVICE
 
 from tilewright.core.records import Candidate
-from tilewright.graph.layout import PLAIN
 from tilewright.graph.workload import Workload
 from tilewright.kernels.metaschedule import NAME, TRACE
-
-
-def plain(task: Workload) -> tuple[str, ...]:
-    """All ports plain."""
-    return (PLAIN,) * (len(task.arguments) + 1)
+from tilewright.testing.implementations import plain
 
 
 def traced(task: Workload, layouts: tuple[str, ...] = ()) -> Candidate:

@@ -15,7 +15,6 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-PLUGINS = Path(__file__).parent.parent / "plugins"
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 TIMEOUT_S = 300
 

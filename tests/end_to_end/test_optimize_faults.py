@@ -10,17 +10,13 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
-from command_line import PLUGINS, rows, run, small_model, start, succeed
-
-sys.path.append(str(PLUGINS))
-
-from offer import offered  # noqa: E402 - after the path above
+from command_line import rows, run, small_model, start, succeed
+from offer import offered
 
 WORDS = ("optimize", "net.onnx", "--budget", "400", "--out", "out", "--format", "json")
 

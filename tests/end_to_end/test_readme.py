@@ -88,7 +88,9 @@ def without_code(text: str) -> str:
 
 @pytest.mark.slow
 def test_the_python_reference(tmp_path: Path) -> None:
-    for block in blocks(ROOT / "docs" / "reference" / "python.md"):
+    found = blocks(ROOT / "docs" / "reference" / "python.md")
+    assert found
+    for block in found:
         run_block(block, tmp_path, tmp_path / "reference.db")
 
 

@@ -84,29 +84,33 @@ def test_a_broken_sweep(tmp_path: Path, field: str, value: Any) -> None:
     data = json.loads(path.read_text())
     data[field] = value
     path.write_text(json.dumps(data))
-    refused(tmp_path, path)
+    said = complaint(tmp_path, path)
+    assert f"{path} is no sweep: " in said and "benchmarks/sweeps.py" in said
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"\xff\xfe\x00", b'{"format": 1}'])
 def test_what_is_no_sweep(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bowl.json"
     path.write_bytes(content)
-    refused(tmp_path, path)
+    assert f"{path} is no sweep: " in complaint(tmp_path, path)
 
 
-def refused(folder: Path, path: Path) -> None:
+def complaint(folder: Path, path: Path) -> str:
+    """What a study says of a sweep that it cannot use; it says so as of any other bad file."""
     done = run(folder, "study", "tuners", "--sweep", path, "--seeds", "1", "--threads", "1",
                "--tuner", "random", "--format", "json")  # fmt: skip
     assert done.code == 4, done.err
-    assert done.out == "" and "bowl" in done.err and "Traceback" not in done.err
+    assert done.out == "" and "Traceback" not in done.err
+    return done.err
 
 
 def test_a_sweep_that_is_not_there_and_a_parquet_that_is_none(tmp_path: Path) -> None:
-    refused(tmp_path, tmp_path / "bowl.json")
-    (tmp_path / "bowl.parquet").write_bytes(b"PAR1 not really")
-    refused(tmp_path, tmp_path / "bowl.parquet")
-    (tmp_path / "bowl").mkdir()
-    refused(tmp_path, tmp_path / "bowl")
+    missing, table, folder = (tmp_path / name for name in ("bowl.json", "bowl.parquet", "bowl"))
+    assert f"{missing} cannot be read" in complaint(tmp_path, missing)
+    table.write_bytes(b"PAR1 not really")
+    assert f"{table} is no sweep: " in complaint(tmp_path, table)
+    folder.mkdir()
+    assert f"{folder} cannot be read" in complaint(tmp_path, folder)
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-sys.path.append(str(BENCHMARKS))
-
-from bar_records import Item, Record, Records  # noqa: E402
-from bar_tables import write_tables  # noqa: E402
-from bars import SECTIONS, chosen_items  # noqa: E402
+from bar_records import Item, Record, Records
+from bar_tables import write_tables
+from bars import SECTIONS, chosen_items
 
 
 def record(network: str, *, speedup: float = 1.0, error: str = "") -> Record:

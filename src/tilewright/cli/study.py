@@ -11,7 +11,6 @@ from tilewright.cli.flags import ModelFlags, SharedFlags
 from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
-from tilewright.core.errors import UsageError
 from tilewright.report import views
 
 study = App(
@@ -45,8 +44,6 @@ def tuners(
 ) -> int:
     """Replay stored exhaustive sweeps: regret of each tuner against the share it measured."""
     flags = flags or SharedFlags()
-    if seeds < 1:
-        raise UsageError(f"--seeds must be at least 1, not {seeds}.")
     with working(flags) as work:
         result = work.session.study_tuners(sweep=sweep, seeds=seeds, tuners=tuner, out=flags.out)
     answer = Answer(

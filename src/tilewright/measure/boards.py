@@ -91,7 +91,8 @@ class Board:
         try:
             self._child.request(("use_threads", device.threads), CONNECT_TIMEOUT_S)
         except (ChildError, RemoteError) as error:
-            instance, _ = self.instance, self.disconnect()
+            instance = self.instance
+            self.disconnect()
             raise TargetError(f"the device {instance} was lost: {error}") from error
         return facts
 

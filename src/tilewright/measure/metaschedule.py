@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
@@ -157,8 +156,9 @@ def import_database(
     """Read a MetaSchedule database: measurements, how many records it has, (line, reason) skipped.
 
     Records of our own export become the candidates they were, those of others become candidates
-    of `metaschedule` where their module equals the plain computation of one of `workloads`. `path`
-    is the folder or one of its two tables. Raises ModelError when there is no database.
+    of `metaschedule` where their module equals the plain computation of one of `workloads`; when
+    those were measured is not known, and `created_at` is 0. `path` is the folder or one of its two
+    tables. Raises ModelError when there is no database.
     """
     folder = path if path.is_dir() else path.parent
     for name in (WORKLOADS, RECORDS):
@@ -245,5 +245,5 @@ def _measurement(
         samples_s=record.samples_s,
         build_s=0.0,
         versions="MetaSchedule database",
-        created_at=time.time(),
+        created_at=0.0,
     )

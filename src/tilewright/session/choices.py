@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from tilewright.core.errors import UsageError, close_matches
@@ -10,6 +10,7 @@ from tilewright.core.protocols import MeasurementStore
 from tilewright.core.records import Candidate, Device, Measurement, Outcome
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.session.preparation import PreparedNetwork, Task
+from tilewright.store.interchange.lines import IMPORTED
 from tilewright.tune.space import default_candidate
 
 SettingsName = Literal["default", "best", "shipped"]
@@ -40,6 +41,11 @@ def known_outcomes(task: Task, store: MeasurementStore, device: Device) -> list[
         for outcome in store.outcomes(task.workload.key, device.class_key)
         if outcome.candidate.layouts == task.layouts
     ]
+
+
+def own(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """The outcomes of our kernels, less those that another program measured."""
+    return [outcome for outcome in outcomes if not outcome.kernel_hash.startswith(IMPORTED)]
 
 
 def ranked(outcomes: list[Outcome]) -> list[Measurement]:
@@ -85,7 +91,7 @@ def choose(
         if settings == "shipped":
             chosen[key] = shipped.get(shipping_key(key), chosen[key])
             continue
-        best = ranked(known_outcomes(task, store, device))
+        best = ranked(own(known_outcomes(task, store, device)))
         if best:
             chosen[key] = best[0].candidate
     return chosen

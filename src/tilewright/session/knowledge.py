@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tilewright.core.records import Candidate, Measurement, Outcome
 from tilewright.graph.workload import Workload
 from tilewright.kernels.blueprint import TaskKey
-from tilewright.store.interchange.lines import IMPORTED
+from tilewright.session.choices import own
 
 Hashes = Callable[[Sequence[tuple[Workload, Candidate]]], Sequence[str | None]]
 _Group = tuple[TaskKey, str]
@@ -25,10 +25,7 @@ def believed(
     side; usually that is the oldest one, and one kernel per group is lowered. What another program
     measured is never among them: its kernel was not ours.
     """
-    known = {
-        key: [outcome for outcome in outcomes if not outcome.kernel_hash.startswith(IMPORTED)]
-        for key, outcomes in known.items()
-    }
+    known = {key: own(outcomes) for key, outcomes in known.items()}
     groups = _measured(known)
     low = dict.fromkeys(groups, 0)
     high = {group: len(found) for group, found in groups.items()}

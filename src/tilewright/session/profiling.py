@@ -100,7 +100,7 @@ class Profiler:
         peaks: Peaks,
         network_s: float,
     ) -> ProfileResult:
-        rows = task_reports(network, chosen, measured, {}, peaks)
+        rows = task_reports(network.tasks, chosen, measured, {}, peaks)
         tasks_s = sum((row.latency_s or 0.0) * row.count for row in rows)
         calls = len(network.arrangement.calls)
         return ProfileResult(

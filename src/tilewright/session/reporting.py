@@ -9,7 +9,7 @@ from tilewright.core.records import Candidate, Measurement
 from tilewright.core.results import TaskReport
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.session.checking import KernelCheck
-from tilewright.session.preparation import PreparedNetwork, Task
+from tilewright.session.preparation import Task
 
 _OVERHEAD_SHARE = 3.0
 _BYTES = ("int8", "uint8")
@@ -48,7 +48,7 @@ class Peaks:
 
 
 def task_reports(
-    network: PreparedNetwork,
+    tasks: Mapping[TaskKey, Task],
     chosen: Mapping[TaskKey, Candidate],
     measured: Mapping[TaskKey, Measurement],
     checks: Mapping[TaskKey, KernelCheck],
@@ -60,14 +60,12 @@ def task_reports(
     Shares are of the tasks' sum, or of `network_s` where only some tasks were ever measured.
     """
     total_s = sum(
-        measured[key].latency_s * task.count
-        for key, task in network.tasks.items()
-        if key in measured
+        measured[key].latency_s * task.count for key, task in tasks.items() if key in measured
     )
-    if len(measured) < len(network.tasks):
+    if len(measured) < len(tasks):
         total_s = max(total_s, network_s)
     rows: list[TaskReport] = []
-    for key, task in network.tasks.items():
+    for key, task in tasks.items():
         measurement = measured.get(key)
         latency_s = measurement.latency_s if measurement else None
         speed = 1.0 / latency_s if latency_s else 0.0

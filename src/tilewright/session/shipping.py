@@ -185,13 +185,16 @@ class Shipping:
             for key, w in winners.items()
             if w.check is not None and chosen[key] == w.candidate
         }
-        rows = task_reports(self.network, chosen, measured, checks, peaks, timings[name].latency_s)
+        network_s = timings[name].latency_s
+        rows = task_reports(self.network.tasks, chosen, measured, checks, peaks, network_s)
         tasks_s = sum((row.latency_s or 0.0) * row.count for row in rows)
         complete = all(row.latency_s is not None for row in rows)
         ours, theirs = timings[name], timings[_REFERENCE]
-        baseline = timings[_DEFAULT].latency_s if _DEFAULT in timings else None
-        if baseline is None:
-            baseline = self._earlier_baseline() or ours.latency_s
+        if _DEFAULT in timings:
+            baseline = timings[_DEFAULT].latency_s
+        else:
+            same = chosen == defaults(self.network, self.device)
+            baseline = self._earlier_baseline() or (ours.latency_s if same else None)
         calls = len(self.network.arrangement.calls)
         result = OptimizeResult(
             model=self.network.model.name,

@@ -34,7 +34,7 @@ def tasks_only(
             hint="Give a --budget above 0; `tilewright db info` tells what is stored.",
         )
     checks = {key: w.check for key, w in winners.items() if w.check is not None}
-    rows = task_reports(network, chosen, measured, checks, peaks)
+    rows = task_reports(network.tasks, chosen, measured, checks, peaks)
     total_s = sum((row.latency_s or 0.0) * row.count for row in rows)
     return OptimizeResult(
         model=network.model.name,

@@ -9,12 +9,13 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from tilewright.core.events import EventSink, Stage
+from tilewright.core.errors import UsageError
+from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.results import TunerStudyResult, TunerStudyRow
 from tilewright.store.output import replacing
-from tilewright.tune.replay import RegretRow, compare_tuners
+from tilewright.tune.replay import compare_tuners
 from tilewright.tune.sweep import Sweep, read_sweeps, shipped_sweeps
-from tilewright.tune.tuners import replayable, tuner_factory
+from tilewright.tune.tuners import make_tuner, replayable, tuner_factory
 
 PAGE = "study-tuners.html"
 
@@ -31,11 +32,15 @@ class TunerStudy:
     names: tuple[str, ...] = ()
 
     def run(self) -> TunerStudyResult:
-        """Replay; raises UsageError for unknown tuners, ModelError for what is no sweep."""
+        """Replay; raises UsageError for unknown tuners and no seeds, ModelError for no sweep."""
+        if self.seeds < 1:
+            raise UsageError(f"--seeds must be at least 1, not {self.seeds}.")
         for name in self.names:
             tuner_factory(name)
         names = self.names or replayable()
         sweeps = shipped_sweeps() if self.sweep is None else read_sweeps(self.sweep)
+        for name in names:
+            self._tell_problem(name, sweeps[0])
         self.events(Stage(name="replay", detail=f"{len(names)} tuners on {len(sweeps)} sweeps"))
         jobs = [(name, index) for index in range(len(sweeps)) for name in names]
         work = partial(_replay, sweep=self.sweep, seeds=self.seeds)
@@ -44,7 +49,13 @@ class TunerStudy:
         else:
             with ProcessPoolExecutor(self.processes, mp_context=get_context("spawn")) as pool:
                 found = list(pool.map(work, jobs))
-        return TunerStudyResult(rows=tuple(_row(row) for rows in found for row in rows))
+        return TunerStudyResult(rows=tuple(row for rows in found for row in rows))
+
+    def _tell_problem(self, name: str, sweep: Sweep) -> None:
+        """Say why a tuner is not what its name promises where nothing can be lowered."""
+        problem = getattr(make_tuner(name, sweep.task(0)), "problem", "")
+        if problem:
+            self.events(Note(message=f"{name}: {problem}"))
 
 
 def write_page(folder: Path, result: TunerStudyResult) -> None:
@@ -55,17 +66,7 @@ def write_page(folder: Path, result: TunerStudyResult) -> None:
         temporary.write_text(render_tuner_study(result), encoding="utf-8")
 
 
-def _replay(job: tuple[str, int], *, sweep: Path | None, seeds: int) -> list[RegretRow]:
+def _replay(job: tuple[str, int], *, sweep: Path | None, seeds: int) -> list[TunerStudyRow]:
     name, index = job
     sweeps: Sequence[Sweep] = shipped_sweeps() if sweep is None else read_sweeps(sweep)
     return compare_tuners([(name, tuner_factory(name))], [sweeps[index]], seeds=seeds)
-
-
-def _row(row: RegretRow) -> TunerStudyRow:
-    return TunerStudyRow(
-        tuner=row.tuner,
-        sweep=row.sweep,
-        measured_share=row.measured_share,
-        regret_median=row.regret_median,
-        regret_p90=row.regret_p90,
-    )

@@ -12,7 +12,7 @@ compare them with numpy; they need the implementation's entry points to be insta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import ClassVar
 
@@ -108,7 +108,8 @@ def some_settings(space: KnobSpace, count: int) -> list[Settings]:
     return list(found.values())
 
 
-def _candidate(spec: Implementation, settings: Settings, layouts: tuple[str, ...]) -> Candidate:
+def candidate_of(spec: Implementation, settings: Settings, layouts: tuple[str, ...]) -> Candidate:
+    """The candidate of these settings, in the order that tuners write them."""
     return Candidate(
         implementation=spec.name, settings=tuple(sorted(settings.items())), layouts=layouts
     )
@@ -173,24 +174,34 @@ def check_promises(spec: Implementation, workload: Workload, device: Device) -> 
 def check_packing(
     spec: Implementation, workload: Workload, device: Device, layouts: tuple[str, ...] = ()
 ) -> None:
-    """`pack` keeps every constant, in the shapes that `packed_shapes` told, row-major."""
+    """`check_packed` for settings from all over the space."""
     ports = layouts or plain(workload)
+    for settings in some_settings(knob_space(spec, workload, device, ports), 4):
+        check_packed(spec, workload, candidate_of(spec, settings, ports))
+
+
+def check_packed(
+    spec: Implementation, workload: Workload, candidate: Candidate
+) -> tuple[dict[int, Array], Mapping[int, Array]]:
+    """`pack` keeps every constant, in the shapes that `packed_shapes` told, row-major.
+
+    Gives the random constants it tried and what they were packed to, for further checks.
+    """
     rng = np.random.default_rng(_SEED)
     constants: dict[int, Array] = {
         index: rng.standard_normal(argument.type.shape).astype(argument.type.dtype)
         for index, argument in enumerate(workload.arguments)
         if argument.role == "constant"
     }
-    for settings in some_settings(knob_space(spec, workload, device, ports), 4):
-        candidate = _candidate(spec, settings, ports)
-        shapes = spec.packed_shapes(workload, candidate)
-        packed = spec.pack(workload, candidate, constants)
-        assert set(packed) == set(constants), "pack loses or adds constants"
-        assert set(shapes) <= set(constants), "packed_shapes has more than the constants"
-        for index, shape in shapes.items():
-            found = packed[index]
-            assert found.shape == tuple(shape), f"argument {index}: {found.shape}, not {shape}"
-            assert found.flags["C_CONTIGUOUS"], f"argument {index} is not row-major"
+    shapes = spec.packed_shapes(workload, candidate)
+    packed = spec.pack(workload, candidate, constants)
+    assert set(packed) == set(constants), "pack loses or adds constants"
+    assert set(shapes) <= set(constants), "packed_shapes has more than the constants"
+    for index, shape in shapes.items():
+        found = packed[index]
+        assert found.shape == tuple(shape), f"argument {index}: {found.shape}, not {shape}"
+        assert found.flags["C_CONTIGUOUS"], f"argument {index} is not row-major"
+    return constants, packed
 
 
 def check_installed(spec: Implementation, workload: Workload, device: Device) -> None:
@@ -222,7 +233,7 @@ def check_numbers(
     picked = np.linspace(0, len(drawn) - 1, min(settings, len(drawn))).astype(int)
     with KernelMeasurer(device, builders=1) as measurer:
         for row in dict.fromkeys(int(order[place]) for place in picked):
-            candidate = _candidate(spec, drawn[row], ports)
+            candidate = candidate_of(spec, drawn[row], ports)
             found = check_kernel(measurer, workload, candidate, _SEED)
             assert found.failure is None, (
                 f"{drawn[row]}: {found.failure.kind}: {found.failure.message}"

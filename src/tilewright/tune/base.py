@@ -6,6 +6,7 @@ loop, a stored sweep and a test drive it alike.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -99,7 +100,7 @@ class Knowledge:
         return min(self.seconds, key=lambda number: self.seconds[number], default=None)
 
 
-class NumberTuner:
+class NumberTuner(ABC):
     """A tuner that thinks in numbers: a subclass gives `propose`, the rest is kept here.
 
     Subclasses may use `space`, `known` and `rng`.
@@ -111,9 +112,9 @@ class NumberTuner:
         self.known = Knowledge()
         self.rng = np.random.default_rng(task.seed)
 
+    @abstractmethod
     def propose(self, count: int) -> list[int]:
         """Up to `count` valid numbers; those seen or repeated are dropped by `ask`."""
-        raise NotImplementedError
 
     def ask(self, count: int) -> list[Candidate]:
         """Guesses first, then what `propose` gives."""
@@ -180,7 +181,7 @@ class LateTuner:
 
     @property
     def problem(self) -> str:
-        """Why a tuner with a process of its own could not search, in words; empty for none."""
+        """Why the tuner does not search as its name promises, in words; empty where it does."""
         return str(getattr(self._tuner, "problem", "") or "")
 
     def close(self) -> None:

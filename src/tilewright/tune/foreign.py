@@ -15,6 +15,7 @@ def read_benchmark_hub(path: Path) -> list[Sweep]:
     """One sweep per device of a table with a column per knob, `time_ms` and `device`.
 
     Rows without a time are settings that failed. Columns with a single value are no knobs.
+    Raises ValueError for a table that is none, or that has a setting twice.
     """
     import polars as pl
 
@@ -30,13 +31,14 @@ def read_benchmark_hub(path: Path) -> list[Sweep]:
         names = [
             name for name in rows.columns if name not in _NOT_KNOBS and rows[name].n_unique() > 1
         ]
+        gaps = [name for name in names if rows[name].null_count()]
+        if gaps:
+            raise ValueError(f"{device} has rows without a value of {', '.join(gaps)}")
         knobs = [_knob(name, sorted(rows[name].unique().to_list())) for name in names]
         settings: list[dict[str, Any]] = rows.select(names).to_dicts()
         times = [None if t is None or t != t else t / 1e3 for t in rows["time_ms"].to_list()]
         part, seconds = listed_part("foreign", knobs, list(zip(settings, times, strict=True)))
-        sweeps.append(
-            Sweep(name=str(device), part=part, seconds=seconds, origin="BenchmarkHub, MIT")
-        )
+        sweeps.append(Sweep(name=str(device), part=part, seconds=seconds, origin=path.name))
     return sweeps
 
 

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
 
 from tilewright.core.records import Measurement
+from tilewright.core.results import TunerStudyRow
 from tilewright.tune.base import TunerFactory
 from tilewright.tune.search import Floats
 from tilewright.tune.sweep import Sweep
 
 BATCH = 8
 SHARES = (0.01, 0.02, 0.05, 0.1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegretRow:
-    """Regret of one tuner on one sweep after measuring a share of the space.
-
-    Regret is (believed time of the tuner's choice) / (least believed time) - 1, over the seeds.
-    """
-
-    tuner: str
-    sweep: str
-    measured_share: float
-    regret_median: float
-    regret_p90: float
 
 
 def regret_curve(factory: TunerFactory, sweep: Sweep, *, seed: int, measurements: int) -> Floats:
@@ -62,9 +48,9 @@ def compare_tuners(
     *,
     seeds: int,
     shares: Sequence[float] = SHARES,
-) -> list[RegretRow]:
+) -> list[TunerStudyRow]:
     """Regret of every tuner on every sweep at each share, over `seeds` seeds."""
-    rows: list[RegretRow] = []
+    rows: list[TunerStudyRow] = []
     for sweep in sweeps:
         points = [max(1, ceil(share * sweep.size)) for share in shares]
         for name, factory in named:
@@ -77,7 +63,7 @@ def compare_tuners(
             for share, point in zip(shares, points, strict=True):
                 reached = curves[:, point - 1]
                 rows.append(
-                    RegretRow(
+                    TunerStudyRow(
                         tuner=name,
                         sweep=sweep.name,
                         measured_share=share,

@@ -146,7 +146,7 @@ def parse_sweep(text: str) -> Sweep:
     if file.format != FORMAT:
         raise ValueError(f"its format is {file.format!r}, not {FORMAT!r}")
     workload = parse_workload(file.workload)
-    seconds = dict(zip(file.numbers, file.seconds, strict=True))
+    seconds = _numbered(file)
     facts = _facts(file.implementation, workload, file.device, file.layouts)
     return Sweep(
         name=file.name,
@@ -157,6 +157,33 @@ def parse_sweep(text: str) -> Sweep:
         workload=workload,
         device=file.device,
     )
+
+
+def _numbered(file: _File) -> dict[int, float | None]:
+    """The times by number; raises ValueError where they are not those of one sweep."""
+    if len(file.numbers) != len(file.seconds):
+        raise ValueError(f"it has {len(file.numbers)} numbers and {len(file.seconds)} times")
+    seconds = dict(zip(file.numbers, file.seconds, strict=True))
+    if len(seconds) != len(file.numbers):
+        raise ValueError("it has a number twice")
+    whole = KnobSpace(knobs=file.knobs)
+    strange = [n for n in (*seconds, *dict(file.again)) if not 0 <= n < whole.range_length]
+    if strange:
+        raise ValueError(f"its knobs have no number {strange[0]}")
+    strange = [n for n in dict(file.again) if seconds.get(n) is None]
+    if strange:
+        raise ValueError(f"it has a second look at number {strange[0]} and no first one")
+    return _timed(seconds)
+
+
+def _timed(seconds: dict[int, float | None]) -> dict[int, float | None]:
+    """The times themselves; raises ValueError where none can be the best, or one is no time."""
+    times = [value for value in seconds.values() if value is not None]
+    if not times:
+        raise ValueError("no setting has a time")
+    if not all(0 < value < np.inf for value in times):
+        raise ValueError("it has times that are not positive and finite")
+    return seconds
 
 
 def sweep_text(sweep: Sweep) -> str:
@@ -192,8 +219,10 @@ def listed_part(
         number = whole.number(settings)
         if number is None:
             raise ValueError(f"{settings} does not fit the knobs")
+        if number in seconds:
+            raise ValueError(f"it has the settings {dict(settings)} twice")
         seconds[number] = value
-    return _part(name, (), tuple(knobs), seconds, None), seconds
+    return _part(name, (), tuple(knobs), _timed(seconds), None), seconds
 
 
 def _part(

@@ -41,15 +41,15 @@ _KINDS = ("knob", "itervar", "curve", "store")
 class XgbTuner(NumberTuner):
     """See the module's docstring.
 
-    `features` is the kind in use, and `remark` says why when it is not the one asked for.
+    `features` is the kind in use, and `problem` says why when it is not the one asked for.
     """
 
     def __init__(self, task: TuningTask, *, objective: Objective, kind: str) -> None:
         super().__init__(task)
-        self.features, self.remark = kind, ""
+        self.features, self.problem = kind, ""
         if kind != "knob" and task.featurizer is None:
             self.features = "knob"
-            self.remark = f"no compiler to make {kind} features with; knob features are used"
+            self.problem = f"no compiler to make {kind} features with; knob features are used"
         self._model = BoostedTrees(objective, task.seed)
         self._finer = BoostedTrees(objective, task.seed)
         self._whole: Floats | None = None

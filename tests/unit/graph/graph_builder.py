@@ -55,12 +55,13 @@ class Builder:
         )
         return name
 
-    def conv(self, x: str, filters: int, kernel: int = 3, **named: AttributeValue) -> str:
-        groups = int(named.get("groups", 1))  # type: ignore[arg-type]
+    def conv(
+        self, x: str, filters: int, kernel: int = 3, *, groups: int = 1, **named: AttributeValue
+    ) -> str:
         weight = self.weight(filters, self.types[x].shape[1] // groups, kernel, kernel)
         pad = kernel // 2
         defaults: dict[str, AttributeValue] = {
-            "strides": (1, 1), "padding": (pad,) * 4, "dilation": (1, 1), "groups": 1,
+            "strides": (1, 1), "padding": (pad,) * 4, "dilation": (1, 1), "groups": groups,
         }  # fmt: skip
         return self.add("conv2d", x, weight, **{**defaults, **named})
 

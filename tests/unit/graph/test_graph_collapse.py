@@ -17,11 +17,10 @@ PLANE = (5, 7)
 def pointwise(*extra: tuple[int, ...], steps: tuple[Step, ...] = (), **named) -> Workload:
     defaults = {"strides": (1, 1), "padding": (0,) * 4, "dilation": (1, 1), "groups": 1}
     kernel = named.pop("kernel", (1, 1))
-    shapes = [(1, 6, *PLANE), (4, 6, *kernel), *extra]
-    roles = ["data", "constant", *["data"] * len(extra)]
-    arguments = tuple(
-        Argument(type=TensorType(shape), role=role)  # type: ignore[arg-type]
-        for shape, role in zip(shapes, roles, strict=True)
+    arguments = (
+        Argument(type=TensorType((1, 6, *PLANE))),
+        Argument(type=TensorType((4, 6, *kernel)), role="constant"),
+        *(Argument(type=TensorType(shape)) for shape in extra),
     )
     anchor = Step(operator="conv2d", inputs=(0, 1), attributes=attributes(**{**defaults, **named}))
     return Workload(arguments=arguments, steps=(anchor, *steps))

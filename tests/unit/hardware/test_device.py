@@ -6,6 +6,7 @@ import json
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -178,9 +179,9 @@ def test_class_key_is_readable_and_clean() -> None:
         {"l3_bytes": 1 << 25},
     ],
 )
-def test_class_key_changes_with_what_counts(changed: dict[str, object]) -> None:
+def test_class_key_changes_with_what_counts(changed: dict[str, Any]) -> None:
     key = class_key(FACTS, target="{}", threads=2, cores=2)
-    assert class_key(replace(FACTS, **changed), target="{}", threads=2, cores=2) != key  # pyright: ignore[reportArgumentType]
+    assert class_key(replace(FACTS, **changed), target="{}", threads=2, cores=2) != key
     assert class_key(FACTS, target="{}", threads=2, cores=1) != key
     assert class_key(FACTS, target="{}", threads=1, cores=2) != key
     assert class_key(FACTS, target='{"mcpu":"x"}', threads=2, cores=2) != key

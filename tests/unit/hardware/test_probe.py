@@ -236,9 +236,10 @@ def test_cpu_lists_read_back(cpus: set[int]) -> None:
 
 @given(st.text(max_size=20))
 def test_cpu_lists_and_sizes_never_raise(text: str) -> None:
-    parse_size(text)
+    assert parse_size(text) >= 0
     if sum(character.isdigit() for character in text) < 6:
-        parse_cpu_list(text)
+        cpus = parse_cpu_list(text)
+        assert list(cpus) == sorted(set(cpus)) and all(cpu >= 0 for cpu in cpus)
 
 
 def test_sizes() -> None:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from graph_builder import Builder
 
 from tilewright.graph.fuse import fuse
 from tilewright.graph.fused import FusedNetwork
-
-sys.path.append(str(Path(__file__).parent.parent / "graph"))
-
-from graph_builder import Builder  # noqa: E402 - after the path above
 
 __all__ = ["Builder", "fused"]
 

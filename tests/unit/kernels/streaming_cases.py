@@ -1,21 +1,10 @@
-"""Workloads and a device for the tests of the specs that mostly move memory."""
+"""Workloads for the tests of the specs that mostly move memory."""
 
 from __future__ import annotations
 
-from tilewright.core.records import CpuFacts, Device
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-
-
-def device(threads: int = 2, vector_bytes: int = 64) -> Device:
-    """A device of so many threads and so wide vectors."""
-    cpu = CpuFacts(
-        model="m", architecture="x86_64", features=(), vector_bytes=vector_bytes,
-        vector_registers=32, l1_bytes=32 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20,
-        physical_cores=threads,
-    )  # fmt: skip
-    return Device(class_key="c", instance="i", target="{}", threads=threads, cpus=(0,), cpu=cpu)
 
 
 def task(shapes: list[tuple[int, ...]], operator: str, dtype: str = "float32", **named) -> Workload:

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_checks import DEVICES, best, check_space, device, plain, single
+from spec_checks import best, check_space
 
 from tilewright.kernels.batch_matmul_tiled import SPEC, batch_product
+from tilewright.testing.implementations import DEVICES, made_up_device, plain, single
 
 
 @settings(max_examples=40, deadline=None)
@@ -17,7 +18,7 @@ from tilewright.kernels.batch_matmul_tiled import SPEC, batch_product
 )
 def test_space_and_facts(rows, depth, columns, transposed, on):
     right = (columns, depth) if transposed else (depth, columns)
-    task = single("batch_matmul", [(12, rows, depth), (12, *right)], -1, transpose_b=transposed)
+    task = single("batch_matmul", (12, rows, depth), (12, *right), transpose_b=transposed)
     found, facts = check_space(SPEC, task, on, plain(task))
     assert facts["accumulators"].max() < on.cpu.vector_registers
     for setting in found:
@@ -26,13 +27,13 @@ def test_space_and_facts(rows, depth, columns, transposed, on):
 
 
 def test_broadcast_leading_axes():
-    task = single("batch_matmul", [(2, 1, 5, 6), (3, 7, 6)], -1, transpose_b=True)
+    task = single("batch_matmul", (2, 1, 5, 6), (3, 7, 6), transpose_b=True)
     matmul = batch_product(task)
     assert (matmul.leading, matmul.batch) == ((2, 3), 6)
     assert (matmul.rows, matmul.depth, matmul.columns) == (5, 6, 7)
 
 
 def test_contiguous_columns_are_read_in_place_by_default():
-    task = single("batch_matmul", [(12, 128, 64), (12, 64, 128)], -1, transpose_b=False)
-    found, facts = check_space(SPEC, task, device(), plain(task))
+    task = single("batch_matmul", (12, 128, 64), (12, 64, 128), transpose_b=False)
+    found, facts = check_space(SPEC, task, made_up_device(), plain(task))
     assert best(found, facts)["pack"] is False

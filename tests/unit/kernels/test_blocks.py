@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spec_checks import DEVICES, device
 
 from tilewright.kernels.blocks import best_block, channel_blocks, registers_used, tile_sizes
+from tilewright.testing.implementations import DEVICES, made_up_device
 
 
 @given(channels=st.integers(1, 4096), on=st.sampled_from(DEVICES))
@@ -25,7 +25,7 @@ def test_blocks_divide_and_fit_two_registers(channels: int, on):
     [(64, 64, 16), (32, 64, 8), (16, 64, 4), (64, 24, 8), (64, 20, 4), (64, 7, 7), (64, 1, 1)],
 )
 def test_known_blocks(vector_bytes: int, channels: int, block: int):
-    assert best_block(channels, device(vector_bytes)) == block
+    assert best_block(channels, made_up_device(vector_bytes)) == block
 
 
 @given(extent=st.integers(1, 600), largest=st.integers(1, 40), tails=st.booleans())
@@ -46,6 +46,6 @@ def test_odd_extents_have_good_tiles(extent: int):
 
 
 def test_registers():
-    assert registers_used(3, 16, device(64)) == 3
-    assert registers_used(3, 17, device(64)) == 6
-    assert registers_used(2, 16, device(16)) == 8
+    assert registers_used(3, 16, made_up_device(64)) == 3
+    assert registers_used(3, 17, made_up_device(64)) == 6
+    assert registers_used(2, 16, made_up_device(16)) == 8

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fused_networks import Builder, fused
-from spec_checks import device
 
 from tilewright.core.errors import InternalError
 from tilewright.core.records import Candidate
@@ -17,9 +16,10 @@ from tilewright.graph.fused import FusedNetwork
 from tilewright.kernels.blueprint import NetworkBlueprint, blueprint, packed_constant, task_key
 from tilewright.kernels.layouts import choose_layouts
 from tilewright.kernels.registry import applicable
+from tilewright.testing.implementations import made_up_device
 from tilewright.tune.space import default_candidate
 
-ON = device(64)
+ON = made_up_device(64)
 
 
 def planned(network: FusedNetwork, *, collapsed: bool = False) -> NetworkBlueprint:

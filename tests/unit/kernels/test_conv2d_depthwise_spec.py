@@ -3,18 +3,20 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_checks import DEVICES, best, candidate, check_packing, check_space, device, single
+from spec_checks import best, check_packing, check_space
 
 from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.workload import Workload
 from tilewright.kernels.conv2d_depthwise import SPEC
+from tilewright.testing.implementations import DEVICES, candidate_of, made_up_device, single
 
 
 def depthwise(channels: int, extent: int, kernel: int, stride: int, multiplier: int) -> Workload:
     return single(
         "conv2d",
-        [(1, channels, extent, extent), (channels * multiplier, 1, kernel, kernel)],
-        1,
+        (1, channels, extent, extent),
+        (channels * multiplier, 1, kernel, kernel),
+        constants=(1,),
         strides=(stride, stride),
         padding=(kernel // 2,) * 4,
         dilation=(1, 1),
@@ -37,16 +39,18 @@ def test_space_facts_and_packing(channels, extent, kernel, stride, multiplier, o
         layouts = (PLAIN, PLAIN, blocked(block) if block else PLAIN)
         assert block == 0 or (channels * multiplier) % block == 0
         found, facts = check_space(SPEC, task, on, layouts)
-        check_packing(SPEC, task, candidate(SPEC, best(found, facts), layouts))
+        check_packing(SPEC, task, candidate_of(SPEC, best(found, facts), layouts))
 
 
 def test_only_depthwise_with_constant_weights():
-    assert SPEC.applies(depthwise(8, 9, 3, 1, 1), device())
+    assert SPEC.applies(depthwise(8, 9, 3, 1, 1), made_up_device())
     shapes = [(1, 8, 9, 9), (8, 2, 3, 3)]
     named = {"strides": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
-    assert not SPEC.applies(single("conv2d", shapes, 1, groups=4, **named), device())
+    assert not SPEC.applies(
+        single("conv2d", *shapes, constants=(1,), groups=4, **named), made_up_device()
+    )
     shapes = [(1, 8, 9, 9), (8, 1, 3, 3)]
-    assert not SPEC.applies(single("conv2d", shapes, -1, groups=8, **named), device())
+    assert not SPEC.applies(single("conv2d", *shapes, groups=8, **named), made_up_device())
 
 
 @pytest.mark.parametrize("on", DEVICES)
@@ -60,6 +64,6 @@ def test_tiles_fit_the_registers(on):
 def test_an_even_tile_is_the_default():
     task = depthwise(32, 112, 3, 1, 1)
     layouts = (blocked(16), PLAIN, blocked(16))
-    found, facts = check_space(SPEC, task, device(), layouts)
+    found, facts = check_space(SPEC, task, made_up_device(), layouts)
     assert 112 % int(best(found, facts)["tile_width"]) == 0
     assert best(found, facts)["padding"] == "inline"

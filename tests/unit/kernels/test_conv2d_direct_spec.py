@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_checks import DEVICES, best, candidate, check_packing, check_space, device, single
+from spec_checks import best, check_packing, check_space
 
 from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.workload import Workload
@@ -15,6 +15,7 @@ from tilewright.kernels.conv2d_direct_knobs import input_blocks
 from tilewright.kernels.convolution import convolution
 from tilewright.kernels.knobspace import KnobSpace
 from tilewright.kernels.register_tile import fits_registers
+from tilewright.testing.implementations import DEVICES, candidate_of, made_up_device, single
 
 
 def conv(
@@ -23,7 +24,7 @@ def conv(
     pad = kernel // 2
     given_ = {"strides": (1, 1), "padding": (pad,) * 4, "dilation": (1, 1), **named}
     weight = (filters, data[1] // groups, kernel, kernel)
-    return single("conv2d", [data, weight], 1, groups=groups, **given_)
+    return single("conv2d", data, weight, constants=(1,), groups=groups, **given_)
 
 
 @settings(max_examples=40, deadline=None)
@@ -48,7 +49,7 @@ def test_every_shape_has_settings_and_sound_facts(
         tile = int(choice["tile_width"]) * int(choice["tile_height"]) * int(choice["tile_out"])
         vectors = -(-int(choice["lanes"]) // on.lanes_f32)
         assert tile * vectors < on.cpu.vector_registers
-    check_packing(SPEC, task, candidate(SPEC, best(found, facts), layouts))
+    check_packing(SPEC, task, candidate_of(SPEC, best(found, facts), layouts))
 
 
 @pytest.mark.parametrize("on", DEVICES)
@@ -59,7 +60,7 @@ def test_groups(on, groups: int):
     assert (32 // groups) % block == 0, "a chunk must not straddle groups"
     layouts = (blocked(16 // groups), PLAIN, blocked(block))
     found, facts = check_space(SPEC, task, on, layouts)
-    check_packing(SPEC, task, candidate(SPEC, best(found, facts), layouts))
+    check_packing(SPEC, task, candidate_of(SPEC, best(found, facts), layouts))
 
 
 def test_packing_puts_each_weight_in_its_place():
@@ -67,7 +68,7 @@ def test_packing_puts_each_weight_in_its_place():
     layouts = (blocked(4), PLAIN, blocked(3))
     found, _ = check_space(SPEC, task, DEVICES[0], layouts)
     weights = np.arange(6 * 8 * 9, dtype=np.float32).reshape(6, 8, 3, 3)
-    packed = SPEC.pack(task, candidate(SPEC, found[0], layouts), {1: weights})[1]
+    packed = SPEC.pack(task, candidate_of(SPEC, found[0], layouts), {1: weights})[1]
     for out, inside, row, column in [(0, 0, 0, 0), (5, 7, 2, 1), (4, 3, 1, 2)]:
         chunk, lane = out // 3, out % 3
         value = packed[chunk, inside // 4, row, column, inside % 4, lane]
@@ -77,7 +78,7 @@ def test_packing_puts_each_weight_in_its_place():
 def test_what_it_does_not_take():
     depthwise = conv((1, 8, 5, 5), 8, groups=8)
     assert not SPEC.applies(depthwise, DEVICES[0])
-    dynamic = single("conv2d", [(1, 4, 5, 5), (4, 4, 1, 1)], -1, strides=(1, 1), padding=(0,) * 4,
+    dynamic = single("conv2d", (1, 4, 5, 5), (4, 4, 1, 1), strides=(1, 1), padding=(0,) * 4,
                      dilation=(1, 1), groups=1)  # fmt: skip
     assert not SPEC.applies(dynamic, DEVICES[0])
     assert SPEC.applies(conv((1, 4, 5, 5), 4), DEVICES[0])
@@ -94,7 +95,7 @@ def test_packed_weights_lie_in_the_order_of_the_loops(block, groups, kernel, pic
     task = conv((1, 16, 6, 6), 12, kernel, groups)
     layouts = (blocked(block) if block else PLAIN, PLAIN, blocked(3))
     found, _ = check_space(SPEC, task, DEVICES[1], layouts)
-    chosen = candidate(SPEC, found[pick % len(found)], layouts)
+    chosen = candidate_of(SPEC, found[pick % len(found)], layouts)
     check_packing(SPEC, task, chosen)
     inside = 16 // groups
     weights = np.arange(12 * inside * kernel**2, dtype=np.float32)
@@ -109,7 +110,7 @@ def test_packed_weights_lie_in_the_order_of_the_loops(block, groups, kernel, pic
 
 
 def test_blocks_follow_the_data():
-    on, ports = device(64, 32), (blocked(8), PLAIN, PLAIN)
+    on, ports = made_up_device(64, 32), (blocked(8), PLAIN, PLAIN)
     assert input_blocks(convolution(conv((1, 16, 5, 5), 4)), on, ports) == [8, 16]
     assert input_blocks(convolution(conv((1, 16, 5, 5), 4, 1)), on, ports) == [8]
     grouped = convolution(conv((1, 16, 5, 5), 8, groups=4))
@@ -129,7 +130,7 @@ def test_spaces_stay_small_enough_to_list(layer: tuple[int, int, int, int]):
     stride = RESNET[layer]
     task = conv((1, channels, extent, extent), filters, kernel, strides=(stride, stride))
     layouts = (blocked(16) if channels > 3 else PLAIN, PLAIN, blocked(16))
-    on = device(64, 32)
+    on = made_up_device(64, 32)
     whole = KnobSpace(knobs=SPEC.knobs(task, on, layouts))
     assert whole.range_length <= 30_000
     assert len(check_space(SPEC, task, on, layouts)[0]) < 6000
@@ -140,7 +141,7 @@ def test_spaces_stay_small_enough_to_list(layer: tuple[int, int, int, int]):
 def test_settings_of_the_x86_template_are_there(block_in: int, kernel: int):
     """tile_ic, tile_oc, tile_ow, tile_oh and unroll_kw of AutoTVM's conv2d_NCHWc, as far as the
     register tile stays in registers."""
-    on, task = device(64, 32), conv((1, 64, 28, 28), 32, kernel)
+    on, task = made_up_device(64, 32), conv((1, 64, 28, 28), 32, kernel)
     for block_out in (8, 16, 32):
         layouts = (blocked(block_in) if block_in > 1 else PLAIN, PLAIN, blocked(block_out))
         found = {tuple(sorted(s.items())) for s in check_space(SPEC, task, on, layouts)[0]}
@@ -162,7 +163,7 @@ def test_settings_of_the_x86_template_are_there(block_in: int, kernel: int):
 
 
 def test_knobs_that_cannot_matter_have_one_value():
-    on, layouts = device(64, 32), (blocked(16), PLAIN, blocked(16))
+    on, layouts = made_up_device(64, 32), (blocked(16), PLAIN, blocked(16))
     knobs = SPEC.knobs(conv((1, 32, 14, 14), 32, 1), on, layouts)
     values = {knob.name: knob.values for knob in knobs}
     assert len(values["reduce_order"]) == len(values["padding"]) == len(values["in_block"]) == 1
@@ -170,7 +171,7 @@ def test_knobs_that_cannot_matter_have_one_value():
 
 
 def test_cached_chunks_fit_the_first_cache_and_are_used_by_several_tiles():
-    on, layouts = device(64, 32), (blocked(16), PLAIN, blocked(16))
+    on, layouts = made_up_device(64, 32), (blocked(16), PLAIN, blocked(16))
     task = conv((1, 256, 14, 14), 256)
     found, facts = check_space(SPEC, task, on, layouts)
     cached = [s for s in found if s["cache_chunks"]]
@@ -185,7 +186,7 @@ def test_cached_chunks_fit_the_first_cache_and_are_used_by_several_tiles():
 
 def test_few_pieces_of_work_may_be_cut_along_columns_too():
     layouts = (blocked(16), PLAIN, blocked(16))
-    many, few = device(64, 32), device(64, 32, threads=64)
+    many, few = made_up_device(64, 32), made_up_device(64, 32, threads=64)
     task = conv((1, 64, 14, 14), 64)
     values = [
         next(knob.values for knob in SPEC.knobs(task, on, layouts) if knob.name == "order")
@@ -197,7 +198,7 @@ def test_few_pieces_of_work_may_be_cut_along_columns_too():
 
 @pytest.mark.parametrize("extent", [7, 17, 35, 73, 149])
 def test_defaults_on_odd_extents_use_wide_tiles(extent: int):
-    on = device(64, 32)
+    on = made_up_device(64, 32)
     task = conv((1, 64, extent, extent), 64)
     layouts = (blocked(16), PLAIN, blocked(16))
     found, facts = check_space(SPEC, task, on, layouts)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_checks import DEVICES, best, candidate, check_space, device, single
+from spec_checks import best, check_space
 
 from tilewright.core.records import Device
 from tilewright.graph.evaluate import run_workload
@@ -20,13 +20,14 @@ from tilewright.kernels.conv2d_int8 import SPEC
 from tilewright.kernels.int8_case import int8_case, int8_layouts
 from tilewright.kernels.registry import applicable
 from tilewright.session.checking import relative_error, sample_arguments
+from tilewright.testing.implementations import DEVICES, candidate_of, made_up_device, single
 
 
 def with_dots(on: Device) -> Device:
     return replace(on, cpu=replace(on.cpu, features=("avx512vnni",)))
 
 
-WITH_DOTS = with_dots(device())
+WITH_DOTS = with_dots(made_up_device())
 
 
 def conv(
@@ -38,7 +39,7 @@ def conv(
 ) -> Workload:
     weight = (filters, data[1] // groups, kernel, kernel)
     floats = single(
-        "conv2d", [data, weight], 1, strides=(1, 1), padding=(kernel // 2,) * 4,
+        "conv2d", data, weight, constants=(1,), strides=(1, 1), padding=(kernel // 2,) * 4,
         dilation=(1, 1), groups=groups,
     )  # fmt: skip
     arguments = (
@@ -67,7 +68,7 @@ def test_every_shape_has_settings_and_weights_in_their_places(
     block = SPEC.result_blocks(task, on)[0]
     layouts = (data, PLAIN, blocked(block) if result and block else PLAIN)
     found, facts = check_space(SPEC, task, on, layouts)
-    chosen = candidate(SPEC, best(found, facts), layouts)
+    chosen = candidate_of(SPEC, best(found, facts), layouts)
     weights = sample_arguments(task, 0)[1]
     packed = SPEC.pack(task, chosen, {1: weights})[1]
     assert packed.shape == SPEC.packed_shapes(task, chosen)[1]
@@ -89,7 +90,7 @@ def test_dot_products_need_the_instruction_and_their_lanes() -> None:
     sixteen = (blocked(16), PLAIN, blocked(16))
     task = conv((1, 16, 7, 7), 32)
     assert dot(task, WITH_DOTS, sixteen) == "vnni"
-    assert dot(task, device(), sixteen) == "widen"
+    assert dot(task, made_up_device(), sixteen) == "widen"
     assert dot(conv((1, 16, 7, 7), 10), WITH_DOTS, (PLAIN,) * 3) == "widen"
     assert dot(conv((1, 12, 7, 7), 32, groups=2), WITH_DOTS, (PLAIN,) * 3) == "widen"
     assert dot(conv((1, 3, 7, 7), 32), WITH_DOTS, (PLAIN,) * 3) == "vnni"
@@ -98,8 +99,8 @@ def test_dot_products_need_the_instruction_and_their_lanes() -> None:
 def test_what_it_does_not_take() -> None:
     assert SPEC.applies(conv((1, 8, 5, 5), 8), DEVICES[0])
     assert not SPEC.applies(conv((1, 8, 5, 5), 8, groups=8), DEVICES[0])
-    floats = single("conv2d", [(1, 4, 5, 5), (4, 4, 1, 1)], 1, strides=(1, 1), padding=(0,) * 4,
-                    dilation=(1, 1), groups=1)  # fmt: skip
+    floats = single("conv2d", (1, 4, 5, 5), (4, 4, 1, 1), constants=(1,),
+                    strides=(1, 1), padding=(0,) * 4, dilation=(1, 1), groups=1)  # fmt: skip
     assert not SPEC.applies(floats, DEVICES[0])
 
 

@@ -3,18 +3,20 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_checks import DEVICES, best, candidate, check_packing, check_space, single
+from spec_checks import best, check_packing, check_space
 
 from tilewright.graph.layout import PLAIN, blocked
 from tilewright.kernels.conv2d_transposed import SPEC, Phases, transposed_convolution
+from tilewright.testing.implementations import DEVICES, candidate_of, single
 
 
 def transposed(channels, extents, kernel, **named):
     inputs, outputs, groups = channels
     return single(
         "conv2d_transpose",
-        [(1, inputs, *extents), (inputs, outputs // groups, *kernel)],
-        1,
+        (1, inputs, *extents),
+        (inputs, outputs // groups, *kernel),
+        constants=(1,),
         groups=groups,
         **named,
     )
@@ -93,4 +95,4 @@ def test_space_facts_and_packing(channels, extent, kernel, stride, on):
         assert block == 0 or (channels[1] // channels[2]) % block == 0
         found, facts = check_space(SPEC, task, on, layouts)
         assert facts["accumulators"].max() < on.cpu.vector_registers
-        check_packing(SPEC, task, candidate(SPEC, best(found, facts), layouts))
+        check_packing(SPEC, task, candidate_of(SPEC, best(found, facts), layouts))

@@ -1,60 +1,129 @@
-"""The transforms' algebra, and what every spec must keep."""
+"""What the specs of the Winograd convolutions promise: where they apply, spaces, weights."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from spec_checks import DEVICES
 
-from tilewright.graph.layout import blocked
-from tilewright.graph.network import attributes
-from tilewright.graph.tensor import TensorType
-from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.kernels.conv2d_winograd import (
-    INPUT_TRANSFORM,
-    OUTPUT_TRANSFORM,
-    SPEC,
-    WEIGHT_TRANSFORM,
+from tilewright.core.errors import InternalError
+from tilewright.graph.layout import PLAIN, blocked
+from tilewright.graph.workload import Workload
+from tilewright.kernels import conv2d_winograd, conv2d_winograd1d, conv2d_winograd2
+from tilewright.kernels.conv2d_winograd_forms import WinogradConvolution
+from tilewright.kernels.convolution import convolution
+from tilewright.kernels.registry import applicable
+from tilewright.kernels.winograd_transforms import double
+from tilewright.testing.implementations import (
+    DEVICES,
+    candidate_of,
+    check_spec,
+    knob_space,
+    made_up_device,
+    single,
 )
-from tilewright.tune.space import TaskSpace
+from tilewright.tune.space import ranked_defaults
+
+SPECS = (conv2d_winograd.SPEC, conv2d_winograd2.SPEC, conv2d_winograd1d.SPEC)
+CASES = [(spec, kernel) for spec in SPECS for kernel in spec.outputs]
 
 
-def test_transforms_compute_a_correlation() -> None:
+def conv(
+    data: tuple[int, int, int, int], filters: int, kernel: tuple[int, int], **named
+) -> Workload:
+    """Padded so that the result is as large as the data, unless told."""
+    down, across = kernel[0] // 2, kernel[1] // 2
+    given = {
+        "strides": (1, 1), "padding": (down, across) * 2, "dilation": (1, 1), "groups": 1, **named
+    }  # fmt: skip
+    weight = (filters, data[1] // given["groups"], *kernel)
+    return single("conv2d", data, weight, constants=(1,), **given)
+
+
+@pytest.mark.parametrize(("spec", "kernel"), CASES)
+@pytest.mark.parametrize("extents", [(14, 14), (17, 9)])
+def test_space_facts_and_packing(
+    spec: WinogradConvolution, kernel: tuple[int, int], extents: tuple[int, int]
+) -> None:
+    task = conv((1, 64, *extents), 48, kernel)
+    for layouts in ((blocked(16), PLAIN, blocked(16)), (PLAIN,) * 3):
+        check_spec(spec, task, layouts)
+        for device in DEVICES:
+            space = knob_space(spec, task, device, layouts)
+            facts = spec.facts(task, device, layouts, [space.settings(n) for n in space])
+            assert np.all(facts["accumulators"] <= device.cpu.vector_registers)
+            assert all(np.all(column > 0) for column in facts.values())
+
+
+@pytest.mark.parametrize(("spec", "kernel"), CASES)
+def test_packed_weights_give_the_convolution(
+    spec: WinogradConvolution, kernel: tuple[int, int]
+) -> None:
+    task = conv((1, 32, 12, 12), 32, kernel)
+    device = made_up_device()
+    space = knob_space(spec, task, device)
+    chosen = candidate_of(spec, space.settings(next(iter(space))), (PLAIN,) * 3)
     rng = np.random.default_rng(0)
-    data, weights = rng.standard_normal(6), rng.standard_normal(3)
-    transformed = np.array(INPUT_TRANSFORM, float).T @ data * (WEIGHT_TRANSFORM @ weights)
-    ours = np.array(OUTPUT_TRANSFORM, float).T @ transformed
-    assert ours == pytest.approx(np.correlate(data, weights, mode="valid"), rel=1e-12)
+    weights = rng.standard_normal((32, 32, *kernel)).astype(np.float32)
+    packed = spec.pack(task, chosen, {1: weights})[1].astype(np.float64)
+    form = spec.form(convolution(task))
+    down, across = form.vertical, form.horizontal
+    tile = rng.standard_normal((32, down.positions, across.positions))
+    moved = double(down.input) @ tile @ double(across.input).T
+    flat = moved.reshape(32, form.positions)
+    products = np.einsum("poib,ip->obp", packed, flat).reshape(32, *moved.shape[1:])
+    ours = double(down.output) @ products @ double(across.output).T
+    windows = np.lib.stride_tricks.sliding_window_view(tile, kernel, axis=(1, 2))
+    exact = np.einsum("iyxkl,oikl->oyx", windows, weights.astype(np.float64))
+    assert ours == pytest.approx(exact, rel=1e-5, abs=1e-4)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_space_and_facts(device) -> None:
-    lanes = device.lanes_f32
-    task = Workload(
-        arguments=(
-            Argument(type=TensorType((1, 4 * lanes, 14, 14))),
-            Argument(type=TensorType((2 * lanes, 4 * lanes, 3, 3)), role="constant"),
-        ),
-        steps=(
-            Step(
-                operator="conv2d",
-                inputs=(0, 1),
-                attributes=attributes(
-                    strides=(1, 1), padding=(1, 1, 1, 1), dilation=(1, 1), groups=1
-                ),
-            ),
-        ),
-    )
-    layouts = (blocked(lanes), "plain", blocked(lanes))
-    space = TaskSpace(workload=task, layouts=layouts, device=device, spec=SPEC)
-    settings = [space.part.knobs.settings(int(number)) for number in space.numbers]
-    assert settings
-    facts = SPEC.facts(task, device, layouts, settings)
-    for name, column in facts.items():
-        assert column.shape == (len(settings),), name
-        assert np.all(np.isfinite(column)) and np.all(column > 0), name
-    assert np.all(facts["accumulators"] <= device.cpu.vector_registers)
-    candidate = space.part.candidate(int(space.numbers[0]))
-    weights = np.zeros((2 * lanes, 4 * lanes, 3, 3), np.float32)
-    packed = SPEC.pack(task, candidate, {1: weights})
-    assert packed[1].shape == SPEC.packed_shapes(task, candidate)[1]
+def test_each_takes_its_kernels_and_no_others() -> None:
+    device = made_up_device()
+    for kernel in [(1, 1), (1, 3), (3, 1), (1, 7), (7, 1), (3, 3), (5, 5), (2, 2), (3, 5), (7, 7)]:
+        task = conv((1, 32, 12, 12), 32, kernel)
+        for spec in SPECS:
+            assert spec.applies(task, device) == (kernel in spec.outputs), (spec.name, kernel)
+            if kernel not in spec.outputs:
+                with pytest.raises(InternalError):
+                    spec.form(convolution(task))
+
+
+@pytest.mark.parametrize(("spec", "kernel"), CASES)
+def test_what_they_leave_to_others(spec: WinogradConvolution, kernel: tuple[int, int]) -> None:
+    device, shape = made_up_device(), (1, 32, 12, 12)
+    task = conv(shape, 32, kernel)
+    assert spec.applies(task, device)
+    for named in ({"strides": (2, 2)}, {"strides": (1, 2)}, {"dilation": (2, 2)}, {"groups": 2}):
+        assert not spec.applies(conv(shape, 32, kernel, **named), device)
+    assert not spec.applies(conv((1, 16, 12, 12), 32, kernel), device)
+    assert not spec.applies(conv(shape, 8, kernel), device)
+    small = conv((1, 32, *kernel), 32, kernel, padding=(0,) * 4)
+    assert not spec.applies(small, device)
+    wide = conv(shape, 32, kernel, padding=(0, kernel[1], 0, 0))
+    assert spec.applies(wide, device) == (kernel[1] == 1)
+    weight = replace(task.arguments[1], role="data")
+    assert not spec.applies(replace(task, arguments=(task.arguments[0], weight)), device)
+
+
+def first_guess(data: tuple[int, int, int, int], filters: int, kernel: tuple[int, int]) -> str:
+    device = made_up_device()
+    task = conv(data, filters, kernel)
+    layouts = (blocked(16), PLAIN, blocked(16))
+    return ranked_defaults(task, layouts, device)[0][0].implementation
+
+
+def test_estimates_choose_a_form_that_suits_the_plane() -> None:
+    assert first_guess((1, 64, 56, 56), 64, (3, 3)) == "conv2d_winograd"
+    assert first_guess((1, 128, 28, 28), 128, (3, 3)) == "conv2d_winograd"
+    assert first_guess((1, 512, 7, 7), 512, (3, 3)) != "conv2d_winograd"
+    assert first_guess((1, 192, 17, 17), 192, (1, 7)) == "conv2d_winograd1d"
+    assert first_guess((1, 192, 17, 17), 192, (7, 1)) == "conv2d_winograd1d"
+
+
+def test_they_compete_under_their_own_names() -> None:
+    task = conv((1, 64, 14, 14), 64, (3, 3))
+    names = [spec.name for spec in applicable(task, made_up_device())]
+    assert {"conv2d_direct", "conv2d_winograd", "conv2d_winograd2"} <= set(names)
+    assert len({spec.name for spec in SPECS}) == len(SPECS)

@@ -2,19 +2,11 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_checks import (
-    DEVICES,
-    best,
-    candidate,
-    check_packing,
-    check_space,
-    device,
-    plain,
-    single,
-)
+from spec_checks import best, check_packing, check_space
 
 from tilewright.kernels.dense_packed import SPEC, product
 from tilewright.kernels.register_tile import row_tile_sizes
+from tilewright.testing.implementations import DEVICES, candidate_of, made_up_device, plain, single
 
 
 @settings(max_examples=40, deadline=None)
@@ -27,10 +19,10 @@ from tilewright.kernels.register_tile import row_tile_sizes
     on=st.sampled_from(DEVICES),
 )
 def test_space_facts_and_packing(leading, depth, columns, on):
-    task = single("dense", [(*leading, depth), (depth, columns)], 1)
+    task = single("dense", (*leading, depth), (depth, columns), constants=(1,))
     found, facts = check_space(SPEC, task, on, plain(task))
     assert facts["accumulators"].max() < on.cpu.vector_registers
-    check_packing(SPEC, task, candidate(SPEC, best(found, facts), plain(task)))
+    check_packing(SPEC, task, candidate_of(SPEC, best(found, facts), plain(task)))
 
 
 @given(rows=st.integers(1, 2000))
@@ -41,18 +33,18 @@ def test_row_tiles_waste_little(rows):
 
 
 def test_the_longest_leading_axis_is_tiled():
-    task = single("dense", [(2, 50, 1, 8), (8, 16)], 1)
+    task = single("dense", (2, 50, 1, 8), (8, 16), constants=(1,))
     dense = product(task)
     assert (dense.row_axis, dense.rows, dense.outer) == (1, 50, 2)
 
 
 def test_weights_must_be_constant():
-    assert not SPEC.applies(single("dense", [(4, 8), (8, 16)], -1), device())
+    assert not SPEC.applies(single("dense", (4, 8), (8, 16)), made_up_device())
 
 
 def test_default_for_many_rows_streams_the_weights_once():
-    task = single("dense", [(1, 128, 768), (768, 3072)], 1)
-    found, facts = check_space(SPEC, task, device(), plain(task))
+    task = single("dense", (1, 128, 768), (768, 3072), constants=(1,))
+    found, facts = check_space(SPEC, task, made_up_device(), plain(task))
     chosen = best(found, facts)
     assert chosen["order"] == "columns"
     assert int(chosen["tile_rows"]) * int(chosen["block"]) // 16 >= 16

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from streaming_cases import ADD, CONCAT, MEAN, OPAQUE, POOL, SOFTMAX, device, task
+from streaming_cases import ADD, CONCAT, MEAN, OPAQUE, POOL, SOFTMAX, task
 
 from tilewright.kernels import injective, pool2d_rows, rows
 from tilewright.kernels.generic import SPEC
+from tilewright.testing.implementations import made_up_device
 
 
 def test_applies_to_everything_but_opaque_operators() -> None:
     assert SPEC.anchors == {"*"}
-    assert all(SPEC.applies(w, device()) for w in (ADD, CONCAT, MEAN, POOL, SOFTMAX))
-    assert SPEC.applies(task([(2, 3), (3, 4)], "dense", "int64"), device())
-    assert not SPEC.applies(OPAQUE, device())
+    assert all(SPEC.applies(w, made_up_device()) for w in (ADD, CONCAT, MEAN, POOL, SOFTMAX))
+    assert SPEC.applies(task([(2, 3), (3, 4)], "dense", "int64"), made_up_device())
+    assert not SPEC.applies(OPAQUE, made_up_device())
 
 
 @pytest.mark.parametrize(
@@ -28,8 +29,8 @@ def test_applies_to_everything_but_opaque_operators() -> None:
 )
 def test_ranks_behind_every_specialised_implementation(spec, workload, settings) -> None:
     layouts = ("plain",) * (len(workload.arguments) + 1)
-    special = spec.facts(workload, device(), layouts, [settings])["estimate_s"][0]
-    assert SPEC.facts(workload, device(), layouts, [{}])["estimate_s"][0] > special
+    special = spec.facts(workload, made_up_device(), layouts, [settings])["estimate_s"][0]
+    assert SPEC.facts(workload, made_up_device(), layouts, [{}])["estimate_s"][0] > special
 
 
 def test_bound_follows_the_type() -> None:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import pytest
-from streaming_cases import ADD, POOL, WINDOW, device, task
+from streaming_cases import ADD, POOL, WINDOW, task
 
 from tilewright.kernels.pool2d_rows import SPEC
+from tilewright.testing.implementations import made_up_device
 
 
 def test_applies_to_pooling_only_in_types_it_can_accumulate() -> None:
-    assert SPEC.applies(POOL, device())
-    assert not SPEC.applies(ADD, device())
-    assert SPEC.applies(task([(1, 8, 9, 9)], "max_pool2d", "int8", **WINDOW), device())
+    assert SPEC.applies(POOL, made_up_device())
+    assert not SPEC.applies(ADD, made_up_device())
+    assert SPEC.applies(task([(1, 8, 9, 9)], "max_pool2d", "int8", **WINDOW), made_up_device())
     mean = task([(1, 8, 9, 9)], "avg_pool2d", "int8", count_include_pad=True, **WINDOW)
-    assert not SPEC.applies(mean, device())
+    assert not SPEC.applies(mean, made_up_device())
 
 
 @pytest.mark.parametrize("vector_bytes", [16, 32, 64])
 def test_blocks_divide_the_channels_and_follow_the_vector_width(vector_bytes: int) -> None:
-    here = device(vector_bytes=vector_bytes)
+    here = made_up_device(vector_bytes=vector_bytes)
     blocks = SPEC.result_blocks(POOL, here)
     assert blocks[0] == vector_bytes // 4 and blocks[-1] == 0
     assert all(block == 0 or 64 % block == 0 for block in blocks)
@@ -27,9 +28,9 @@ def test_blocks_divide_the_channels_and_follow_the_vector_width(vector_bytes: in
 @pytest.mark.parametrize("layout", ["plain", "blocked16"])
 def test_facts_are_positive_for_every_setting(layout: str) -> None:
     layouts = (layout, layout)
-    (knob,) = SPEC.knobs(POOL, device(), layouts)
+    (knob,) = SPEC.knobs(POOL, made_up_device(), layouts)
     settings = [{"tile_width": value} for value in knob.values]
-    facts = SPEC.facts(POOL, device(), layouts, settings)
+    facts = SPEC.facts(POOL, made_up_device(), layouts, settings)
     assert all(column.shape == (len(settings),) for column in facts.values())
     assert (facts["estimate_s"] > 0).all()
     if layout == "blocked16":

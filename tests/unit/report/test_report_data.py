@@ -23,14 +23,15 @@ from report_results import (
     row,
 )
 
+from tilewright.core.results import TaskReport
 from tilewright.report import comparison, formats, noise, roofline, shares, shown, views
 from tilewright.report.escape import visible, visible_lines
 from tilewright.report.tables import Column, Table
 
 
-def roof_of(*tasks: object) -> roofline.Roofline:
+def roof_of(*tasks: TaskReport) -> roofline.Roofline:
     return roofline.info(
-        tasks,  # pyright: ignore[reportArgumentType]
+        tasks,
         peak_flop_per_s=PEAK_FLOP_PER_S,
         peak_bytes_per_s=PEAK_BYTES_PER_S,
     )

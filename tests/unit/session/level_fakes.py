@@ -2,46 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from fake_measuring import FakeMeasurer, failed
 
-from tilewright.core.records import (
-    Candidate,
-    CpuFacts,
-    Device,
-    Failure,
-    Measurement,
-    Outcome,
-    Protocol,
-)
+from tilewright.core.records import Candidate, Failure, FailureKind
 from tilewright.graph.evaluate import run_workload
-from tilewright.graph.network import attributes
+from tilewright.graph.network import Array, attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.measure.base import TimeSpent
 from tilewright.session.preparation import Task
 from tilewright.session.reporting import Peaks
 
-DEVICE = Device(
-    class_key="test",
-    instance="test",
-    target=json.dumps({"kind": "llvm"}),
-    threads=2,
-    cpus=(0, 1),
-    cpu=CpuFacts(
-        model="test",
-        architecture="x86_64",
-        features=(),
-        vector_bytes=64,
-        vector_registers=32,
-        l1_bytes=32 << 10,
-        l2_bytes=1 << 20,
-        l3_bytes=16 << 20,
-        physical_cores=2,
-    ),
-)
 PEAKS = Peaks(flop_per_s=1e12, bytes_per_s=1e11, cache_bytes_per_s=1e12)
 DIRECT, WINOGRAD = "conv2d_direct", "conv2d_winograd"
 BLOCKED = "blocked16"
@@ -99,20 +72,7 @@ def tasks(*made: Task) -> dict[tuple[str, tuple[str, ...]], Task]:
     return {one.key: one for one in made}
 
 
-def took(workload: Workload, candidate: Candidate, seconds: float, **named) -> Measurement:
-    return Measurement(
-        workload_key=workload.key,
-        candidate=candidate,
-        device_class="test",
-        protocol=named.pop("protocol", Protocol()),
-        kernel_hash="h",
-        samples_s=(seconds,),
-        build_s=0.1,
-        **named,
-    )
-
-
-class NumpyMeasurer:
+class NumpyMeasurer(FakeMeasurer):
     """Times by `truth`, None there is a failure; results by numpy, wrong for `wrong` ones."""
 
     def __init__(
@@ -120,52 +80,21 @@ class NumpyMeasurer:
         truth: Callable[[Workload, Candidate], float | None],
         wrong: Callable[[Candidate], bool] = lambda _: False,
     ) -> None:
-        self.truth, self.wrong = truth, wrong
-        self.asked: list[tuple[str, Candidate]] = []
-        self.protocols: list[Protocol] = []
+        super().__init__(truth)
+        self.wrong = wrong
         self.evaluated: list[tuple[str, Candidate]] = []
-        self.spent = TimeSpent()
 
-    def of(self, workload: Workload) -> list[Candidate]:
-        """The candidates of a workload that were measured, in order."""
-        return [candidate for key, candidate in self.asked if key == workload.key]
-
-    def measure(
-        self,
-        workload: Workload,
-        candidates: Sequence[Candidate],
-        protocol: Protocol,
-        *,
-        run_id: int | None = None,
-        finished: Callable[[Outcome], None] = lambda _: None,
-        **_more: object,
-    ) -> list[Outcome]:
-        outcomes: list[Outcome] = []
-        for candidate in candidates:
-            self.asked.append((workload.key, candidate))
-            self.protocols.append(protocol)
-            seconds = self.truth(workload, candidate)
-            outcomes.append(
-                self.failure(workload, candidate, "build", "no")
-                if seconds is None
-                else took(workload, candidate, seconds, protocol=protocol, run_id=run_id)
-            )
-            finished(outcomes[-1])
-        return outcomes
-
-    def evaluate(self, workload: Workload, candidate: Candidate, arrays) -> np.ndarray:
+    def evaluate(
+        self, workload: Workload, candidate: Candidate, arrays: Sequence[Array]
+    ) -> Array | Failure:
         self.evaluated.append((workload.key, candidate))
         result = run_workload(workload, arrays)
-        return result + 1 if self.wrong(candidate) else result
+        return np.add(result, 1) if self.wrong(candidate) else result
 
-    def failure(self, workload: Workload, candidate: Candidate, kind, message: str) -> Failure:
-        return Failure(
-            workload_key=workload.key,
-            candidate=candidate,
-            device_class="test",
-            kind=kind,
-            message=message,
-        )
+    def failure(
+        self, workload: Workload, candidate: Candidate, kind: FailureKind, message: str
+    ) -> Failure:
+        return failed(workload, candidate, kind, message=message)
 
-    def current_hashes(self, kernels) -> list[str]:
+    def current_hashes(self, kernels: Sequence[tuple[Workload, Candidate]]) -> list[str | None]:
         return ["h" for _ in kernels]

@@ -7,9 +7,10 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from fake_measuring import DEVICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from level_fakes import DEVICE, DIRECT, WINOGRAD, convolution, relu, task, tasks
+from level_fakes import DIRECT, WINOGRAD, convolution, relu, task, tasks
 
 from tilewright.core.errors import UsageError
 from tilewright.core.records import Candidate

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from level_fakes import DEVICE, convolution, relu, task, took
+from fake_measuring import DEVICE, measured
+from level_fakes import convolution, relu, task
 
 from tilewright.core.records import Measurement
 from tilewright.session.precedents import precedents
@@ -30,7 +31,7 @@ def history(one: Task, count: int, seconds=lambda c: 1e-4) -> list[Measurement]:
     assert space.listed is not None
     step = max(1, len(space.listed) // count)
     candidates = [space.candidate(int(n)) for n in space.listed[::-step][:count]]
-    return [took(one.workload, c, seconds(c)) for c in candidates]
+    return [measured(one.workload, c, seconds(c)) for c in candidates]
 
 
 def given(known: dict[Task, list[Measurement]], *others: Task):
@@ -75,7 +76,7 @@ def test_a_task_is_no_precedent_of_its_own_nor_are_other_anchors_or_short_histor
     known = {
         NEW: history(NEW, 20),
         NEAR: history(NEAR, 7),
-        stranger: [took(stranger.workload, c.candidate, 1e-5) for c in history(NEAR, 20)],
+        stranger: [measured(stranger.workload, c.candidate, 1e-5) for c in history(NEAR, 20)],
     }
     assert given(known, NEAR, stranger) == ()
     assert given({}, NEAR, FAR) == ()

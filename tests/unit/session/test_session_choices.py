@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
+from fake_measuring import DEVICE, measured
+from level_fakes import convolution, task
 
 from tilewright.core.errors import UsageError
-from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Protocol
-from tilewright.session.choices import checked_settings, ranked, shipping_key
+from tilewright.core.records import Candidate, Failure, FailureKind, Measurement, Outcome, Protocol
+from tilewright.session.choices import checked_settings, choose, ranked, shipping_key
+from tilewright.session.preparation import PreparedNetwork
+from tilewright.store import open_store
+from tilewright.store.interchange.lines import IMPORTED
+from tilewright.tune.space import ranked_defaults
 
 
 def candidate(number: int) -> Candidate:
@@ -25,12 +35,12 @@ def took(number: int, *seconds: float) -> Measurement:
     )
 
 
-def failed(number: int, kind: str) -> Failure:
+def failed(number: int, kind: FailureKind) -> Failure:
     return Failure(
         workload_key="w",
         candidate=candidate(number),
         device_class="d",
-        kind=kind,  # type: ignore[arg-type]
+        kind=kind,
         message="",
     )
 
@@ -57,8 +67,21 @@ def test_wrong_results_are_out_whenever_they_were_found() -> None:
 
 
 @pytest.mark.parametrize("kind", ["timeout", "crash", "out of memory", "build"])
-def test_other_failures_do_not_take_a_measurement_away(kind: str) -> None:
+def test_other_failures_do_not_take_a_measurement_away(kind: FailureKind) -> None:
     assert order([took(1, 1.0), failed(1, kind)]) == [1]
+
+
+def test_times_of_other_programs_choose_nothing(tmp_path: Path) -> None:
+    relu = task(convolution("relu"))
+    default, second = (c for c, _ in ranked_defaults(relu.workload, relu.layouts, DEVICE)[:2])
+    network = cast(PreparedNetwork, SimpleNamespace(tasks={relu.key: relu}))
+    with open_store(tmp_path / "a.db") as store:
+        store.add_device(DEVICE)
+        store.add_workload(relu.workload)
+        store.add([measured(relu.workload, second, 1e-9, kernel_hash=f"{IMPORTED}t4")])
+        assert choose(network, store, DEVICE, "best") == {relu.key: default}
+        store.add([measured(relu.workload, second, 1e-3)])
+        assert choose(network, store, DEVICE, "best") == {relu.key: second}
 
 
 def test_names_of_settings() -> None:

@@ -42,8 +42,10 @@ def test_plain_names() -> None:
 
 
 def test_very_long_names_can_be_made(tmp_path: Path) -> None:
-    (tmp_path / default_folder("x" * 400 + ".onnx").name).mkdir()
-    (tmp_path / default_folder("op:conv2d[" + "n=1," * 200 + "]").name).mkdir()
+    arguments = ("x" * 400 + ".onnx", "op:conv2d[" + "n=1," * 200 + "]")
+    for name in {default_folder(argument).name for argument in arguments}:
+        (tmp_path / name).mkdir()
+    assert len(list(tmp_path.iterdir())) == len(arguments), "each has a folder of its own"
 
 
 def write(folder: Path, content: str) -> Path:

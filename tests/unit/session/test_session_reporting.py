@@ -10,6 +10,7 @@ from tilewright.core.records import Candidate, Measurement, Protocol
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
+from tilewright.kernels.blueprint import TaskKey
 from tilewright.session.preparation import Task
 from tilewright.session.reporting import Peaks, explain_difference, task_reports
 
@@ -51,18 +52,15 @@ def measured(workload: Workload, seconds: float) -> Measurement:
 CHOSEN = Candidate(implementation="one", settings=(("k", 1),), layouts=LAYOUTS)
 
 
-class Network:
-    """As much of a prepared network as the rows need."""
-
-    def __init__(self, *tasks: Task) -> None:
-        self.tasks = {t.key: t for t in tasks}
+def by_key(*tasks: Task) -> dict[TaskKey, Task]:
+    return {task.key: task for task in tasks}
 
 
 def test_shares_add_up_and_the_largest_comes_first() -> None:
     small, large = task(dense(4), count=3, name="small"), task(dense(64), name="large")
     times = {small.key: measured(small.workload, 1e-4), large.key: measured(large.workload, 5e-4)}
     rows = task_reports(
-        Network(small, large),  # type: ignore[arg-type]
+        by_key(small, large),
         {small.key: CHOSEN, large.key: CHOSEN}, times, {}, PEAKS,
     )  # fmt: skip
     assert [row.name for row in rows] == ["large", "small"]
@@ -75,13 +73,13 @@ def test_shares_add_up_and_the_largest_comes_first() -> None:
 def test_tasks_without_a_time_come_last_and_say_so() -> None:
     known, unknown = task(dense(4)), task(dense(5))
     rows = task_reports(
-        Network(known, unknown),  # type: ignore[arg-type]
+        by_key(known, unknown),
         {known.key: CHOSEN, unknown.key: CHOSEN},
         {known.key: measured(known.workload, 1e-4)}, {}, PEAKS,
     )  # fmt: skip
     assert [row.latency_s for row in rows] == [1e-4, None]
     assert [row.share for row in rows] == [1.0, 0.0]
-    unknown_only = task_reports(Network(known), {known.key: CHOSEN}, {}, {}, PEAKS)  # type: ignore[arg-type]
+    unknown_only = task_reports(by_key(known), {known.key: CHOSEN}, {}, {}, PEAKS)
     assert [row.share for row in unknown_only] == [0.0]
 
 
@@ -105,7 +103,7 @@ def test_the_difference_is_explained_only_where_there_is_one() -> None:
 def test_spread_travels() -> None:
     only = task(dense(4))
     rows = task_reports(
-        Network(replace(only, count=2)),  # type: ignore[arg-type]
+        by_key(replace(only, count=2)),
         {only.key: CHOSEN}, {only.key: measured(only.workload, 1e-3)}, {}, PEAKS,
     )  # fmt: skip
     assert rows[0].spread == pytest.approx(0.2)

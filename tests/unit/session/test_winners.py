@@ -6,10 +6,11 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from typing import cast
 
 import pytest
+from fake_measuring import DEVICE
 from level_fakes import (
-    DEVICE,
     DIRECT,
     PEAKS,
     WINOGRAD,
@@ -23,6 +24,7 @@ from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Event, Note
 from tilewright.core.records import Candidate, Failure, Measurement, Protocol
 from tilewright.graph.workload import Workload
+from tilewright.measure.base import Measurer
 from tilewright.session.levels import Level, bare_task
 from tilewright.session.preparation import Task
 from tilewright.session.tuning import NetworkTuner, TuningTerms
@@ -64,11 +66,12 @@ class Tuned:
             protocol=Protocol(), seed=0, run_id=None, events=self.events.append,
             tuner=tuner, level=level, recall=recall,
         )  # fmt: skip
-        self.tuner = NetworkTuner(tasks(*made), DEVICE, store, measurer, terms)  # type: ignore
+        as_measurer = cast(Measurer, measurer)
+        self.tuner = NetworkTuner(tasks(*made), DEVICE, store, as_measurer, terms)
         self.spending = Spending(Budget(measurements=budget), [], began_s=0.0, clock=lambda: 0.0)
         if budget:
             self.tuner.run(self.spending, PEAKS, stop=lambda: False, checkpoint=lambda: None)
-        self.referee = Referee(self.tuner, DEVICE, store, measurer, terms)  # type: ignore
+        self.referee = Referee(self.tuner, DEVICE, store, as_measurer, terms)
 
     def winners(self, more: int = 50) -> dict[tuple[str, tuple[str, ...]], Winner]:
         spending = Spending(Budget(measurements=more), [], began_s=0.0, clock=lambda: 0.0)
@@ -111,7 +114,7 @@ def test_a_device_that_returns_wrong_numbers_ships_the_next_best(store: SqliteSt
     assert chosen.candidate.implementation != WINOGRAD
     rejected = [c for _, c in measurer.evaluated if c.implementation == WINOGRAD]
     assert rejected and len(rejected) == len(set(rejected)) == tuned.referee.failures
-    stored = store.failures(FUSED.workload.key, "test")
+    stored = store.failures(FUSED.workload.key, DEVICE.class_key)
     assert {f.candidate for f in stored if f.kind == "wrong result"} == set(rejected)
     assert sum("rejected" in e.message for e in tuned.events if isinstance(e, Note)) == len(
         rejected

@@ -82,9 +82,11 @@ def test_two_processes_create_and_write_at_once(tmp_path: Path) -> None:
 
 def test_opening_imports_sqlalchemy_late() -> None:
     code = "import sys, tilewright.store; assert not {'sqlalchemy', 'polars'} & set(sys.modules)"
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        check=True,
+        capture_output=True,
+        text=True,
         timeout=60,
     )
+    assert done.returncode == 0, done.stderr

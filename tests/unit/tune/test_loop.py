@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tuning_fakes import DEVICE, LAYOUTS, FakeMeasurer, FakeStore, MadeUp, workload
+from fake_measuring import DEVICE, FakeMeasurer
+from tuning_fakes import LAYOUTS, FakeStore, MadeUp, workload
 
 from tilewright.core.events import Event, TuningProgress
 from tilewright.core.records import Candidate, Protocol

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tuning_fakes import DEVICE, LAYOUTS, workload
+from fake_measuring import DEVICE
+from tuning_fakes import LAYOUTS, workload
 
 from tilewright.core.errors import UsageError
 from tilewright.core.records import Candidate, Failure, Measurement, Protocol

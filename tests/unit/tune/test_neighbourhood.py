@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from fake_measuring import failed, measured
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tuning_fakes import LAYOUTS, failed, measured, workload
+from tuning_fakes import LAYOUTS, workload
 
 from tilewright.core.records import Candidate, Settings
 from tilewright.kernels.knobs import Knob

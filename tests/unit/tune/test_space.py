@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from tuning_fakes import DEVICE, LAYOUTS, MadeUp, workload
+from fake_measuring import DEVICE
+from tuning_fakes import LAYOUTS, MadeUp, workload
 
 from tilewright.core.errors import InternalError
 from tilewright.graph.network import attributes

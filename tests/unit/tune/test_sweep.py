@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
-from tuning_fakes import DEVICE, LAYOUTS, workload
+from fake_measuring import DEVICE
+from tuning_fakes import LAYOUTS, workload
 
 from tilewright.core.errors import ModelError
 from tilewright.core.records import Candidate, Failure, Measurement, Settings
@@ -21,7 +23,6 @@ from tilewright.tune.search import Part
 from tilewright.tune.sweep import Sweep, listed_part, parse_sweep, read_sweeps, sweep_text
 
 KNOBS = (split("tile", 64), split("other", 48), choice("order", ("x", "y", "z")))
-FOREIGN = Path(__file__).parents[3].parent / "shared/data/gpu_conv_knobs_benchmarkhub.parquet"
 
 
 def truth(settings: Settings) -> float | None:
@@ -139,12 +140,58 @@ def test_a_missing_file_and_a_broken_table(tmp_path: Path) -> None:
         read_sweeps(tmp_path / "x.parquet")
 
 
-@pytest.mark.skipif(not FOREIGN.exists(), reason="the shared data are not here")
-def test_the_foreign_table() -> None:
-    sweeps = read_sweeps(FOREIGN)
-    assert len(sweeps) == 4 and sum(sweep.size for sweep in sweeps) == 17_448
-    by_name = {sweep.name: sweep for sweep in sweeps}
-    a100 = by_name["NVIDIA A100-PCIE-40GB"]
-    near = [n for n in a100.seconds if a100.worth_s(n) <= 1.05 * a100.best_s]
-    assert len(near) == 1, "a single setting lies within 5 % of the best"
-    assert sum(seconds is None for seconds in a100.seconds.values()) == 161
+def test_a_table_of_another_program_is_a_sweep_per_device(tmp_path: Path) -> None:
+    frame = pl.DataFrame(
+        {
+            "device": ["a", "a", "a", "b", "b"],
+            "block": [1, 2, 4, 1, 2],
+            "fixed": [7] * 5,
+            "time_ms": [3.0, None, 1.0, 2.0, 5.0],
+        }
+    )
+    frame.write_parquet(tmp_path / "mine.parquet")
+    one, other = read_sweeps(tmp_path / "mine.parquet")
+    assert (one.name, other.name) == ("a", "b") and one.origin == "mine.parquet"
+    assert [knob.name for knob in one.part.knobs.knobs] == ["block"]
+    assert one.seconds == {0: 3e-3, 1: None, 2: 1e-3} and one.best_s == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"block": [1, 2, 1]}, "twice"),
+        ({"block": [1, 2, None]}, "without a value of block"),
+        ({"time_ms": [None, None, None]}, "no setting has a time"),
+        ({"time_ms": [1.0, -2.0, 1.0]}, "not positive"),
+    ],
+)
+def test_tables_that_are_no_sweep(tmp_path: Path, columns: dict[str, list], message: str) -> None:
+    whole = {"device": ["a"] * 3, "block": [1, 2, 4], "time_ms": [1.0, 2.0, 3.0]}
+    types = {"device": pl.String, "block": pl.Int64, "time_ms": pl.Float64}
+    pl.DataFrame({**whole, **columns}, schema=types).write_parquet(tmp_path / "x.parquet")
+    with pytest.raises(ModelError, match=message):
+        read_sweeps(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"numbers": [0, 1]}, "it has 2 numbers and 3 times"),
+        ({"numbers": [0, 1, 1]}, "a number twice"),
+        ({"numbers": [0, 1, 1 << 40]}, f"no number {1 << 40}"),
+        ({"numbers": [0, 1, -1]}, "no number -1"),
+        ({"again": [[5, 1e-3]]}, "second look at number 5"),
+        ({"seconds": [None, None, None], "again": []}, "no setting has a time"),
+        ({"numbers": [], "seconds": [], "again": []}, "no setting has a time"),
+        ({"seconds": [1e-3, 0.0, 1e-3]}, "not positive"),
+    ],
+)
+def test_sweeps_whose_numbers_do_not_fit(fields: dict[str, list], message: str) -> None:
+    part = Part(name="gone", layouts=LAYOUTS, knobs=KnobSpace(knobs=KNOBS))
+    sweep = Sweep(
+        name="s", part=part, seconds={0: 1e-3, 1: 2e-3, 2: None}, again={1: 1e-3},
+        workload=workload(64), device=DEVICE,
+    )  # fmt: skip
+    given = json.loads(sweep_text(sweep))
+    with pytest.raises(ValueError, match=message):
+        parse_sweep(json.dumps({**given, **fields}))

@@ -119,7 +119,7 @@ class FakeCompiler:
 def test_features_of_lowered_kernels_decide_among_the_shortlist(kind: str) -> None:
     compiler = FakeCompiler()
     tuner = make_tuner(f"xgb_{kind}", TuningTask(space=HILL.space, featurizer=compiler))
-    assert isinstance(tuner, XgbTuner) and tuner.features == kind and not tuner.remark
+    assert isinstance(tuner, XgbTuner) and tuner.features == kind and not tuner.problem
     found = HILL.search(tuner, 48)
     assert compiler.kinds == {kind}
     # each kernel is lowered once, and far from all are
@@ -148,9 +148,9 @@ def test_without_a_compiler_it_says_what_it_does() -> None:
     for name in ("xgb", "xgb_curve", "xgb_rank_itervar"):
         tuner = make_tuner(name, TuningTask(space=HILL.space))
         assert isinstance(tuner, XgbTuner)
-        assert tuner.features == "knob" and "no compiler" in tuner.remark
+        assert tuner.features == "knob" and "no compiler" in tuner.problem
     knob = make_tuner("xgb_knob", TuningTask(space=HILL.space))
-    assert isinstance(knob, XgbTuner) and not knob.remark
+    assert isinstance(knob, XgbTuner) and not knob.problem
 
 
 def precedent(count: int, *, upside_down: bool = False) -> Precedent:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -171,9 +172,7 @@ def _record(item: Json, task: Workload, device: Device) -> Json:
     samples_s = _samples(times, item)
     build = times.get("compilation_time", times.get("compilation", 0.0))
     measurement = Measurement(
-        protocol=msgspec.convert(
-            msgspec.to_builtins(PROTOCOL) | {"repeats": len(samples_s)}, type(PROTOCOL)
-        ),
+        protocol=replace(PROTOCOL, repeats=len(samples_s)),
         samples_s=samples_s,
         build_s=finite(build, "the compilation time") * _MS,
         **shared,

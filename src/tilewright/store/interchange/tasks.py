@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tilewright.core.errors import TilewrightError
+from tilewright.graph.anchors import bare_anchor
 from tilewright.graph.collapse import collapse_rows
+from tilewright.graph.layout import PLAIN
 from tilewright.graph.tensor import TensorType
-from tilewright.graph.workload import Argument, Role, Step, Workload, parse_workload
+from tilewright.graph.workload import Argument, Step, Workload, parse_workload
 from tilewright.store.interchange.lines import Json, NotUnderstood
 
 Shape = tuple[int, ...]
@@ -46,25 +48,6 @@ def convolution_task(
         raise NotUnderstood(error.message) from error
 
 
-def bare_anchor(workload: Workload) -> Workload:
-    """The anchor of a workload alone; the workload itself where it has none."""
-    anchor, index = workload.anchor, workload.anchor_index
-    if anchor is None or index is None:
-        return workload
-    inputs, _ = workload.step_types(index)
-    arguments = workload.arguments
-    roles: list[Role] = [arguments[i].role if i < len(arguments) else "data" for i in anchor.inputs]
-    step = Step(
-        operator=anchor.operator, inputs=tuple(range(len(inputs))), attributes=anchor.attributes
-    )
-    return Workload(
-        arguments=tuple(
-            Argument(type=kind, role=role) for kind, role in zip(inputs, roles, strict=True)
-        ),
-        steps=(step,),
-    )
-
-
 def readable_workloads(texts: Iterable[str]) -> list[Workload]:
     """The workloads of all texts that are some."""
     found: list[Workload] = []
@@ -83,8 +66,14 @@ def count_unmatched(outcomes: Mapping[str, int], texts: Mapping[str, str]) -> in
 
     A bare anchor fits every task that is built around it.
     """
-    bare = {bare_anchor(workload).key for workload in readable_workloads(texts.values())}
+    bare = {_bare_key(workload) for workload in readable_workloads(texts.values())}
     return sum(n for key, n in outcomes.items() if key not in texts and key not in bare)
+
+
+def _bare_key(workload: Workload) -> str:
+    """The key of a workload's anchor alone; its own where it has none."""
+    bare = bare_anchor(workload, (PLAIN,) * (len(workload.arguments) + 1))
+    return workload.key if bare is None else bare.workload.key
 
 
 def workload_entry(workload: Workload) -> Json:

@@ -1,0 +1,78 @@
+"""A made-up device, outcomes on it, and a measurer that takes its times from a formula."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tilewright.core.records import (
+    Candidate,
+    Failure,
+    FailureKind,
+    Measurement,
+    Outcome,
+    Protocol,
+)
+from tilewright.graph.workload import Workload
+from tilewright.testing import landscapes
+from tilewright.testing.implementations import made_up_device
+
+DEVICE = replace(made_up_device(), target=json.dumps({"kind": "llvm"}))
+
+
+def measured(
+    workload: Workload, candidate: Candidate, *samples_s: float, **named: Any
+) -> Measurement:
+    """A measurement with these samples; `named` are other fields."""
+    shared = {"workload_key": workload.key, "device_class": DEVICE.class_key, "kernel_hash": "h"}
+    return replace(landscapes.measured(candidate, *samples_s), **{**shared, **named})
+
+
+def failed(
+    workload: Workload, candidate: Candidate, kind: FailureKind = "crash", **named: Any
+) -> Failure:
+    """A failure of a candidate; `named` are other fields."""
+    shared = {"workload_key": workload.key, "device_class": DEVICE.class_key, "kind": kind}
+    return replace(landscapes.failed(candidate), **{**shared, **named})
+
+
+class FakeMeasurer:
+    """Times candidates by `truth`; None there is a failure. `asked`, `protocols` and `log` keep
+    what was wanted of it."""
+
+    def __init__(self, truth: Callable[[Workload, Candidate], float | None]) -> None:
+        self.truth = truth
+        self.asked: list[tuple[str, Candidate]] = []
+        self.protocols: list[Protocol] = []
+        self.log: list[str] = []
+
+    def of(self, workload: Workload) -> list[Candidate]:
+        """The candidates of a workload that were measured, in order."""
+        return [candidate for key, candidate in self.asked if key == workload.key]
+
+    def measure(
+        self,
+        workload: Workload,
+        candidates: Sequence[Candidate],
+        protocol: Protocol,
+        *,
+        run_id: int | None = None,
+        finished: Callable[[Outcome], None] = lambda _: None,
+        **_more: object,
+    ) -> list[Outcome]:
+        """One outcome per candidate, told as soon as it is made."""
+        self.log.append("measure")
+        outcomes: list[Outcome] = []
+        for candidate in candidates:
+            self.asked.append((workload.key, candidate))
+            self.protocols.append(protocol)
+            seconds = self.truth(workload, candidate)
+            outcomes.append(
+                failed(workload, candidate, "build", run_id=run_id)
+                if seconds is None
+                else measured(workload, candidate, seconds, protocol=protocol, run_id=run_id)
+            )
+            finished(outcomes[-1])
+        return outcomes
