@@ -165,11 +165,23 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutPlan:
+    """Layouts of a whole network where they differ from the default ones.
+
+    `layouts` names the layout of tensors, `ports` the layouts in which calls, by name, want their
+    arguments; where a tensor lies in another one, it is copied first.
+    """
+
+    layouts: Mapping[str, str] = field(default_factory=dict[str, str])
+    ports: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shipment:
     """The assignment that shipped for a network: a candidate per task, and what was measured.
 
     `latency_s` is the network's; `assignment` maps workload keys to candidates; `numbers` holds
-    further figures by name (baseline, reference, errors).
+    further figures by name (baseline, reference, errors); `plan` is the layouts it was built in.
     """
 
     network_key: str
@@ -180,3 +192,4 @@ class Shipment:
     artifact_hash: str
     numbers: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
     created_at: float = 0.0
+    plan: LayoutPlan = LayoutPlan()

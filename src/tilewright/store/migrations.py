@@ -23,7 +23,12 @@ def _add_instances(connection: Connection) -> None:
         )
 
 
-MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {2: _add_instances}
+def _add_plans(connection: Connection) -> None:
+    """Version 3: shipments hold the layouts of their network."""
+    connection.exec_driver_sql("ALTER TABLE shipments ADD COLUMN plan VARCHAR DEFAULT '' NOT NULL")
+
+
+MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {2: _add_instances, 3: _add_plans}
 
 
 def schema_version(connection: Connection, path: Path) -> int:

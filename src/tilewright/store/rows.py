@@ -20,6 +20,7 @@ from tilewright.core.records import (
     Device,
     Failure,
     FailureKind,
+    LayoutPlan,
     Measurement,
     Outcome,
     Protocol,
@@ -29,6 +30,7 @@ from tilewright.core.records import (
 
 Row = dict[str, Any]
 _LOCAL_FIELDS = ("run_id", "id")
+_LATER_FIELDS = ("instance", "plan")
 
 
 def plain(record: object) -> Row:
@@ -39,11 +41,12 @@ def plain(record: object) -> Row:
 def _with_content(row: Row) -> Row:
     """Add the hash of what a row says, without ids that differ from database to database.
 
-    An empty `instance` does not count: rows of before that column keep their hash.
+    An empty `instance` or `plan` does not count: rows of before those columns keep their hash.
     """
     fields = {k: v for k, v in row.items() if k not in _LOCAL_FIELDS}
-    if not fields.get("instance"):
-        fields.pop("instance", None)
+    for name in _LATER_FIELDS:
+        if not fields.get(name):
+            fields.pop(name, None)
     return row | {"content": digest(canonical_json(fields), length=32)}
 
 
@@ -159,7 +162,8 @@ def shipment_row(shipment: Shipment) -> Row:
         "numbers": canonical_json(numbers),
         "created_at": float(shipment.created_at),
     }
-    return _with_content(row)
+    default = shipment.plan == LayoutPlan()
+    return _with_content(row | {"plan": "" if default else canonical_json(fields["plan"])})
 
 
 def shipment(row: RowMapping) -> Shipment:
@@ -168,9 +172,11 @@ def shipment(row: RowMapping) -> Shipment:
     try:
         assignment = msgspec.convert(json.loads(row["assignment"]), dict[str, Candidate])
         numbers: dict[str, float | None] = json.loads(row["numbers"])
+        plan = msgspec.convert(json.loads(row["plan"] or "{}"), LayoutPlan)
     except (ValueError, TypeError) as error:
         raise _damaged("shipments", row, error) from error
-    return Shipment(assignment=assignment, numbers=numbers, **{name: row[name] for name in names})
+    rest = {name: row[name] for name in names}
+    return Shipment(assignment=assignment, numbers=numbers, plan=plan, **rest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from sqlalchemy import Column, Float, Index, Integer, MetaData, String, Table
 APPLICATION_ID = 0x54494C57
 """`TILW`, in the header of every database of ours."""
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 metadata = MetaData()
 
@@ -103,6 +103,7 @@ shipments = Table(
     _number("latency_s"),
     _text("artifact_hash"),
     _text("numbers"),
+    _text("plan"),
     _number("created_at"),
     _text("content"),
     Index("shipments_by_network", "network_key", "device_class"),

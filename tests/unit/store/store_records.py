@@ -134,3 +134,18 @@ def failure(*, number: int = 0, message: str = "segmentation fault") -> Failure:
         message=message,
         created_at=float(number),
     )
+
+
+def shipment() -> Shipment:
+    """A plain shipment."""
+    candidate = Candidate(implementation="direct", settings=(("tile", 8),), layouts=("plain",))
+    return Shipment(
+        network_key="network",
+        device_class="cpu-a",
+        model="zoo:one",
+        assignment={"conv2d-1@plain": candidate},
+        latency_s=0.002,
+        artifact_hash="a1",
+        numbers={"max_rel_error": 1e-6},
+        created_at=3.0,
+    )

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from store_records import failure, measurement
+from store_records import failure, measurement, shipment
 
+from tilewright.core.records import LayoutPlan
 from tilewright.store import open_store
 
 
 @pytest.fixture
 def first_version(tmp_path: Path) -> Path:
-    """A database without the column `instance`, as version 1 wrote it."""
+    """A database without the columns `instance` and `plan`, as version 1 wrote it."""
     path = tmp_path / "old.db"
     with open_store(path) as store:
         store.add([measurement(), failure()])
+        store.ship(shipment())
     connection = sqlite3.connect(path)
+    connection.execute("ALTER TABLE shipments DROP COLUMN plan")
     for table in ("measurements", "failures"):
         connection.execute(f"ALTER TABLE {table} DROP COLUMN instance")
     connection.execute("UPDATE meta SET value = '1' WHERE name = 'schema_version'")
@@ -36,7 +40,32 @@ def test_version_1_is_brought_up_to_date(first_version: Path, tmp_path: Path) ->
         found = store.measurements(one.workload_key, one.device_class)
         assert {m.instance for m in found} == {"", named.instance}
         assert set(store.frame()["instance"]) == {"", named.instance}
+        shipped = shipment()
+        assert store.shipment(shipped.network_key, shipped.device_class) == shipped
     with open_store(tmp_path / "new.db") as store:
         store.add([one, failure()])
+        store.ship(shipped)
         taken = store.merge(first_version)
         assert taken.measurements == 1 and taken.failures == 0
+        assert _shipments(tmp_path / "new.db") == 1
+
+
+def test_a_shipment_keeps_the_layouts_of_its_network(tmp_path: Path) -> None:
+    plan = LayoutPlan(
+        layouts={"x": "blocked32"}, ports={"conv": ("blocked16", "plain"), "add": ("plain",)}
+    )
+    shipped = replace(shipment(), plan=plan)
+    with open_store(tmp_path / "a.db") as store:
+        store.ship(shipped)
+        assert store.shipment(shipped.network_key, shipped.device_class) == shipped
+    with open_store(tmp_path / "b.db") as other:
+        for _ in range(2):
+            other.merge(tmp_path / "a.db")
+            assert other.shipment(shipped.network_key, shipped.device_class) == shipped
+            assert _shipments(tmp_path / "b.db") == 1
+
+
+def _shipments(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM shipments").fetchone()
+    return count
