@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilewright.core.errors import InternalError
+from tilewright.graph.conversions import copying
 from tilewright.graph.fused import FusedNetwork, TaskCall
 from tilewright.graph.layout import PLAIN, channel_block
 from tilewright.graph.memory import ALIGNMENT_BYTES, Lifetime, MemoryPlan, plan_memory
-from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
-from tilewright.graph.workload import Argument, Step, Workload
+from tilewright.graph.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +102,6 @@ class _Builder:
         self.layouts = layouts
         self.parents: dict[str, Place] = {}
         self.calls: list[KernelCall] = []
-        graph = network.graph
-        self.fixed = {*graph.inputs, *graph.outputs, *graph.constants}
         self.written_in_place = self._plan_concatenations()
 
     def layout(self, tensor: str) -> str:
@@ -129,13 +127,9 @@ class _Builder:
         while slice_name in self.network.graph.types:
             slice_name += "/"
         self.parents[slice_name] = Place(root=call.output, offset_bytes=offset)
-        workload = Workload(
-            arguments=(Argument(type=kind),),
-            steps=(Step(operator="identity", inputs=(0,), attributes=attributes()),),
-        )
         copied = TaskCall(
             name=f"{call.name}/{position}",
-            workload=workload,
+            workload=copying(kind),
             inputs=(tensor,),
             output=slice_name,
             nodes=call.nodes,
@@ -144,32 +138,17 @@ class _Builder:
         self.calls.append(KernelCall(call=copied, layouts=ports))
 
     def _is_view(self, call: TaskCall) -> bool:
-        steps = call.workload.steps
-        if any(step.operator not in ("reshape", "identity") for step in steps):
-            return False
-        source = call.inputs[0]
-        if call.output in self.fixed or source in self.network.graph.constants:
-            return False
-        kinds = self.network.graph.types
-        return _row_major(kinds[source], self.layout(source)) and _row_major(
-            kinds[call.output], self.layout(call.output)
-        )
+        return is_view(self.network, call, self.layout(call.inputs[0]), self.layout(call.output))
 
     def _plan_concatenations(self) -> dict[str, list[int]]:
         """For each concatenation done in place: the byte offset of each input."""
         producers = {call.output: call for call in self.network.calls}
-        types = self.network.graph.types
         planned: dict[str, list[int]] = {}
         for call in reversed(self.network.calls):
-            steps = call.workload.steps
-            if len(steps) != 1 or steps[0].operator != "concat":
-                continue
-            if call.output in self.fixed or not self._outermost(call):
-                continue
-            operands = _operands(call)
-            sizes = [types[tensor].bytes for tensor in operands]
-            offsets = [sum(sizes[:position]) for position in range(len(sizes))]
-            if any(offset % ALIGNMENT_BYTES for offset in offsets):
+            operands = _operands(call) if is_concatenation(call) else []
+            ports = tuple(self.layout(tensor) for tensor in (*operands, call.output))
+            offsets = offsets_in_place(self.network, call, ports)
+            if offsets is None:
                 continue
             for tensor, offset in zip(operands, offsets, strict=True):
                 if self._can_move(tensor, call, producers):
@@ -177,25 +156,11 @@ class _Builder:
             planned[call.output] = offsets
         return planned
 
-    def _outermost(self, call: TaskCall) -> bool:
-        axis = call.workload.steps[0].integer("axis")
-        block = channel_block(self.layout(call.output))
-        shapes = [self.network.graph.types[t].shape for t in (*call.inputs, call.output)]
-        if any(extent != 1 for extent in shapes[0][:axis]):
-            return False
-        if block and (axis != 1 or any(shape[1] % block for shape in shapes)):
-            return False
-        return all(
-            self.layout(t) in (self.layout(call.output), PLAIN) or block for t in call.inputs
-        )
-
     def _can_move(self, tensor: str, call: TaskCall, producers: Mapping[str, TaskCall]) -> bool:
         return (
-            tensor not in self.fixed
-            and tensor not in self.parents
+            tensor not in self.parents
             and self.layout(tensor) == self.layout(call.output)
-            and _operands(call).count(tensor) == 1
-            and tensor in producers
+            and may_write_into(self.network, tensor, call, producers)
             and not self._is_view(producers[tensor])
         )
 
@@ -211,6 +176,61 @@ class _Builder:
             if hops > len(self.parents):
                 raise InternalError(f"tensor {tensor!r} lies inside itself")
         return Place(root=current, offset_bytes=offset)
+
+
+def is_view(network: FusedNetwork, call: TaskCall, source: str, target: str) -> bool:
+    """Whether a call does nothing when its data is laid out as `source`, its result as `target`."""
+    if any(step.operator not in ("reshape", "identity") for step in call.workload.steps):
+        return False
+    graph = network.graph
+    if call.output in network.pinned or call.inputs[0] in graph.constants:
+        return False
+    kinds = graph.types
+    return _row_major(kinds[call.inputs[0]], source) and _row_major(kinds[call.output], target)
+
+
+def is_concatenation(call: TaskCall) -> bool:
+    """Whether a call does nothing but join tensors."""
+    steps = call.workload.steps
+    return len(steps) == 1 and steps[0].operator == "concat"
+
+
+def offsets_in_place(
+    network: FusedNetwork, call: TaskCall, ports: tuple[str, ...]
+) -> list[int] | None:
+    """Where in a concatenation's result each operand begins, in bytes, when written in place.
+
+    None where that cannot be: `ports` are the layouts of the operands and of the result.
+    """
+    if not is_concatenation(call) or call.output in network.pinned:
+        return None
+    types = network.graph.types
+    operands = _operands(call)
+    if not _outermost(call, [types[t].shape for t in (*operands, call.output)], ports):
+        return None
+    sizes = [types[tensor].bytes for tensor in operands]
+    offsets = [sum(sizes[:position]) for position in range(len(sizes))]
+    return None if any(offset % ALIGNMENT_BYTES for offset in offsets) else offsets
+
+
+def may_write_into(
+    network: FusedNetwork, tensor: str, call: TaskCall, producers: Mapping[str, TaskCall]
+) -> bool:
+    """Whether the producer of an operand may write it into a concatenation's result, given that
+    both have one layout: nothing else pins it, and it is joined once."""
+    fixed = tensor in network.pinned
+    return not fixed and _operands(call).count(tensor) == 1 and tensor in producers
+
+
+def _outermost(call: TaskCall, shapes: list[tuple[int, ...]], ports: tuple[str, ...]) -> bool:
+    """Whether the joined axis is the outermost of the result's memory."""
+    axis = call.workload.steps[0].integer("axis")
+    block = channel_block(ports[-1])
+    if any(extent != 1 for extent in shapes[0][:axis]):
+        return False
+    if block:
+        return axis == 1 and not any(shape[1] % block for shape in shapes)
+    return all(layout == PLAIN for layout in ports)
 
 
 def _operands(call: TaskCall) -> list[str]:

@@ -44,6 +44,12 @@ class FusedNetwork:
         return Counter(call.workload.key for call in self.calls)
 
     @cached_property
+    def pinned(self) -> frozenset[str]:
+        """Tensors whose memory is given: inputs, outputs, constants."""
+        graph = self.graph
+        return frozenset((*graph.inputs, *graph.outputs, *graph.constants))
+
+    @cached_property
     def key(self) -> str:
         """Identity of the fused network: its calls and how they are wired, not its weights."""
         wiring = [[c.workload.text, list(c.inputs), c.output] for c in self.calls]
