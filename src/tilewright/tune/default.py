@@ -1,10 +1,12 @@
 """The default tuner: a Gaussian process on log time, led by the implementations' estimates.
 
-The first batch are the best estimates, kept apart, or a spread-out sample where there are none.
-Afterwards each batch maximises expected improvement under the model, one pick after the other, with
-the model's own guess standing in for what is not measured yet. Where there are estimates, the model
-learns what they leave unexplained. Once the model expects next to nothing, coordinate descent from
-the best setting finishes.
+The first batch are the best estimates, kept apart. Without estimates it is a balanced sample: all
+values of all knobs about equally often, far from each other. Afterwards each batch maximises
+expected improvement under the model, one pick after the other, with the model's own guess standing
+in for what is not measured yet. Where there are estimates, the model learns what they leave
+unexplained. Where there are none, half of each batch is picked as if the model were less sure, as
+what is fitted to few times alone is too sure of itself. Once the model expects next to nothing,
+coordinate descent from the best setting finishes.
 """
 
 from __future__ import annotations
@@ -18,18 +20,27 @@ from tilewright.kernels.knobs import split_sizes
 from tilewright.tune.base import NumberTuner, Precedent, TunerFactory, TuningTask
 from tilewright.tune.droplet import DropletTuner
 from tilewright.tune.search import Floats, Numbers, SearchSpace
-from tilewright.tune.surrogate import GaussianProcess, expected_improvement
+from tilewright.tune.surrogate import GaussianProcess, Outlook, expected_improvement
 
-_LED, _UNLED = 8, 16
-"""Measurements before the model takes over, with and without estimates to begin with."""
+_FIRST = 8
+"""Measurements before the model takes over."""
 _POOL = 3000
 _SLOW = 1.5
 """Times beyond e^1.5 times the best all count as that slow: only the fast end matters."""
 _PAIRS = 10
 _FINISH = 2e-3
 """Below so much expected gain of log time the finisher takes over."""
+_BOLD = 2.0
+"""Without estimates the model's deviations count so many times for half of each batch."""
 _DATA = 300
-"""The model is fitted to so many measurements at most, the fastest ones."""
+"""The model knows so many measurements at most, the fastest ones, and as many failures."""
+_FITTED = 200
+"""Its lengths, scale and noise are fitted to so many of them at most, the fastest ones."""
+_GROWTH = 1.2
+"""They are fitted anew when there are so many times as many outcomes."""
+_LEAST_USED, _DRAWN = 0.1, 32
+"""The balanced sample takes the most distant of some settings, drawn from that share of all whose
+values were used least."""
 
 
 class DefaultTuner(NumberTuner):
@@ -42,6 +53,7 @@ class DefaultTuner(NumberTuner):
         self._features: Floats = np.empty((0, 1))
         self._prior: Floats | None = None
         self._process: GaussianProcess | None = None
+        self._fitted = 0
         self._finisher = DropletTuner(task)
         self._finisher.known = self.known
 
@@ -50,13 +62,12 @@ class DefaultTuner(NumberTuner):
         self._finisher.tell(outcomes)
 
     def propose(self, count: int) -> list[int]:
-        """A batch by expected improvement; the first ones by estimate or spread."""
+        """A batch by expected improvement; the first ones by estimate or balanced."""
         self._settle()
         free = self._free()
         if not len(free):
             return self.unseen(count)
-        enough = _UNLED if self._prior is None else _LED
-        if len(self.known.seconds) < min(enough, len(self._pool)):
+        if len(self.known.seconds) < min(_FIRST, len(self._pool)):
             picked = self._first(free, count)
         else:
             picked = self._improving(free, count)
@@ -96,19 +107,16 @@ class DefaultTuner(NumberTuner):
 
     def _free(self) -> Numbers:
         taken = np.zeros(len(self._pool), dtype=bool)
-        taken[[self._place[n] for n in self.known.seen if n in self._place]] = True
+        taken[self._taken()] = True
         return np.flatnonzero(~taken)
 
     def _first(self, free: Numbers, count: int) -> list[int]:
-        """The best estimates kept apart; without estimates, an even sample."""
+        """The best estimates kept apart; without estimates, a balanced sample."""
         if self._prior is None:
-            size = min(count, len(free))
-            return [int(row) for row in self.rng.choice(free, size=size, replace=False)]
+            return self._balanced(free, count)
         free = free[np.argsort(self._prior[free], kind="stable")][: 4 * count]
         handicap = 0.5 * np.arange(len(free)) / len(free)
-        near = np.full(len(free), np.inf)
-        for row in (self._place[n] for n in self.known.seen if n in self._place):
-            near = np.minimum(near, self._apart(free, row))
+        near = self._nearest(free)
         picked: list[int] = []
         while len(picked) < min(count, len(free)) and (near > 0).any():
             scale = float(near.max())
@@ -119,32 +127,72 @@ class DefaultTuner(NumberTuner):
             near[best] = 0.0
         return picked
 
+    def _balanced(self, free: Numbers, count: int) -> list[int]:
+        """Settings whose values were used least so far, far from what was picked before."""
+        places = self.space.digits(self._pool) + 1
+        lengths = [len(np.unique(column)) for column in places.T]
+        taken = self._taken()
+        near = self._nearest(free)
+        for _ in range(min(count, len(free))):
+            uses = np.zeros(len(free))
+            for column, length in zip(places.T, lengths, strict=True):
+                used = np.bincount(column[taken], minlength=int(column.max()) + 1)
+                uses += length * used[column[free]]
+            least = np.flatnonzero(uses <= np.quantile(uses, _LEAST_USED))
+            drawn = self.rng.choice(least, size=min(_DRAWN, len(least)), replace=False)
+            best = int(drawn[np.argmax(near[drawn])])
+            taken.append(int(free[best]))
+            free, near = np.delete(free, best), np.delete(near, best)
+            near = np.minimum(near, self._apart(free, taken[-1]))
+        return taken[len(self._taken()) :]
+
+    def _taken(self) -> list[int]:
+        return [self._place[n] for n in sorted(self.known.seen) if n in self._place]
+
+    def _nearest(self, rows: Numbers) -> Floats:
+        """How far each row is from all that was proposed or told; infinite before the first."""
+        near = np.full(len(rows), np.inf)
+        for row in self._taken():
+            near = np.minimum(near, self._apart(rows, row))
+        return near
+
     def _apart(self, rows: Numbers, row: int) -> Floats:
         return np.abs(self._features[rows] - self._features[row]).sum(axis=1)
 
     def _improving(self, free: Numbers, count: int) -> list[int]:
+        """By expected improvement, as long as some is expected."""
         rows, logs = self._data()
-        if self._process is None:
-            self._process = GaussianProcess(self._features.shape[1])
         prior = self._level_prior(rows, logs)
-        scale = max(0.05, float((logs - prior[rows]).std()))
-        center = float((logs - prior[rows]).mean())
-        features, targets = self._features[rows], (logs - prior[rows] - center) / scale
-        self._process.fit(features, targets)
+        unexplained = logs - prior[rows]
+        scale = max(0.05, float(unexplained.std()))
+        center = float(unexplained.mean())
+        process = self._conditioned(rows, (unexplained - center) / scale)
+        outlook = Outlook(process, self._features[free])
+        expected = outlook.mean * scale + center + prior[free]
         picked: list[int] = []
-        for _ in range(min(count, len(free))):
-            mean, deviation = self._process.predict(self._features[free])
-            expected = mean * scale + center + prior[free]
-            gain = expected_improvement(expected, deviation * scale, float(logs.min()))
+        while len(picked) < min(count, len(free)):
+            bold = self._prior is None and 2 * len(picked) >= count
+            deviation = outlook.deviation * scale * (_BOLD if bold else 1.0)
+            gain = expected_improvement(expected, deviation, float(logs.min()))
+            gain[picked] = -np.inf
             best = int(np.argmax(gain))
             if float(gain[best]) < _FINISH:
                 break
-            picked.append(int(free[best]))
-            features = np.vstack([features, self._features[free[best]]])
-            targets = np.append(targets, mean[best])
-            self._process.condition(features, targets)
-            free = np.delete(free, best)
-        return picked
+            picked.append(best)
+            outlook.assume(best)
+        return [int(free[row]) for row in picked]
+
+    def _conditioned(self, rows: Numbers, targets: Floats) -> GaussianProcess:
+        """The model with these data, its parameters fitted anew when the outcomes became many."""
+        told = len(self.known.seconds) + len(self.known.failed)
+        process = self._process or GaussianProcess(self._features.shape[1])
+        if told >= _GROWTH * self._fitted:
+            fastest = np.argsort(targets, kind="stable")[:_FITTED]
+            process.fit(self._features[rows[fastest]], targets[fastest])
+            self._fitted = told
+        process.condition(self._features[rows], targets)
+        self._process = process
+        return process
 
     def _data(self) -> tuple[Numbers, Floats]:
         """Rows of the pool that have outcomes and their log times, the slow end made flat; a

@@ -1,7 +1,8 @@
 # pyright: basic
 """A Gaussian process over settings: Matérn 5/2 with one length per feature, fitted by likelihood.
 
-Rasmussen & Williams 2006, chapters 2, 4.2 and 5.4. Small data, so everything is exact.
+Rasmussen & Williams 2006, chapters 2, 4.2 and 5.4. Small data, so everything is exact. `Outlook`
+holds what the model says of many rows while a batch is picked from them.
 """
 
 from __future__ import annotations
@@ -59,19 +60,35 @@ class GaussianProcess:
     def condition(self, features: Floats, values: Floats) -> None:
         """Take data with the parameters as they are."""
         self._features, self._values = features, values
-        scale, noise = np.exp(self._parameters[-2:])
-        covariance = scale * self._correlation(features, features)
-        covariance[np.diag_indices_from(covariance)] += noise + _JITTER
+        covariance = self.covariance(features)
+        covariance[np.diag_indices_from(covariance)] += self.noise
         self._factor = cholesky(covariance, lower=True)
 
     def predict(self, features: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the noiseless value at each row."""
-        scale = np.exp(self._parameters[-2])
-        cross = scale * self._correlation(features, self._features)
-        weights = cho_solve((self._factor, True), self._values)
-        spread = solve_triangular(self._factor, cross.T, lower=True)
-        variance = np.maximum(scale - (spread**2).sum(axis=0), 1e-12)
-        return cross @ weights, np.sqrt(variance)
+        mean, spread = self.projected(features)
+        return mean, _deviation(self.scale - (spread**2).sum(axis=0))
+
+    def projected(self, features: Floats) -> tuple[Floats, Floats]:
+        """Mean at each row, and the inverse Cholesky factor times the covariance of the data with
+        the rows, whose columns' products are what the data say of the rows' covariance."""
+        spread = solve_triangular(self._factor, self.covariance(features).T, lower=True)
+        return solve_triangular(self._factor, self._values, lower=True) @ spread, spread
+
+    def covariance(self, features: Floats, others: Floats | None = None) -> Floats:
+        """Of the rows with other rows, the data by default, before anything was measured."""
+        others = self._features if others is None else others
+        return self.scale * self._correlation(features, others)
+
+    @property
+    def scale(self) -> float:
+        """The variance of the value at any row before anything was measured."""
+        return float(np.exp(self._parameters[-2]))
+
+    @property
+    def noise(self) -> float:
+        """The variance that measuring adds."""
+        return float(np.exp(self._parameters[-1])) + _JITTER
 
     def _correlation(self, left: Floats, right: Floats) -> Floats:
         lengths = np.exp(self._parameters[:-2])
@@ -80,11 +97,43 @@ class GaussianProcess:
         return _matern(np.sqrt(np.maximum(squares, 0.0)))
 
 
+class Outlook:
+    """What a process expects of some rows: `mean` and `deviation` of the noiseless values."""
+
+    def __init__(self, process: GaussianProcess, features: Floats) -> None:
+        self._process = process
+        self._features = features
+        self.mean, self._spread = process.projected(features)
+        self._variance = process.scale - (self._spread**2).sum(axis=0)
+        self._assumed: list[Floats] = []
+
+    @property
+    def deviation(self) -> Floats:
+        """Standard deviations after all that was assumed."""
+        return _deviation(self._variance)
+
+    def assume(self, row: int) -> None:
+        """As if the row had been measured, its mean being the outcome: means stay as they are,
+        deviations shrink nearby."""
+        shared = self._process.covariance(self._features[row : row + 1], self._features)[0]
+        shared -= self._spread[:, row] @ self._spread
+        for other in self._assumed:
+            shared -= other[row] * other
+        own = float(_deviation(self._variance[row : row + 1])[0]) ** 2
+        shared /= np.sqrt(own + self._process.noise)
+        self._assumed.append(shared)
+        self._variance = self._variance - shared**2
+
+
 def expected_improvement(mean: Floats, deviation: Floats, least: float) -> Floats:
     """E[max(least - value, 0)] of normal values; Jones, Schonlau & Welch 1998."""
     score = (least - mean) / deviation
     density = np.exp(-0.5 * score**2) / np.sqrt(2.0 * np.pi)
     return deviation * (score * ndtr(score) + density)
+
+
+def _deviation(variance: Floats) -> Floats:
+    return np.sqrt(np.maximum(variance, 1e-12))
 
 
 def _matern(distance: Floats) -> Floats:
@@ -112,7 +161,8 @@ def _negative_likelihood(
     # d matern / d distance², times -2 / lengths² per feature
     slope = scale * (5.0 / 3.0) * (1.0 + _ROOT5 * distance) * np.exp(-_ROOT5 * distance)
     gradient = np.empty_like(parameters)
-    gradient[:-2] = 0.5 * np.einsum("ij,ijk->k", outer * slope, squares) / lengths**2
+    flat = squares.reshape(-1, squares.shape[-1])
+    gradient[:-2] = 0.5 * ((outer * slope).ravel() @ flat) / lengths**2
     gradient[-2] = 0.5 * float((outer * scale * correlation).sum())
     gradient[-1] = 0.5 * noise * float(np.trace(outer))
     value = 0.5 * float(values @ weights) + float(np.log(np.diag(factor[0])).sum())

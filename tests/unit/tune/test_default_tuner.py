@@ -22,6 +22,7 @@ from tilewright.tune.randomly import RandomTuner
 from tilewright.tune.search import SearchSpace
 from tilewright.tune.surrogate import (
     GaussianProcess,
+    Outlook,
     _negative_likelihood,  # pyright: ignore[reportPrivateUsage]
     expected_improvement,
 )
@@ -92,6 +93,34 @@ def test_equal_rows_and_equal_values_break_nothing() -> None:
     process.fit(np.ones((6, 3)), np.zeros(6))
     mean, deviation = process.predict(np.zeros((2, 3)))
     assert np.isfinite(mean).all() and np.isfinite(deviation).all()
+
+
+def test_assuming_the_mean_is_conditioning_on_it() -> None:
+    rng = np.random.default_rng(2)
+    features = rng.uniform(-1, 1, (40, 2))
+    values = np.sin(2 * features[:, 0]) + features[:, 1]
+    process = GaussianProcess(2)
+    process.fit(features[:12], values[:12])
+    outlook, assumed = Outlook(process, features), features[:12]
+    expected = values[:12]
+    for row in (30, 20, 35):
+        outlook.assume(row)
+        assumed = np.vstack([assumed, features[row]])
+        expected = np.append(expected, outlook.mean[row])
+    process.condition(assumed, expected)
+    mean, deviation = process.predict(features)
+    np.testing.assert_allclose(outlook.mean, mean, atol=1e-5)
+    np.testing.assert_allclose(outlook.deviation, deviation, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_estimates_the_first_batch_is_balanced(seed: int) -> None:
+    """Each of eight values of either knob is used once or twice by the first eight."""
+    knobs = [split(name, 128, policy="power2") for name in ("a", "b")]
+    asked = DefaultTuner(TuningTask(space=SearchSpace([part("even", knobs)]), seed=seed)).ask(8)
+    for name in ("a", "b"):
+        values = [candidate.setting(name) for candidate in asked]
+        assert max(values.count(value) for value in values) <= 2
 
 
 def test_estimates_lead_the_first_batch() -> None:
