@@ -13,7 +13,9 @@ from one_kernel import DEVICE
 from tilewright.compiler.build import build_kernel, rendered
 from tilewright.compiler.kernel_runs import run_kernel
 from tilewright.core.records import Candidate, Device
-from tilewright.graph.evaluate import run_workload
+from tilewright.graph.arrange import arrange
+from tilewright.graph.evaluate import run_fused, run_workload
+from tilewright.graph.fused import FusedNetwork
 from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
@@ -22,7 +24,13 @@ from tilewright.hardware.device import local_device
 from tilewright.kernels.conv2d_int8 import SPEC, dot_lanes
 from tilewright.kernels.int8_case import int8_case, int8_layouts
 from tilewright.kernels.knobspace import KnobSpace
+from tilewright.kernels.layouts import choose_layouts
+from tilewright.models.loading import load_model
+from tilewright.models.zoo._builder import GraphBuilder
+from tilewright.models.zoo.resnet_int8 import quantized_resnet
 from tilewright.session.checking import sample_arguments
+from tilewright.session.preparation import fused_network
+from tilewright.tune.space import default_candidate
 
 HERE = local_device()
 DEVICES = [DEVICE, HERE] if dot_lanes(HERE) else [DEVICE]
@@ -52,23 +60,30 @@ def conv(
     return Workload(arguments=arguments, steps=tuple(steps))
 
 
-def check(task: Workload, device: Device, data: str, result: str, choice: int | None = None):
-    """Assert that the kernel gives numpy's result; the candidate."""
-    layouts = (data, *(PLAIN,) * (len(task.arguments) - 1), result)
+def chosen(
+    task: Workload, device: Device, layouts: tuple[str, ...], choice: int | None
+) -> Candidate:
+    """The candidate with the best estimate, or number `choice`."""
     space = KnobSpace(
         knobs=SPEC.knobs(task, device, layouts),
         filters=(lambda s: SPEC.valid(task, device, layouts, s),),
     )
     found = [space.settings(number) for number in space]
     estimates = SPEC.facts(task, device, layouts, found)["estimate_s"]
-    chosen = found[int(np.argmin(estimates)) if choice is None else choice % len(found)]
-    candidate = Candidate(
-        implementation=SPEC.name, settings=tuple(sorted(chosen.items())), layouts=layouts
+    best = found[int(np.argmin(estimates)) if choice is None else choice % len(found)]
+    return Candidate(
+        implementation=SPEC.name, settings=tuple(sorted(best.items())), layouts=layouts
     )
+
+
+def check(task: Workload, device: Device, data: str, result: str, choice: int | None = None):
+    """Assert that the kernel gives numpy's result; the candidate."""
+    layouts = (data, *(PLAIN,) * (len(task.arguments) - 1), result)
+    candidate = chosen(task, device, layouts, choice)
     arrays = sample_arguments(task, 0)
     kernel = build_kernel(task, candidate, device)
     result_array = run_kernel(kernel, task, candidate, arrays)
-    np.testing.assert_array_equal(result_array, run_workload(task, arrays), err_msg=str(chosen))
+    np.testing.assert_array_equal(result_array, run_workload(task, arrays), err_msg=str(candidate))
     return candidate
 
 
@@ -134,3 +149,79 @@ def test_the_largest_sums_do_not_saturate(result: str):
               for a, v in zip(task.arguments, (255, -128), strict=True)]  # fmt: skip
     kernel = build_kernel(task, candidate, HERE)
     assert (run_kernel(kernel, task, candidate, arrays) == -255 * 128 * 64).all()
+
+
+@pytest.fixture(scope="module")
+def quantized() -> FusedNetwork:
+    """A small quantized network of residual blocks; its scales are powers of two."""
+    builder = GraphBuilder("tiny", seed=1)
+    quantized_resnet(builder, (1, 1), bottleneck=False, width=16, extent=48, classes=40)
+    return fused_network(load_model(builder.model(), "tiny").graph)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_kernels_of_a_quantized_network_are_exact(quantized: FusedNetwork, device: Device):
+    image = np.random.default_rng(0).standard_normal((1, 3, 48, 48), dtype=np.float32)
+    tensors = run_fused(quantized, {"input": image}, every=True) | {"input": image}
+    residual = 0
+    for item in arrange(quantized, choose_layouts(quantized, device)).calls:
+        task, call = item.call.workload, item.call
+        candidate = default_candidate(task, item.layouts, device)[0]
+        values = {**tensors, **quantized.graph.constants}
+        arrays = [
+            values[name].reshape(argument.type.shape)
+            for name, argument in zip(call.inputs, task.arguments, strict=True)
+        ]
+        result = run_kernel(build_kernel(task, candidate, device), task, candidate, arrays)
+        wanted = tensors[call.output].reshape(task.result.shape)
+        np.testing.assert_array_equal(result, wanted, err_msg=call.name)
+        if sum(a.role == "data" for a in task.arguments) == 2:
+            assert candidate.implementation == SPEC.name
+            assert [a.type.dtype for a in task.arguments if a.role == "data"] == ["uint8"] * 2
+            assert str(wanted.dtype) in ("uint8", "float32")
+            residual += 1
+    assert residual == 2
+
+
+@needs_dots
+@pytest.mark.parametrize("choice", [None, 5])
+def test_a_residual_of_any_scales_is_off_by_one_code_at_most(choice: int | None):
+    kind, column = TensorType((1, 32, 14, 14), "uint8"), TensorType((32, 1, 1))
+    one = TensorType(())
+    data = {0: kind, 4: kind}
+    kinds = [kind, TensorType((32, 32, 3, 3), "int8"), column, one, kind, one, one]
+    arguments = tuple(
+        Argument(type=t, role="data" if i in data else "constant") for i, t in enumerate(kinds)
+    )
+    limits = attributes(minimum=-128.0, maximum=127.0)
+    convolve = attributes(strides=(1, 1), padding=(1,) * 4, dilation=(1, 1), groups=1)
+    to_float = attributes(dtype="float32")
+    steps = [
+        ("conv2d", (0, 1), convolve), ("cast", (7,), to_float), ("multiply", (8, 2), ()),
+        ("round", (9,), ()), ("clip", (10,), limits), ("multiply", (11, 3), ()),
+        ("cast", (4,), to_float), ("multiply", (13, 5), ()), ("add", (12, 14), ()),
+        ("divide", (15, 6), ()), ("round", (16,), ()),
+        ("clip", (17,), attributes(minimum=0.0, maximum=255.0)),
+        ("cast", (18,), attributes(dtype="uint8")),
+    ]  # fmt: skip
+    task = Workload(
+        arguments=arguments,
+        steps=tuple(Step(operator=o, inputs=i, attributes=a) for o, i, a in steps),
+    )
+    rng = np.random.default_rng(0)
+    arrays = [
+        rng.integers(0, 256, kind.shape).astype("uint8"),
+        rng.integers(-64, 64, (32, 32, 3, 3)).astype("int8"),
+        rng.uniform(1e-4, 3e-4, (32, 1, 1)).astype("float32"),
+        np.asarray(0.043, "float32"),
+        rng.integers(0, 256, kind.shape).astype("uint8"),
+        np.asarray(0.031, "float32"),
+        np.asarray(0.057, "float32"),
+    ]
+    layouts = (blocked(16), *(PLAIN,) * 3, blocked(16), PLAIN, PLAIN, blocked(16))
+    candidate = chosen(task, HERE, layouts, choice)
+    result = run_kernel(build_kernel(task, candidate, HERE), task, candidate, arrays)
+    wanted = run_workload(task, arrays)
+    assert np.abs(result.astype(int) - wanted).max() <= 1
+    assert np.mean(result != wanted) < 1e-3
+    assert len(np.unique(wanted)) > 100

@@ -2,6 +2,7 @@
 
 conv ─ add bias ─ add residual ─ relu ─ pool     →     [conv add add relu] [pool]
 mul ─ add ─ relu ─ conv                          →     [mul add relu] [conv]
+int8 conv ─ requantize ─ add dequantized residual ─ quantize      →     one group
 reshape ─ transpose ─ mul                        →     [reshape transpose mul]
 
 A group has one result that is read outside, written by its last node, so running the groups in
@@ -15,12 +16,16 @@ from dataclasses import dataclass
 
 from tilewright.graph.canonical import build_workload
 from tilewright.graph.clean.outputs import produce_outputs
+from tilewright.graph.codes import drop_round_trips
 from tilewright.graph.fused import FusedNetwork, TaskCall
 from tilewright.graph.network import Graph, Node, attributes
 from tilewright.graph.operators import OPERATORS
 
 MAXIMUM_STEPS = 12
 MAXIMUM_ARGUMENTS = 8
+MAXIMUM_INTEGER_STEPS = 24
+MAXIMUM_INTEGER_ARGUMENTS = 12
+"""Behind sums of integers: requantizing takes many small steps and constants of one element."""
 MAXIMUM_COSTLY = 2
 """Transcendental steps behind one anchor: more of them make the compiler very slow."""
 COSTLY = frozenset(
@@ -33,9 +38,11 @@ def fuse(graph: Graph) -> FusedNetwork:
     """Cut a (cleaned) graph into calls, in execution order.
 
     Every anchor takes the elementwise chain behind it along; an addition of two convolutions goes
-    to the later one. What is left of the elementwise operators merges among itself, data movements
-    merge along chains and take elementwise operators behind them along. Concatenations and lone
-    reshapes stay calls of their own. An opaque node gives one call per output that is used.
+    to the later one. A convolution of integers also takes what only its chain reads and bytes
+    become on the way, such as a residual that is dequantized. What is left of the elementwise
+    operators merges among itself, data movements merge along chains and take elementwise operators
+    behind them along. Concatenations and lone reshapes stay calls of their own. An opaque node
+    gives one call per output that is used.
     """
     graph = produce_outputs(graph)
     grouping = _Grouping(graph)
@@ -47,7 +54,8 @@ def fuse(graph: Graph) -> FusedNetwork:
         if group.exit.operator == "opaque":
             calls.extend(_opaque_calls(graph, group.exit, grouping.read, names))
             continue
-        workload, inputs = build_workload(graph, group.nodes, group.lead)
+        nodes = drop_round_trips(graph, group.nodes)
+        workload, inputs = build_workload(graph, nodes, group.lead)
         covered = sorted(group.nodes, key=lambda node: position[node.output])
         calls.append(
             TaskCall(
@@ -59,6 +67,17 @@ def fuse(graph: Graph) -> FusedNetwork:
             )
         )
     return FusedNetwork(graph=graph, calls=tuple(calls))
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    steps: int
+    arguments: int
+
+
+_BYTES = ("int8", "uint8")
+_USUAL = _Limits(MAXIMUM_STEPS, MAXIMUM_ARGUMENTS)
+_INTEGER = _Limits(MAXIMUM_INTEGER_STEPS, MAXIMUM_INTEGER_ARGUMENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +146,8 @@ class _Grouping:
             if node.operator == "opaque":
                 self._add((node,), (node,))
             elif OPERATORS[node.operator].anchor:
-                self._add(self._epilogue((node,)), (node,))
+                chain = self._epilogue((node,))
+                self._add((*self._dequantized(chain), *chain), (node,), exit_node=chain[-1])
         for node in backward:
             if OPERATORS[node.operator].elementwise and self._free(node):
                 members = self._grow_elementwise(node)
@@ -161,12 +181,15 @@ class _Grouping:
     def _epilogue(self, chain: tuple[Node, ...]) -> tuple[Node, ...]:
         """Follow single readers that are elementwise and keep shape and type.
 
-        Behind a sum of integers the type may change: requantizing goes along.
+        Behind a sum of integers the type may change, for requantizing goes along, and behind a
+        reduction to bytes.
         """
         types = self.graph.types
         kind = types[chain[0].output]
         whole = kind.dtype == "int32"
-        while len(chain) < MAXIMUM_STEPS:
+        reduced = chain[0].operator.startswith("reduce_")
+        limits = _INTEGER if whole else _USUAL
+        while len(chain) < limits.steps:
             readers = self._readers.get(chain[-1].output, [])
             if not readers or not self._only_read_by(chain[-1].output, readers[:1]):
                 break
@@ -175,14 +198,53 @@ class _Grouping:
                 OPERATORS[following.operator].elementwise
                 and self._free(following)
                 and types[following.output].shape == kind.shape
-                and (types[following.output] == types[chain[-1].output] or whole)
-                and self._arguments((*chain, following)) <= MAXIMUM_ARGUMENTS
+                and (
+                    types[following.output] == types[chain[-1].output]
+                    or whole
+                    or (reduced and types[following.output].dtype in _BYTES)
+                )
+                and self._arguments((*chain, following)) <= limits.arguments
                 and sum(node.operator in COSTLY for node in (*chain, following)) <= MAXIMUM_COSTLY
             )
             if not fits:
                 break
             chain = (*chain, following)
         return chain
+
+    def _dequantized(self, chain: tuple[Node, ...]) -> tuple[Node, ...]:
+        """What makes floats of bytes for a chain behind a sum of integers, and for nobody else."""
+        taken: tuple[Node, ...] = ()
+        if self.graph.types[chain[0].output].dtype != "int32":
+            return taken
+        for node in chain[1:]:
+            for tensor in node.inputs:
+                path = self._path_to_bytes(tensor, (*taken, *chain))
+                total = (*path, *taken, *chain)
+                if self._arguments(total) <= _INTEGER.arguments and len(total) <= _INTEGER.steps:
+                    taken = (*path, *taken)
+        return taken
+
+    def _path_to_bytes(self, tensor: str, members: tuple[Node, ...]) -> tuple[Node, ...]:
+        """The elementwise nodes from a cast of bytes to `tensor`; empty where there are others."""
+        types, path = self.graph.types, tuple[Node, ...]()
+        while True:
+            producer = self._producers.get(tensor)
+            if (
+                producer is None
+                or producer in members
+                or not OPERATORS[producer.operator].elementwise
+                or not self._free(producer)
+                or types[tensor].shape != types[members[-1].output].shape
+                or not self._only_read_by(tensor, (*path, *members))
+            ):
+                return ()
+            path = (producer, *path)
+            data = [name for name in producer.inputs if name not in self.graph.constants]
+            if len(data) != 1:
+                return ()
+            (tensor,) = data
+            if types[tensor].dtype in _BYTES:
+                return path if producer.operator == "cast" else ()
 
     def _grow_elementwise(self, last: Node) -> tuple[Node, ...]:
         """Take producers along whose every reader is already in the group."""

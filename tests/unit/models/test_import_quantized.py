@@ -65,7 +65,9 @@ def test_weights_that_do_not_fit_signed_bytes() -> None:
         "xz": np.asarray(5, np.uint8),
         "wz": np.asarray(3, np.uint8),
     }
-    convolve("ConvInteger", codes("uint8", 1, 4, 6, 6), constants)
+    graph = convolve("ConvInteger", codes("uint8", 1, 4, 6, 6), constants)
+    (conv,) = [node for node in graph.nodes if node.operator == "conv2d"]
+    assert {graph.types[name].dtype for name in (*conv.inputs, conv.output)} == {"int32"}
 
 
 @few

@@ -18,6 +18,9 @@ from tilewright.models.zoo.ssd import anchors
 PUBLISHED = {  # parameters, multiply-adds at batch 1
     "resnet18": (11_689_512, 1.814e9),
     "resnet50": (25_557_032, 4.089e9),
+    # quantized: a folded batch norm is one bias, and scales and zero points do not count
+    "resnet18_int8": (11_689_512 - 4_800, 1.814e9),
+    "resnet50_int8": (25_557_032 - 26_560, 4.089e9),
     "vgg19_bn": (143_678_248, 19.632e9),
     "inception_v3": (27_161_264 - 3_326_696, 5.713e9),  # torchvision's less its auxiliary head
     "googlenet": (6_624_904, 1.498e9),
@@ -32,16 +35,16 @@ PUBLISHED = {  # parameters, multiply-adds at batch 1
     "gpt2_small": (124_439_808, None),
     "vit_b16": (86_567_656, 17.56e9),
 }
-SMALL = ("resnet18", "squeezenet1_1", "mobilenet_v2", "mlp", "lstm")
-STATISTICS = (".running_mean", ".running_var")
+SMALL = ("resnet18", "resnet18_int8", "squeezenet1_1", "mobilenet_v2", "mlp", "lstm")
+UNTRAINED = (".running_mean", ".running_var", "_scale", "_zero_point")
 
 
 def parameter_count(model: onnx.ModelProto) -> int:
-    """Values of all initializers but running statistics."""
+    """Values of all initializers but running statistics and what codes stand for."""
     return sum(
         math.prod(tensor.dims)
         for tensor in model.graph.initializer
-        if not tensor.name.endswith(STATISTICS)
+        if not tensor.name.endswith(UNTRAINED)
     )
 
 
@@ -108,7 +111,8 @@ def test_import_leaves_onnx_alone() -> None:
         "import sys, tilewright.models.zoo as zoo; "
         "assert zoo.names() and zoo.entry('mlp'); assert 'onnx' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_unknown_name_is_a_plain_lookup_error() -> None:
@@ -230,6 +234,32 @@ def test_batch_norm_is_far_from_the_identity() -> None:
             assert array.std() > 0.1
             assert weights[name.replace("running_var", "weight")].std() > 0.1
             assert np.abs(weights[name.replace("running_var", "running_mean")]).max() > 0
+
+
+def test_a_quantized_network_is_the_float_one_on_codes() -> None:
+    inputs = feeds("resnet18", 1)
+    floats = run(zoo.build("resnet18", seed=2), inputs)[0]
+    model = zoo.build("resnet18_int8", seed=2)
+    codes = [node.output[0] for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    model.graph.output.extend(
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.UINT8, None) for name in codes
+    )
+    logits, *tensors = run(model, inputs)
+    assert np.corrcoef(logits.ravel(), floats.ravel())[0, 1] > 0.97
+    for name, tensor in zip(codes, tensors, strict=True):
+        assert len(np.unique(tensor)) > 60, name
+        assert np.mean(tensor == 255) < 0.02, name
+        assert np.mean(tensor == 0) < 0.7, name
+
+
+def test_quantized_weights_use_their_codes_and_scales_are_powers_of_two() -> None:
+    weights = values(zoo.build("resnet18_int8"))
+    for name, array in weights.items():
+        if name.endswith(".weight"):
+            assert array.dtype == np.int8
+            assert set(np.abs(array.reshape(len(array), -1)).max(axis=1)) == {63}
+        elif name.endswith("_scale") and array.shape == ():
+            assert math.frexp(float(array))[0] == 0.5
 
 
 def test_builder_names_repeated_nodes_apart() -> None:

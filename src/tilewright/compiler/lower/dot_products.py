@@ -24,27 +24,13 @@ def byte_dot(lanes: int, dtype: str) -> str:
 
 
 def _meaning(lanes: int, dtype: str, offset: int):
-    if offset == 0:
-
-        @T.prim_func(s_tir=True)
-        def unsigned(
-            A: T.Buffer((4,), dtype, offset_factor=1),
-            B: T.Buffer((lanes, 4), "int8", offset_factor=1),
-            C: T.Buffer((lanes,), "int32", offset_factor=1, scope="local"),
-        ) -> None:
-            with T.sblock("root"):
-                T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
-                T.writes(C[0:lanes])
-                for i in T.serial(0, lanes):
-                    for k in T.serial(0, 4):
-                        with T.sblock("update"):
-                            vi, vk = T.axis.remap("SR", [i, k])
-                            C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
-
-        return unsigned
+    # a sum with 0 would not match the sums of a kernel on unsigned data
+    def widened(code):
+        wide = T.cast(code, "int32")
+        return wide + offset if offset else wide
 
     @T.prim_func(s_tir=True)
-    def signed(
+    def sums(
         A: T.Buffer((4,), dtype, offset_factor=1),
         B: T.Buffer((lanes, 4), "int8", offset_factor=1),
         C: T.Buffer((lanes,), "int32", offset_factor=1, scope="local"),
@@ -56,11 +42,9 @@ def _meaning(lanes: int, dtype: str, offset: int):
                 for k in T.serial(0, 4):
                     with T.sblock("update"):
                         vi, vk = T.axis.remap("SR", [i, k])
-                        C[vi] = C[vi] + (T.cast(A[vk], "int32") + offset) * T.cast(
-                            B[vi, vk], "int32"
-                        )
+                        C[vi] = C[vi] + widened(A[vk]) * T.cast(B[vi, vk], "int32")
 
-    return signed
+    return sums
 
 
 def _instruction(lanes: int, dtype: str, flip: int):

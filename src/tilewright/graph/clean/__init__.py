@@ -15,7 +15,12 @@ from tilewright.graph.clean.patterns import (
     simplify_products,
 )
 from tilewright.graph.clean.reshapes import sink_reshapes
-from tilewright.graph.clean.scales import fold_scales, merge_arithmetic, normalize_arithmetic
+from tilewright.graph.clean.scales import (
+    distribute_scales,
+    fold_scales,
+    merge_arithmetic,
+    normalize_arithmetic,
+)
 from tilewright.graph.clean.simplify import (
     drop_identities,
     drop_unused,
@@ -31,6 +36,7 @@ REWRITES = (
     share_duplicates,
     normalize_arithmetic,
     merge_arithmetic,
+    distribute_scales,
     fold_scales,
     recognize_activations,
     recognize_layer_norm,

@@ -45,6 +45,10 @@ class Edit:
         """Whether exactly one port reads a tensor and it is no graph output."""
         return tensor not in self._outputs and len(self._readers.get(tensor, ())) == 1
 
+    def read_by(self, tensor: str, operator: str) -> bool:
+        """Whether a node of that operator reads a tensor."""
+        return any(node.operator == operator for node in self._readers.get(tensor, ()))
+
     def is_output(self, tensor: str) -> bool:
         """Whether the network returns a tensor."""
         return tensor in self._outputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import frexp
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ def normalize_arithmetic(graph: Graph) -> Graph:
 
     before: x - c      x / c          x ** 2     x ** 3         x ** 0.5
     after:  x + (-c)   x * (1 / c)    x * x      (x * x) * x    sqrt(x)
+
+    A quotient that is rounded next, as in quantization, stays one unless 1 / c is exact: another
+    last bit may give another code.
     """
     edit = Edit(graph)
     for node in graph.nodes:
@@ -36,6 +40,9 @@ def normalize_arithmetic(graph: Graph) -> Graph:
         elif node.operator == "divide":
             with np.errstate(all="ignore"):
                 inverse = np.asarray((1 / value.astype(np.float64)).astype(value.dtype))
+            exact = bool((np.frexp(value)[0] == 0.5).all())
+            if not exact and edit.read_by(node.output, "round"):
+                continue
             if np.isfinite(value).all() and np.isfinite(inverse).all() and inverse.all():
                 scale = edit.constant(f"{c}.inverse", inverse)
                 new = edit.node("multiply", (x, scale), name=node.name, output=node.output)
@@ -111,6 +118,43 @@ def _combined(edit: Edit, operator: str, first: str, second: str) -> str | None:
     if not _keeps(merged, dtype):
         return None
     return edit.constant(f"{second}.merged", np.asarray(merged, dtype))
+
+
+def distribute_scales(graph: Graph) -> Graph:
+    """Merge a power of two behind a sum of scaled values into both scales, which is exact.
+
+    before: (x * a + y * b) * c
+    after:  x * (a * c) + y * (b * c)
+
+    This is how two tensors of codes are added.
+    """
+    edit = Edit(graph)
+    for node in graph.nodes:
+        outer = _with_constant(edit, node, "multiply")
+        factor = None if outer is None else edit.scalar(outer[1])
+        total = None if outer is None else edit.producer(outer[0], "add")
+        if outer is None or total is None or factor is None or not edit.read_once(outer[0]):
+            continue
+        if abs(frexp(factor)[0]) != 0.5 or total.inputs[0] == total.inputs[1]:
+            continue
+        scaled = [_scaled_term(edit, tensor, outer[1]) for tensor in total.inputs]
+        first, second = scaled
+        if first is None or second is None:
+            continue
+        inputs = first.output, second.output
+        new = edit.node("add", inputs, name=total.name, output=node.output)
+        edit.replace(node, first, second, new)
+    return edit.finish()
+
+
+def _scaled_term(edit: Edit, tensor: str, factor: str) -> Node | None:
+    """A product with a constant, times one more factor."""
+    product = edit.producer(tensor, "multiply")
+    parts = None if product is None else _with_constant(edit, product, "multiply")
+    if product is None or parts is None or not edit.read_once(tensor):
+        return None
+    merged = _combined(edit, "multiply", factor, parts[1])
+    return None if merged is None else edit.rewritten(product, (parts[0], merged))
 
 
 def fold_scales(graph: Graph) -> Graph:

@@ -27,6 +27,7 @@ from tilewright.models.onnx_import import (
 from tilewright.models.onnx_import.builder import GraphBuilder
 from tilewright.models.onnx_import.node import OnnxNode, read_node
 from tilewright.models.onnx_import.opaque import opaque
+from tilewright.models.onnx_import.quantized_pairs import on_codes
 from tilewright.models.onnx_import.registry import TRANSLATIONS
 
 GROUPS = (
@@ -61,17 +62,19 @@ def translate(source: InferredModel, name: str) -> Graph:
     Raises ModelError naming the node that cannot be taken.
     """
     graph = source.model.graph
-    builder = GraphBuilder(_all_names(graph))
+    rewritten = on_codes(graph, source.weights, source.types)
+    nodes = rewritten.nodes
+    builder = GraphBuilder(_all_names(graph) | {t for node in nodes for t in node.output})
     for value in graph.input:
         kind = source.types.get(value.name)
         if kind is None:
             raise ModelError(f"input {quoted(value.name)} has elements or axes not supported")
         builder.declare(value.name, kind)
-    for weight, array in source.weights.items():
+    for weight, array in {**source.weights, **rewritten.constants}.items():
         builder.declare_constant(weight, array)
     tensors = {tensor: tensor for tensor in builder.types}
     opsets = {entry.domain or "ai.onnx": entry.version for entry in source.model.opset_import}
-    for index, proto in enumerate(graph.node):
+    for index, proto in enumerate(nodes):
         label = proto.name or f"{proto.op_type}_{index}"
         node = read_node(
             proto,

@@ -18,6 +18,7 @@ from tilewright.models.zoo import (
     nasnet,
     recurrent,
     resnet,
+    resnet_int8,
     squeezenet,
     ssd,
     vgg,
@@ -32,6 +33,7 @@ __all__ = ["ZooEntry", "build", "entry", "names"]
 
 _FAMILIES = (
     resnet,
+    resnet_int8,
     vgg,
     inception,
     googlenet,
@@ -64,7 +66,7 @@ def entry(name: str) -> ZooEntry:
 
 
 def build(name: str, *, batch: int = 1, seed: int = 0) -> onnx.ModelProto:
-    """A network as an ONNX model, opset 17, float32, with a fixed batch.
+    """A network as an ONNX model, opset 17, with float32 inputs and a fixed batch.
 
     Equal seeds give equal weights at any batch. Raises LookupError(name) if the zoo has no such
     network and ValueError if `batch` is below 1.

@@ -54,6 +54,14 @@ class Convolution:
     bias: bool = False
     gain: float = 1.7
 
+    def weight_shape(self, channels: int) -> tuple[int, ...]:
+        """[out, in / groups, height, width] for an input of so many channels."""
+        return (self.channels, channels // self.groups, *_pair(self.kernel))
+
+    def weight_std(self, channels: int) -> float:
+        """Standard deviation of the random weights for an input of so many channels."""
+        return math.sqrt(self.gain / math.prod(self.weight_shape(channels)[1:]))
+
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
@@ -122,7 +130,7 @@ class GraphBuilder:
         self.name = name
         self.batch = batch
         self._seed = seed
-        self._weights = weights
+        self.weights = weights
         self._scopes: list[str] = []
         self._taken: set[str] = set()
         self._model = _empty_model(name)
@@ -181,19 +189,41 @@ class GraphBuilder:
 
     # Parameters and constants
 
-    def _store(self, name: str, array: NDArray[np.float32] | None, shape: tuple[int, ...]) -> Value:
-        from onnx import TensorProto
+    def parameter(
+        self, name: str, array: NDArray[Any] | None, shape: tuple[int, ...], dtype: str = "float32"
+    ) -> Value:
+        """An initializer of known values; without them it only claims to lie in a file."""
+        from onnx import TensorProto, helper
 
         tensor = self._graph.initializer.add()
         tensor.name = name
-        tensor.data_type = TensorProto.FLOAT
+        tensor.data_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         tensor.dims.extend(shape)
         if array is None:
             tensor.data_location = TensorProto.EXTERNAL
         else:
-            tensor.raw_data = array.tobytes()
+            tensor.raw_data = array.astype(dtype, copy=False).tobytes()
         self._taken.add(name)
         return Value(name, shape)
+
+    def path(self, name: str) -> str:
+        """The full path of a name given here."""
+        return ".".join((*self._scopes, name))
+
+    def drawn_normal(self, name: str, shape: tuple[int, ...], std: float) -> NDArray[Any]:
+        """What `normal` stores under this full path, of mean 0."""
+        array = self._generator(name).standard_normal(shape, dtype=np.float32)
+        array *= np.float32(std)
+        return array
+
+    def drawn_uniform(
+        self, name: str, shape: tuple[int, ...], low: float, high: float
+    ) -> NDArray[Any]:
+        """What `uniform` stores under this full path."""
+        array = self._generator(name).random(shape, dtype=np.float32)
+        array *= np.float32(high - low)
+        array += np.float32(low)
+        return array
 
     def _generator(self, name: str) -> np.random.Generator:
         digest = hashlib.sha256(f"{self._seed}:{name}".encode()).digest()
@@ -201,22 +231,15 @@ class GraphBuilder:
 
     def normal(self, name: str, shape: tuple[int, ...], std: float, mean: float = 0.0) -> Value:
         """A parameter drawn from a normal distribution. `name` is its full path."""
-        if not self._weights:
-            return self._store(name, None, shape)
-        array = self._generator(name).standard_normal(shape, dtype=np.float32)
-        array *= np.float32(std)
-        if mean:
+        array = self.drawn_normal(name, shape, std) if self.weights else None
+        if array is not None and mean:
             array += np.float32(mean)
-        return self._store(name, array, shape)
+        return self.parameter(name, array, shape)
 
     def uniform(self, name: str, shape: tuple[int, ...], low: float, high: float) -> Value:
         """A parameter drawn from a uniform distribution. `name` is its full path."""
-        if not self._weights:
-            return self._store(name, None, shape)
-        array = self._generator(name).random(shape, dtype=np.float32)
-        array *= np.float32(high - low)
-        array += np.float32(low)
-        return self._store(name, array, shape)
+        array = self.drawn_uniform(name, shape, low, high) if self.weights else None
+        return self.parameter(name, array, shape)
 
     def constant(self, array: NDArray[Any], name: str = "constant") -> Value:
         """A Constant node."""
@@ -297,21 +320,26 @@ class GraphBuilder:
 
     def conv(self, x: Value, spec: Convolution, name: str = "conv") -> Value:
         """A 2-D convolution over NCHW, with weights [out, in / groups, height, width]."""
-        path = ".".join((*self._scopes, name))
-        kernel = _pair(spec.kernel)
-        fan_in = x.channels // spec.groups * kernel[0] * kernel[1]
-        weight = (spec.channels, x.channels // spec.groups, *kernel)
-        inputs = [x, self.normal(f"{path}.weight", weight, math.sqrt(spec.gain / fan_in))]
+        path = self.path(name)
+        shape = spec.weight_shape(x.channels)
+        std = spec.weight_std(x.channels)
+        inputs = [self.normal(f"{path}.weight", shape, std)]
         if spec.bias:
             inputs.append(self.normal(f"{path}.bias", (spec.channels,), 0.05))
+        return self.convolve(x, spec, inputs, name)
+
+    def convolve(
+        self, x: Value, spec: Convolution, operands: Sequence[Value], name: str = "conv"
+    ) -> Value:
+        """A 2-D convolution with weights, and perhaps a bias, that are there already."""
         return self.node(
             "Conv",
-            inputs,
+            [x, *operands],
             (x.shape[0], spec.channels, *_swept(x, spec)),
             name,
             dilations=[1, 1],
             group=spec.groups,
-            kernel_shape=kernel,
+            kernel_shape=_pair(spec.kernel),
             pads=_pads(spec.padding),
             strides=_pair(spec.stride),
         )

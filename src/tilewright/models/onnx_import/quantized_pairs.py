@@ -1,0 +1,321 @@
+"""Operators between DequantizeLinear and QuantizeLinear, put on the codes themselves.
+
+before: DequantizeLinear (x, w, bias) → Conv → (Relu) → QuantizeLinear
+after:  QLinearConv
+
+before: DequantizeLinear (x, w, bias) → Gemm → (Relu) → QuantizeLinear
+after:  Reshape → QLinearConv (1×1) → Reshape
+
+before: DequantizeLinear → MaxPool → QuantizeLinear, with one scale and zero point
+after:  MaxPool
+
+before: QuantizeLinear (uint8, zero point 128) → QLinearConv
+after:  QuantizeLinear (int8, zero point 0) → QLinearConv, whose border is 0 then
+
+What is written in between rounds each sum of single precision a little differently from the sum of
+integers, as in any runtime that does this. An activation goes where saturation does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from tilewright.graph.network import Array
+from tilewright.graph.tensor import TensorType
+
+_BYTES = ("int8", "uint8")
+_INDIFFERENT = frozenset(
+    {"MaxPool", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity"}
+)
+"""Operators that only pick or move values of their first input."""
+_BIAS_TOLERANCE = 1e-5
+_MIDDLE = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Codes:
+    """A quantized tensor: the tensor of codes, and the tensors of its scale and zero point."""
+
+    codes: str
+    scale: str
+    zero: str
+    axis: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnCodes:
+    """The nodes after the rewrite, and the constants that came with it."""
+
+    nodes: list[onnx.NodeProto]
+    constants: dict[str, Array]
+
+
+def on_codes(
+    graph: onnx.GraphProto, weights: Mapping[str, Array], types: Mapping[str, TensorType]
+) -> OnCodes:
+    """Rewrite the nodes of a graph whose constants are `weights`; the graph stays as it is."""
+    if all(node.op_type != "QuantizeLinear" for node in graph.node):
+        return OnCodes(nodes=list(graph.node), constants={})
+    return _Rewrite(graph, weights, types).run()
+
+
+def _read_inside(graph: onnx.GraphProto) -> set[str]:
+    """Tensors that the branches and bodies inside nodes may read."""
+    inner = [a.g for n in graph.node for a in n.attribute if a.type == onnx.AttributeProto.GRAPH]
+    own = {name for g in inner for node in g.node for name in node.input}
+    returned = {value.name for g in inner for value in g.output}
+    return own.union(returned, *(_read_inside(g) for g in inner))
+
+
+class _Rewrite:
+    def __init__(
+        self,
+        graph: onnx.GraphProto,
+        weights: Mapping[str, Array],
+        types: Mapping[str, TensorType],
+    ) -> None:
+        self.nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in graph.node]
+        self.weights = weights
+        self.types = types
+        self.outputs = {value.name for value in graph.output} | _read_inside(graph)
+        self.constants: dict[str, Array] = {}
+        self.producers = {name: node for node in self.nodes for name in node.output}
+        self.readers: dict[str, list[onnx.NodeProto]] = {}
+        for node in self.nodes:
+            for name in node.input:
+                self.readers.setdefault(name, []).append(node)
+
+    def run(self) -> OnCodes:
+        """Replace what is between pairs; drop the DequantizeLinear that nobody reads then."""
+        replaced: dict[str, list[onnx.NodeProto]] = {}
+        gone: set[str] = set()
+        for node in self.nodes:
+            between = self._follow(node) if node.domain in ("", "ai.onnx") else None
+            new = None if between is None else self._replacement(node, between[-1])
+            if between is not None and new is not None:
+                gone.update(n.output[0] for n in (node, *between[:-1]))
+                replaced[between[-1].output[0]] = new
+        if not replaced:
+            return OnCodes(nodes=self.nodes, constants={})
+        kept: list[onnx.NodeProto] = []
+        for node in self.nodes:
+            output = node.output[0] if node.output else ""
+            if output not in gone:
+                kept.extend(replaced.get(output, [node]))
+        read = {name for node in kept for name in node.input} | self.outputs
+        nodes = [n for n in kept if n.op_type != "DequantizeLinear" or n.output[0] in read]
+        self._center(nodes)
+        return OnCodes(nodes=nodes, constants=self.constants)
+
+    def _center(self, nodes: Sequence[onnx.NodeProto]) -> None:
+        """Write codes around 128 as signed ones where only convolutions read them."""
+        for node in nodes:
+            written = self._written(node) if node.op_type == "QuantizeLinear" else None
+            if written is None or written.codes in self.outputs:
+                continue
+            zero: Any = self.weights[written.zero]
+            readers = [n for n in nodes if written.codes in n.input]
+            only = all(
+                n.op_type == "QLinearConv" and list(n.input).count(written.codes) == 1
+                for n in readers
+            )
+            if not only or zero.dtype != np.uint8 or int(zero.reshape(-1)[0]) != _MIDDLE:
+                continue
+            point = self._new("zero_point", node, np.zeros((), np.int8))
+            node.input[2] = point
+            node.output[0] = f"{written.codes}/signed"
+            for reader in readers:
+                reader.input[0], reader.input[2] = node.output[0], point
+
+    def _replacement(
+        self, node: onnx.NodeProto, quantize: onnx.NodeProto
+    ) -> list[onnx.NodeProto] | None:
+        if node.op_type == "Conv":
+            return self._convolution(node, quantize)
+        if node.op_type == "Gemm":
+            return self._product(node, quantize)
+        if node.op_type in _INDIFFERENT and len(node.output) == 1:
+            return self._moved(node, quantize)
+        return None
+
+    def _follow(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        """The sole readers from `node` to a QuantizeLinear of bytes, with at most an activation
+        between that saturation makes needless."""
+        first = self._only_reader(node)
+        if first is None:
+            return None
+        if first.op_type == "QuantizeLinear":
+            return [first] if self._written(first) else None
+        second = self._only_reader(first)
+        if second is None or second.op_type != "QuantizeLinear":
+            return None
+        written = self._written(second)
+        limits = self._limits(first)
+        if written is None or limits is None:
+            return None
+        low, high = self._range(written)
+        return [first, second] if limits[0] <= low and high <= limits[1] else None
+
+    def _only_reader(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
+        if not node.output or node.output[0] in self.outputs:
+            return None
+        readers = self.readers.get(node.output[0], [])
+        return readers[0] if len(readers) == 1 else None
+
+    def _limits(self, node: onnx.NodeProto) -> tuple[float, float] | None:
+        """Between which values an activation hands its input on."""
+        if node.op_type == "Relu":
+            return 0.0, np.inf
+        if node.op_type != "Clip":
+            return None
+        limits = [-np.inf, np.inf]
+        for index, name in enumerate(node.input[1:3]):
+            value: Any = self.weights.get(name)
+            if name and value is None:
+                return None
+            if name:
+                limits[index] = float(value)
+        for attribute in node.attribute:
+            if attribute.name in ("min", "max"):
+                limits[attribute.name == "max"] = float(attribute.f)
+        return limits[0], limits[1]
+
+    def _range(self, codes: _Codes) -> tuple[float, float]:
+        zero: Any = self.weights[codes.zero]
+        bounds, point = np.iinfo(zero.dtype), int(zero.reshape(-1)[0])
+        scale = float(self.weights[codes.scale].reshape(-1)[0])
+        return (bounds.min - point) * scale, (bounds.max - point) * scale
+
+    def _read(self, tensor: str) -> _Codes | None:
+        """The codes of a dequantized tensor with constant scale and zero point."""
+        node = self.producers.get(tensor)
+        if node is None or node.op_type != "DequantizeLinear":
+            return None
+        return self._coded(node, node.input[0])
+
+    def _written(self, quantize: onnx.NodeProto) -> _Codes | None:
+        """The codes that a QuantizeLinear writes, where they are bytes of one scale."""
+        found = self._coded(quantize, quantize.output[0])
+        return found if found is not None and self._is_bytes(found) else None
+
+    def _coded(self, node: onnx.NodeProto, codes: str) -> _Codes | None:
+        scale, zero = node.input[1], node.input[2] if len(node.input) > 2 else ""
+        given = self.weights.get(scale)
+        named = {a.name: a.i for a in node.attribute}
+        if given is None or given.dtype != np.float32 or given.ndim > 1 or named.get("block_size"):
+            return None
+        if zero and zero not in self.weights:
+            return None
+        return _Codes(codes=codes, scale=scale, zero=zero, axis=named.get("axis", 1))
+
+    def _is_bytes(self, codes: _Codes) -> bool:
+        """Whether codes are bytes of one scale and zero point."""
+        zero = self.weights.get(codes.zero)
+        one = zero is not None and zero.size == 1 and self.weights[codes.scale].size == 1
+        return one and zero is not None and zero.dtype.name in _BYTES
+
+    def _operands(self, node: onnx.NodeProto, axis: int) -> tuple[_Codes, list[str]] | None:
+        """Data, and [weights, their scale, their zero point, bias or nothing]."""
+        data, weight = self._read(node.input[0]), self._read(node.input[1])
+        if data is None or weight is None or not self._is_bytes(data):
+            return None
+        values = self.weights.get(weight.codes)
+        if values is None or values.dtype.name not in _BYTES:
+            return None
+        scale: Any = self.weights[weight.scale]
+        if scale.size > 1 and weight.axis % values.ndim != axis:
+            return None
+        zero = weight.zero or self._new("zero_point", node, np.zeros((), values.dtype))
+        operands = [weight.codes, weight.scale, zero]
+        if len(node.input) > 2 and node.input[2]:
+            bias = self._bias(node.input[2], self.weights[data.scale].reshape(-1) * scale)
+            if not bias:
+                return None
+            operands.append(bias)
+        return data, operands
+
+    def _bias(self, tensor: str, sums_scale: Any) -> str:
+        """The codes of a bias at the scale of the sums; empty where it is not like that."""
+        bias = self._read(tensor)
+        codes = None if bias is None else self.weights.get(bias.codes)
+        if bias is None or codes is None or codes.dtype != np.int32 or codes.ndim != 1:
+            return ""
+        if bias.zero and np.any(self.weights[bias.zero]):
+            return ""
+        near = np.allclose(self.weights[bias.scale], sums_scale, rtol=_BIAS_TOLERANCE, atol=0)
+        return bias.codes if near else ""
+
+    def _convolution(
+        self, node: onnx.NodeProto, quantize: onnx.NodeProto
+    ) -> list[onnx.NodeProto] | None:
+        operands = self._operands(node, 0)
+        if operands is None or self.weights[operands[1][0]].ndim != 4:
+            return None
+        names = self._linear_inputs(operands[0], operands[1], quantize)
+        new = helper.make_node("QLinearConv", names, [quantize.output[0]], name=node.name)
+        new.attribute.extend(node.attribute)
+        return [new]
+
+    def _linear_inputs(
+        self, data: _Codes, operands: Sequence[str], quantize: onnx.NodeProto
+    ) -> list[str]:
+        inputs = [data.codes, data.scale, data.zero, *operands[:3], *quantize.input[1:3]]
+        return [*inputs, *operands[3:]]
+
+    def _product(
+        self, node: onnx.NodeProto, quantize: onnx.NodeProto
+    ) -> list[onnx.NodeProto] | None:
+        named = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        transposed = bool(named.get("transB", 0))
+        plain = named.get("alpha", 1.0) == named.get("beta", 1.0) == 1 and not named.get("transA")
+        operands = self._operands(node, 0 if transposed else 1) if plain else None
+        kind = self.types.get(node.input[0])
+        if operands is None or kind is None or len(kind.shape) != 2:
+            return None
+        data, (weight, *rest) = operands
+        matrix: Any = self.weights[weight]
+        matrix = np.ascontiguousarray(matrix if transposed else matrix.T)
+        filters = self._new("filters", node, matrix.reshape(*matrix.shape, 1, 1))
+        rows, columns = kind.shape
+        apart = self._new("apart", node, np.asarray([rows, columns, 1, 1], np.int64))
+        joined = self._new("joined", node, np.asarray([rows, matrix.shape[0]], np.int64))
+        image, result = f"{node.output[0]}/image", f"{node.output[0]}/result"
+        inner = _Codes(codes=image, scale=data.scale, zero=data.zero, axis=data.axis)
+        names = self._linear_inputs(inner, [filters, *rest], quantize)
+        return [
+            helper.make_node("Reshape", [data.codes, apart], [image], name=f"{node.name}/image"),
+            helper.make_node("QLinearConv", names, [result], name=node.name),
+            helper.make_node(
+                "Reshape", [result, joined], [quantize.output[0]], name=f"{node.name}/result"
+            ),
+        ]
+
+    def _moved(self, node: onnx.NodeProto, quantize: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        read, written = self._read(node.input[0]), self._written(quantize)
+        if read is None or written is None or not self._is_bytes(read):
+            return None
+        if self._only_reader(node) is not quantize or not self._equal(read, written):
+            return None
+        new = onnx.NodeProto.FromString(node.SerializeToString())
+        new.input[0] = read.codes
+        new.output[0] = quantize.output[0]
+        return [new]
+
+    def _equal(self, a: _Codes, b: _Codes) -> bool:
+        pairs = ((a.scale, b.scale), (a.zero, b.zero))
+        return all(
+            self.weights[left].dtype == self.weights[right].dtype
+            and np.array_equal(self.weights[left].reshape(-1), self.weights[right].reshape(-1))
+            for left, right in pairs
+        )
+
+    def _new(self, role: str, node: onnx.NodeProto, array: Array) -> str:
+        name = f"{node.output[0]}/{role}"
+        self.constants[name] = array
+        return name

@@ -1,0 +1,166 @@
+"""Steps on codes of 8 bits that one kernel need not do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from graph_builder import Builder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.graph.clean import clean
+from tilewright.graph.evaluate import run_fused, run_graph
+from tilewright.graph.fuse import fuse
+from tilewright.graph.fused import FusedNetwork
+from tilewright.graph.network import Graph
+
+
+class Codes(Builder):
+    """Quantized tensors: scales are constants of one element."""
+
+    def scalar(self, value: float) -> str:
+        return self.constant(np.float32(value))
+
+    def sums(self, x: str, filters: int = 8) -> str:
+        channels = self.types[x].shape[1]
+        weight = self.constant(
+            self.random.integers(-9, 9, (filters, channels, 3, 3)).astype("int8")
+        )
+        return self.add(
+            "conv2d", x, weight, strides=(1, 1), padding=(1,) * 4, dilation=(1, 1), groups=1
+        )
+
+    def quantized(self, x: str, zero: float, dtype: str) -> str:
+        limits = np.iinfo(dtype)
+        rounded = self.add("round", x)
+        if zero:
+            rounded = self.add("add", rounded, self.scalar(zero))
+        bounds = {"minimum": float(limits.min), "maximum": float(limits.max)}
+        return self.add("cast", self.add("clip", rounded, **bounds), dtype=dtype)
+
+    def requantized(self, sums: str, scale: float, zero: float, dtype: str) -> str:
+        wide = self.add("cast", sums, dtype="float32")
+        return self.quantized(self.add("multiply", wide, self.scalar(scale)), zero, dtype)
+
+    def dequantized(self, x: str, scale: float, zero: float) -> str:
+        wide = self.add("cast", x, dtype="float32")
+        if zero:
+            wide = self.add("add", wide, self.scalar(-zero))
+        return self.add("multiply", wide, self.scalar(scale))
+
+
+def steps(network: FusedNetwork) -> list[str]:
+    return [" ".join(step.operator for step in call.workload.steps) for call in network.calls]
+
+
+def same(graph: Graph, network: FusedNetwork) -> None:
+    rng = np.random.default_rng(0)
+    feed = {}
+    for name in graph.inputs:
+        kind = graph.types[name]
+        limits = np.iinfo(kind.dtype)
+        feed[name] = rng.integers(limits.min, limits.max + 1, kind.shape).astype(kind.dtype)
+    wanted = run_graph(graph, feed)
+    for name, value in run_fused(network, feed).items():
+        np.testing.assert_array_equal(value, wanted[name])
+
+
+KINDS = st.sampled_from(
+    [("uint8", 0.0), ("uint8", 128.0), ("uint8", 7.0), ("int8", 0.0), ("int8", -128.0)]
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(KINDS, KINDS, KINDS, st.sampled_from([2.0**-4, 2.0**-6, 0.013]))
+def test_a_residual_block_is_one_kernel(
+    inner: tuple[str, float], residual: tuple[str, float], result: tuple[str, float], scale: float
+) -> None:
+    b = Codes()
+    x = b.input(1, 8, 5, 5, dtype="uint8")
+    r = b.input(1, 8, 5, 5, dtype=residual[0])
+    y = b.requantized(b.sums(x), 2.0**-7, inner[1], inner[0])
+    total = b.add("add", b.dequantized(y, scale, inner[1]), b.dequantized(r, 0.25, residual[1]))
+    out = b.quantized(b.add("divide", total, b.scalar(0.5)), result[1], result[0])
+    graph = b.graph(out)
+    network = fuse(clean(graph))
+    assert len(network.calls) == 1
+    (text,) = steps(network)
+    # of the codes in the middle neither the cast nor the zero point is left
+    assert text.startswith("conv2d cast multiply round clip multiply cast ")
+    assert text.count("cast") == 3
+    assert text.count("add") == 1 + bool(residual[1]) + bool(result[1])
+    same(graph, network)
+
+
+def test_both_sides_of_a_sum_write_bytes() -> None:
+    b = Codes()
+    x = b.input(1, 4, 5, 5, dtype="uint8")
+    sides = [b.requantized(b.sums(x), 2.0**-6, 128, "uint8") for _ in range(2)]
+    left, right = (b.dequantized(side, 0.25, 128) for side in sides)
+    graph = b.graph(b.quantized(b.add("add", left, right), 0, "uint8"))
+    network = fuse(clean(graph))
+    assert [str(call.workload.result) for call in network.calls] == ["uint8[1,8,5,5]"] * 2
+    assert [text.count("conv2d") for text in steps(network)] == [1, 1]
+    same(graph, network)
+
+
+@pytest.mark.parametrize("minimum", [-200.0, -100.5])
+def test_a_cast_that_changes_values_stays(minimum: float) -> None:
+    b = Codes()
+    sums = b.sums(b.input(1, 4, 5, 5, dtype="uint8"))
+    rounded = b.add("round", b.add("multiply", b.add("cast", sums, dtype="float32"), b.scalar(0.2)))
+    kept = b.add("clip", rounded, minimum=minimum, maximum=100.0)
+    wide = b.add("cast", b.add("cast", kept, dtype="int8"), dtype="float32")
+    (text,) = steps(fuse(b.graph(b.add("relu", wide))))
+    assert text.endswith("round clip cast cast relu")
+
+
+def test_codes_that_others_read_are_written() -> None:
+    b = Codes()
+    codes = b.requantized(b.sums(b.input(1, 4, 5, 5, dtype="uint8")), 2.0**-6, 0, "uint8")
+    graph = b.graph(codes, b.add("relu", b.dequantized(codes, 0.25, 0)))
+    network = fuse(clean(graph))
+    assert steps(network) == ["conv2d cast multiply round clip cast", "cast multiply relu"]
+    same(graph, network)
+
+
+def test_floats_beside_a_sum_are_computed_where_they_were() -> None:
+    b = Codes()
+    x, r = b.input(1, 4, 5, 5, dtype="uint8"), b.input(1, 8, 5, 5, dtype="int32")
+    wide = b.add("cast", b.sums(x), dtype="float32")
+    floats = b.add("multiply", b.add("cast", r, dtype="float32"), b.scalar(0.25))
+    network = fuse(b.graph(b.add("add", wide, floats)))
+    assert steps(network) == ["cast multiply", "conv2d cast add"]
+
+
+@pytest.mark.parametrize(("divisor", "left"), [(0.25, "multiply"), (0.3, "divide")])
+def test_a_quotient_that_is_rounded_stays_where_its_inverse_is_not_exact(
+    divisor: float, left: str
+) -> None:
+    b = Codes()
+    x = b.input(3, 4)
+    rounded = b.graph(b.add("round", b.add("divide", x, b.scalar(divisor))))
+    assert [node.operator for node in clean(rounded).nodes] == [left, "round"]
+    b = Codes()
+    plain = b.graph(b.add("relu", b.add("divide", b.input(3, 4), b.scalar(divisor))))
+    assert [node.operator for node in clean(plain).nodes] == ["multiply", "relu"]
+
+
+@pytest.mark.parametrize(("factor", "products"), [(0.5, 2), (0.3, 3)])
+def test_a_power_of_two_behind_a_sum_goes_into_its_scales(factor: float, products: int) -> None:
+    b = Codes()
+    terms = [b.add("multiply", b.input(3, 4), b.scalar(s)) for s in (0.7, 1.3)]
+    graph = b.graph(b.add("relu", b.add("multiply", b.add("add", *terms), b.scalar(factor))))
+    result = clean(graph)
+    assert [node.operator for node in result.nodes].count("multiply") == products
+    rng = np.random.default_rng(0)
+    feed = {name: rng.normal(size=(3, 4)).astype(np.float32) for name in graph.inputs}
+    (name,) = graph.outputs
+    np.testing.assert_array_equal(run_graph(result, feed)[name], run_graph(graph, feed)[name])
+
+
+def test_a_mean_of_codes_is_quantized_in_its_kernel() -> None:
+    b = Codes()
+    mean = b.add("reduce_mean", b.input(1, 8, 5, 5), axes=(2, 3), keepdims=True)
+    network = fuse(b.graph(b.quantized(mean, 0, "uint8")))
+    assert steps(network) == ["reduce_mean round clip cast"]
