@@ -16,6 +16,8 @@ GROUP = "tilewright.implementations"
 _BUILT_IN = (
     "conv2d_direct",
     "conv2d_winograd",
+    "conv2d_winograd2",
+    "conv2d_winograd1d",
     "conv2d_depthwise",
     "conv2d_int8",
     "conv2d_transposed",

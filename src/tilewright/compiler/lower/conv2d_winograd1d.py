@@ -1,0 +1,16 @@
+"""Schedule of Winograd convolutions along one axis."""
+
+from __future__ import annotations
+
+from tvm.s_tir import Schedule
+
+from tilewright.compiler.lower.conv2d_winograd_stages import lower_form
+from tilewright.compiler.lower.program import Program
+from tilewright.core.records import Device
+from tilewright.kernels.conv2d_winograd1d import SPEC
+from tilewright.kernels.convolution import convolution
+
+
+def lower(program: Program, device: Device) -> Schedule:
+    """Build and schedule the kernel."""
+    return lower_form(program, device, SPEC.form(convolution(program.workload)))

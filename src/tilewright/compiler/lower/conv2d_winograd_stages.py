@@ -1,0 +1,257 @@
+"""Stages and schedule that the Winograd convolutions share.
+
+    parallel (n, in chunk, tile row): columns of the input transform, then its rows
+    parallel (positions, out chunks): product over input channels, register tile of tiles × out
+    parallel (n, out chunk, tile row): back transform, epilogue
+
+The transforms' matrices enter as selections on unrolled loop variables, so that zeros vanish. An
+axis without taps has no stages of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm import te, tirx
+from tvm.s_tir import Schedule
+
+from tilewright.compiler.lower.program import Program
+from tilewright.compiler.lower.values import Index, Value
+from tilewright.core.records import Device
+from tilewright.graph.layout import PLAIN
+from tilewright.kernels.conv2d_winograd_forms import Form, input_lanes
+from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.winograd_transforms import Matrix, Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What the stages are made from; `lanes` and `block` are channels of result and data."""
+
+    form: Form
+    conv: Convolution
+    lanes: int
+    block: int
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """Output tiles down and across."""
+        return self.form.tiles(self.conv)
+
+
+def lower_form(program: Program, device: Device, form: Form) -> Schedule:
+    """Build and schedule the kernel of a Winograd convolution."""
+    conv = convolution(program.workload)
+    plan = _Plan(
+        form=form,
+        conv=conv,
+        lanes=int(program.candidate.setting("lanes")),
+        block=input_lanes(conv, program.candidate.layouts, device.lanes_f32),
+    )
+    product = _product_stage(program, plan, _input_stages(program, plan))
+    index = program.workload.anchor_index
+    assert index is not None
+    kind = program.workload.step_types(index)[1]
+    half = _back_stage(plan, product)
+    program.set_step(index, Value(type=kind, read=_reader(program, plan, half)))
+    schedule = program.schedule()
+    _schedule_input(schedule, plan)
+    _schedule_product(schedule, program)
+    _schedule_result(schedule, program, plan)
+    return schedule
+
+
+def _entry(values: Row, position: tirx.Expr) -> tirx.Expr:
+    """values[position] as selections; a constant once `position` is unrolled."""
+    result = tirx.const(float(values[-1]), "float32")
+    for number in range(len(values) - 2, -1, -1):
+        chosen = tirx.const(float(values[number]), "float32")
+        result = tirx.Select(position == number, chosen, result)
+    return result
+
+
+def _combine(matrix: Matrix, position: tirx.Expr, terms: Sequence[tirx.Expr]) -> tirx.Expr:
+    """sum over columns c of matrix[position][c] * terms[c]."""
+    total = None
+    for column, term in zip(zip(*matrix, strict=True), terms, strict=True):
+        summand = _entry(column, position) * term
+        total = summand if total is None else total + summand
+    assert total is not None
+    return total
+
+
+def _input_stages(program: Program, plan: _Plan) -> te.Tensor:
+    conv, block = plan.conv, plan.block
+    vertical, horizontal = plan.form.vertical, plan.form.horizontal
+    data = program.operand(conv.data)
+    down, across = plan.tiles
+    top, left = conv.padding[:2]
+    width = horizontal.outputs * across + horizontal.taps - 1
+    chunks = conv.in_channels // block
+    shape = (conv.batch, chunks, down, vertical.positions, width, block)
+
+    def pixel(n, channel, y, x):
+        row, column = y - top, x - left
+        inside = tirx.all(row >= 0, row < conv.in_height, column >= 0, column < conv.in_width)
+        value = data.read([n, channel, row, column])
+        return tirx.if_then_else(inside, value, tirx.const(0, "float32"))
+
+    def columns(n, chunk, ty, e, x, lane):
+        program.simplify.announce([n, chunk, ty, e, x, lane], shape)
+        channel = chunk * block + lane
+        first = ty * vertical.outputs
+        terms = [pixel(n, channel, first + r, x) for r in range(vertical.positions)]
+        return _combine(vertical.input, e, terms)
+
+    half = te.compute(shape, columns, name="input_columns")
+    count = conv.batch * down * across
+
+    def rows(e, v, chunk, tile, lane):
+        n = tirx.floordiv(tile, down * across)
+        ty = tirx.floordiv(tirx.floormod(tile, down * across), across)
+        first = tirx.floormod(tile, across) * horizontal.outputs
+        terms = [half(n, chunk, ty, e, first + r, lane) for r in range(horizontal.positions)]
+        return _combine(horizontal.input, v, terms)
+
+    tiled = (vertical.positions, horizontal.positions, chunks, count, block)
+    return te.compute(tiled, rows, name="input_tiles")
+
+
+def _product_stage(program: Program, plan: _Plan, transformed: te.Tensor) -> te.Tensor:
+    conv, lanes, block = plan.conv, plan.lanes, plan.block
+    vertical, horizontal = plan.form.vertical, plan.form.horizontal
+    weights = program.tensors[conv.weight]
+    down, across = plan.tiles
+    chunk = te.reduce_axis((0, conv.in_channels // block), "in_chunk")
+    inner = te.reduce_axis((0, block), "in_lane")
+    shape = (
+        vertical.positions,
+        horizontal.positions,
+        conv.out_channels // lanes,
+        conv.batch * down * across,
+        lanes,
+    )
+    return te.compute(
+        shape,
+        lambda e, v, o, tile, lane: te.sum(
+            transformed(e, v, chunk, tile, inner)
+            * weights(e * horizontal.positions + v, o, chunk * block + inner, lane),
+            axis=[chunk, inner],
+        ),
+        name="product",
+    )
+
+
+def _back_stage(plan: _Plan, product: te.Tensor) -> te.Tensor:
+    conv, lanes = plan.conv, plan.lanes
+    vertical, horizontal = plan.form.vertical, plan.form.horizontal
+    down, across = plan.tiles
+
+    def columns(*index):
+        n, o, ty, i, v, tx, lane = index
+        tile = (n * down + ty) * across + tx
+        terms = [product(e, v, o, tile, lane) for e in range(vertical.positions)]
+        return _combine(vertical.output, i, terms)
+
+    shape = (
+        conv.batch,
+        conv.out_channels // lanes,
+        down,
+        vertical.outputs,
+        horizontal.positions,
+        across,
+        lanes,
+    )
+    return te.compute(shape, columns, name="output_columns")
+
+
+def _reader(program: Program, plan: _Plan, half: te.Tensor):
+    down, across = plan.form.vertical.outputs, plan.form.horizontal.outputs
+
+    def read(position: Index) -> tirx.Expr:
+        n, c, y, x = position
+        o = program.simplify(tirx.floordiv(c, plan.lanes))
+        lane = program.simplify(tirx.floormod(c, plan.lanes))
+        ty, i = tirx.floordiv(y, down), tirx.floormod(y, down)
+        tx, j = tirx.floordiv(x, across), tirx.floormod(x, across)
+        terms = [half(n, o, ty, i, v, tx, lane) for v in range(plan.form.horizontal.positions)]
+        return _combine(plan.form.horizontal.output, j, terms)
+
+    return read
+
+
+def _schedule_input(schedule: Schedule, plan: _Plan) -> None:
+    tiles_block = schedule.get_sblock("input_tiles")
+    half = schedule.get_sblock("input_columns")
+    e, v, chunk, tile, lane = schedule.get_loops(tiles_block)
+    tile_row, tx = schedule.split(tile, [None, plan.tiles[1]])
+    schedule.reorder(chunk, tile_row, tx, e, v, lane)
+    outer = schedule.fuse(chunk, tile_row)
+    schedule.parallel(outer)
+    schedule.unroll(v)
+    schedule.vectorize(lane)
+    if plan.form.horizontal.trivial:
+        schedule.unroll(e)
+        schedule.compute_inline(half)
+        return
+    schedule.compute_at(half, outer, preserve_unit_loops=True)
+    loops = schedule.get_loops(half)
+    schedule.reorder(loops[-2], loops[-3])
+    schedule.unroll(loops[-3])
+    schedule.vectorize(loops[-1])
+
+
+def _schedule_product(schedule: Schedule, program: Program) -> None:
+    settings = dict(program.candidate.settings)
+    block = schedule.get_sblock("product")
+    e, v, o, tile, lane, chunk, inner = schedule.get_loops(block)
+    o_outer, o_inner = schedule.split(o, [None, settings["tile_out"]])
+    t_outer, t_inner = schedule.split(tile, [None, settings["tile_rows"]])
+    local = schedule.cache_write(block, 0, "local")
+    if settings["order"] == "channels":
+        schedule.reorder(e, v, o_outer, t_outer, chunk, inner, o_inner, t_inner, lane)
+        parallel, serial = schedule.fuse(e, v, o_outer), t_outer
+    else:
+        schedule.reorder(e, v, t_outer, o_outer, chunk, inner, o_inner, t_inner, lane)
+        parallel, serial = schedule.fuse(e, v, t_outer), o_outer
+    schedule.parallel(parallel)
+    schedule.unroll(o_inner)
+    schedule.unroll(t_inner)
+    schedule.vectorize(lane)
+    schedule.reverse_compute_at(local, serial, preserve_unit_loops=True)
+    schedule.vectorize(schedule.get_loops(local)[-1])
+    schedule.decompose_reduction(block, chunk)
+
+
+def _schedule_result(schedule: Schedule, program: Program, plan: _Plan) -> None:
+    result = schedule.get_sblock("result")
+    half = schedule.get_sblock("output_columns")
+    plain = program.result_layout == PLAIN
+    if plain:
+        n, channel, y, x = schedule.get_loops(result)
+        chunk, lane = schedule.split(channel, [None, program.candidate.setting("lanes")])
+    else:
+        n, chunk, y, x, lane = schedule.get_loops(result)
+    ty, i = schedule.split(y, [None, plan.form.vertical.outputs])
+    tx, j = schedule.split(x, [None, plan.form.horizontal.outputs])
+    one_axis = plan.form.vertical.trivial or plan.form.horizontal.trivial
+    inner = (tx, i, j) if one_axis else (i, tx, j)
+    if plain:
+        schedule.reorder(n, chunk, ty, lane, *inner)
+    else:
+        schedule.reorder(n, chunk, ty, *inner, lane)
+        schedule.vectorize(lane)
+    outer = schedule.fuse(n, chunk, ty)
+    schedule.parallel(outer)
+    schedule.unroll(j)
+    if one_axis:
+        schedule.unroll(i)
+        schedule.compute_inline(half)
+        return
+    schedule.compute_at(half, outer, preserve_unit_loops=True)
+    # loops below the parallel one: row, v, across, half_lane
+    row, v, across, half_lane = schedule.get_loops(half)[-4:]
+    schedule.reorder(v, across, row, half_lane)
+    schedule.unroll(row)
+    schedule.vectorize(half_lane)
