@@ -15,6 +15,7 @@ from tilewright.cli.optimize import optimize
 from tilewright.cli.profile import profile
 from tilewright.cli.run import run
 from tilewright.cli.show import show
+from tilewright.cli.solve import solve
 from tilewright.cli.streams import never_fail_on_encoding
 from tilewright.cli.study import study
 from tilewright.cli.targets import targets
@@ -38,7 +39,7 @@ def _version() -> str:
 def build_app() -> App:
     """The command line with all verbs."""
     app = App(name="tilewright", help=HELP, version=_version, help_format="plaintext")
-    verbs = (optimize, tune, profile, compare, run, show, doctor, targets)
+    verbs = (optimize, tune, profile, compare, run, show, solve, doctor, targets)
     for order, verb in enumerate(verbs):
         app.command(verb, sort_key=order)
     app.command(study)

@@ -174,7 +174,10 @@ class OptimizeResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunerStudyRow:
-    """Regret of a tuner on a sweep after measuring a share of the space, over the seeds."""
+    """Regret of a tuner on a sweep after measuring a share of the space, over the seeds.
+
+    Regret is (believed time of the tuner's choice) / (least believed time) - 1.
+    """
 
     tuner: str
     sweep: str
@@ -286,3 +289,25 @@ class TargetRow:
     target: str = ""
     threads: int = 0
     vector_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolveResult:
+    """`tilewright solve`.
+
+    No assignment costs less than `bound_s`; `gap` is (objective − bound) / objective, 0 for a
+    proven optimum. `solver` is the one that found the assignment, `variables` and `tables` are
+    counts. `by_role_s` divides the objective by role of table.
+    """
+
+    name: str
+    solver: str
+    objective_s: float
+    bound_s: float
+    gap: float
+    solve_s: float
+    variables: int
+    tables: int
+    note: str = ""
+    by_role_s: dict[str, float] = field(default_factory=dict[str, float])
+    assignment: dict[str, str] = field(default_factory=dict[str, str])

@@ -1,0 +1,36 @@
+"""`solve`: a saved problem of the graph tuner, solved without a compiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilewright.core.results import SolveResult
+from tilewright.tune.assignment.problem_file import read_problem
+from tilewright.tune.assignment.solving import DEFAULT, solve, solver_named
+
+_PS_PER_S = 10**12
+
+
+def solve_file(path: Path, solver: str = DEFAULT) -> SolveResult:
+    """Solve the problem in a file.
+
+    Raises UsageError for an unknown solver, ModelError for a file that is missing, broken or
+    without an allowed assignment, NegativeVerdict where the solver found none.
+    """
+    chosen = solver_named(solver)
+    problem = read_problem(path)
+    solution = solve(problem, chosen)
+    by_role = problem.cost_by_role(solution.assignment)
+    return SolveResult(
+        name=problem.name or path.stem,
+        solver=solution.solver,
+        objective_s=solution.objective_ps / _PS_PER_S,
+        bound_s=solution.bound_ps / _PS_PER_S,
+        gap=solution.gap,
+        solve_s=solution.solve_s,
+        variables=len(problem.variables),
+        tables=len(problem.tables),
+        note=solution.note,
+        by_role_s={role: cost / _PS_PER_S for role, cost in by_role.items()},
+        assignment=dict(solution.assignment),
+    )

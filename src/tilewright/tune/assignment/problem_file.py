@@ -1,0 +1,134 @@
+"""Problems as JSON files, see docs/reference/graph-problem.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from tilewright.core.errors import ModelError
+from tilewright.store.output import replacing
+from tilewright.tune.assignment.problem import Problem
+from tilewright.tune.assignment.records import (
+    FORBIDDEN,
+    Table,
+    TableRole,
+    TableSource,
+    Variable,
+    VariableKind,
+)
+
+FORMAT = "tilewright graph problem 1"
+
+
+class _Variable(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    kind: VariableKind
+    values: tuple[str, ...]
+    subject: str = ""
+
+
+class _Table(msgspec.Struct, forbid_unknown_fields=True):
+    variables: tuple[str, ...]
+    costs: list[int | None]
+    role: TableRole = "kernel"
+    source: TableSource = "modelled"
+    subject: str = ""
+
+
+class _File(msgspec.Struct):
+    format: str
+    variables: list[_Variable]
+    tables: list[_Table]
+    name: str = ""
+    default: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+
+def read_problem(path: Path) -> Problem:
+    """The problem in a file; raises ModelError for one that is missing, broken or inconsistent."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
+    return parse_problem(text, str(path))
+
+
+def write_problem(problem: Problem, path: Path) -> None:
+    """Save a problem; raises OutputError where the file cannot be written."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(format_problem(problem))
+
+
+def format_problem(problem: Problem) -> bytes:
+    """A problem as JSON."""
+    file = _File(
+        format=FORMAT,
+        name=problem.name,
+        variables=[
+            _Variable(name=each.name, kind=each.kind, values=each.values, subject=each.subject)
+            for each in problem.variables
+        ],
+        tables=[
+            _Table(
+                variables=each.variables,
+                costs=[None if cost >= FORBIDDEN else cost for cost in each.costs.ravel().tolist()],
+                role=each.role,
+                source=each.source,
+                subject=each.subject,
+            )
+            for each in problem.tables
+        ],
+        default=dict(problem.default),
+    )
+    return msgspec.json.encode(file) + b"\n"
+
+
+def parse_problem(text: bytes | str, origin: str = "the text") -> Problem:
+    """The problem that JSON holds; `origin` is what messages call the text."""
+    try:
+        file = msgspec.json.decode(text, type=_File)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ModelError(
+            f"{origin} is no graph problem: {error}.",
+            hint="The format is in docs/reference/graph-problem.md.",
+        ) from error
+    if file.format != FORMAT:
+        raise ModelError(f"{origin} has the format {file.format!r}; known is {FORMAT!r}.")
+    variables = tuple(
+        Variable(name=each.name, kind=each.kind, values=each.values, subject=each.subject)
+        for each in file.variables
+    )
+    sizes = {variable.name: len(variable.values) for variable in variables}
+    return Problem(
+        variables=variables,
+        tables=tuple(
+            _table(each, sizes, f"table {number} in {origin}")
+            for number, each in enumerate(file.tables)
+        ),
+        name=file.name,
+        default=file.default,
+    )
+
+
+def _table(table: _Table, sizes: dict[str, int], where: str) -> Table:
+    for cost in table.costs:
+        if cost is not None and not 0 <= cost < FORBIDDEN:
+            what = "negative" if cost < 0 else "too large"
+            raise ModelError(f"{where} has a cost that is {what}: {cost} ps.")
+    costs = np.array([FORBIDDEN if cost is None else cost for cost in table.costs], dtype=np.int64)
+    shape = tuple(sizes.get(name, 0) for name in table.variables)
+    if all(name in sizes for name in table.variables):
+        if len(costs) != int(np.prod(shape, dtype=np.int64)):
+            raise ModelError(
+                f"{where} has {len(costs)} costs, but its variables {', '.join(table.variables)} "
+                f"have {' × '.join(str(size) for size in shape)} values."
+            )
+        costs = costs.reshape(shape)
+    return Table(
+        variables=table.variables,
+        costs=costs,
+        role=table.role,
+        source=table.source,
+        subject=table.subject,
+    )

@@ -1,0 +1,98 @@
+"""What a solver gives, and how it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tilewright.core.errors import ModelError, NegativeVerdict
+from tilewright.tune.assignment.problem import Assignment, Problem
+from tilewright.tune.assignment.records import FORBIDDEN
+
+
+class Infeasible(ModelError):
+    """Proven: every assignment is forbidden by some table."""
+
+
+class NothingFound(NegativeVerdict):
+    """A solver that may fail found no allowed assignment; there may be one."""
+
+
+class TooWide(NegativeVerdict):
+    """The tables a solver would have to make do not fit into its limits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """An allowed assignment with what is proven about it.
+
+    `objective_ps` is the cost of the assignment. No assignment costs less than `bound_ps`, which is
+    0 where nothing is known. `solve_s` is the time of the solver without that of a bound computed
+    for it afterwards.
+    """
+
+    solver: str
+    assignment: Assignment
+    objective_ps: int
+    bound_ps: int = 0
+    solve_s: float = 0.0
+    note: str = ""
+
+    @property
+    def gap(self) -> float:
+        """(objective − bound) / objective; 0 for a proven optimum."""
+        if self.objective_ps <= self.bound_ps:
+            return 0.0
+        return (self.objective_ps - self.bound_ps) / self.objective_ps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a solver itself hands back: places of the values in the variables' order.
+
+    `bound_ps` is what the solver proves, None when it proves nothing.
+    """
+
+    places: Sequence[int]
+    bound_ps: int | None = None
+    solver: str = ""
+    note: str = ""
+
+
+class Solver(Protocol):
+    """One way to solve a problem.
+
+    Raises Infeasible where no assignment is allowed, NothingFound where it found none, TooWide
+    where it does not fit.
+    """
+
+    @property
+    def name(self) -> str:
+        """What it is selected by."""
+        ...
+
+    def find(self, problem: Problem) -> Found:
+        """An allowed assignment."""
+        ...
+
+
+def infeasible(problem: Problem) -> Infeasible:
+    """The error for a problem without an allowed assignment."""
+    return Infeasible(
+        f"{problem.title} has no allowed assignment: some table forbids every one.",
+        hint="Give each forbidden combination (null) an alternative, the plain layout say.",
+    )
+
+
+def nothing_found(problem: Problem, name: str) -> NothingFound:
+    """The error for a solver that found no allowed assignment."""
+    return NothingFound(
+        f"{name} found no allowed assignment of {problem.title}; there may be one.",
+        hint="The solvers exact and milp find one where there is one.",
+    )
+
+
+def allowed(costs: int) -> bool:
+    """Whether a sum of costs has nothing forbidden in it."""
+    return costs < FORBIDDEN
