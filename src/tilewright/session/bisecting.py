@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright.core.records import Candidate, Device
 from tilewright.graph.arrange import arrange
+from tilewright.graph.conversions import copying
 from tilewright.graph.evaluate import run_fused
 from tilewright.graph.fused import FusedNetwork, TaskCall
-from tilewright.graph.layout import PLAIN
 from tilewright.graph.network import Array
-from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.blueprint import TaskKey, blueprint, task_key
-from tilewright.kernels.layouts import choose_layouts
 from tilewright.measure.networks import NetworkWorker
 from tilewright.session.checking import compare_outputs
 from tilewright.session.preparation import PreparedNetwork
@@ -39,16 +37,23 @@ def name_culprit(
     calls = fused.calls
     if any(step.operator == "opaque" for call in calls for step in call.workload.steps):
         return "the first wrong task cannot be told: the network has operators without a reference"
-    expected = run_fused(fused, inputs, every=True)
+    probe = _Probe(
+        network=network,
+        chosen=chosen,
+        device=device,
+        inputs=inputs,
+        expected=run_fused(fused, inputs, every=True),
+        folder=folder,
+    )
     right, wrong = 0, len(calls) - 1
     with NetworkWorker(device) as worker:
         while right < wrong:
             middle = (right + wrong) // 2
-            if _agrees(worker, fused, middle, (chosen, device, inputs, expected, folder)):
+            if probe.agrees(worker, middle):
                 right = middle + 1
             else:
                 wrong = middle
-        if _agrees(worker, fused, wrong, (chosen, device, inputs, expected, folder)):
+        if probe.agrees(worker, wrong):
             return "no truncated network is wrong: the fault lies between the tasks"
     return f"the first wrong task is {_described(calls[wrong])}"
 
@@ -57,52 +62,48 @@ def _described(call: TaskCall) -> str:
     return f"{call.name!r} ({call.workload.key}, nodes {', '.join(map(repr, call.nodes[:4]))})"
 
 
-def _probed(fused: FusedNetwork, last: int, device: Device) -> tuple[FusedNetwork, dict[str, str]]:
-    """The calls up to `last` in the whole network's layouts, so that every kernel is the suspected
-    one, and a copy of the last result as the only output."""
+def _probed(fused: FusedNetwork, last: int) -> FusedNetwork:
+    """The calls up to `last` and a copy of the last result as the only output, plain."""
     tensor = fused.calls[last].output
     probe = tensor
     while probe in fused.graph.types:
         probe += "'"
     kind = fused.graph.types[tensor]
-    copy = TaskCall(
-        name=probe,
-        workload=Workload(
-            arguments=(Argument(type=kind),), steps=(Step(operator="identity", inputs=(0,)),)
-        ),
-        inputs=(tensor,),
-        output=probe,
-        nodes=(),
-    )
+    copy = TaskCall(name=probe, workload=copying(kind), inputs=(tensor,), output=probe, nodes=())
     graph = replace(fused.graph, outputs=(probe,), types={**fused.graph.types, probe: kind})
-    layouts = {**choose_layouts(fused, device), probe: PLAIN}
-    return FusedNetwork(graph=graph, calls=(*fused.calls[: last + 1], copy)), layouts
+    return FusedNetwork(graph=graph, calls=(*fused.calls[: last + 1], copy))
 
 
-def _agrees(
-    worker: NetworkWorker,
-    fused: FusedNetwork,
-    last: int,
-    context: tuple[
-        Mapping[TaskKey, Candidate], Device, Mapping[str, Array], Mapping[str, Array], Path
-    ],
-) -> bool:
-    chosen, device, inputs, expected, folder = context
-    tensor = fused.calls[last].output
-    shorter, layouts = _probed(fused, last, device)
-    arrangement = arrange(shorter, layouts)
-    assignment: dict[TaskKey, Candidate] = {}
-    for item in arrangement.calls:
-        key = task_key(item)
-        known = chosen.get(key)
-        assignment[key] = known or default_candidate(item.call.workload, item.layouts, device)[0]
-    plan = blueprint(arrangement, assignment)
-    # a path of its own: the loader takes a library it knows by path for the one it has loaded
-    place = folder / f".bisect-{last}"
-    try:
-        worker.compile(plan, shorter.graph.constants, place)
-        worker.load("probe", place, [c.parameter.name for c in plan.constants])
-        ours = worker.run("probe", [inputs[name] for name in shorter.graph.inputs])
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-    return compare_outputs(ours, [expected[tensor]], [tensor]).max_rel_error <= _TOLERANCE
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Probe:
+    """The network's beginnings, in the whole network's layouts, so that every kernel is the
+    suspected one. `expected` holds every tensor as numpy has it."""
+
+    network: PreparedNetwork
+    chosen: Mapping[TaskKey, Candidate]
+    device: Device
+    inputs: Mapping[str, Array]
+    expected: Mapping[str, Array]
+    folder: Path
+
+    def agrees(self, worker: NetworkWorker, last: int) -> bool:
+        """Whether the network up to call `last` gives what numpy gives."""
+        whole = self.network.arrangement
+        tensor = whole.network.calls[last].output
+        shorter = _probed(whole.network, last)
+        arrangement = arrange(shorter, whole.layouts)
+        assignment: dict[TaskKey, Candidate] = {}
+        for item in arrangement.calls:
+            key, workload = task_key(item), item.call.workload
+            known = self.chosen.get(key)
+            assignment[key] = known or default_candidate(workload, item.layouts, self.device)[0]
+        plan = blueprint(arrangement, assignment)
+        # a path of its own: the loader takes a library it knows by path for the one it has loaded
+        place = self.folder / f".bisect-{last}"
+        try:
+            worker.compile(plan, shorter.graph.constants, place)
+            worker.load("probe", place, [c.parameter.name for c in plan.constants])
+            ours = worker.run("probe", [self.inputs[name] for name in shorter.graph.inputs])
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+        return compare_outputs(ours, [self.expected[tensor]], [tensor]).max_rel_error <= _TOLERANCE

@@ -7,7 +7,7 @@ from typing import Literal
 
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.protocols import MeasurementStore
-from tilewright.core.records import Candidate, Device, Measurement, Outcome
+from tilewright.core.records import Candidate, Device, LayoutPlan, Measurement, Outcome
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.session.preparation import PreparedNetwork, Task
 from tilewright.store.interchange.lines import IMPORTED
@@ -60,6 +60,14 @@ def ranked(outcomes: list[Outcome]) -> list[Measurement]:
         if isinstance(outcome, Measurement) and outcome.candidate not in wrong:
             newest[outcome.candidate] = outcome
     return sorted(newest.values(), key=lambda measurement: measurement.latency_s)
+
+
+def shipped_plan(
+    network: PreparedNetwork, store: MeasurementStore, device: Device, settings: SettingsName
+) -> LayoutPlan:
+    """The layouts that go with `settings`: what shipped may differ from the default ones."""
+    shipment = store.shipment(network.key, device.class_key) if settings == "shipped" else None
+    return LayoutPlan() if shipment is None else shipment.plan
 
 
 def choose(

@@ -21,9 +21,9 @@ from tilewright.measure.peers.base import Peer
 from tilewright.measure.peers.known import make_peer
 from tilewright.models import ModelOptions
 from tilewright.session.checking import NetworkCheck, compare_outputs
-from tilewright.session.choices import SettingsName, choose
+from tilewright.session.choices import SettingsName, choose, shipped_plan
 from tilewright.session.manifest import is_artifact, origin_of, read_manifest
-from tilewright.session.preparation import PreparedNetwork, prepare
+from tilewright.session.preparation import PreparedNetwork, laid_out, prepare
 from tilewright.session.timing import Runner, Timing, network_runner, peer_runner, time_together
 from tilewright.store.database import SqliteStore
 
@@ -68,6 +68,9 @@ class Comparer:
             origin = origin_of(read_manifest(artifact))
             argument, options = origin.model, origin.options
         network = prepare(argument, options, self.device)
+        if artifact is None:
+            plan = shipped_plan(network, self.store, self.device, self.settings)
+            network = laid_out(network, plan)
         inputs = random_inputs(network.model.graph, self.seed)
         with ExitStack() as stack:
             worker = stack.enter_context(self._compiled(network, artifact))

@@ -8,8 +8,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+
 from tilewright.core.errors import ModelError
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Device, LayoutPlan
 from tilewright.core.results import OptimizeResult
 from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.models import ModelOptions
@@ -29,11 +31,13 @@ PARTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where an artifact comes from: the MODEL argument with its options, and its fingerprint."""
+    """Where an artifact comes from: the MODEL argument with its options, its fingerprint, and the
+    layouts it was built in."""
 
     model: str
     options: ModelOptions
     fingerprint: str
+    layouts: LayoutPlan = LayoutPlan()
 
 
 def write_manifest(
@@ -65,6 +69,7 @@ def write_manifest(
             }
             for key, candidate in plan.assignment.items()
         },
+        "plan": asdict(origin.layouts),
         "sizes_bytes": {name: (folder / name).stat().st_size for name in (LIBRARY, WEIGHTS)},
         "inputs": [
             {"name": n, "shape": list(types[n].shape), "dtype": types[n].dtype}
@@ -138,7 +143,11 @@ def origin_of(manifest: dict[str, Any]) -> Origin:
         shapes={name: tuple(shape) for name, shape in source["shapes"].items()},
         seed=source["seed"],
     )
-    return Origin(model=source["model"], options=options, fingerprint=manifest["fingerprint"])
+    # artifacts of before there were plans have the default layouts
+    plan = msgspec.convert(manifest.get("plan", {}), LayoutPlan)
+    return Origin(
+        model=source["model"], options=options, fingerprint=manifest["fingerprint"], layouts=plan
+    )
 
 
 def shipped_candidates(manifest: dict[str, Any]) -> dict[str, Candidate]:

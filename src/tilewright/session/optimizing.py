@@ -18,6 +18,7 @@ from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
 from tilewright.session.checking import KernelCheck
 from tilewright.session.choices import shipping_key
+from tilewright.session.contenders import TUNED, Contender
 from tilewright.session.interrupts import graceful_interrupt
 from tilewright.session.levels import Level, bare_tasks
 from tilewright.session.manifest import Origin, write_manifest
@@ -26,7 +27,7 @@ from tilewright.session.preparation import PreparedNetwork, prepare
 from tilewright.session.protocols import kernel_protocol
 from tilewright.session.reporting import Peaks
 from tilewright.session.shelf import environment_card, measured_peaks
-from tilewright.session.shipping import Shipping
+from tilewright.session.shipping import Shipped, Shipping
 from tilewright.session.tasks_only import tasks_only
 from tilewright.session.tuning import NetworkTuner, TuningTerms
 from tilewright.session.winners import Referee, Winner, measured_last
@@ -130,19 +131,12 @@ class _Work:
                 measurer.start()
                 peaks = measured_peaks(self.store, self.device, measurer)
             winners, converged = self._tune(measurer, peaks)
-        shipping = Shipping(
-            network=self.network,
-            device=self.device,
-            store=self.store,
-            events=self.events,
-            folder=self.request.folder,
-            seed=self.request.seed,
-        )
+        shipped: Shipped | None = None
         if remote_place(self.device) is None:
-            result = shipping.ship(winners, peaks, self.request.max_error)
+            shipped = self._ship(winners, peaks)
+            result = shipped.result
         else:
             result = tasks_only(self.network, winners, peaks, self.device)
-        self.seconds.update(shipping.seconds)
         noise = noise_warnings(environment, read_environment())
         for message in noise:
             self.events(Note(message=message))
@@ -163,20 +157,34 @@ class _Work:
             seconds_by_phase=dict(self.seconds),
             environment=environment_card(environment, self.device),
         )
-        if shipping.plan is not None:
+        if shipped is not None:
             write_manifest(
                 self.request.folder,
                 result,
-                self.network,
-                shipping.plan,
+                shipped.network,
+                shipped.plan,
                 self.device,
                 Origin(
                     model=_absolute(self.request.model),
                     options=self.request.options,
-                    fingerprint=shipping.fingerprint,
+                    fingerprint=shipped.fingerprint,
+                    layouts=shipped.network.plan,
                 ),
             )
         return result
+
+    def _ship(self, winners: Mapping[TaskKey, Winner], peaks: Peaks) -> Shipped:
+        shipping = Shipping(
+            device=self.device,
+            store=self.store,
+            events=self.events,
+            folder=self.request.folder,
+            seed=self.request.seed,
+        )
+        tuned = Contender(name=TUNED, network=self.network, winners=winners)
+        shipped = shipping.ship([tuned], peaks, self.request.max_error)
+        self.seconds.update(shipping.seconds)
+        return shipped
 
     def close_run(self, state: str) -> None:
         """Keep what this run spent."""

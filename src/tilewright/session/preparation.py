@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tilewright.core.errors import ModelError
-from tilewright.core.records import Device
+from tilewright.core.records import Device, LayoutPlan
 from tilewright.graph.arrange import Arrangement, arrange
 from tilewright.graph.clean import clean
 from tilewright.graph.collapse import collapse_rows
+from tilewright.graph.conversions import with_conversions
 from tilewright.graph.fuse import fuse
 from tilewright.graph.fused import FusedNetwork
 from tilewright.graph.network import Graph
@@ -37,16 +38,17 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedNetwork:
-    """A model, its kernel calls, and its distinct tasks in order of first use."""
+    """A model, its kernel calls, and its distinct tasks in order of first use.
+
+    `key` identifies the fused network whatever its layouts; `plan` says where those are not the
+    default ones.
+    """
 
     model: LoadedModel
+    key: str
     arrangement: Arrangement
     tasks: Mapping[TaskKey, Task]
-
-    @property
-    def key(self) -> str:
-        """Identity of the fused network."""
-        return self.arrangement.network.key
+    plan: LayoutPlan = LayoutPlan()
 
     @property
     def graph(self) -> Graph:
@@ -67,7 +69,19 @@ def prepare(argument: str, options: ModelOptions, device: Device) -> PreparedNet
     require_supported(model.graph, device)
     network = fused_network(model.graph)
     arrangement = arrange(network, choose_layouts(network, device))
-    return PreparedNetwork(model=model, arrangement=arrangement, tasks=tasks_of(arrangement))
+    return PreparedNetwork(
+        model=model, key=network.key, arrangement=arrangement, tasks=tasks_of(arrangement)
+    )
+
+
+def laid_out(network: PreparedNetwork, plan: LayoutPlan) -> PreparedNetwork:
+    """A network that has the default layouts, in those of a plan."""
+    if plan == LayoutPlan():
+        return network
+    usual = network.arrangement
+    layouts = {**usual.layouts, **plan.layouts}
+    arrangement = arrange(*with_conversions(usual.network, layouts, plan.ports))
+    return replace(network, arrangement=arrangement, tasks=tasks_of(arrangement), plan=plan)
 
 
 def require_supported(graph: Graph, device: Device) -> None:

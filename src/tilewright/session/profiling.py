@@ -8,14 +8,14 @@ from tempfile import TemporaryDirectory
 
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Stage
-from tilewright.core.records import Candidate, Device, Measurement
+from tilewright.core.records import Candidate, Device, LayoutPlan, Measurement
 from tilewright.core.results import ProfileResult
 from tilewright.graph.sample import random_inputs
 from tilewright.kernels.blueprint import TaskKey, blueprint
 from tilewright.measure.base import Measurer
 from tilewright.measure.networks import NetworkWorker
 from tilewright.models import ModelOptions
-from tilewright.session.choices import SettingsName, choose
+from tilewright.session.choices import SettingsName, choose, shipped_plan
 from tilewright.session.manifest import (
     is_artifact,
     origin_of,
@@ -23,7 +23,7 @@ from tilewright.session.manifest import (
     shipped_candidates,
 )
 from tilewright.session.measuring import open_measurer
-from tilewright.session.preparation import PreparedNetwork, prepare
+from tilewright.session.preparation import PreparedNetwork, laid_out, prepare
 from tilewright.session.protocols import kernel_protocol
 from tilewright.session.reporting import Peaks, explain_difference, task_reports
 from tilewright.session.shelf import measured_peaks
@@ -45,12 +45,15 @@ class Profiler:
     def run(self, model: str, options: ModelOptions, settings: SettingsName) -> ProfileResult:
         """Time each task alone and the compiled network as a whole."""
         self.events(Stage(name="import", detail=model))
-        artifact = None
+        artifact, plan = None, LayoutPlan()
         if is_artifact(model):
             manifest = read_manifest(Path(model))
             origin, artifact = origin_of(manifest), shipped_candidates(manifest)
-            model, options = origin.model, origin.options
+            model, options, plan = origin.model, origin.options, origin.layouts
         network = prepare(model, options, self.device)
+        if artifact is None:
+            plan = shipped_plan(network, self.store, self.device, settings)
+        network = laid_out(network, plan)
         self.store.add_device(self.device)
         self.store.add_workloads([task.workload for task in network.tasks.values()])
         chosen = choose(network, self.store, self.device, settings, artifact)

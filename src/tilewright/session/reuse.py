@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,10 @@ _TEMPLATES = ("compiler", "kernels", "graph")
 
 
 def artifact_fingerprint(
-    network: PreparedNetwork, chosen: Mapping[TaskKey, Candidate], device: Device
+    network: PreparedNetwork, chosen: Mapping[TaskKey, Candidate], device: Device, weights: str
 ) -> str:
-    """Identity of a compiled network: wiring, weights, candidates, target, versions, templates."""
+    """Identity of a compiled network: wiring, layouts, candidates, target, versions, templates,
+    and the digest of its weights."""
     assignment = {
         shipping_key(key): [c.implementation, dict(c.settings)] for key, c in chosen.items()
     }
@@ -32,7 +34,8 @@ def artifact_fingerprint(
         canonical_json(
             [
                 network.key,
-                _constants_digest(network.graph.constants),
+                asdict(network.plan),
+                weights,
                 assignment,
                 device.target,
                 device.threads,
@@ -58,7 +61,8 @@ def shipped_already(folder: Path, fingerprint: str) -> bool:
     )
 
 
-def _constants_digest(constants: Mapping[str, Array]) -> str:
+def weights_digest(constants: Mapping[str, Array]) -> str:
+    """Identity of a network's constants: names, types, shapes and values."""
     state = hashlib.blake2b(digest_size=16)
     for name in sorted(constants):
         array = np.ascontiguousarray(constants[name])

@@ -1,0 +1,55 @@
+"""Complete networks that may ship: layouts for every tensor, a candidate for every task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.core.records import Candidate, Device
+from tilewright.kernels.blueprint import TaskKey
+from tilewright.session.choices import defaults
+from tilewright.session.preparation import PreparedNetwork
+from tilewright.session.winners import Winner
+
+TUNED, DEFAULT = "tuned", "default"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """One of the networks that race.
+
+    `name` is unique among them: DEFAULT has our default settings, TUNED the best settings in the
+    default layouts, others what the graph tuner found. `predicted_s` is the sum it promises.
+    """
+
+    name: str
+    network: PreparedNetwork
+    winners: Mapping[TaskKey, Winner]
+    predicted_s: float | None = None
+
+    @property
+    def candidates(self) -> dict[TaskKey, Candidate]:
+        """The candidate of each task."""
+        return {key: winner.candidate for key, winner in self.winners.items()}
+
+
+def default_contender(tuned: Contender, device: Device) -> Contender:
+    """The network of `tuned` with default settings; their times where they were measured."""
+    winners: dict[TaskKey, Winner] = {}
+    for key, candidate in defaults(tuned.network, device).items():
+        winner = tuned.winners[key]
+        if winner.candidate == candidate:
+            winners[key] = winner
+        else:
+            winners[key] = Winner(candidate=candidate, measurement=winner.default, check=None)
+    times = [
+        tuned.network.tasks[key].count * winner.measurement.latency_s
+        for key, winner in winners.items()
+        if winner.measurement is not None
+    ]
+    return Contender(
+        name=DEFAULT,
+        network=tuned.network,
+        winners=winners,
+        predicted_s=sum(times) if len(times) == len(winners) else None,
+    )
