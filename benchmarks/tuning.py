@@ -44,7 +44,7 @@ CONVOLUTIONS = (
 OURS, THEIRS = 30, 64
 BATCH = 8
 SEEDS = "10"
-STUDIED = ("resnet18", "squeezenet1_1")
+STUDIED = ("resnet18_int8", "resnet18")
 ZOO_BUDGET = "80"
 
 Item = dict[str, Any]
