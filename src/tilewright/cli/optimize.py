@@ -13,8 +13,8 @@ from tilewright.cli.output import Answer, emit
 from tilewright.cli.warn import merged
 from tilewright.cli.work import Work, working
 from tilewright.core.errors import UsageError
-from tilewright.core.results import OptimizeResult
-from tilewright.report import noise, views
+from tilewright.core.results import GraphTuneResult, OptimizeResult
+from tilewright.report import graph, noise, views
 from tilewright.report.tables import Table
 
 MODEL_HELP = "An .onnx file, zoo:NAME, or op:conv2d[...]."
@@ -68,7 +68,12 @@ def tell_optimized(command: str, result: OptimizeResult, flags: SharedFlags, wor
         command=command,
         data=result,
         rows=tasks,
-        tables=(tasks, *_searched(command, result), views.optimize_summary(result)),
+        tables=(
+            tasks,
+            *_searched(command, result),
+            *_graph(result),
+            views.optimize_summary(result),
+        ),
         remarks=[remark for remark in (explained, _report(result.artifact)) if remark],
         warnings=merged(work.warnings, noise.noise_warnings(result)),
     )
@@ -80,6 +85,13 @@ def _searched(command: str, result: OptimizeResult) -> tuple[Table, ...]:
     """What `tune` found for each task; `optimize` leaves that to its report."""
     found = views.searches_table(result.searches)
     return (found,) if command == "tune" and found.records else ()
+
+
+def _graph(result: OptimizeResult) -> tuple[Table, ...]:
+    """What the graph tuner found; every choice is in the report."""
+    if not isinstance(result, GraphTuneResult):
+        return ()
+    return (graph.assignments_table(result), graph.solution_table(result))
 
 
 def _report(artifact: str) -> str:

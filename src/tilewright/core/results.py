@@ -137,7 +137,7 @@ class TaskSearchReport:
 class OptimizeResult:
     """`tilewright optimize` and `tilewright tune`.
 
-    `measurements` counts the candidate rows made by this run. `level` is op or subgraph.
+    `measurements` counts the candidate rows made by this run. `level` is op, subgraph or graph.
     """
 
     model: str
@@ -170,6 +170,63 @@ class OptimizeResult:
     tuner: str = "default"
     curve: tuple[CurvePoint, ...] = ()
     searches: tuple[TaskSearchReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentRow:
+    """A whole assignment of layouts and algorithms: the sum that was predicted, the network's time.
+
+    None where nothing was predicted, or the network was not built or gave wrong results.
+    """
+
+    name: str
+    predicted_s: float | None
+    measured_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceRow:
+    """What the graph tuner chose at one call of the network.
+
+    `layouts` are those of the arguments and of the result, `changed` the arguments that are copied
+    into another layout first. `kernel_s` and `change_s` are one kernel and those copies; `measured`
+    says whether the kernel's time was measured in these layouts.
+    """
+
+    call: str
+    anchor: str
+    implementation: str
+    layouts: tuple[str, ...]
+    changed: tuple[str, ...]
+    kernel_s: float
+    change_s: float
+    measured: bool
+    inputs: tuple[str, ...] = ()
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphTuneResult(OptimizeResult):
+    """`tilewright tune --level graph`, and `optimize`.
+
+    `objective_s` is the predicted sum of the chosen assignment, `bound_s` a proven lower bound,
+    `gap` their relative distance. `operators` counts calls, `candidates` what may be chosen at all
+    of them together, `transforms` the copies between layouts that the chosen network makes.
+    `assignments` were raced: default, tuned (default layouts), uniform, history_best, chosen.
+    `choices` is the chosen assignment call by call.
+    """
+
+    solver: str
+    objective_s: float
+    bound_s: float
+    gap: float
+    solve_s: float
+    operators: int
+    candidates: int
+    transforms: int
+    measured_latency_s: float | None
+    assignments: tuple[AssignmentRow, ...]
+    choices: tuple[ChoiceRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

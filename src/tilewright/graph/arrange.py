@@ -116,12 +116,12 @@ class _Builder:
             ports = tuple(self.layout(t) for t in (*call.inputs, call.output))
             self.calls.append(KernelCall(call=call, layouts=ports))
             return
-        for position, (tensor, offset) in enumerate(zip(_operands(call), offsets, strict=True)):
+        for position, (tensor, offset) in enumerate(zip(operands(call), offsets, strict=True)):
             if self.parents.get(tensor) != Place(root=call.output, offset_bytes=offset):
                 self._copy(call, position, offset)
 
     def _copy(self, call: TaskCall, position: int, offset: int) -> None:
-        tensor = _operands(call)[position]
+        tensor = operands(call)[position]
         kind = self.network.graph.types[tensor]
         slice_name = f"{call.output}/{position}"
         while slice_name in self.network.graph.types:
@@ -145,12 +145,12 @@ class _Builder:
         producers = {call.output: call for call in self.network.calls}
         planned: dict[str, list[int]] = {}
         for call in reversed(self.network.calls):
-            operands = _operands(call) if is_concatenation(call) else []
-            ports = tuple(self.layout(tensor) for tensor in (*operands, call.output))
+            joined = operands(call) if is_concatenation(call) else []
+            ports = tuple(self.layout(tensor) for tensor in (*joined, call.output))
             offsets = offsets_in_place(self.network, call, ports)
             if offsets is None:
                 continue
-            for tensor, offset in zip(operands, offsets, strict=True):
+            for tensor, offset in zip(joined, offsets, strict=True):
                 if self._can_move(tensor, call, producers):
                     self.parents[tensor] = Place(root=call.output, offset_bytes=offset)
             planned[call.output] = offsets
@@ -178,9 +178,19 @@ class _Builder:
         return Place(root=current, offset_bytes=offset)
 
 
+def may_be_view(call: TaskCall) -> bool:
+    """Whether a call does nothing in some layouts."""
+    return all(step.operator in ("reshape", "identity") for step in call.workload.steps)
+
+
+def same_memory(kind: TensorType, one: str, other: str) -> bool:
+    """Whether a tensor's memory is the same in two layouts."""
+    return one == other or (_row_major(kind, one) and _row_major(kind, other))
+
+
 def is_view(network: FusedNetwork, call: TaskCall, source: str, target: str) -> bool:
     """Whether a call does nothing when its data is laid out as `source`, its result as `target`."""
-    if any(step.operator not in ("reshape", "identity") for step in call.workload.steps):
+    if not may_be_view(call):
         return False
     graph = network.graph
     if call.output in network.pinned or call.inputs[0] in graph.constants:
@@ -205,10 +215,10 @@ def offsets_in_place(
     if not is_concatenation(call) or call.output in network.pinned:
         return None
     types = network.graph.types
-    operands = _operands(call)
-    if not _outermost(call, [types[t].shape for t in (*operands, call.output)], ports):
+    joined = operands(call)
+    if not _outermost(call, [types[t].shape for t in (*joined, call.output)], ports):
         return None
-    sizes = [types[tensor].bytes for tensor in operands]
+    sizes = [types[tensor].bytes for tensor in joined]
     offsets = [sum(sizes[:position]) for position in range(len(sizes))]
     return None if any(offset % ALIGNMENT_BYTES for offset in offsets) else offsets
 
@@ -219,7 +229,7 @@ def may_write_into(
     """Whether the producer of an operand may write it into a concatenation's result, given that
     both have one layout: nothing else pins it, and it is joined once."""
     fixed = tensor in network.pinned
-    return not fixed and _operands(call).count(tensor) == 1 and tensor in producers
+    return not fixed and operands(call).count(tensor) == 1 and tensor in producers
 
 
 def _outermost(call: TaskCall, shapes: list[tuple[int, ...]], ports: tuple[str, ...]) -> bool:
@@ -233,7 +243,7 @@ def _outermost(call: TaskCall, shapes: list[tuple[int, ...]], ports: tuple[str, 
     return all(layout == PLAIN for layout in ports)
 
 
-def _operands(call: TaskCall) -> list[str]:
+def operands(call: TaskCall) -> list[str]:
     """The tensors of a lone concatenation in order; one may come twice."""
     return [call.inputs[index] for index in call.workload.steps[0].inputs]
 

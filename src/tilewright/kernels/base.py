@@ -35,8 +35,11 @@ class Implementation(Protocol):
         """Whether it can compute this workload on this device."""
         ...
 
-    def result_blocks(self, workload: Workload, device: Device) -> tuple[int, ...]:
-        """Channel blocks it can write its result in, best first; 0 stands for plain."""
+    def port_layouts(self, workload: Workload, device: Device) -> tuple[tuple[str, ...], ...]:
+        """Layouts worth considering for its ports (arguments, then the result), the usual first.
+
+        The graph tuner chooses among them; `kernels.ports` has the common answers.
+        """
         ...
 
     def knobs(

@@ -19,6 +19,7 @@ from tilewright.core.records import Candidate, Device, Settings
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.ports import Ports, plain_ports
 from tilewright.kernels.register_tile import issue_slowdown, row_tile_sizes
 
 NAME = "batch_matmul_tiled"
@@ -71,9 +72,9 @@ class TiledBatchMatmul:
         """Single precision."""
         return workload.types[batch_product(workload).left].dtype == "float32"
 
-    def result_blocks(self, workload: Workload, device: Device) -> tuple[int, ...]:
+    def port_layouts(self, workload: Workload, device: Device) -> tuple[Ports, ...]:
         """Plain only."""
-        return (0,)
+        return plain_ports(workload)
 
     def knobs(
         self, workload: Workload, device: Device, layouts: tuple[str, ...]

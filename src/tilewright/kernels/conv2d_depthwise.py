@@ -20,6 +20,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
 from tilewright.kernels.blocks import channel_blocks, tile_sizes
 from tilewright.kernels.convolution import convolution
+from tilewright.kernels.ports import Ports, anchored_ports
 
 NAME = "conv2d_depthwise"
 _LARGEST_WIDTH = 14
@@ -49,9 +50,9 @@ class DepthwiseConvolution:
             and conv.group_in == 1
         )
 
-    def result_blocks(self, workload: Workload, device: Device) -> tuple[int, ...]:
-        """Blocks that divide the channels, then plain."""
-        return (*channel_blocks(convolution(workload).out_channels, device)[:3], 0)
+    def port_layouts(self, workload: Workload, device: Device) -> tuple[Ports, ...]:
+        """Data and result in blocks or plain."""
+        return anchored_ports(workload, device, convolution(workload).data)
 
     def knobs(
         self, workload: Workload, device: Device, layouts: tuple[str, ...]

@@ -19,7 +19,6 @@ from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
-from tilewright.kernels.blocks import channel_blocks
 from tilewright.kernels.conv2d_direct_knobs import (
     REDUCTION,
     data_block,
@@ -28,6 +27,7 @@ from tilewright.kernels.conv2d_direct_knobs import (
     unrolls_lanes,
 )
 from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.ports import Ports, anchored_ports
 from tilewright.kernels.register_tile import fits_registers, issue_slowdown
 
 NAME = "conv2d_direct"
@@ -70,9 +70,10 @@ class DirectConvolution:
             and conv.group_out > 1
         )
 
-    def result_blocks(self, workload: Workload, device: Device) -> tuple[int, ...]:
-        """Blocks that divide a group, then plain."""
-        return (*channel_blocks(convolution(workload).group_out, device)[:2], 0)
+    def port_layouts(self, workload: Workload, device: Device) -> tuple[Ports, ...]:
+        """Data and result in blocks or plain; a block of results lies within a group."""
+        conv = convolution(workload)
+        return anchored_ports(workload, device, conv.data, groups=conv.groups)
 
     def knobs(
         self, workload: Workload, device: Device, layouts: tuple[str, ...]

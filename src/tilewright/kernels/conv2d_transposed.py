@@ -22,6 +22,7 @@ from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
 from tilewright.kernels.blocks import channel_blocks, tile_sizes
+from tilewright.kernels.ports import Ports, anchored_ports
 from tilewright.kernels.register_tile import issue_slowdown
 
 NAME = "conv2d_transposed"
@@ -167,10 +168,10 @@ class GatheringTransposedConvolution:
             and workload.arguments[conv.weight].role == "constant"
         )
 
-    def result_blocks(self, workload: Workload, device: Device) -> tuple[int, ...]:
-        """Blocks that divide a group, then plain."""
+    def port_layouts(self, workload: Workload, device: Device) -> tuple[Ports, ...]:
+        """Data and result in blocks or plain; a block of results lies within a group."""
         conv = transposed_convolution(workload)
-        return (*channel_blocks(conv.group_out, device)[:2], 0)
+        return anchored_ports(workload, device, conv.data, groups=conv.groups)
 
     def knobs(
         self, workload: Workload, device: Device, layouts: tuple[str, ...]

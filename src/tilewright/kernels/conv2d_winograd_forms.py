@@ -21,6 +21,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
 from tilewright.kernels.blocks import channel_blocks, tile_sizes
 from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.ports import Ports, anchored_ports
 from tilewright.kernels.register_tile import fits_registers, issue_slowdown
 from tilewright.kernels.winograd_transforms import Transform, double, transform
 
@@ -109,9 +110,9 @@ class WinogradConvolution:
             and _sees_data(conv)
         )
 
-    def result_blocks(self, workload: Workload, device: Device) -> tuple[int, ...]:
-        """Blocks that divide the output channels."""
-        return channel_blocks(convolution(workload).out_channels, device)[:1]
+    def port_layouts(self, workload: Workload, device: Device) -> tuple[Ports, ...]:
+        """Data and result in blocks or plain."""
+        return anchored_ports(workload, device, convolution(workload).data)
 
     def knobs(
         self, workload: Workload, device: Device, layouts: tuple[str, ...]

@@ -73,9 +73,9 @@ def _only_plain(readers: list[TaskCall]) -> bool:
 
 def _convolution_layout(workload: Workload, device: Device) -> str:
     for spec in applicable(workload, device):
-        blocks = spec.result_blocks(workload, device)
-        if blocks and blocks[0] > 1:
-            return blocked(blocks[0])
+        usual = spec.port_layouts(workload, device)[0][-1]
+        if channel_block(usual) > 1:
+            return usual
     return PLAIN
 
 

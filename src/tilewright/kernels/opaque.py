@@ -9,6 +9,7 @@ import numpy as np
 from tilewright.core.records import Device, Settings
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.ports import Ports, plain_ports
 from tilewright.kernels.streaming import Unpacked
 
 NAME = "opaque"
@@ -26,9 +27,9 @@ class Opaque(Unpacked):
         """A single opaque step."""
         return len(workload.steps) == 1 and workload.steps[0].operator == "opaque"
 
-    def result_blocks(self, workload: Workload, device: Device) -> tuple[int, ...]:
+    def port_layouts(self, workload: Workload, device: Device) -> tuple[Ports, ...]:
         """Plain only."""
-        return (0,)
+        return plain_ports(workload)
 
     def knobs(
         self, workload: Workload, device: Device, layouts: tuple[str, ...]

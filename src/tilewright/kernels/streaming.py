@@ -10,7 +10,7 @@ from tilewright.core.records import Candidate, Device, Settings
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn
-from tilewright.kernels.blocks import channel_blocks
+from tilewright.kernels.ports import Ports, alike_ports
 
 BYTES_PER_S = 1e10
 """Memory traffic one thread is good for, for estimates."""
@@ -19,14 +19,6 @@ LAUNCH_S = 2e-6
 """Starting a parallel region, for estimates."""
 
 _EPSILON = {"float16": 1e-3, "bfloat16": 8e-3, "float64": 2e-16}
-
-
-def result_blocks(workload: Workload, device: Device) -> tuple[int, ...]:
-    """Channel blocks the result's shape allows, best first, and plain (0) last."""
-    shape = workload.result.shape
-    if len(shape) < 3:
-        return (0,)
-    return (*channel_blocks(shape[1], device)[:2], 0)
 
 
 def accumulation_error(workload: Workload) -> float:
@@ -45,9 +37,9 @@ def balance(pieces: FactColumn | float, device: Device) -> FactColumn:
 class Unpacked:
     """The parts of a spec that say: every knob combination is fine, no constant is repacked."""
 
-    def result_blocks(self, workload: Workload, device: Device) -> tuple[int, ...]:
-        """Whatever divides the channels, and plain."""
-        return result_blocks(workload, device)
+    def port_layouts(self, workload: Workload, device: Device) -> tuple[Ports, ...]:
+        """The result in blocks or plain, operands alike."""
+        return alike_ports(workload, device)
 
     def valid(
         self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings

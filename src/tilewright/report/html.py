@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tilewright.core.results import OptimizeResult, TunerStudyResult
-from tilewright.report import noise, regret, roofline, shares, shown, views
+from tilewright.core.results import GraphTuneResult, OptimizeResult, TunerStudyResult
+from tilewright.report import graph, noise, regret, roofline, shares, shown, views
 from tilewright.report.escape import visible
 from tilewright.report.searching import watched
+from tilewright.report.tables import Table
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -42,6 +43,7 @@ def render(result: OptimizeResult) -> str:
             ),
             roofline_svg=_markup(roofline.figure(roof)),
             shares_svg=_markup(shares.figure(bars)),
+            graph=_graph_tables(result),
             watched=watched(result),
             phases=views.phases_table(result.seconds_by_phase),
             environment=views.environment_table(result.environment),
@@ -63,6 +65,17 @@ def render_tuner_study(study: TunerStudyResult) -> str:
             panels=[(name, regret.figure(study.rows, name)) for name in regret.sweeps(study.rows)],
             table=views.tuner_study_table(study.rows),
         )
+    )
+
+
+def _graph_tables(result: OptimizeResult) -> tuple[Table, ...]:
+    """The graph tuner's tables, none without it."""
+    if not isinstance(result, GraphTuneResult):
+        return ()
+    return (
+        graph.solution_table(result),
+        graph.assignments_table(result),
+        graph.choices_table(result.choices),
     )
 
 

@@ -13,6 +13,7 @@ from tilewright.core.results import (
     DoctorResult,
     ImportResult,
     ProfileResult,
+    SolveResult,
     SubgraphStudyResult,
     TargetRow,
     TunerStudyResult,
@@ -21,14 +22,19 @@ from tilewright.core.settings import read_settings
 from tilewright.graph.network import Array
 from tilewright.hardware.device import parse_target
 from tilewright.models import ModelOptions
-from tilewright.session.outcome import OptimizedNetwork
+from tilewright.session.outcome import OptimizedNetwork, default_folder
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 
 if TYPE_CHECKING:
     import polars
 
+    from tilewright.session.levels import GraphLevel
+    from tilewright.session.requests import OptimizeRequest
+
 PEERS = ("onnxruntime", "openvino", "torch")
+MAX_ERROR = 1e-4
+"""Allowed error of a network's outputs, relative to the largest value of each."""
 
 
 class Session:
@@ -88,59 +94,70 @@ class Session:
         budget: str | float = "10m",
         out: Path | None = None,
         options: ModelOptions | None = None,
-        max_error: float = 1e-4,
+        max_error: float = MAX_ERROR,
     ) -> OptimizedNetwork:
         """Tune, compile, check and time a network; see `tilewright optimize --help`."""
-        return self._optimized(model, budget=budget, out=out, options=options, max_error=max_error)
+        from tilewright.session.levels import GraphLevel
+        from tilewright.session.requests import OptimizeRequest
+        from tilewright.tune.budget import parse_budget
+
+        return self._optimized(
+            OptimizeRequest(
+                model=str(model),
+                options=options or ModelOptions(seed=self.seed),
+                budget=parse_budget(budget),
+                folder=out or default_folder(str(model)),
+                max_error=max_error,
+                seed=self.seed,
+                level=GraphLevel(),
+            )
+        )
 
     def tune(
         self,
         model: str | Path,
         *,
-        level: str = "subgraph",
+        level: str | GraphLevel = "subgraph",
         tuner: str = "default",
         budget: str | float = "10m",
         out: Path | None = None,
         options: ModelOptions | None = None,
     ) -> OptimizedNetwork:
         """As `optimize`, with a tuner and a level of one's choice; see `tilewright tune --help`."""
-        return self._optimized(
-            model, budget=budget, out=out, options=options, search=("tune", level, tuner)
-        )
-
-    def _optimized(
-        self,
-        model: str | Path,
-        *,
-        budget: str | float,
-        out: Path | None,
-        options: ModelOptions | None,
-        max_error: float = 1e-4,
-        search: tuple[str, str, str] = ("optimize", "subgraph", "default"),
-    ) -> OptimizedNetwork:
         from tilewright.session.levels import checked_level
-        from tilewright.session.optimizing import Optimizer, OptimizeRequest
-        from tilewright.session.outcome import default_folder
+        from tilewright.session.requests import OptimizeRequest
         from tilewright.tune.budget import parse_budget
         from tilewright.tune.tuners import tuner_factory
 
-        command, level, tuner = search
         tuner_factory(tuner)
-        request = OptimizeRequest(
-            model=str(model),
-            options=options or ModelOptions(seed=self.seed),
-            budget=parse_budget(budget),
-            folder=out or default_folder(str(model)),
-            max_error=max_error,
-            seed=self.seed,
-            tuner=tuner,
-            level=checked_level(level),
-            command=command,
+        return self._optimized(
+            OptimizeRequest(
+                model=str(model),
+                options=options or ModelOptions(seed=self.seed),
+                budget=parse_budget(budget),
+                folder=out or default_folder(str(model)),
+                max_error=MAX_ERROR,
+                seed=self.seed,
+                tuner=tuner,
+                level=checked_level(level),
+                command="tune",
+            )
         )
+
+    def _optimized(self, request: OptimizeRequest) -> OptimizedNetwork:
+        from tilewright.session.optimizing import Optimizer
+
         result = Optimizer(self.device, self.store, self.events).run(request)
         network = OptimizedNetwork(result=result, folder=request.folder)
         network.write_report()
+        network.write_drawing()
         return network
+
+    def solve(self, file: str | Path, solver: str = "auto") -> SolveResult:
+        """Solve a saved graph problem; see `tilewright solve --help`."""
+        from tilewright.session.solving import solve_file
+
+        return solve_file(Path(file), solver)
 
     def study_tuners(
         self,

@@ -7,7 +7,8 @@ and the layouts the anchor has inside the subgraph, and the setting is then used
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from tilewright.core.errors import UsageError, close_matches
@@ -15,18 +16,47 @@ from tilewright.core.records import Candidate, Device
 from tilewright.graph.anchors import bare_anchor
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.session.preparation import Task
+from tilewright.tune.assignment.solving import DEFAULT as AUTO
+from tilewright.tune.assignment.solving import solver_named
 from tilewright.tune.space import search_space
 
 Level = Literal["op", "subgraph"]
 LEVELS: tuple[Level, ...] = ("op", "subgraph")
+SCOPES = (*LEVELS, "graph")
 
 
-def checked_level(name: str) -> Level:
-    """One of the known levels; raises UsageError otherwise."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphLevel:
+    """Tuning subgraphs, then choosing layouts and algorithms over the whole graph.
+
+    `solver` solves the problem, which is written to `save_problem` where that is given.
+    """
+
+    solver: str = AUTO
+    save_problem: Path | None = None
+
+    def __post_init__(self) -> None:
+        solver_named(self.solver)
+
+
+Scope = Level | GraphLevel
+
+
+def checked_level(name: str | GraphLevel) -> Scope:
+    """One of the known levels, `graph` with the usual solver; raises UsageError otherwise."""
+    if isinstance(name, GraphLevel):
+        return name
+    if name == "graph":
+        return GraphLevel()
     for known in LEVELS:
         if name == known:
             return known
-    raise UsageError(f"unknown level {name!r}", hint=close_matches(name, LEVELS))
+    raise UsageError(f"unknown level {name!r}", hint=close_matches(name, SCOPES))
+
+
+def level_name(level: Scope) -> str:
+    """What results call a level."""
+    return "graph" if isinstance(level, GraphLevel) else level
 
 
 def family_of(task: Task) -> str:

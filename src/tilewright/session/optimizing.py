@@ -3,55 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.records import Candidate, Device, Run
+from tilewright.core.records import Device, Run
 from tilewright.core.results import OptimizeResult
 from tilewright.hardware.environment import noise_warnings, read_environment
 from tilewright.hardware.remote import remote_place
-from tilewright.kernels.blueprint import TaskKey
-from tilewright.measure.base import Measurer
-from tilewright.models import ModelOptions
-from tilewright.session.checking import KernelCheck
-from tilewright.session.choices import shipping_key
-from tilewright.session.contenders import TUNED, Contender
-from tilewright.session.interrupts import graceful_interrupt
-from tilewright.session.levels import Level, bare_tasks
+from tilewright.session.contenders import Contender
+from tilewright.session.graph_account import graph_result, predicted_only
+from tilewright.session.levels import bare_tasks, level_name
 from tilewright.session.manifest import Origin, write_manifest
 from tilewright.session.measuring import open_measurer
 from tilewright.session.preparation import PreparedNetwork, prepare
-from tilewright.session.protocols import kernel_protocol
 from tilewright.session.reporting import Peaks
+from tilewright.session.requests import OptimizeRequest
+from tilewright.session.searching import NetworkSearch
 from tilewright.session.shelf import environment_card, measured_peaks
 from tilewright.session.shipping import Shipped, Shipping
 from tilewright.session.tasks_only import tasks_only
-from tilewright.session.tuning import NetworkTuner, TuningTerms
-from tilewright.session.winners import Referee, Winner, measured_last
 from tilewright.store.database import SqliteStore
-from tilewright.tune.budget import Budget, Spending
+from tilewright.tune.budget import Spending
 from tilewright.tune.tuners import DEFAULT, tuner_factory
 
 _BUILD_S = 0.16
+_AGAIN_S = 0.5
 _FINISH_S = 12.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizeRequest:
-    """What was asked for. `folder` is where the artifact goes; `command` is the verb."""
-
-    model: str
-    options: ModelOptions
-    budget: Budget
-    folder: Path
-    max_error: float
-    seed: int
-    tuner: str = DEFAULT
-    level: Level = "subgraph"
-    command: str = "optimize"
+_GRAPH_NETWORKS = 5
+"""Networks that race after the graph tuner: default, tuned, chosen and its rivals."""
 
 
 class Optimizer:
@@ -68,6 +50,8 @@ class Optimizer:
         tuner_factory(request.tuner)
         self._events(Stage(name="import", detail=request.model))
         network = prepare(request.model, request.options, self._device)
+        if request.only_predicted:
+            return predicted_only(network, self._device, self._store, self._events, request)
         self._store.add_device(self._device)
         searched = dict(network.tasks)
         if request.level == "op":
@@ -95,7 +79,7 @@ class Optimizer:
             spending=spending,
             run=run,
             seconds={"import": spending.elapsed_s},
-            converged_before=request.level == "subgraph"
+            settled_before=request.level != "op"
             and request.tuner == DEFAULT
             and any(r.state == "converged" for r in earlier),
         )
@@ -116,34 +100,45 @@ class _Work:
     spending: Spending
     run: Run
     seconds: dict[str, float]
-    converged_before: bool
-    tuner: NetworkTuner | None = None
-    referee: Referee | None = None
+    settled_before: bool
+    search: NetworkSearch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.search = NetworkSearch(
+            request=self.request,
+            network=self.network,
+            device=self.device,
+            store=self.store,
+            events=self.events,
+            spending=self.spending,
+            run_id=self.run.id,
+            seconds=self.seconds,
+            checkpoint=lambda: self.close_run("running"),
+        )
 
     def carry_out(self) -> OptimizeResult:
         environment = read_environment()
-        weights = sum(a.nbytes for a in self.network.graph.constants.values())
-        self.spending.reserve_s = (
-            _FINISH_S + 2 * _BUILD_S * len(self.network.tasks) + 3 * weights / 2e8
-        )
+        self.spending.reserve_s = self._finish_s()
         with open_measurer(self.device, seed=self.request.seed) as measurer:
             with self._timed("start"):
                 measurer.start()
                 peaks = measured_peaks(self.store, self.device, measurer)
-            winners, converged = self._tune(measurer, peaks)
+            contenders, converged = self.search.contenders(
+                measurer, peaks, settled_before=self.settled_before
+            )
         shipped: Shipped | None = None
         if remote_place(self.device) is None:
-            shipped = self._ship(winners, peaks)
+            shipped = self._ship(contenders, peaks)
             result = shipped.result
         else:
-            result = tasks_only(self.network, winners, peaks, self.device)
+            result = tasks_only(self.network, contenders[0].winners, peaks, self.device)
         noise = noise_warnings(environment, read_environment())
         for message in noise:
             self.events(Note(message=message))
         result = replace(result, warnings=(*result.warnings, *noise))
-        of_network = converged and self.request.level == "subgraph"
+        of_network = converged and self.request.level != "op"
         self.close_run("converged" if of_network else "done")
-        elapsed_s = self.spending.elapsed_s
+        elapsed_s, tuner = self.spending.elapsed_s, self.search.tuner
         self.seconds["overhead"] = max(0.0, elapsed_s - sum(self.seconds.values()))
         result = replace(
             result,
@@ -151,29 +146,25 @@ class _Work:
             measurements=self.run.measurements,
             failures=self.run.failures,
             tuner=self.request.tuner,
-            level=self.request.level,
-            curve=self.tuner.curve if self.tuner else (),
-            searches=self.tuner.searches() if self.tuner else (),
+            level=level_name(self.request.level),
+            curve=tuner.curve if tuner else (),
+            searches=tuner.searches() if tuner else (),
             seconds_by_phase=dict(self.seconds),
             environment=environment_card(environment, self.device),
         )
         if shipped is not None:
-            write_manifest(
-                self.request.folder,
-                result,
-                shipped.network,
-                shipped.plan,
-                self.device,
-                Origin(
-                    model=_absolute(self.request.model),
-                    options=self.request.options,
-                    fingerprint=shipped.fingerprint,
-                    layouts=shipped.network.plan,
-                ),
-            )
+            self._write_manifest(shipped, result)
         return result
 
-    def _ship(self, winners: Mapping[TaskKey, Winner], peaks: Peaks) -> Shipped:
+    def _finish_s(self) -> float:
+        """Seconds to keep back for compiling, checking and comparing at the end."""
+        weights = sum(a.nbytes for a in self.network.graph.constants.values())
+        networks = _GRAPH_NETWORKS if self.request.graph is not None else 2
+        each_s = _BUILD_S * len(self.network.tasks) + 1.5 * weights / 2e8
+        return _FINISH_S + _AGAIN_S * len(self.network.tasks) + networks * each_s
+
+    def _ship(self, contenders: Sequence[Contender], peaks: Peaks) -> Shipped:
+        """Race the contenders; with the graph tuner, say what came of its assignments."""
         shipping = Shipping(
             device=self.device,
             store=self.store,
@@ -181,10 +172,29 @@ class _Work:
             folder=self.request.folder,
             seed=self.request.seed,
         )
-        tuned = Contender(name=TUNED, network=self.network, winners=winners)
-        shipped = shipping.ship([tuned], peaks, self.request.max_error)
+        shipped = shipping.ship(contenders, peaks, self.request.max_error)
         self.seconds.update(shipping.seconds)
-        return shipped
+        graph, proposals = self.search.graph, self.search.proposals
+        if graph is None or not proposals:
+            return shipped
+        predicted = {contender.name: contender.predicted_s for contender in contenders}
+        result = graph_result(shipped.result, proposals, graph.problem, predicted, shipped.raced)
+        return replace(shipped, result=result)
+
+    def _write_manifest(self, shipped: Shipped, result: OptimizeResult) -> None:
+        write_manifest(
+            self.request.folder,
+            result,
+            shipped.network,
+            shipped.plan,
+            self.device,
+            Origin(
+                model=_absolute(self.request.model),
+                options=self.request.options,
+                fingerprint=shipped.fingerprint,
+                layouts=shipped.network.plan,
+            ),
+        )
 
     def close_run(self, state: str) -> None:
         """Keep what this run spent."""
@@ -192,13 +202,10 @@ class _Work:
             self.run,
             state=state,
             spent_s=self.spending.elapsed_s,
-            measurements=sum(part.measurements for part in self._counting()),
-            failures=sum(part.failures for part in self._counting()),
+            measurements=self.search.measurements,
+            failures=self.search.failures,
         )
         self.store.update_run(self.run)
-
-    def _counting(self) -> list[NetworkTuner | Referee]:
-        return [part for part in (self.tuner, self.referee) if part is not None]
 
     @contextmanager
     def _timed(self, phase: str) -> Generator[None]:
@@ -207,71 +214,6 @@ class _Work:
             yield
         finally:
             self.seconds[phase] = self.seconds.get(phase, 0.0) + time.monotonic() - began_s
-
-    def _tune(self, measurer: Measurer, peaks: Peaks) -> tuple[dict[TaskKey, Winner], bool]:
-        """Search, then pick winners. The time of each goes to `seconds` by what it was spent on:
-        `search` is what the loop took beyond building, running and the tuners' thinking."""
-        terms = TuningTerms(
-            protocol=kernel_protocol(self.device),
-            seed=self.request.seed,
-            run_id=self.run.id,
-            events=self.events,
-            tuner=self.request.tuner,
-            level=self.request.level,
-        )
-        with self._timed("recall"):
-            tuner = NetworkTuner(self.network.tasks, self.device, self.store, measurer, terms)
-        self.tuner = tuner
-        settled = self.converged_before and tuner.outdated == 0
-        may_measure = not self.spending.exhausted and not settled
-        converged = settled
-        if may_measure:
-            self.events(Stage(name="tune", detail=f"{len(tuner.tasks)} tasks"))
-            before, began_s = replace(measurer.spent), time.monotonic()
-            self.spending.reserve_count = measured_last(
-                self.request.level, len(self.network.tasks), self.spending
-            )
-            with graceful_interrupt() as interruption:
-                converged = tuner.run(
-                    self.spending,
-                    peaks,
-                    stop=interruption,
-                    checkpoint=lambda: self.close_run("running"),
-                )
-            self.spending.reserve_count = 0
-            if interruption.requested:
-                raise KeyboardInterrupt
-            loop = {
-                "build": measurer.spent.build_s - before.build_s,
-                "run": measurer.spent.run_s - before.run_s,
-                "model": tuner.model_s,
-            }
-            loop["search"] = max(0.0, time.monotonic() - began_s - sum(loop.values()))
-            self.seconds |= loop
-        self.events(Stage(name="check", detail="winners against numpy"))
-        self.referee = Referee(tuner, self.device, self.store, measurer, terms)
-        with self._timed("verify"):
-            winners = self.referee.winners(
-                spending=self.spending if may_measure else None, checked=self._earlier_checks()
-            )
-        self.seconds["finalists"] = self.referee.again_s
-        self.seconds["verify"] -= self.referee.again_s
-        return winners, converged
-
-    def _earlier_checks(self) -> Mapping[TaskKey, tuple[Candidate, KernelCheck]]:
-        """Checks that an earlier shipment of this network already made."""
-        shipment = self.store.shipment(self.network.key, self.device.class_key)
-        if shipment is None or (self.tuner and self.tuner.outdated):
-            return {}
-        found: dict[TaskKey, tuple[Candidate, KernelCheck]] = {}
-        for key in self.network.tasks:
-            name = shipping_key(key)
-            bound = shipment.numbers.get(f"bound:{name}")
-            if name in shipment.assignment and bound is not None:
-                error = shipment.numbers.get(f"error:{name}")
-                check = KernelCheck(error=error, bound=bound)
-                found[key] = (shipment.assignment[name], check)
-        return found
 
 
 def _absolute(model: str) -> str:

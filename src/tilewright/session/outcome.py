@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.core.fingerprints import digest
-from tilewright.core.results import OptimizeResult
+from tilewright.core.results import GraphTuneResult, OptimizeResult
+from tilewright.models.drawing import write_drawing
 from tilewright.report.html import render
 from tilewright.report.notebook import optimize_html
 from tilewright.session.artifact import Artifact, load
@@ -16,6 +17,7 @@ from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS
 from tilewright.store.output import replacing
 
 REPORT = "report.html"
+DRAWING = "network.onnx"
 _LONGEST = 100
 
 
@@ -40,6 +42,17 @@ class OptimizedNetwork:
         path = self.folder / REPORT
         with replacing(path) as temporary:
             temporary.write_text(render(self.result), encoding="utf-8")
+        return path
+
+    def write_drawing(self) -> Path | None:
+        """Write the graph tuner's choice as `network.onnx` for Netron; None without one."""
+        if not isinstance(self.result, GraphTuneResult) or not self.result.choices:
+            return None
+        path = self.folder / DRAWING
+        read = {tensor for choice in self.result.choices for tensor in choice.inputs}
+        ends = [choice.output for choice in self.result.choices if choice.output not in read]
+        with replacing(path) as temporary:
+            write_drawing(temporary, self.result.model, self.result.choices, ends)
         return path
 
     def save(self, folder: str | Path) -> Path:

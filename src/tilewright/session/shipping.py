@@ -28,13 +28,14 @@ from tilewright.store.database import SqliteStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shipped:
-    """What lies in the output folder, and what all contenders took in seconds, by name."""
+    """What lies in the output folder, and what each contender took in seconds, by name: now, or in
+    an earlier race that it lost; None for wrong results."""
 
     network: PreparedNetwork
     plan: NetworkBlueprint
     fingerprint: str
     result: OptimizeResult
-    raced: dict[str, float]
+    raced: dict[str, float | None]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,6 +88,7 @@ class Shipping:
             if first.contender.name not in ready:
                 _move(race.folder(first.contender), self.folder)
         name = first.contender.name
+        times = {marks[f.contender.name]: f.timing.latency_s for f in finished}
         for other in finished[1:]:
             if other.contender.name != DEFAULT:
                 lost[f"lost:{marks[other.contender.name]}"] = other.timing.latency_s
@@ -99,7 +101,7 @@ class Shipping:
             plan=first.plan,
             fingerprint=marks[name],
             result=result,
-            raced={f.contender.name: f.timing.latency_s for f in finished},
+            raced={name: times.get(mark, lost.get(f"lost:{mark}")) for name, mark in marks.items()},
         )
 
     def _lost_before(self, network: PreparedNetwork) -> dict[str, float | None]:

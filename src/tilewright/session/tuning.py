@@ -48,7 +48,7 @@ class NetworkTuner:
 
     `fused` are the network's tasks; `tasks` what is searched: the same at the subgraph level, their
     bare anchors at the operator level. `known` holds what is believed of each, by key; with
-    `recall` off in the terms it starts empty.
+    `recall` off in the terms it starts empty. What is `given` is believed as it is.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class NetworkTuner:
         store: SqliteStore,
         measurer: Measurer,
         terms: TuningTerms,
+        given: Mapping[TaskKey, list[Outcome]] | None = None,
     ) -> None:
         self.fused = fused
         self.tasks: Mapping[TaskKey, Task] = (
@@ -75,13 +76,16 @@ class NetworkTuner:
         self._measurer = measurer
         self._terms = terms
         self._neighbours = neighbours_in_store(self.tasks, store, device) if terms.recall else {}
-        self.known = self._current_knowledge()
+        self.known = self._current_knowledge(given or {})
 
-    def _current_knowledge(self) -> dict[TaskKey, list[Outcome]]:
-        """What the store knows, less what older templates made."""
-        tasks = {**self.fused, **self.tasks}
+    def _current_knowledge(
+        self, given: Mapping[TaskKey, list[Outcome]]
+    ) -> dict[TaskKey, list[Outcome]]:
+        """What was given; else what the store knows, less what older templates made."""
+        every = {**self.fused, **self.tasks}
         if not self._terms.recall:
-            return {key: [] for key in tasks}
+            return {key: list(given.get(key, [])) for key in every}
+        tasks = {key: task for key, task in every.items() if key not in given}
         stored = {
             key: known_outcomes(task, self._store, self._device) for key, task in tasks.items()
         }
@@ -91,12 +95,13 @@ class NetworkTuner:
             note = f"{self.outdated} tasks have new templates; old times are not used"
             self._terms.events(Note(message=note))
         self._tell_of_other_spaces(known)
-        return known
+        return known | {key: list(given[key]) for key in every if key in given}
 
     def _tell_of_other_spaces(self, known: Mapping[TaskKey, list[Outcome]]) -> None:
         """Say how many records were made in spaces that have changed since: no tuner reads them."""
         strange = 0
-        for key, task in self.tasks.items():
+        for key in known.keys() & self.tasks.keys():
+            task = self.tasks[key]
             space = search_space(task.workload, task.layouts, self._device)
             names = {part.name for part in space.parts}
             strange += sum(

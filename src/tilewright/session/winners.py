@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Note
-from tilewright.core.records import Candidate, Device, Failure, Measurement, Outcome, Protocol
+from tilewright.core.records import Candidate, Device, Failure, Measurement, Outcome
+from tilewright.core.records import Protocol as TimingProtocol
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.measure.base import Measurer
 from tilewright.session.checking import KernelCheck, check_kernel
 from tilewright.session.choices import ranked
 from tilewright.session.levels import Level, bare_task, carried_over
 from tilewright.session.preparation import Task
-from tilewright.session.tuning import NetworkTuner, TuningTerms
+from tilewright.session.tuning import TuningTerms
 from tilewright.store.database import SqliteStore
 from tilewright.tune.budget import Spending
 from tilewright.tune.space import ranked_defaults
@@ -45,8 +47,24 @@ def measured_last(level: Level, tasks: int, spending: Spending) -> int:
     return int(min(tasks, spending.remaining_count / 2)) if level == "op" else 0
 
 
+class Searched(Protocol):
+    """What a search leaves: the network's tasks, the tasks it searched, what is believed of each.
+
+    `known` grows with what the referee measures.
+    """
+
+    @property
+    def fused(self) -> Mapping[TaskKey, Task]: ...
+
+    @property
+    def tasks(self) -> Mapping[TaskKey, Task]: ...
+
+    @property
+    def known(self) -> dict[TaskKey, list[Outcome]]: ...
+
+
 class Referee:
-    """Picks the winner of each task from what a tuner knows.
+    """Picks the winner of each task from what a search left.
 
     `measurements` and `failures` count what the second looks and checks added; `again_s` is the
     time that measuring took.
@@ -54,7 +72,7 @@ class Referee:
 
     def __init__(
         self,
-        tuner: NetworkTuner,
+        searched: Searched,
         device: Device,
         store: SqliteStore,
         measurer: Measurer,
@@ -63,9 +81,9 @@ class Referee:
         self.measurements = 0
         self.failures = 0
         self.again_s = 0.0
-        self._tasks = tuner.fused
-        self._searched = tuner.tasks
-        self._known = tuner.known
+        self._tasks = searched.fused
+        self._searched = searched.tasks
+        self._known = searched.known
         self._device = device
         self._store = store
         self._measurer = measurer
@@ -178,7 +196,7 @@ class Referee:
         )
 
     def _measured(
-        self, task: Task, candidates: Sequence[Candidate], protocol: Protocol
+        self, task: Task, candidates: Sequence[Candidate], protocol: TimingProtocol
     ) -> list[Outcome]:
         began_s = time.monotonic()
         outcomes = self._measurer.measure(

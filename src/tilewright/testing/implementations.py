@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 
 from tilewright.core.records import Candidate, CpuFacts, Device, Settings
-from tilewright.graph.layout import PLAIN
+from tilewright.graph.layout import PLAIN, channel_block
 from tilewright.graph.network import Array, AttributeValue, attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
@@ -160,15 +160,19 @@ def check_facts(
 
 
 def check_promises(spec: Implementation, workload: Workload, device: Device) -> None:
-    """Its error bound is one, and it can write its result plain or in blocks that divide."""
+    """Its error bound is one, and the layouts it offers fit its ports."""
     bound = spec.error_bound(workload)
     assert 0 < bound < 0.1, f"an error bound of {bound}"
-    blocks = spec.result_blocks(workload, device)
-    assert blocks, "it can write its result in no layout"
-    shape = workload.result.shape
-    for block in blocks:
-        divides = block == 0 or (len(shape) > 1 and shape[1] % block == 0)
-        assert divides, f"channels of {shape} come in no blocks of {block}"
+    offered = spec.port_layouts(workload, device)
+    assert offered, "it offers no layouts for its ports"
+    assert len(set(offered)) == len(offered), "it offers the same layouts twice"
+    kinds = [*(argument.type for argument in workload.arguments), workload.result]
+    for ports in offered:
+        assert len(ports) == len(kinds), f"{len(ports)} layouts for {len(kinds)} ports"
+        for kind, layout in zip(kinds, ports, strict=True):
+            block = channel_block(layout)
+            divides = block == 0 or (len(kind.shape) > 1 and kind.shape[1] % block == 0)
+            assert divides, f"channels of {kind.shape} come in no blocks of {block}"
 
 
 def check_packing(

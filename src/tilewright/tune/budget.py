@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf, isfinite
 
@@ -91,6 +92,20 @@ class Spending:
         """Measurements left."""
         spent = self._earlier_count + self.count + self.reserve_count
         return self._budget.measurements - spent
+
+    @contextmanager
+    def keeping(self, share: float) -> Generator[None]:
+        """Keep back a share of what is left now, for what comes after the block."""
+        kept_s = share * max(0.0, self.remaining_s) if isfinite(self.remaining_s) else 0.0
+        left = self.remaining_count
+        kept = int(share * max(0.0, left)) if isfinite(left) else 0
+        self.reserve_s += kept_s
+        self.reserve_count += kept
+        try:
+            yield
+        finally:
+            self.reserve_s -= kept_s
+            self.reserve_count -= kept
 
     @property
     def exhausted(self) -> bool:

@@ -18,8 +18,8 @@ class Misbehaving:
             workload.result.shape == (8,)
         )
 
-    def result_blocks(self, workload, device):
-        return (0,)
+    def port_layouts(self, workload, device):
+        return (("plain",) * (len(workload.arguments) + 1),)
 
     def knobs(self, workload, device, layouts):
         return (Knob(name="way", values=WAYS),)

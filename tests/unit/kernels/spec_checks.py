@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilewright.core.records import Candidate, Device, Settings
+from tilewright.graph.layout import channel_block
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Implementation
 from tilewright.testing import implementations as suite
@@ -29,6 +30,12 @@ def check_space(
     assert (facts["parallel_extent"] >= 1).all()
     assert 0 < spec.error_bound(task) < 1e-3
     return settings, facts
+
+
+def blocks_of(spec: Implementation, task: Workload, on: Device) -> list[int]:
+    """The channel blocks it offers for its result, the usual one first; 0 stands for plain."""
+    offered = (channel_block(ports[-1]) for ports in spec.port_layouts(task, on))
+    return list(dict.fromkeys(offered))
 
 
 def best(settings: list[Settings], facts: Mapping[str, FactColumn]) -> Settings:

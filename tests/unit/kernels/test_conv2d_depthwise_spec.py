@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_checks import best, check_packing, check_space
+from spec_checks import best, blocks_of, check_packing, check_space
 
 from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.workload import Workload
@@ -35,7 +35,7 @@ def depthwise(channels: int, extent: int, kernel: int, stride: int, multiplier: 
 )
 def test_space_facts_and_packing(channels, extent, kernel, stride, multiplier, on):
     task = depthwise(channels, extent, kernel, stride, multiplier)
-    for block in SPEC.result_blocks(task, on):
+    for block in blocks_of(SPEC, task, on):
         layouts = (PLAIN, PLAIN, blocked(block) if block else PLAIN)
         assert block == 0 or (channels * multiplier) % block == 0
         found, facts = check_space(SPEC, task, on, layouts)

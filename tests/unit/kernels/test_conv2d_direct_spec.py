@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_checks import best, check_packing, check_space
+from spec_checks import best, blocks_of, check_packing, check_space
 
 from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.workload import Workload
@@ -42,7 +42,7 @@ def test_every_shape_has_settings_and_sound_facts(
 ):
     task = conv((1, channels, extent, extent), filters, kernel)
     data = blocked(data_block) if data_block and channels % data_block == 0 else PLAIN
-    block = SPEC.result_blocks(task, on)[0]
+    block = blocks_of(SPEC, task, on)[0]
     layouts = (data, PLAIN, blocked(block) if result and block else PLAIN)
     found, facts = check_space(SPEC, task, on, layouts)
     for choice in found:
@@ -56,7 +56,7 @@ def test_every_shape_has_settings_and_sound_facts(
 @pytest.mark.parametrize("groups", [2, 4])
 def test_groups(on, groups: int):
     task = conv((1, 16, 7, 7), 32, groups=groups)
-    block = SPEC.result_blocks(task, on)[0]
+    block = blocks_of(SPEC, task, on)[0]
     assert (32 // groups) % block == 0, "a chunk must not straddle groups"
     layouts = (blocked(16 // groups), PLAIN, blocked(block))
     found, facts = check_space(SPEC, task, on, layouts)

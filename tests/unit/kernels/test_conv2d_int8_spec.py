@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_checks import best, check_space
+from spec_checks import best, blocks_of, check_space
 
 from tilewright.core.records import Device
 from tilewright.graph.evaluate import run_workload
@@ -65,7 +65,7 @@ def test_every_shape_has_settings_and_weights_in_their_places(
 ):
     task = conv((1, channels, extent, extent), filters, kernel, dtype=dtype)
     data = blocked(data_block) if data_block and channels % data_block == 0 else PLAIN
-    block = SPEC.result_blocks(task, on)[0]
+    block = blocks_of(SPEC, task, on)[0]
     layouts = (data, PLAIN, blocked(block) if result and block else PLAIN)
     found, facts = check_space(SPEC, task, on, layouts)
     chosen = candidate_of(SPEC, best(found, facts), layouts)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_checks import best, check_packing, check_space
+from spec_checks import best, blocks_of, check_packing, check_space
 
 from tilewright.graph.layout import PLAIN, blocked
 from tilewright.kernels.conv2d_transposed import SPEC, Phases, transposed_convolution
@@ -90,7 +90,7 @@ def test_space_facts_and_packing(channels, extent, kernel, stride, on):
         dilation=(1, 1),
         output_padding=(0, 0),
     )
-    for block in SPEC.result_blocks(task, on):
+    for block in blocks_of(SPEC, task, on):
         layouts = (PLAIN, PLAIN, blocked(block) if block else PLAIN)
         assert block == 0 or (channels[1] // channels[2]) % block == 0
         found, facts = check_space(SPEC, task, on, layouts)

@@ -11,7 +11,7 @@ from tilewright.testing.implementations import made_up_device
 def test_applies_to_a_single_opaque_step_in_plain_layout() -> None:
     assert SPEC.applies(OPAQUE, made_up_device()) and not SPEC.applies(ADD, made_up_device())
     assert OPAQUE.anchor_name in SPEC.anchors
-    assert SPEC.result_blocks(OPAQUE, made_up_device()) == (0,)
+    assert SPEC.port_layouts(OPAQUE, made_up_device()) == (("plain", "plain"),)
     assert SPEC.valid(OPAQUE, made_up_device(), ("plain", "plain"), {})
     assert not SPEC.valid(OPAQUE, made_up_device(), ("plain", "blocked4"), {})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from spec_checks import blocks_of
 from streaming_cases import ADD, POOL, WINDOW, task
 
 from tilewright.kernels.pool2d_rows import SPEC
@@ -20,7 +21,7 @@ def test_applies_to_pooling_only_in_types_it_can_accumulate() -> None:
 @pytest.mark.parametrize("vector_bytes", [16, 32, 64])
 def test_blocks_divide_the_channels_and_follow_the_vector_width(vector_bytes: int) -> None:
     here = made_up_device(vector_bytes=vector_bytes)
-    blocks = SPEC.result_blocks(POOL, here)
+    blocks = blocks_of(SPEC, POOL, here)
     assert blocks[0] == vector_bytes // 4 and blocks[-1] == 0
     assert all(block == 0 or 64 % block == 0 for block in blocks)
 

@@ -222,8 +222,10 @@ DEVICE = specs.DEVICES[0]
             {"facts": facts_with(more=lambda s: np.arange(len(s)) + 1.0 * len(s))},
         ),
         ("error bound", specs.check_promises, {"error_bound": lambda _: 0.0}),
-        ("no blocks", specs.check_promises, {"result_blocks": lambda *_: (3, 0)}),
-        ("no layout", specs.check_promises, {"result_blocks": lambda *_: ()}),
+        ("no blocks", specs.check_promises, {"port_layouts": lambda *_: (("blocked3",) * 2,)}),
+        ("twice", specs.check_promises, {"port_layouts": lambda *_: (("plain",) * 2,) * 2}),
+        ("no layouts", specs.check_promises, {"port_layouts": lambda *_: ()}),
+        ("1 layouts for", specs.check_promises, {"port_layouts": lambda *_: (("plain",),)}),
     ],
 )
 def test_specs_that_break_a_promise_are_found(message: str, check, changes) -> None:

@@ -43,8 +43,8 @@ class MadeUp:
     def applies(self, workload: Workload, device: Device) -> bool:
         return True
 
-    def result_blocks(self, workload: Workload, device: Device) -> tuple[int, ...]:
-        return (0,)
+    def port_layouts(self, workload: Workload, device: Device) -> tuple[tuple[str, ...], ...]:
+        return (("plain",) * (len(workload.arguments) + 1),)
 
     def knobs(self, workload: Workload, device: Device, layouts: tuple[str, ...]):
         return self._knobs

@@ -1,0 +1,155 @@
+"""The bars of the graph tuner: layouts and algorithms over whole networks, beside the peers.
+
+    python benchmarks/graph_tuner.py [--networks NAME…] [--budget B] [--results FOLDER]
+
+Each network is tuned from an empty database, its assignments are raced in turn, and what shipped is
+compared with the peers in turn. Results are kept network by network; the same command goes on where
+it stopped. The table goes to docs/benchmarks-graph.md. Nothing else may run meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+from measured_command import run_tilewright
+
+HERE = Path(__file__).parent
+NETWORKS = (
+    "resnet50",
+    "vgg19_bn",
+    "inception_v3",
+    "densenet201",
+    "ssd_resnet50_512",
+    "mobilenet_v2",
+    "squeezenet1_1",
+    "googlenet",
+)
+BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+HEADER = (
+    "network", "budget", "ONNX Runtime", "OpenVINO", "torch", "default", "tuned", "uniform",
+    "history best", "chosen", "shipped", "over the fastest peer", "gain over history best",
+    "predicted", "gap", "solving, s", "candidates", "copies",
+)  # fmt: skip
+PEERS = "onnxruntime,openvino,torch"
+
+Item = dict[str, Any]
+
+
+def run_network(name: str, budget: str, folder: Path) -> Item:
+    """Tune with the graph tuner, then compare the artifact with the peers."""
+    for path in folder.glob("tuning.db*"):
+        path.unlink()
+    database, out = str(folder / "tuning.db"), str(folder / "out")
+    tuned = run_tilewright(
+        ["tune", f"zoo:{name}", "--level", "graph", "--budget", budget]
+        + ["--db", database, "--out", out],
+        log=folder / "log.txt",
+    )
+    compared = run_tilewright(
+        ["compare", out, "--peers", PEERS, "--db", database], log=folder / "compare.txt"
+    )
+    data = tuned.answer["data"]
+    kept = (
+        "latency_s baseline_latency_s reference_latency_s max_rel_error measurements failures "
+        "elapsed_s solver objective_s bound_s gap solve_s operators candidates transforms "
+        "assignments seconds_by_phase"
+    )
+    return {
+        "network": name,
+        "budget": budget,
+        "peers": compared.answer["data"]["rows"],
+        "warnings": tuned.answer["warnings"],
+        **{field: data[field] for field in kept.split()},
+    }
+
+
+def table_rows(items: Sequence[Item]) -> list[list[str]]:
+    """One row per network: times in milliseconds, then ratios."""
+    rows: list[list[str]] = []
+    for item in items:
+        raced = {row["name"]: row for row in item["assignments"]}
+        peers = {
+            row["peer"]: row["peer_latency_s"]
+            for row in item["peers"]
+            if row["precision"] == "fp32"
+        }
+        rows.append(
+            [
+                item["network"],
+                item["budget"],
+                *(_ms(peers.get(name)) for name in ("onnxruntime", "openvino", "torch")),
+                *(_ms(raced[n]["measured_s"]) for n in ("default", "tuned", "uniform")),
+                *(_ms(raced[n]["measured_s"]) for n in ("history_best", "chosen")),
+                _ms(item["latency_s"]),
+                f"{fastest_ratio(item):.2f}",
+                _gain(raced, "measured_s"),
+                _gain(raced, "predicted_s"),
+                f"{item['gap']:.0%}",
+                f"{item['solve_s']:.2f}",
+                str(item["candidates"]),
+                str(item["transforms"]),
+            ]
+        )
+    return rows
+
+
+def fastest_ratio(item: Item) -> float:
+    """The speed-up of what shipped over the fastest fp32 peer, from the comparison's own run."""
+    return min(row["speedup"] for row in item["peers"] if row["precision"] == "fp32")
+
+
+def _gain(raced: Mapping[str, Item], field: str) -> str:
+    """History best over the chosen assignment."""
+    other, chosen = raced["history_best"][field], raced["chosen"][field]
+    return f"{other / chosen:.3f}" if other and chosen else "–"
+
+
+def _ms(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds * 1e3:.2f}"
+
+
+def write_table(results: Path, page: Path) -> None:
+    """Put the table of all results between the marks of the page."""
+    items = [json.loads(p.read_text()) for p in sorted(results.glob("*/result.json"))]
+    lines = ["| " + " | ".join(HEADER) + " |", "| " + " | ".join("---" for _ in HEADER) + " |"]
+    lines += ["| " + " | ".join(row) + " |" for row in table_rows(items)]
+    if items:
+        mean = exp(sum(log(fastest_ratio(item)) for item in items) / len(items))
+        lines += ["", f"Geometric mean over the fastest fp32 peer: {mean:.3f}."]
+    text = page.read_text()
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    page.write_text(before + BEGIN + "\n\n" + "\n".join(lines) + "\n\n" + END + after)
+
+
+def main() -> int:
+    """Run what is missing, then write the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--networks", nargs="*", default=list(NETWORKS))
+    parser.add_argument("--budget", default="15m")
+    parser.add_argument("--results", type=Path, default=HERE / "results/graph")
+    arguments = parser.parse_args()
+    for name in arguments.networks:
+        folder = arguments.results / name
+        path = folder / "result.json"
+        if path.exists():
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        print(name, flush=True)
+        item = run_network(name, arguments.budget, folder)
+        path.write_text(json.dumps({"date": time.strftime("%Y-%m-%d"), **item}, indent=1))
+    write_table(arguments.results, HERE.parent / "docs/benchmarks-graph.md")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

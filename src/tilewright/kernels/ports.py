@@ -1,0 +1,101 @@
+"""Layouts that kernels can read and write: what the graph tuner chooses from.
+
+Every kernel reads and writes through index maps, so more combinations work than are worth
+offering. What is offered are whole registers of channels, two and four of them, and plain; ports
+of one shape agree unless the anchor stands between them.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from tilewright.core.records import Device
+from tilewright.graph.layout import PLAIN, blocked, channel_block
+from tilewright.graph.operators import OPERATORS
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Workload
+from tilewright.kernels.blocks import channel_blocks
+
+Ports = tuple[str, ...]
+_JOINING = frozenset({"concat", "slice", "pad"})
+_IMAGE_RANK = 4
+
+
+def layout_options(kind: TensorType, device: Device, *, groups: int = 1) -> Ports:
+    """Layouts worth considering for a tensor, the usual one first and plain last.
+
+    Images [n, c, h, w] may be blocked by as many channels as one, two or four registers hold;
+    where not even one register's worth divides them, by what does. No block straddles two of the
+    `groups` of channels. Everything else is plain.
+    """
+    if len(kind.shape) != _IMAGE_RANK or kind.shape[1] == 1:
+        return (PLAIN,)
+    channels, lanes = kind.shape[1] // groups, device.lanes_f32
+    blocks = [b for b in (lanes, 2 * lanes, 4 * lanes) if channels % b == 0]
+    if not blocks:
+        blocks = [b for b in channel_blocks(channels, device)[:2] if b > 1]
+    return (*(blocked(block) for block in blocks), PLAIN)
+
+
+def plain_ports(workload: Workload) -> tuple[Ports, ...]:
+    """Row-major everywhere."""
+    return ((PLAIN,) * (len(workload.arguments) + 1),)
+
+
+def anchored_ports(
+    workload: Workload, device: Device, data: int, *, groups: int = 1
+) -> tuple[Ports, ...]:
+    """The anchor's data (argument `data`) in any layout, the result in any whose blocks lie within
+    one of its `groups`; operands of the result's shape follow the result, all others are plain.
+
+    Data that the subgraph computes itself comes as the result is.
+    """
+    if data >= len(workload.arguments):
+        return _alike(workload, layout_options(workload.result, device, groups=groups))
+    arriving = layout_options(workload.arguments[data].type, device)
+    leaving = layout_options(workload.result, device, groups=groups)
+    found: list[Ports] = []
+    for source, target in product(arriving, leaving):
+        ports = [_following(workload, index, target) for index in range(len(workload.arguments))]
+        ports[data] = source
+        found.append((*ports, target))
+    return tuple(found)
+
+
+def alike_ports(workload: Workload, device: Device) -> tuple[Ports, ...]:
+    """One layout for the result and all operands with its channels.
+
+    Operands of a concatenation or a slice take the same block where it divides their channels.
+    Where data moves otherwise, the first operand may come in any layout.
+    """
+    moves = any(
+        OPERATORS[step.operator].movement and step.operator not in _JOINING
+        for step in workload.steps
+    )
+    if moves and workload.arguments[0].role == "data":
+        return anchored_ports(workload, device, 0)
+    return _alike(workload, layout_options(workload.result, device))
+
+
+def _alike(workload: Workload, targets: Ports) -> tuple[Ports, ...]:
+    found: list[Ports] = []
+    for target in targets:
+        ports = tuple(_agreeing(workload, i, target) for i in range(len(workload.arguments)))
+        found.append((*ports, target))
+    return tuple(dict.fromkeys(found))
+
+
+def _following(workload: Workload, index: int, target: str) -> str:
+    """`target` for data of the result's shape."""
+    argument = workload.arguments[index]
+    alike = argument.role == "data" and argument.type.shape == workload.result.shape
+    return target if alike else PLAIN
+
+
+def _agreeing(workload: Workload, index: int, target: str) -> str:
+    """`target` for image data whose channels it divides."""
+    argument = workload.arguments[index]
+    shape = argument.type.shape
+    if argument.role != "data" or len(shape) != _IMAGE_RANK or target == PLAIN:
+        return PLAIN
+    return target if shape[1] % channel_block(target) == 0 and shape[1] > 1 else PLAIN

@@ -1,0 +1,67 @@
+"""The graph tuner's answer as tables: the assignments that raced, the choice at every call."""
+
+from __future__ import annotations
+
+from tilewright.core.results import ChoiceRow, GraphTuneResult
+from tilewright.report import shown
+from tilewright.report.tables import Column, Table, facts_table, record_of, records_of
+
+
+def solution_table(result: GraphTuneResult) -> Table:
+    """The solution in a few lines."""
+    return facts_table(
+        "Layouts and algorithms",
+        (
+            ("solver", result.solver, result.solver),
+            ("predicted", result.objective_s, shown.seconds(result.objective_s)),
+            ("lower bound", result.bound_s, shown.seconds(result.bound_s)),
+            ("gap", result.gap, shown.percent(result.gap)),
+            ("solving", result.solve_s, shown.seconds(result.solve_s)),
+            ("operators", result.operators, shown.whole(result.operators)),
+            ("candidates", result.candidates, shown.whole(result.candidates)),
+            ("changes of layout", result.transforms, shown.whole(result.transforms)),
+        ),
+    )
+
+
+def assignments_table(result: GraphTuneResult) -> Table:
+    """What was promised and what was measured, one row per assignment."""
+    columns = (
+        Column(field="name", label="assignment"),
+        Column(field="predicted_s", label="predicted", show=shown.seconds, number=True),
+        Column(field="measured_s", label="measured", show=shown.seconds, number=True),
+        Column(field="surplus", label="beyond the sum", show=shown.percent, number=True),
+    )
+    records = tuple(
+        {**record_of(row), "surplus": _surplus(row.predicted_s, row.measured_s)}
+        for row in result.assignments
+    )
+    return Table(columns=columns, records=records, title="Assignments")
+
+
+def choices_table(choices: tuple[ChoiceRow, ...]) -> Table:
+    """One row per call in order of execution; copies into another layout are marked."""
+    columns = (
+        Column(field="call", label="call"),
+        Column(field="anchor", label="operator"),
+        Column(field="implementation", label="algorithm"),
+        Column(field="layouts", label="layouts", show=_layouts),
+        Column(field="kernel_s", label="kernel", show=shown.seconds, number=True),
+        Column(field="changed", label="copied first", show=", ".join),
+        Column(field="change_s", label="copies", show=shown.seconds, number=True),
+        Column(field="measured", label="measured"),
+    )
+    return Table(columns=columns, records=records_of(choices), title="Choices")
+
+
+def _surplus(predicted_s: float | None, measured_s: float | None) -> float | None:
+    if not predicted_s or measured_s is None:
+        return None
+    return measured_s / predicted_s - 1.0
+
+
+def _layouts(ports: tuple[str, ...]) -> str:
+    """Data and result; what is plain beside blocked data is left out."""
+    *arguments, result = ports
+    read = [port for port in arguments if port != "plain"] or arguments[:1]
+    return f"{', '.join(dict.fromkeys(read))} -> {result}"

@@ -1,0 +1,140 @@
+"""What the graph tuner answers: its solution, the race, the choice at every call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+
+from tilewright.core.events import EventSink, Stage
+from tilewright.core.records import Device
+from tilewright.core.results import AssignmentRow, ChoiceRow, GraphTuneResult, OptimizeResult
+from tilewright.graph.conversions import copying
+from tilewright.session.contenders import DEFAULT, TUNED
+from tilewright.session.graph_search import CHOSEN, Proposal, proposals_of
+from tilewright.session.layout_costs import LayoutCosts, stored_by_layouts
+from tilewright.session.levels import GraphLevel, level_name
+from tilewright.session.preparation import PreparedNetwork
+from tilewright.session.requests import OptimizeRequest
+from tilewright.store.database import SqliteStore
+from tilewright.tune.assignment.problem_file import write_problem
+from tilewright.tune.network_problem import NetworkProblem
+
+PREDICTED = (
+    "Nothing was built or measured: all times are predicted from records and facts, and no "
+    "artifact was written."
+)
+_ORDER = (DEFAULT, TUNED, "uniform", "history_best", CHOSEN)
+
+
+def graph_result(
+    result: OptimizeResult,
+    proposals: Sequence[Proposal],
+    problem: NetworkProblem,
+    predicted: Mapping[str, float | None],
+    raced: Mapping[str, float | None],
+) -> GraphTuneResult:
+    """`result` with what the graph tuner found.
+
+    `predicted` and `raced` are seconds by contender; what equals another contender shares its time.
+    """
+    chosen = next(p for p in proposals if p.name == CHOSEN)
+    solution = chosen.solution
+    rows = choice_rows(chosen, problem)
+    sums = {**predicted, **{p.name: p.predicted_s for p in proposals}}
+    return GraphTuneResult(
+        **{f.name: getattr(result, f.name) for f in fields(OptimizeResult)},
+        solver=solution.solver,
+        objective_s=solution.objective_ps / 1e12,
+        bound_s=solution.bound_ps / 1e12,
+        gap=solution.gap,
+        solve_s=solution.solve_s,
+        operators=len(problem.network.calls),
+        candidates=sum(len(choices) for choices in problem.choices.values()),
+        transforms=sum(len(row.changed) for row in rows),
+        measured_latency_s=raced.get(CHOSEN) or result.latency_s,
+        assignments=tuple(
+            AssignmentRow(name=name, predicted_s=sums.get(name), measured_s=raced.get(name))
+            for name in _ORDER
+        ),
+        choices=rows,
+    )
+
+
+def choice_rows(proposal: Proposal, problem: NetworkProblem) -> tuple[ChoiceRow, ...]:
+    """The assignment call by call, in order of execution."""
+    decision, types = proposal.decision, problem.network.graph.types
+    rows: list[ChoiceRow] = []
+    for call in problem.network.calls:
+        choice = decision.choices[call.name]
+        changes = [
+            (tensor, decision.layouts[tensor], wanted)
+            for tensor, wanted in zip(call.inputs, choice.ports, strict=False)
+            if tensor in decision.layouts and decision.layouts[tensor] != wanted
+        ]
+        copies = [problem.times.change(types[t], source, target) for t, source, target in changes]
+        rows.append(
+            ChoiceRow(
+                call=call.name,
+                anchor=call.workload.anchor_name,
+                implementation=choice.implementation,
+                layouts=choice.ports,
+                changed=tuple(tensor for tensor, _, _ in changes),
+                kernel_s=choice.time.seconds,
+                change_s=sum(copy.seconds for copy in copies),
+                measured=choice.time.measured,
+                inputs=call.inputs,
+                output=call.output,
+            )
+        )
+    return tuple(rows)
+
+
+def predicted_only(
+    network: PreparedNetwork,
+    device: Device,
+    store: SqliteStore,
+    events: EventSink,
+    request: OptimizeRequest,
+) -> GraphTuneResult:
+    """The graph tuner's choice from records and facts alone: nothing is built or measured."""
+    fused = network.arrangement.network
+    copies = {copying(kind).key: copying(kind) for kind in fused.graph.types.values()}
+    costs = LayoutCosts(device=device)
+    for workload in {**fused.workloads, **copies}.values():
+        for ports, outcomes in stored_by_layouts(workload, store, device).items():
+            costs.learn(workload, ports, outcomes, searched=False)
+    problem = NetworkProblem(
+        network=fused,
+        usual=network.arrangement.layouts,
+        device=device,
+        times=costs,
+        name=network.model.name,
+    )
+    graph = request.graph or GraphLevel()
+    events(Stage(name="solve", detail=f"{len(problem.problem.variables)} variables"))
+    proposals = proposals_of(network, problem, graph.solver, events)
+    if graph.save_problem is not None:
+        write_problem(problem.problem, graph.save_problem)
+    usual_s = problem.problem.cost(problem.problem.default) / 1e12
+    bare = OptimizeResult(
+        model=network.model.name,
+        target=device.target,
+        threads=device.threads,
+        latency_s=proposals[0].predicted_s,
+        baseline_latency_s=None,
+        reference_latency_s=None,
+        speedup_vs_reference=None,
+        max_abs_error=None,
+        tasks=(),
+        measurements=0,
+        failures=0,
+        elapsed_s=0.0,
+        artifact="",
+        weight_bytes=sum(a.nbytes for a in network.graph.constants.values()),
+        network_key=network.key,
+        level=level_name(request.level),
+        tuner=request.tuner,
+        warnings=(PREDICTED,),
+    )
+    found = graph_result(bare, proposals, problem, {TUNED: usual_s}, {})
+    return replace(found, measured_latency_s=None)

@@ -1,0 +1,234 @@
+"""Choosing layouts and algorithms over a whole network: solve, measure, solve again.
+
+The tasks of the default layouts were tuned before. Other layouts are first looked at uniformly (as
+many channels in a block as two or four registers hold), which gives the model of the costs its
+diagonal; what a solution and its rivals then use is measured before it is believed, until a
+solution uses nothing but measured times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tilewright.core.errors import TilewrightError
+from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.records import Device, LayoutPlan, Measurement, Outcome
+from tilewright.graph.layout import PLAIN, blocked, channel_block
+from tilewright.kernels.blueprint import TaskKey
+from tilewright.measure.base import Measurer
+from tilewright.session.layout_costs import LayoutCosts
+from tilewright.session.preparation import PreparedNetwork, Task, laid_out
+from tilewright.session.reporting import Peaks
+from tilewright.session.tuning import NetworkTuner, TuningTerms
+from tilewright.store.database import SqliteStore
+from tilewright.tune.assignment.solution import Solution
+from tilewright.tune.assignment.solving import solve
+from tilewright.tune.budget import Spending
+from tilewright.tune.network_problem import Decision, NetworkProblem
+
+CHOSEN = "chosen"
+RIVALS = ("uniform", "history_best")
+_ROUNDS = 4
+_ENOUGH = 8
+"""A task with so many outcomes had all its implementations tried."""
+_LATER = 0.5
+_WIDER = (2, 4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """A solution in terms of the network: its layouts, its tasks, what it should take."""
+
+    name: str
+    solution: Solution
+    decision: Decision
+    network: PreparedNetwork
+
+    @property
+    def predicted_s(self) -> float:
+        """Sum of all kernels and changes of layout."""
+        return self.solution.objective_ps / 1e12
+
+
+@dataclass(slots=True, kw_only=True)
+class GraphSearch:
+    """The graph tuner for one network that has its default layouts.
+
+    `known` holds what is believed of every task in any layouts; `measurements`, `failures` and
+    `model_s` count what the search itself added.
+    """
+
+    network: PreparedNetwork
+    device: Device
+    store: SqliteStore
+    measurer: Measurer
+    terms: TuningTerms
+    known: dict[TaskKey, list[Outcome]]
+    solver: str = "auto"
+    costs: LayoutCosts = field(init=False)
+    measurements: int = 0
+    failures: int = 0
+    model_s: float = 0.0
+    _asked: set[TaskKey] = field(default_factory=set[TaskKey])
+
+    def __post_init__(self) -> None:
+        self.costs = LayoutCosts(device=self.device)
+        self._learn(self.network.tasks)
+
+    @property
+    def problem(self) -> NetworkProblem:
+        """The problem with the costs as they are known now."""
+        return NetworkProblem(
+            network=self.network.arrangement.network,
+            usual=self.network.arrangement.layouts,
+            device=self.device,
+            times=self.costs,
+            name=self.network.model.name,
+        )
+
+    def recalled(self) -> list[Proposal]:
+        """The proposals by what the store knows; nothing is measured."""
+        self._recall(self._uniform_tasks())
+        proposals = self.proposals()
+        for _ in range(_ROUNDS):
+            used = {k: t for p in proposals for k, t in p.network.tasks.items()}
+            if not self._recall({k: t for k, t in used.items() if k not in self.known}):
+                break
+            proposals = self.proposals()
+        return proposals
+
+    def run(
+        self,
+        spending: Spending,
+        peaks: Peaks,
+        *,
+        stop: Callable[[], bool],
+        checkpoint: Callable[[], None],
+    ) -> list[Proposal]:
+        """Spend what is left; the chosen assignment first, then its rivals."""
+
+        def search(tasks: Mapping[TaskKey, Task]) -> None:
+            self._search(tasks, spending, peaks, stop=stop, checkpoint=checkpoint)
+
+        with spending.keeping(_LATER):
+            search(self._uniform_tasks())
+        for _ in range(_ROUNDS):
+            proposals = self.proposals()
+            new = {
+                key: task
+                for proposal in proposals
+                for key, task in proposal.network.tasks.items()
+                if key not in self._asked and len(self.known.get(key, ())) < _ENOUGH
+            }
+            if not new or spending.exhausted or stop():
+                return proposals
+            with spending.keeping(_LATER):
+                search(new)
+        return self.proposals()
+
+    def proposals(self) -> list[Proposal]:
+        """The best assignment by what is known now, then its rivals."""
+        problem = self.problem
+        detail = f"{len(problem.problem.variables)} variables"
+        self.terms.events(Stage(name="solve", detail=detail))
+        return proposals_of(self.network, problem, self.solver, self.terms.events)
+
+    def _uniform_tasks(self) -> dict[TaskKey, Task]:
+        """The tasks that come up when all blocks are wider."""
+        options = self.problem.options
+        usual = self.network.arrangement.layouts
+        found: dict[TaskKey, Task] = {}
+        for factor in _WIDER:
+            wider = blocked(factor * self.device.lanes_f32)
+            layouts = {
+                tensor: wider
+                for tensor, allowed in options.items()
+                if wider in allowed and channel_block(usual.get(tensor, PLAIN))
+            }
+            found |= laid_out(self.network, LayoutPlan(layouts=layouts)).tasks
+        return {key: task for key, task in found.items() if key not in self.network.tasks}
+
+    def _recall(self, tasks: Mapping[TaskKey, Task]) -> bool:
+        """Learn what the store knows of tasks; whether that is anything."""
+        tuner = NetworkTuner(tasks, self.device, self.store, self.measurer, self.terms)
+        self.known |= tuner.known
+        self._learn(tasks)
+        return any(tuner.known[key] for key in tasks)
+
+    def _search(
+        self,
+        tasks: Mapping[TaskKey, Task],
+        spending: Spending,
+        peaks: Peaks,
+        *,
+        stop: Callable[[], bool],
+        checkpoint: Callable[[], None],
+    ) -> None:
+        """Tune tasks with what may be spent now, and learn what comes of it."""
+        self.terms.events(Stage(name="tune", detail=f"{len(tasks)} tasks in other layouts"))
+        self.store.add_workloads([task.workload for task in tasks.values()])
+        given = {key: self.known[key] for key in tasks if key in self.known}
+        tuner = NetworkTuner(tasks, self.device, self.store, self.measurer, self.terms, given)
+        before = self.measurements, self.failures
+
+        def count() -> None:
+            self.measurements = before[0] + tuner.measurements
+            self.failures = before[1] + tuner.failures
+            checkpoint()
+
+        if not spending.exhausted:
+            tuner.run(spending, peaks, stop=stop, checkpoint=count)
+            self._asked |= set(tasks)
+        self.measurements = before[0] + tuner.measurements
+        self.failures = before[1] + tuner.failures
+        self.model_s += tuner.model_s
+        self.known |= tuner.known
+        self._learn(tasks)
+
+    def _learn(self, tasks: Mapping[TaskKey, Task]) -> None:
+        """Tell the costs; the default layouts stay possible even where everything failed."""
+        for key, task in tasks.items():
+            outcomes = self.known.get(key, [])
+            searched = key in self._asked or len(outcomes) >= _ENOUGH
+            if key in self.network.tasks:
+                searched = searched and any(isinstance(o, Measurement) for o in outcomes)
+            self.costs.learn(task.workload, task.layouts, outcomes, searched=searched)
+
+
+def proposals_of(
+    network: PreparedNetwork, problem: NetworkProblem, solver: str, events: EventSink
+) -> list[Proposal]:
+    """What `solver` chooses, then what the rivals choose; a rival that finds nothing is noted."""
+    found = [_proposal(CHOSEN, network, problem, solver)]
+    for name in RIVALS:
+        try:
+            found.append(_proposal(name, network, problem, name))
+        except TilewrightError as error:
+            events(Note(message=f"no {name} assignment: {error.message}"))
+    return found
+
+
+def _proposal(
+    name: str, network: PreparedNetwork, problem: NetworkProblem, solver: str
+) -> Proposal:
+    solution = solve(problem.problem, solver)
+    decision = problem.decision(solution.assignment)
+    return Proposal(
+        name=name,
+        solution=solution,
+        decision=decision,
+        network=laid_out(network, _plan(network, decision)),
+    )
+
+
+def _plan(network: PreparedNetwork, decision: Decision) -> LayoutPlan:
+    """What differs from the default layouts."""
+    usual = network.arrangement.layouts
+    layouts = {t: layout for t, layout in decision.layouts.items() if layout != usual.get(t)}
+    ports: dict[str, tuple[str, ...]] = {}
+    for call in network.arrangement.network.calls:
+        read = tuple(decision.layouts.get(tensor, PLAIN) for tensor in call.inputs)
+        if decision.wanted[call.name] != read:
+            ports[call.name] = decision.wanted[call.name]
+    return LayoutPlan(layouts=layouts, ports=ports)

@@ -1,0 +1,126 @@
+"""What kernels cost in layouts that were measured, and what the facts say of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import exp, inf, log
+from statistics import median
+
+from tilewright.core.protocols import MeasurementStore
+from tilewright.core.records import Candidate, Device, Outcome
+from tilewright.graph.conversions import copying
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Workload
+from tilewright.kernels.ports import Ports
+from tilewright.session.choices import own, ranked
+from tilewright.tune.network_problem import Time
+from tilewright.tune.space import ranked_defaults
+
+_Measured = Mapping[str, float]
+
+
+@dataclass(slots=True, kw_only=True)
+class LayoutCosts:
+    """Times of kernels by implementation, measured where they are known.
+
+    Elsewhere the facts' estimate is scaled by how far it was off for the same workload in other
+    layouts (those that write the same layout count double), or for the implementation as a whole.
+    """
+
+    device: Device
+    _known: dict[str, dict[Ports, _Measured]] = field(
+        default_factory=dict[str, dict[Ports, _Measured]]
+    )
+    _guesses: dict[tuple[str, Ports], _Measured] = field(
+        default_factory=dict[tuple[str, Ports], _Measured]
+    )
+    _workloads: dict[str, Workload] = field(default_factory=dict[str, Workload])
+    _usual: dict[str, float] = field(default_factory=dict[str, float])
+    _searched: set[tuple[str, Ports]] = field(default_factory=set[tuple[str, Ports]])
+
+    def learn(
+        self, workload: Workload, ports: Ports, outcomes: Iterable[Outcome], *, searched: bool
+    ) -> None:
+        """Take in all that is believed of a workload in its layouts; replaces what was known.
+
+        With `searched` every implementation had its chance: those without a time are out, and where
+        none has one, these layouts are.
+        """
+        fastest: dict[str, float] = {}
+        found = list(outcomes)
+        for measurement in ranked(found):
+            fastest.setdefault(measurement.candidate.implementation, measurement.latency_s)
+        self._workloads[workload.key] = workload
+        self._known.setdefault(workload.key, {})[ports] = fastest
+        self._usual.clear()
+        if searched and found:
+            self._searched.add((workload.key, ports))
+
+    def kernels(self, workload: Workload, ports: Ports) -> dict[str, Time]:
+        """The best time of each implementation, measured or modelled."""
+        measured = self._known.get(workload.key, {}).get(ports, {})
+        times = {n: Time(seconds=seconds, measured=True) for n, seconds in measured.items()}
+        if (workload.key, ports) in self._searched:
+            return times
+        for name, guess in self._guess(workload, ports).items():
+            if name not in times:
+                seconds = guess * self._correction(workload, ports, name)
+                times[name] = Time(seconds=seconds, measured=False)
+        return times
+
+    def change(self, kind: TensorType, source: str, target: str) -> Time:
+        """The time to copy a tensor from one layout into another; infinite where that failed."""
+        times = self.kernels(copying(kind), (source, target)).values()
+        failed = Time(seconds=inf, measured=True)
+        return min(times, key=lambda time: (not time.measured, time.seconds), default=failed)
+
+    def _guess(self, workload: Workload, ports: Ports) -> _Measured:
+        """The facts' estimates of the best settings, by implementation."""
+        key = (workload.key, ports)
+        if key not in self._guesses:
+            found: dict[str, float] = {}
+            guesses: list[tuple[Candidate, float]] = ranked_defaults(workload, ports, self.device)
+            for candidate, seconds in guesses:
+                found.setdefault(candidate.implementation, seconds)
+            self._guesses[key] = found
+        return self._guesses[key]
+
+    def _correction(self, workload: Workload, ports: Ports, name: str) -> float:
+        """Measured time / estimate of an implementation near these layouts."""
+        logs: list[float] = []
+        for other, measured in self._known.get(workload.key, {}).items():
+            ratio = self._ratio(workload, other, measured, name)
+            if ratio is not None:
+                logs += [log(ratio)] * (2 if other[-1] == ports[-1] else 1)
+        if logs:
+            return exp(sum(logs) / len(logs))
+        if name not in self._usual:
+            self._usual[name] = self._of_all(name)
+        return self._usual[name]
+
+    def _of_all(self, name: str) -> float:
+        """The median correction over all workloads, 1 where nothing was measured."""
+        found = [
+            self._ratio(self._workloads[key], ports, measured, name)
+            for key, by_ports in self._known.items()
+            for ports, measured in by_ports.items()
+        ]
+        ratios = [ratio for ratio in found if ratio is not None]
+        return median(ratios) if ratios else 1.0
+
+    def _ratio(
+        self, workload: Workload, ports: Ports, measured: _Measured, name: str
+    ) -> float | None:
+        guess = self._guess(workload, ports).get(name) if name in measured else None
+        return measured[name] / guess if guess else None
+
+
+def stored_by_layouts(
+    workload: Workload, store: MeasurementStore, device: Device
+) -> dict[Ports, list[Outcome]]:
+    """All that the store knows of a workload on a device of this class, by port layouts."""
+    found: dict[Ports, list[Outcome]] = {}
+    for outcome in own(store.outcomes(workload.key, device.class_key)):
+        found.setdefault(outcome.candidate.layouts, []).append(outcome)
+    return found

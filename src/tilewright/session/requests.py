@@ -1,0 +1,41 @@
+"""What `optimize` and `tune` are asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.models import ModelOptions
+from tilewright.session.levels import GraphLevel, Level, Scope
+from tilewright.tune.budget import Budget
+from tilewright.tune.tuners import DEFAULT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizeRequest:
+    """What was asked for. `folder` is where the artifact goes; `command` is the verb."""
+
+    model: str
+    options: ModelOptions
+    budget: Budget
+    folder: Path
+    max_error: float
+    seed: int
+    tuner: str = DEFAULT
+    level: Scope = "subgraph"
+    command: str = "optimize"
+
+    @property
+    def graph(self) -> GraphLevel | None:
+        """How the graph tuner is asked to work, None without it."""
+        return self.level if isinstance(self.level, GraphLevel) else None
+
+    @property
+    def only_predicted(self) -> bool:
+        """Whether the graph tuner is to choose from records and facts, with nothing built."""
+        return self.command == "tune" and self.graph is not None and self.budget.nothing
+
+    @property
+    def searched_level(self) -> Level:
+        """What single tasks are tuned at; the graph tuner works on fused subgraphs."""
+        return "op" if self.level == "op" else "subgraph"

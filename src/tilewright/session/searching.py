@@ -1,0 +1,252 @@
+"""From a network to the contenders for shipping: tuned tasks, then layouts and algorithms over the
+whole graph, then a referee for each of the networks found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from tilewright.core.errors import NegativeVerdict
+from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.records import Candidate, Device, LayoutPlan, Outcome
+from tilewright.hardware.remote import remote_place
+from tilewright.kernels.blueprint import TaskKey
+from tilewright.measure.base import Measurer
+from tilewright.session.checking import KernelCheck
+from tilewright.session.choices import shipping_key
+from tilewright.session.contenders import TUNED, Contender
+from tilewright.session.graph_search import GraphSearch, Proposal
+from tilewright.session.interrupts import graceful_interrupt
+from tilewright.session.levels import GraphLevel
+from tilewright.session.preparation import PreparedNetwork, Task, laid_out
+from tilewright.session.protocols import kernel_protocol
+from tilewright.session.reporting import Peaks
+from tilewright.session.requests import OptimizeRequest
+from tilewright.session.tuning import NetworkTuner, TuningTerms
+from tilewright.session.winners import Referee, Searched, Winner, measured_last
+from tilewright.store.database import SqliteStore
+from tilewright.tune.assignment.problem_file import write_problem
+from tilewright.tune.budget import Spending
+
+SHIPPED_BEFORE = "shipped before"
+_GRAPH_SHARE = 0.4
+"""Part of the budget that the graph tuner may spend on other layouts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """What is believed of the tasks of one network, as a referee wants it."""
+
+    fused: Mapping[TaskKey, Task]
+    known: dict[TaskKey, list[Outcome]]
+
+    @property
+    def tasks(self) -> Mapping[TaskKey, Task]:
+        """All tasks are searched as they are."""
+        return self.fused
+
+
+@dataclass(slots=True, kw_only=True)
+class NetworkSearch:
+    """One search. `seconds` gets what each phase took: `search` is the time beyond building,
+    running and the tuners' thinking; `proposals` are what the graph tuner found."""
+
+    request: OptimizeRequest
+    network: PreparedNetwork
+    device: Device
+    store: SqliteStore
+    events: EventSink
+    spending: Spending
+    run_id: int | None
+    seconds: dict[str, float]
+    checkpoint: Callable[[], None]
+    tuner: NetworkTuner | None = None
+    graph: GraphSearch | None = None
+    proposals: list[Proposal] = field(default_factory=list[Proposal])
+    _referees: list[Referee] = field(default_factory=list[Referee])
+
+    @property
+    def measurements(self) -> int:
+        """Candidates measured so far."""
+        return sum(part.measurements for part in self._parts())
+
+    @property
+    def failures(self) -> int:
+        """Candidates that failed so far."""
+        return sum(part.failures for part in self._parts())
+
+    def _parts(self) -> list[NetworkTuner | GraphSearch | Referee]:
+        parts = (self.tuner, self.graph, *self._referees)
+        return [part for part in parts if part is not None]
+
+    def contenders(
+        self, measurer: Measurer, peaks: Peaks, *, settled_before: bool
+    ) -> tuple[list[Contender], bool]:
+        """The network in its default layouts first, then others; and whether all converged.
+
+        With `settled_before` nothing is searched unless templates have changed since.
+        """
+        terms = TuningTerms(
+            protocol=kernel_protocol(self.device),
+            seed=self.request.seed,
+            run_id=self.run_id,
+            events=self.events,
+            tuner=self.request.tuner,
+            level=self.request.searched_level,
+        )
+        with self._timed("recall"):
+            self.tuner = NetworkTuner(self.network.tasks, self.device, self.store, measurer, terms)
+        settled = settled_before and self.tuner.outdated == 0
+        may_measure = not self.spending.exhausted and not settled
+        if may_measure:
+            converged = self._search(measurer, terms, peaks)
+        else:
+            converged = settled
+            self._recall_graph(measurer, terms)
+        self.events(Stage(name="check", detail="winners against numpy"))
+        spending = self.spending if may_measure else None
+        winners = self._winners(self.tuner, measurer, terms, spending)
+        found = [_contender(TUNED, self.network, winners)]
+        if self.graph is not None and may_measure:
+            known = self.graph.known | self.tuner.known
+            for proposal in self.proposals:
+                searched = _Known(fused=proposal.network.tasks, known=known)
+                try:
+                    winners = self._winners(searched, measurer, terms, spending)
+                except NegativeVerdict as error:
+                    self.events(Note(message=f"{proposal.name} is left out: {error.message}"))
+                    continue
+                found.append(_contender(proposal.name, proposal.network, winners))
+        found += self._shipped_before(measurer, terms)
+        return found, converged
+
+    def _search(self, measurer: Measurer, terms: TuningTerms, peaks: Peaks) -> bool:
+        """Spend the budget; True when everything converged."""
+        tuner = self.tuner
+        assert tuner is not None
+        with_graph = self._with_graph
+        self.events(Stage(name="tune", detail=f"{len(tuner.tasks)} tasks"))
+        before, began_s = replace(measurer.spent), time.monotonic()
+        kept = measured_last(terms.level, len(self.network.tasks), self.spending)
+        self.spending.reserve_count += kept
+        with graceful_interrupt() as interruption:
+            with self.spending.keeping(_GRAPH_SHARE if with_graph else 0.0):
+                converged = tuner.run(
+                    self.spending, peaks, stop=interruption, checkpoint=self.checkpoint
+                )
+            if with_graph and not interruption.requested:
+                self.graph = self._graph_search(measurer, terms, tuner.known)
+                self.proposals = self.graph.run(
+                    self.spending, peaks, stop=interruption, checkpoint=self.checkpoint
+                )
+                self._save_problem(self.graph)
+        self.spending.reserve_count -= kept
+        if interruption.requested:
+            raise KeyboardInterrupt
+        loop = {
+            "build": measurer.spent.build_s - before.build_s,
+            "run": measurer.spent.run_s - before.run_s,
+            "model": tuner.model_s + (self.graph.model_s if self.graph else 0.0),
+        }
+        loop["search"] = max(0.0, time.monotonic() - began_s - sum(loop.values()))
+        self.seconds |= loop
+        return converged
+
+    @property
+    def _with_graph(self) -> bool:
+        return self.request.graph is not None and remote_place(self.device) is None
+
+    def _recall_graph(self, measurer: Measurer, terms: TuningTerms) -> None:
+        """The graph tuner's assignments by what is known already: to be told of, not to race."""
+        if self._with_graph and self.tuner is not None:
+            self.graph = self._graph_search(measurer, terms, self.tuner.known)
+            with self._timed("recall"):
+                self.proposals = self.graph.recalled()
+            self._save_problem(self.graph)
+
+    def _graph_search(
+        self, measurer: Measurer, terms: TuningTerms, known: Mapping[TaskKey, list[Outcome]]
+    ) -> GraphSearch:
+        graph = self.request.graph or GraphLevel()
+        return GraphSearch(
+            network=self.network,
+            device=self.device,
+            store=self.store,
+            measurer=measurer,
+            terms=terms,
+            known=dict(known),
+            solver=graph.solver,
+        )
+
+    def _save_problem(self, graph: GraphSearch) -> None:
+        wanted = self.request.graph
+        if wanted is not None and wanted.save_problem is not None:
+            write_problem(graph.problem.problem, wanted.save_problem)
+
+    def _winners(
+        self,
+        searched: Searched,
+        measurer: Measurer,
+        terms: TuningTerms,
+        spending: Spending | None,
+    ) -> dict[TaskKey, Winner]:
+        """The winner of each task, with the time of second looks and checks accounted for."""
+        referee = Referee(searched, self.device, self.store, measurer, terms)
+        self._referees.append(referee)
+        with self._timed("verify"):
+            winners = referee.winners(
+                spending=spending, checked=self._earlier_checks(searched.fused)
+            )
+        self.seconds["finalists"] = self.seconds.get("finalists", 0.0) + referee.again_s
+        self.seconds["verify"] -= referee.again_s
+        return winners
+
+    def _shipped_before(self, measurer: Measurer, terms: TuningTerms) -> list[Contender]:
+        """The network that shipped earlier, where it has layouts of its own."""
+        shipment = self.store.shipment(self.network.key, self.device.class_key)
+        if shipment is None or shipment.plan == LayoutPlan() or remote_place(self.device):
+            return []
+        network = laid_out(self.network, shipment.plan)
+        tuner = NetworkTuner(network.tasks, self.device, self.store, measurer, terms)
+        winners = self._winners(tuner, measurer, terms, None)
+        return [_contender(SHIPPED_BEFORE, network, winners)]
+
+    def _earlier_checks(
+        self, tasks: Mapping[TaskKey, Task]
+    ) -> Mapping[TaskKey, tuple[Candidate, KernelCheck]]:
+        """Checks of these tasks that an earlier shipment of this network already made."""
+        shipment = self.store.shipment(self.network.key, self.device.class_key)
+        if shipment is None or (self.tuner and self.tuner.outdated):
+            return {}
+        found: dict[TaskKey, tuple[Candidate, KernelCheck]] = {}
+        for key in tasks:
+            name = shipping_key(key)
+            bound = shipment.numbers.get(f"bound:{name}")
+            if name in shipment.assignment and bound is not None:
+                error = shipment.numbers.get(f"error:{name}")
+                check = KernelCheck(error=error, bound=bound)
+                found[key] = (shipment.assignment[name], check)
+        return found
+
+    @contextmanager
+    def _timed(self, phase: str) -> Generator[None]:
+        began_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.monotonic() - began_s
+
+
+def _contender(name: str, network: PreparedNetwork, winners: Mapping[TaskKey, Winner]) -> Contender:
+    """A contender that promises the sum of its kernels, where all of them were measured."""
+    times = [
+        network.tasks[key].count * winner.measurement.latency_s
+        for key, winner in winners.items()
+        if winner.measurement is not None
+    ]
+    complete = len(times) == len(winners)
+    return Contender(
+        name=name, network=network, winners=winners, predicted_s=sum(times) if complete else None
+    )

@@ -1,0 +1,347 @@
+"""From a fused network to the cost function network of its layouts and implementations.
+
+Every tensor gets a layout variable, every call a choice: an implementation with the layouts of its
+ports, or to do nothing (a view), or to let the producers write a concatenation in place. Pairs of a
+tensor and a reader price the change of layout between them. Graph inputs and outputs are plain, so
+that changes at the borders cost what they cost.
+
+Known simplification: readers that want the same changed copy of a tensor pay for it each, though
+the compiled network makes it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
+from typing import Protocol
+
+import numpy as np
+
+from tilewright.core.records import Device
+from tilewright.graph.arrange import (
+    is_concatenation,
+    is_view,
+    may_be_view,
+    may_write_into,
+    offsets_in_place,
+    operands,
+    same_memory,
+)
+from tilewright.graph.fused import FusedNetwork, TaskCall
+from tilewright.graph.layout import PLAIN
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Workload
+from tilewright.kernels.ports import Ports, layout_options
+from tilewright.kernels.registry import applicable
+from tilewright.tune.assignment.problem import Problem
+from tilewright.tune.assignment.records import FORBIDDEN, Table, Variable
+
+PICOSECONDS = 1e12
+VIEW, IN_PLACE = "view", "in place"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Time:
+    """Seconds of a kernel or a change of layout, and whether they were measured."""
+
+    seconds: float
+    measured: bool
+
+
+class KernelTimes(Protocol):
+    """What the builder asks for."""
+
+    def kernels(self, workload: Workload, ports: Ports) -> Mapping[str, Time]:
+        """The best time of each implementation that computes the workload in these layouts; empty
+        where all of them failed."""
+        ...
+
+    def change(self, kind: TensorType, source: str, target: str) -> Time:
+        """The time to copy a tensor from one layout into another, infinite where that failed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What may be done at a call: `implementation` is a kernel's name, VIEW or IN_PLACE."""
+
+    implementation: str
+    ports: Ports
+    time: Time
+
+    @property
+    def value(self) -> str:
+        """How the problem names it."""
+        return f"{self.implementation}:{','.join(self.ports)}"
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether a kernel runs."""
+        return self.implementation not in (VIEW, IN_PLACE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """An assignment in terms of the network: the layout each tensor is written in, the layouts in
+    which calls want their ports (by call name), and what was chosen at each call."""
+
+    layouts: Mapping[str, str]
+    wanted: Mapping[str, Ports]
+    choices: Mapping[str, Choice]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkProblem:
+    """The layout and algorithm problem of `network`.
+
+    `usual` are the default layouts; their assignment is always part of the problem.
+    """
+
+    network: FusedNetwork
+    usual: Mapping[str, str]
+    device: Device
+    times: KernelTimes
+    name: str = ""
+
+    @cached_property
+    def options(self) -> dict[str, tuple[str, ...]]:
+        """The layouts of every tensor, the default one first."""
+        found: dict[str, tuple[str, ...]] = {}
+        graph = self.network.graph
+        tensors = [t for call in self.network.calls for t in (*call.inputs, call.output)]
+        for tensor in dict.fromkeys(tensors):
+            if tensor in graph.constants:
+                continue
+            usual = self.usual.get(tensor, PLAIN)
+            given = tensor in self.network.pinned
+            more = () if given else layout_options(graph.types[tensor], self.device)
+            found[tensor] = tuple(dict.fromkeys((usual, *more)))
+        return found
+
+    @cached_property
+    def choices(self) -> dict[str, tuple[Choice, ...]]:
+        """What may be done at each call, by its name."""
+        return {call.name: self._choices(call) for call in self.network.calls}
+
+    @cached_property
+    def problem(self) -> Problem:
+        """Variables in the order of the calls, tables for kernels, changes and rules."""
+        given = [t for t in self.network.graph.inputs if t in self.options]
+        variables = [_layout(t, self.options[t]) for t in given]
+        tables: list[Table] = []
+        for call in self.network.calls:
+            chosen = self.choices[call.name]
+            variables.append(
+                Variable(
+                    name=_choice_name(call),
+                    kind="choice",
+                    values=tuple(c.value for c in chosen),
+                    subject=call.name,
+                )
+            )
+            variables.append(_layout(call.output, self.options[call.output]))
+            tables += self._tables(call, chosen)
+        return Problem(
+            variables=tuple(variables), tables=tuple(tables), name=self.name, default=self._default
+        )
+
+    def decision(self, assignment: Mapping[str, str]) -> Decision:
+        """What an assignment of `problem` means."""
+        layouts = {tensor: assignment[_layout_name(tensor)] for tensor in self.options}
+        wanted: dict[str, Ports] = {}
+        chosen: dict[str, Choice] = {}
+        for call in self.network.calls:
+            value = assignment[_choice_name(call)]
+            choice = next(c for c in self.choices[call.name] if c.value == value)
+            chosen[call.name] = choice
+            wanted[call.name] = choice.ports[:-1]
+        return Decision(layouts=layouts, wanted=wanted, choices=chosen)
+
+    @cached_property
+    def _default(self) -> dict[str, str]:
+        """The default layouts, with the fastest choice for them."""
+        found = {_layout_name(t): self.options[t][0] for t in self.options}
+        for call in self.network.calls:
+            ports = self._usual_ports(call)
+            joined = self._in_place(call, ports)
+            fitting = [c for c in self.choices[call.name] if _fits(c, ports, joined)]
+            best = min(fitting, key=lambda choice: choice.time.seconds)
+            found[_choice_name(call)] = best.value
+        return found
+
+    def _usual_ports(self, call: TaskCall) -> Ports:
+        return tuple(self.usual.get(tensor, PLAIN) for tensor in (*call.inputs, call.output))
+
+    def _choices(self, call: TaskCall) -> tuple[Choice, ...]:
+        free = Time(seconds=0.0, measured=True)
+        found: list[Choice] = []
+        if is_concatenation(call):
+            for layout in self.options[call.output]:
+                ports = (layout,) * (len(call.inputs) + 1)
+                if self._in_place(call, ports):
+                    time = self._joining(call, layout)
+                    found.append(Choice(implementation=IN_PLACE, ports=ports, time=time))
+        for ports in self._ports(call):
+            if self._in_place(call, ports):
+                continue
+            if is_view(self.network, call, ports[0], ports[-1]):
+                found.append(Choice(implementation=VIEW, ports=ports, time=free))
+                continue
+            for name, time in self.times.kernels(call.workload, ports).items():
+                found.append(Choice(implementation=name, ports=ports, time=time))
+        return tuple(found)
+
+    def _joining(self, call: TaskCall, layout: str) -> Time:
+        """The constants of a concatenation are copied; its other operands are priced apart."""
+        graph = self.network.graph
+        copies = [
+            self.times.change(graph.types[tensor], PLAIN, layout)
+            for tensor in operands(call)
+            if tensor in graph.constants
+        ]
+        return Time(
+            seconds=sum(copy.seconds for copy in copies),
+            measured=all(copy.measured for copy in copies),
+        )
+
+    def _in_place(self, call: TaskCall, ports: Ports) -> bool:
+        """Whether the producers of a concatenation write it, as `arrange` will decide."""
+        if not is_concatenation(call):
+            return False
+        joined = tuple(ports[index] for index in call.workload.steps[0].inputs)
+        return offsets_in_place(self.network, call, (*joined, ports[-1])) is not None
+
+    def _ports(self, call: TaskCall) -> list[Ports]:
+        """The default layouts first, then what the implementations offer and the tensors allow."""
+        offered = [
+            ports
+            for spec in applicable(call.workload, self.device)
+            for ports in spec.port_layouts(call.workload, self.device)
+        ]
+        tensors = (*call.inputs, call.output)
+        return [
+            ports
+            for ports in dict.fromkeys((self._usual_ports(call), *offered))
+            if ports[-1] in self.options[call.output]
+            and all(
+                layout in self.options.get(tensor, (PLAIN,)) or tensor in self.network.pinned
+                for tensor, layout in zip(tensors, ports, strict=True)
+            )
+        ]
+
+    def _tables(self, call: TaskCall, chosen: Sequence[Choice]) -> list[Table]:
+        costs = np.array([_picoseconds(choice.time) for choice in chosen], dtype=np.int64)
+        known = all(choice.time.measured for choice in chosen)
+        tables = [
+            Table(
+                variables=(_choice_name(call),),
+                costs=costs,
+                role="kernel",
+                source="measured" if known else "modelled",
+                subject=call.name,
+            ),
+            self._rule(call, chosen),
+        ]
+        for tensor in dict.fromkeys(call.inputs):
+            if tensor in self.options:
+                tables.append(self._changes(call, tensor, chosen))
+        return tables
+
+    def _rule(self, call: TaskCall, chosen: Sequence[Choice]) -> Table:
+        """The result is written in the layout that was chosen."""
+        layouts = self.options[call.output]
+        allowed = [[choice.ports[-1] == layout for layout in layouts] for choice in chosen]
+        return Table(
+            variables=(_choice_name(call), _layout_name(call.output)),
+            costs=np.where(np.array(allowed), 0, FORBIDDEN),
+            role="rule",
+            source="free",
+            subject=call.output,
+        )
+
+    def _changes(self, call: TaskCall, tensor: str, chosen: Sequence[Choice]) -> Table:
+        """What it costs that a tensor lies in one layout and the choice wants another."""
+        layouts = self.options[tensor]
+        kind = self.network.graph.types[tensor]
+        costs = np.zeros((len(layouts), len(chosen)), dtype=np.int64)
+        measured = True
+        for row, layout in enumerate(layouts):
+            for column, choice in enumerate(chosen):
+                for source, target in self._copies(call, tensor, choice, layout):
+                    time = self.times.change(kind, source, target)
+                    costs[row, column] = min(FORBIDDEN, costs[row, column] + _picoseconds(time))
+                    measured = measured and time.measured
+        return Table(
+            variables=(_layout_name(tensor), _choice_name(call)),
+            costs=costs,
+            role="transform",
+            source="measured" if measured else "modelled",
+            subject=f"{tensor} -> {call.name}",
+        )
+
+    def _copies(
+        self, call: TaskCall, tensor: str, choice: Choice, layout: str
+    ) -> list[tuple[str, str]]:
+        """The changes of layout (from, to) that a choice needs of a tensor lying in `layout`."""
+        kind = self.network.graph.types[tensor]
+        if choice.implementation != IN_PLACE:
+            ports = zip(call.inputs, choice.ports, strict=False)
+            wanted = dict.fromkeys(port for name, port in ports if name == tensor)
+            return [(layout, t) for t in wanted if t != layout and not same_memory(kind, layout, t)]
+        target, count = choice.ports[-1], operands(call).count(tensor)
+        again = [(target, target)] * count
+        if layout == target:
+            return [] if self._movable(call, tensor) else again
+        if same_memory(kind, layout, target):
+            return again
+        # the changed copy is written in place, unless it is joined more than once
+        return [(layout, target), *(again if count > 1 else [])]
+
+    def _movable(self, call: TaskCall, tensor: str) -> bool:
+        """Whether the producer of an operand writes it in place where the layouts agree."""
+        producer = self._producers.get(tensor)
+        return (
+            producer is not None
+            and self._joined_by.get(tensor) == call.name
+            and not may_be_view(producer)
+            and may_write_into(self.network, tensor, call, self._producers)
+        )
+
+    @cached_property
+    def _producers(self) -> dict[str, TaskCall]:
+        return {call.output: call for call in self.network.calls}
+
+    @cached_property
+    def _joined_by(self) -> dict[str, str]:
+        """The concatenation that gets a tensor in place: the last that reads it."""
+        return {
+            tensor: call.name
+            for call in self.network.calls
+            if is_concatenation(call)
+            for tensor in call.inputs
+        }
+
+
+def _fits(choice: Choice, usual: Ports, joined: bool) -> bool:
+    """Whether a choice is what happens in the default layouts."""
+    if joined:
+        return choice.implementation == IN_PLACE and choice.ports[-1] == usual[-1]
+    return choice.implementation != IN_PLACE and choice.ports == usual
+
+
+def _picoseconds(time: Time) -> int:
+    return round(time.seconds * PICOSECONDS) if isfinite(time.seconds) else FORBIDDEN
+
+
+def _layout_name(tensor: str) -> str:
+    return f"layout of {tensor}"
+
+
+def _choice_name(call: TaskCall) -> str:
+    return f"choice at {call.name}"
+
+
+def _layout(tensor: str, layouts: tuple[str, ...]) -> Variable:
+    return Variable(name=_layout_name(tensor), kind="layout", values=layouts, subject=tensor)

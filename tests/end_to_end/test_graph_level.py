@@ -1,0 +1,129 @@
+"""`tune --level graph`: assignments raced, problems saved and solved, layouts that ship."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from command_line import run, succeed
+from onnx import helper, numpy_helper
+
+import tilewright
+
+NAMES = ["default", "tuned", "uniform", "history_best", "chosen"]
+
+
+def cell_model(path: Path) -> Path:
+    """A stem, two branches joined by a concatenation, a residual addition, a classifier."""
+    rng = np.random.default_rng(0)
+    nodes, weights = [], []
+
+    def convolve(x: str, name: str, channels: tuple[int, int], kernel: int) -> str:
+        shape = (channels[1], channels[0], kernel, kernel)
+        scale = np.float32(np.prod(shape[1:]) ** -0.5)
+        value = rng.standard_normal(shape, dtype=np.float32) * scale
+        weights.append(numpy_helper.from_array(value, f"{name}.w"))
+        weights.append(numpy_helper.from_array(np.full(channels[1], 0.1, np.float32), f"{name}.b"))
+        inputs = [x, f"{name}.w", f"{name}.b"]
+        pads = [kernel // 2] * 4
+        nodes.append(helper.make_node("Conv", inputs, [name], name=name, pads=pads))
+        nodes.append(helper.make_node("Relu", [name], [f"{name}.out"], name=f"{name}.relu"))
+        return f"{name}.out"
+
+    stem = convolve("x", "stem", (3, 64), 3)
+    left, right = convolve(stem, "left", (64, 32), 1), convolve(stem, "right", (64, 32), 3)
+    nodes.append(helper.make_node("Concat", [left, right], ["both"], name="both", axis=1))
+    last = convolve("both", "last", (64, 64), 3)
+    nodes.append(helper.make_node("Add", [last, stem], ["sum"], name="sum"))
+    nodes.append(helper.make_node("GlobalAveragePool", ["sum"], ["mean"], name="mean"))
+    nodes.append(helper.make_node("Flatten", ["mean"], ["y"], name="flat"))
+    graph = helper.make_graph(
+        nodes,
+        "cell",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3, 20, 20])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 64])],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path)
+    return path
+
+
+def check_answer(data: dict[str, Any]) -> None:
+    assert data["level"] == "graph"
+    assert [row["name"] for row in data["assignments"]] == NAMES
+    assert 0 < data["bound_s"] <= data["objective_s"]
+    assert data["gap"] == pytest.approx(1 - data["bound_s"] / data["objective_s"], abs=1e-9)
+    assert data["solve_s"] < 30
+    assert data["operators"] == len(data["choices"]) >= 6
+    assert data["candidates"] >= 8 * 4
+    copied = [name for row in data["choices"] for name in row["changed"]]
+    assert data["transforms"] == len(copied)
+    kernels = sum(row["kernel_s"] + row["change_s"] for row in data["choices"])
+    assert kernels == pytest.approx(data["objective_s"], rel=1e-6)
+
+
+def test_assignments_are_raced_and_the_fastest_ships(tmp_path: Path) -> None:
+    model = cell_model(tmp_path / "cell.onnx")
+    words = ("tune", model, "--level", "graph", "--budget", "160", "--save-problem", "p.json")
+    data = succeed(tmp_path, *words, "--out", "out")
+    check_answer(data)
+    times = {row["name"]: row["measured_s"] for row in data["assignments"]}
+    assert all(seconds is None or seconds > 0 for seconds in times.values())
+    assert times["chosen"] and times["default"] and times["tuned"] and times["history_best"]
+    assert data["latency_s"] == min(s for s in times.values() if s)
+    assert data["max_rel_error"] < 1e-4
+    assert 0 < data["measurements"] + data["failures"] <= 160
+    assert (tmp_path / "out/report.html").read_text().count("Layouts and algorithms") == 1
+    drawn = onnx.load(tmp_path / "out/network.onnx")
+    calls = [n for n in drawn.graph.node if n.op_type != "change_of_layout"]
+    assert [n.name for n in calls] == [row["call"] for row in data["choices"]]
+
+    solved = succeed(tmp_path, "solve", "p.json", "--solver", "exact")
+    assert solved["objective_s"] == pytest.approx(data["objective_s"], rel=1e-9)
+    for solver in ("dp", "pbqp", "greedy", "uniform", "history_best"):
+        other = succeed(tmp_path, "solve", "p.json", "--solver", solver)
+        assert other["objective_s"] >= solved["objective_s"]
+
+    again = succeed(tmp_path, *words, "--out", "out")
+    assert again["measurements"] == 0, "the budget is a total"
+    check_answer(again)
+
+    network = tilewright.load(tmp_path / "out")
+    x = np.random.default_rng(1).standard_normal((1, 3, 20, 20), dtype=np.float32)
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": x})
+    found = network(x)
+    assert isinstance(found, np.ndarray)
+    np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+    rows = succeed(tmp_path, "compare", model, "--settings", "shipped", "--peers", "onnxruntime")
+    assert rows["rows"][0]["max_rel_error"] < 1e-4
+    profiled = succeed(tmp_path, "profile", tmp_path / "out")
+    assert {t["key"] for t in profiled["tasks"]} == {t["key"] for t in again["tasks"]}
+
+
+def test_with_no_budget_nothing_is_built(tmp_path: Path) -> None:
+    model = cell_model(tmp_path / "cell.onnx")
+    words = ("tune", model, "--level", "graph", "--budget", "0", "--format", "json", "--out", "out")
+    done = run(tmp_path, *words)
+    assert done.code == 0, done.err
+    data = done.data
+    assert [row["name"] for row in data["assignments"]] == NAMES
+    assert all(row["measured_s"] is None for row in data["assignments"])
+    assert data["measured_latency_s"] is None and data["artifact"] == ""
+    assert not (tmp_path / "out/model.so").exists()
+    assert not any(row["measured"] for row in data["choices"] if row["kernel_s"])
+    assert any("predicted" in warning for warning in json.loads(done.out)["warnings"])
+
+
+def test_an_unknown_solver_and_misplaced_flags(tmp_path: Path) -> None:
+    model = cell_model(tmp_path / "cell.onnx")
+    done = run(tmp_path, "tune", model, "--level", "graph", "--solver", "exakt", "--budget", "0")
+    assert done.code == 2 and "exact" in done.err
+    done = run(tmp_path, "tune", model, "--solver", "pbqp", "--budget", "0")
+    assert done.code == 2 and "--level graph" in done.err

@@ -1,0 +1,73 @@
+"""Layout changes as calls of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+from graph_arrangement import check_memory, layouts_of, run_arranged
+from graph_builder import Builder, random_inputs
+
+from tilewright.graph.arrange import arrange
+from tilewright.graph.conversions import copying, with_conversions
+from tilewright.graph.evaluate import run_graph, run_workload
+from tilewright.graph.fuse import fuse
+from tilewright.graph.tensor import TensorType
+
+
+def test_copying_keeps_the_values() -> None:
+    workload = copying(TensorType((1, 4, 2, 2)))
+    value = np.arange(16, dtype=np.float32).reshape(1, 4, 2, 2)
+    np.testing.assert_array_equal(run_workload(workload, [value]), value)
+
+
+def test_readers_that_want_the_same_layout_share_a_copy() -> None:
+    b = Builder()
+    x = b.conv(b.input(1, 16, 6, 6), 32)
+    left, right, other = b.conv(x, 16), b.conv(x, 16), b.conv(x, 32)
+    graph = b.graph(b.add("concat", left, right, other, axis=1))
+    network = fuse(graph)
+    readers = {c.output: c for c in network.calls if x in c.inputs}
+    wanted = {
+        readers[left].name: ("blocked32", "plain"),
+        readers[right].name: ("blocked32", "plain"),
+        readers[other].name: ("blocked16", "plain"),
+    }
+    converted, layouts = with_conversions(network, layouts_of(network, 16), wanted)
+    (copy,) = [c for c in converted.calls if c.workload == copying(graph.types[x])]
+    assert copy.inputs == (x,) and layouts[copy.output] == "blocked32" and layouts[x] == "blocked16"
+    reads = {c.output: c.inputs[0] for c in converted.calls}
+    assert reads[left] == reads[right] == copy.output and reads[other] == x
+    names = [c.output for c in converted.calls]
+    assert names.index(copy.output) < min(names.index(left), names.index(right))
+    arrangement = arrange(converted, layouts)
+    check_memory(arrangement)
+    inputs = random_inputs(graph)
+    expected, found = run_graph(graph, inputs), run_arranged(arrangement, inputs)
+    for name in graph.outputs:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_read_as_it_lies_is_not_copied_and_constants_never_are() -> None:
+    b = Builder()
+    x = b.conv(b.input(1, 16, 6, 6), 32)
+    network = fuse(b.graph(b.conv(x, 16)))
+    layouts = layouts_of(network, 16)
+    wanted = {call.name: ("blocked32", "blocked32") for call in network.calls[:1]}
+    converted, _ = with_conversions(network, layouts, wanted)
+    assert len(converted.calls) == len(network.calls) + 1, "the input is copied, the weights not"
+    same, placed = with_conversions(network, layouts, {})
+    assert same.calls == network.calls and placed == layouts
+
+
+def test_a_tensor_that_has_the_copys_name_is_left_alone() -> None:
+    b = Builder()
+    x = b.conv(b.input(1, 16, 6, 6), 32)
+    network = fuse(b.graph(b.conv(x, 16)))
+    reader = network.calls[-1].name
+    once, layouts = with_conversions(
+        network, layouts_of(network, 16), {reader: ("blocked32", "plain")}
+    )
+    twice, placed = with_conversions(
+        once, {**layouts, x: "plain"}, {reader: ("blocked16", "plain")}
+    )
+    assert len({call.output for call in twice.calls}) == len(twice.calls)
+    assert sorted(placed.values()).count("blocked16") == 1

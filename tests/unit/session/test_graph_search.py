@@ -1,0 +1,179 @@
+"""The graph tuner's loop: solve, measure what is used, solve again, with made-up times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from math import inf
+from pathlib import Path
+from typing import cast
+
+import pytest
+from fake_measuring import DEVICE, measured
+from graph_builder import Builder
+from level_fakes import PEAKS, NumpyMeasurer
+
+from tilewright.core.events import Event
+from tilewright.core.records import Candidate, Failure, LayoutPlan, Protocol
+from tilewright.graph.arrange import arrange
+from tilewright.graph.layout import channel_block
+from tilewright.graph.network import Graph
+from tilewright.graph.workload import Workload
+from tilewright.kernels.layouts import choose_layouts
+from tilewright.measure.base import Measurer
+from tilewright.models.loaded import LoadedModel, OnnxReference
+from tilewright.session.graph_account import choice_rows
+from tilewright.session.graph_search import CHOSEN, GraphSearch, Proposal
+from tilewright.session.layout_costs import LayoutCosts
+from tilewright.session.preparation import PreparedNetwork, fused_network, laid_out, tasks_of
+from tilewright.session.tuning import NetworkTuner, TuningTerms
+from tilewright.store import open_store
+from tilewright.store.database import SqliteStore
+from tilewright.tune.budget import Budget, Spending
+
+Truth = Callable[[Workload, Candidate], float | None]
+
+
+def two_convolutions() -> Graph:
+    b = Builder()
+    x = b.conv(b.input(1, 16, 12, 12), 64)
+    return b.graph(b.conv(b.add("relu", b.conv(x, 64)), 16))
+
+
+def prepared(graph: Graph) -> PreparedNetwork:
+    fused = fused_network(graph)
+    arrangement = arrange(fused, choose_layouts(fused, DEVICE))
+    model = LoadedModel(
+        name="made up",
+        graph=graph,
+        reference=cast(OnnxReference, None),
+        inputs={},
+        outputs=graph.outputs,
+    )
+    return PreparedNetwork(
+        model=model, key=fused.key, arrangement=arrangement, tasks=tasks_of(arrangement)
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Generator[SqliteStore]:
+    with open_store(tmp_path / "a.db") as opened:
+        opened.add_device(DEVICE)
+        yield opened
+
+
+class Searched:
+    """A base search, then the graph tuner."""
+
+    def __init__(self, store: SqliteStore, truth: Truth, budget: int = 600) -> None:
+        self.network = prepared(two_convolutions())
+        self.measurer = NumpyMeasurer(truth)
+        measurer = cast(Measurer, self.measurer)
+        self.events: list[Event] = []
+        store.add_workloads([task.workload for task in self.network.tasks.values()])
+        terms = TuningTerms(
+            protocol=Protocol(), seed=0, run_id=None, events=self.events.append, tuner="random"
+        )
+        self.spending = Spending(Budget(measurements=budget), [], began_s=0.0, clock=lambda: 0.0)
+        tuner = NetworkTuner(self.network.tasks, DEVICE, store, measurer, terms)
+        with self.spending.keeping(0.5):
+            tuner.run(self.spending, PEAKS, stop=lambda: False, checkpoint=lambda: None)
+        self.before = len(self.measurer.asked)
+        self.search = GraphSearch(
+            network=self.network,
+            device=DEVICE,
+            store=store,
+            measurer=measurer,
+            terms=terms,
+            known=dict(tuner.known),
+        )
+
+    def run(self) -> list[Proposal]:
+        return self.search.run(self.spending, PEAKS, stop=lambda: False, checkpoint=lambda: None)
+
+
+def wide_is_fast(workload: Workload, candidate: Candidate) -> float:
+    """Kernels that read and write blocks of 32 are twice as fast; copies cost a little."""
+    if workload.anchor_name == "elementwise":
+        return 1e-6
+    blocks = [channel_block(layout) for layout in candidate.layouts]
+    return 1e-4 * (0.5 if max(blocks[0], blocks[-1]) == 32 else 1.0)
+
+
+def test_layouts_that_pay_are_found_and_measured_before_they_are_believed(
+    store: SqliteStore,
+) -> None:
+    searched = Searched(store, wide_is_fast)
+    proposals = searched.run()
+    chosen = proposals[0]
+    assert chosen.name == CHOSEN and chosen.solution.gap == 0
+    inner = [c.output for c in searched.network.arrangement.network.calls[:-1]]
+    assert "blocked32" in {chosen.decision.layouts[t] for t in inner}
+    assert all(c.time.measured for c in chosen.decision.choices.values())
+    assert chosen.predicted_s == pytest.approx(3 * 0.5e-4, rel=0.1)
+    assert [p.name for p in proposals] == [CHOSEN, "uniform", "history_best"]
+    assert searched.search.measurements == len(searched.measurer.asked) - searched.before > 0
+    for key, task in chosen.network.tasks.items():
+        assert key in searched.search.known, task.name
+
+
+def test_nothing_changes_where_the_usual_blocks_are_best(store: SqliteStore) -> None:
+    def usual(workload: Workload, candidate: Candidate) -> float:
+        return 1e-4 if "blocked16" in candidate.layouts else 2e-4
+
+    chosen = Searched(store, usual).run()[0]
+    assert chosen.network.plan == LayoutPlan()
+
+
+def test_what_the_store_knows_gives_the_same_choice_without_measuring(store: SqliteStore) -> None:
+    first = Searched(store, wide_is_fast).run()[0]
+    again = Searched(store, wide_is_fast, budget=0)
+    assert again.measurer.asked == []
+    chosen = again.search.recalled()[0]
+    assert again.measurer.asked == []
+    assert chosen.network.plan == first.network.plan
+
+
+def test_a_change_of_layout_that_cannot_be_built_is_not_believed(store: SqliteStore) -> None:
+    def no_copies(workload: Workload, candidate: Candidate) -> float | None:
+        """Kernels only like their own block, so that copies would pay; but none can be made."""
+        if workload.anchor_name == "elementwise":
+            return None
+        blocks = {channel_block(layout) for layout in candidate.layouts} - {0}
+        return 1e-4 if len(blocks) < 2 else 1e-2
+
+    searched = Searched(store, no_copies)
+    proposals = searched.run()
+    assert proposals[0].solution.gap == 0
+    failed = [k for k, o in searched.search.known.items() if all(isinstance(x, Failure) for x in o)]
+    assert not set(failed) & proposals[0].network.tasks.keys()
+
+
+def test_a_budget_too_small_for_other_layouts_leaves_them_to_the_model(store: SqliteStore) -> None:
+    searched = Searched(store, wide_is_fast, budget=4)
+    chosen = searched.run()[0]
+    assert len(searched.measurer.asked) <= 4
+    rows = choice_rows(chosen, searched.search.problem)
+    assert any(not row.measured for row in rows), "what was not measured is marked as modelled"
+
+
+def test_estimates_are_scaled_by_what_was_measured_nearby() -> None:
+    workload = prepared(two_convolutions()).arrangement.calls[1].call.workload
+    costs = LayoutCosts(device=DEVICE)
+    usual = ("blocked16", *("plain",) * (len(workload.arguments) - 1), "blocked16")
+    wider = ("blocked32", *usual[1:])
+    before = costs.kernels(workload, wider)
+    assert before and not any(time.measured for time in before.values())
+    name, guess = min(costs.kernels(workload, usual).items(), key=lambda item: item[1].seconds)
+    candidate = Candidate(implementation=name, settings=(), layouts=usual)
+    costs.learn(workload, usual, [measured(workload, candidate, 3 * guess.seconds)], searched=True)
+    assert costs.kernels(workload, usual)[name].measured
+    assert list(costs.kernels(workload, usual)) == [name], "the others had their chance"
+    after = costs.kernels(workload, wider)[name]
+    assert not after.measured
+    assert after.seconds == pytest.approx(3 * before[name].seconds)
+    assert inf > after.seconds > 0
+
+
+def test_a_network_in_its_default_plan_is_itself() -> None:
+    network = prepared(two_convolutions())
+    assert laid_out(network, LayoutPlan()) is network

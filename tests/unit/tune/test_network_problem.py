@@ -1,0 +1,194 @@
+"""A network as a cost function network: what is priced is what the compiled network will do."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from graph_arrangement import check_memory, run_arranged
+from graph_builder import Builder, random_inputs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_graph_random import graphs
+
+from tilewright.graph.arrange import Arrangement, arrange
+from tilewright.graph.clean import clean
+from tilewright.graph.conversions import copying, with_conversions
+from tilewright.graph.evaluate import run_graph
+from tilewright.graph.fuse import fuse
+from tilewright.graph.network import Graph
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Workload
+from tilewright.kernels.layouts import choose_layouts
+from tilewright.kernels.ports import Ports
+from tilewright.testing.implementations import made_up_device
+from tilewright.tune.assignment.solving import solve
+from tilewright.tune.network_problem import (
+    IN_PLACE,
+    PICOSECONDS,
+    VIEW,
+    Decision,
+    NetworkProblem,
+    Time,
+)
+
+DEVICE = made_up_device(16)
+
+
+class MadeUpTimes:
+    """Nanoseconds that depend on workload, layouts and seed alone."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def _ns(self, *parts: object) -> int:
+        text = repr((self.seed, *parts)).encode()
+        return 1 + hashlib.blake2b(text, digest_size=2).digest()[0]
+
+    def kernels(self, workload: Workload, ports: Ports) -> Mapping[str, Time]:
+        if len(workload.arguments) == 1 and workload == copying(workload.result):
+            return {"one": self.change(workload.result, *ports)}
+        return {
+            name: Time(seconds=self._ns(name, workload.key, ports) * 1e-9, measured=True)
+            for name in ("one", "two")
+        }
+
+    def change(self, kind: TensorType, source: str, target: str) -> Time:
+        return Time(seconds=self._ns(kind) * 1e-9, measured=True)
+
+    def best_s(self, workload: Workload, ports: Ports) -> float:
+        return min(time.seconds for time in self.kernels(workload, ports).values())
+
+
+def problem_of(graph: Graph, seed: int = 0) -> NetworkProblem:
+    network = fuse(clean(graph))
+    return NetworkProblem(
+        network=network,
+        usual=choose_layouts(network, DEVICE),
+        device=DEVICE,
+        times=MadeUpTimes(seed),
+    )
+
+
+def built(problem: NetworkProblem, decision: Decision) -> Arrangement:
+    return arrange(*with_conversions(problem.network, decision.layouts, decision.wanted))
+
+
+def shared_s(problem: NetworkProblem, decision: Decision) -> float:
+    """What readers that share a changed copy were charged too much."""
+    wanted: Counter[tuple[str, str]] = Counter()
+    for call in problem.network.calls:
+        pairs = {
+            (tensor, layout)
+            for tensor, layout in zip(call.inputs, decision.wanted[call.name], strict=False)
+            if tensor in decision.layouts and decision.layouts[tensor] != layout
+        }
+        wanted.update(pairs)
+    types = problem.network.graph.types
+    return sum(
+        (count - 1) * problem.times.change(types[t], decision.layouts[t], layout).seconds
+        for (t, layout), count in wanted.items()
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(), st.integers(0, 99))
+def test_the_objective_is_what_the_arranged_network_costs(graph: Graph, seed: int) -> None:
+    problem = problem_of(graph, seed)
+    times = MadeUpTimes(seed)
+    solution = solve(problem.problem, "exact")
+    for assignment in (solution.assignment, problem.problem.default):
+        decision = problem.decision(assignment)
+        arrangement = built(problem, decision)
+        check_memory(arrangement)
+        real_s = sum(times.best_s(i.call.workload, i.layouts) for i in arrangement.calls)
+        told_s = problem.problem.cost(assignment) / PICOSECONDS
+        assert real_s <= told_s + 1e-12, "a network may cost less than told, never more"
+        if not any(c.implementation == IN_PLACE for c in decision.choices.values()):
+            assert real_s == pytest.approx(told_s - shared_s(problem, decision))
+        inputs = random_inputs(graph)
+        expected, found = run_graph(graph, inputs), run_arranged(arrangement, inputs)
+        for name in graph.outputs:
+            scale = max(1.0, float(np.abs(expected[name]).max(initial=0)))
+            np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=1e-3 * scale)
+    assert solution.gap == 0
+    assert solution.objective_ps <= problem.problem.cost(problem.problem.default)
+
+
+def residual() -> Graph:
+    b = Builder()
+    x = b.conv(b.input(1, 8, 6, 6), 16)
+    y = b.add("relu", b.add("add", b.conv(b.add("relu", b.conv(x, 16)), 16), x))
+    return b.graph(b.conv(y, 8))
+
+
+def test_ends_are_plain_and_every_convolution_has_eight_candidates() -> None:
+    problem = problem_of(residual())
+    graph = problem.network.graph
+    for tensor in (*graph.inputs, *graph.outputs):
+        assert problem.options[tensor] == ("plain",)
+    inner = [c for c in problem.network.calls if c.output not in graph.outputs]
+    for call in inner[1:]:
+        assert len(problem.choices[call.name]) >= 8
+        assert {c.ports[-1] for c in problem.choices[call.name]} == set(
+            problem.options[call.output]
+        )
+
+
+def test_the_residual_operand_is_priced() -> None:
+    """The addition's other operand has a layout variable of its own, and a table to its reader."""
+    problem = problem_of(residual())
+    (call,) = [c for c in problem.network.calls if len(c.workload.arguments) == 3]
+    other = next(t for t in call.inputs[1:] if t in problem.options and t != call.inputs[0])
+    tables = [t for t in problem.problem.tables if t.role == "transform"]
+    (table,) = [t for t in tables if t.subject == f"{other} -> {call.name}"]
+    assert table.costs.shape == (len(problem.options[other]), len(problem.choices[call.name]))
+    assert (table.costs == 0).any() and (table.costs > 0).any()
+
+
+def test_a_concatenation_in_place_costs_nothing_where_the_layouts_agree() -> None:
+    b = Builder()
+    x = b.input(1, 8, 6, 6)
+    left, right = b.conv(x, 16), b.conv(x, 16)
+    both = b.add("concat", left, right, axis=1)
+    problem = problem_of(b.graph(b.conv(both, 8)))
+    (call,) = [c for c in problem.network.calls if c.workload.anchor_name == "concat"]
+    kinds = {c.implementation for c in problem.choices[call.name] if "blocked" in c.ports[-1]}
+    assert kinds == {IN_PLACE}
+    decision = problem.decision(solve(problem.problem).assignment)
+    arrangement = built(problem, decision)
+    assert {arrangement.place(t).root for t in (left, right)} == {both}
+
+
+def test_a_graph_input_is_copied_into_a_concatenation_whatever_its_layout() -> None:
+    b = Builder()
+    x = b.input(1, 16, 6, 6)
+    both = b.add("concat", b.conv(x, 16), x, axis=1)
+    problem = problem_of(b.graph(b.conv(both, 8)))
+    (call,) = [c for c in problem.network.calls if c.workload.anchor_name == "concat"]
+    (table,) = [t for t in problem.problem.tables if t.subject == f"{x} -> {call.name}"]
+    assert (table.costs > 0).all()
+
+
+def test_reshapes_of_plain_tensors_are_views() -> None:
+    b = Builder()
+    x = b.conv(b.input(1, 8, 6, 6), 16)
+    flat = b.add("reshape", x, shape=(1, 576))
+    problem = problem_of(b.graph(b.add("softmax", flat, axis=1)))
+    (call,) = [c for c in problem.network.calls if c.workload.anchor_name == "reshape"]
+    views = [c for c in problem.choices[call.name] if c.implementation == VIEW]
+    assert [c.ports for c in views] == [("plain", "plain")] and views[0].time.seconds == 0
+
+
+def test_concat_x_with_f_of_x() -> None:
+    b = Builder()
+    x = b.conv(b.input(1, 8, 6, 6), 16)
+    both = b.add("concat", x, b.conv(x, 16), axis=1)
+    problem = problem_of(b.graph(b.conv(both, 8)))
+    best = solve(problem.problem, "exact")
+    for solver in ("dp", "pbqp", "milp", "greedy"):
+        assert solve(problem.problem, solver).objective_ps >= best.objective_ps
+    assert solve(problem.problem, "milp").objective_ps == best.objective_ps
