@@ -30,6 +30,16 @@ def copied_parts(workload: Workload, layouts: tuple[str, ...]) -> bool:
     return all(workload.types[i].shape[1] % block == 0 for i in step.inputs)
 
 
+def _blocks(workload: Workload, layouts: tuple[str, ...]) -> set[int]:
+    """Channel blocks of the result and of what is large beside it."""
+    large = workload.result.elements // 4
+    return {channel_block(layouts[-1])} | {
+        channel_block(layout)
+        for argument, layout in zip(workload.arguments, layouts, strict=False)
+        if argument.type.elements > large
+    }
+
+
 class Injective(Unpacked):
     """Spec of kernels that compute each result element from a few elements."""
 
@@ -60,7 +70,7 @@ class Injective(Unpacked):
         """Bytes over bandwidth; strided access where layouts differ."""
         vector = np.array([float(s["vector"]) for s in settings])
         pieces = np.maximum(1.0, workload.result.elements / (64 * vector))
-        kinds = {channel_block(layout) for layout in layouts}
+        kinds = _blocks(workload, layouts)
         ordered = all(step.operator != "transpose" for step in workload.steps)
         strided = 1.0 if len(kinds) == 1 and ordered else 3.0
         preferred = 1.0 + 0.02 * np.log2(vector / device.lanes_f32)
