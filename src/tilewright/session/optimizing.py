@@ -31,9 +31,8 @@ from tilewright.tune.tuners import DEFAULT, tuner_factory
 
 _BUILD_S = 0.16
 _AGAIN_S = 0.5
+_CHECK_S = 0.2
 _FINISH_S = 12.0
-_GRAPH_NETWORKS = 5
-"""Networks that race after the graph tuner: default, tuned, chosen and its rivals."""
 
 
 class Optimizer:
@@ -157,11 +156,13 @@ class _Work:
         return result
 
     def _finish_s(self) -> float:
-        """Seconds to keep back for compiling, checking and comparing at the end."""
+        """Seconds to keep back for second looks, checks, compiling and comparing at the end."""
+        tasks = len(self.network.tasks)
         weights = sum(a.nbytes for a in self.network.graph.constants.values())
-        networks = _GRAPH_NETWORKS if self.request.graph is not None else 2
-        each_s = _BUILD_S * len(self.network.tasks) + 1.5 * weights / 2e8
-        return _FINISH_S + _AGAIN_S * len(self.network.tasks) + networks * each_s
+        networks, looked_at = (5, 2) if self.request.graph is not None else (2, 1)
+        compile_s = networks * (_BUILD_S * tasks + 1.5 * weights / 2e8)
+        check_s = (networks - 1) * _CHECK_S * tasks
+        return _FINISH_S + compile_s + check_s + looked_at * _AGAIN_S * tasks
 
     def _ship(self, contenders: Sequence[Contender], peaks: Peaks) -> Shipped:
         """Race the contenders; with the graph tuner, say what came of its assignments."""

@@ -17,7 +17,7 @@ from tilewright.measure.base import Measurer
 from tilewright.session.checking import KernelCheck
 from tilewright.session.choices import shipping_key
 from tilewright.session.contenders import TUNED, Contender
-from tilewright.session.graph_search import GraphSearch, Proposal
+from tilewright.session.graph_search import CHOSEN, GraphSearch, Proposal
 from tilewright.session.interrupts import graceful_interrupt
 from tilewright.session.levels import GraphLevel
 from tilewright.session.preparation import PreparedNetwork, Task, laid_out
@@ -113,8 +113,9 @@ class NetworkSearch:
             known = self.graph.known | self.tuner.known
             for proposal in self.proposals:
                 searched = _Known(fused=proposal.network.tasks, known=known)
+                again = spending if proposal.name == CHOSEN else None
                 try:
-                    winners = self._winners(searched, measurer, terms, spending)
+                    winners = self._winners(searched, measurer, terms, again)
                 except NegativeVerdict as error:
                     self.events(Note(message=f"{proposal.name} is left out: {error.message}"))
                     continue

@@ -82,3 +82,20 @@ def test_counts_include_failures_and_earlier_runs() -> None:
 @pytest.mark.parametrize("budget", [Budget(measurements=0), Budget(seconds=0.0)])
 def test_nothing_is_exhausted_from_the_start(budget: Budget) -> None:
     assert Spending(budget, [], began_s=0.0, clock=lambda: -5.0).exhausted
+
+
+def test_a_share_of_what_is_left_is_kept_for_later() -> None:
+    now = [10.0]
+    spending = Spending(Budget(seconds=100.0), [], began_s=0.0, clock=lambda: now[0])
+    with spending.keeping(0.5):
+        assert spending.remaining_s == pytest.approx(45.0)
+        now[0] = 60.0
+        assert spending.exhausted
+    assert not spending.exhausted and spending.remaining_s == pytest.approx(40.0)
+    counted = Spending(Budget(measurements=10), [], began_s=0.0, clock=lambda: 0.0)
+    with counted.keeping(0.3):
+        counted.count = 4
+        assert counted.remaining_count == 3 and counted.remaining_s == inf
+    assert counted.remaining_count == 6
+    with counted.keeping(0.5), counted.keeping(0.5):
+        assert counted.remaining_count == 2
