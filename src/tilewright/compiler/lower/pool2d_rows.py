@@ -75,7 +75,10 @@ def _bordered(program: Program, data: Value, named: dict[str, Any], filler: floa
 
 
 def _guarded(data: Value, named: dict[str, Any], filler: float) -> Value:
-    """The data beyond its border: every load stays inside, outside counts as `filler`."""
+    """The data beyond its border: every load stays inside, outside counts as `filler`.
+
+    No `Select` over a clamped load: TVM takes its condition to drop the clamp, and loads anyway.
+    """
     top, left, bottom, right = named["padding"]
     height, width = data.type.shape[2:]
 
@@ -90,14 +93,14 @@ def _guarded(data: Value, named: dict[str, Any], filler: float) -> Value:
             conditions += [x >= 0, x < width]
         if not conditions:
             return data.read(index)
-        near_y = tirx.max(tirx.min(y, height - 1), 0) if top or bottom else y
-        near_x = tirx.max(tirx.min(x, width - 1), 0) if left or right else x
-        value = data.read([n, c, near_y, near_x])
         contiguous = filler != 0 and tuple(named["dilation"]) == (1, 1)
         if contiguous and _covers(named, data.type.shape):
             # the nearest position lies in the window as well, so its maximum does not change
-            return value
-        return tirx.Select(tirx.all(*conditions), value, tirx.const(filler, data.type.dtype))
+            near_y = tirx.max(tirx.min(y, height - 1), 0) if top or bottom else y
+            near_x = tirx.max(tirx.min(x, width - 1), 0) if left or right else x
+            return data.read([n, c, near_y, near_x])
+        outside = tirx.const(filler, data.type.dtype)
+        return tirx.if_then_else(tirx.all(*conditions), data.read([n, c, y, x]), outside)
 
     return Value(type=data.type, read=read)
 

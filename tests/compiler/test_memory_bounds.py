@@ -1,0 +1,96 @@
+"""No kernel touches memory outside its operands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tvm")
+
+from tilewright.graph.workload import Workload
+from tilewright.testing.implementations import single
+
+WINDOW = {"dilation": (1, 1)}
+SAME = {"kernel": (3, 3), "strides": (1, 1), "padding": (1, 1, 1, 1), **WINDOW}
+DOWN = {"kernel": (3, 3), "strides": (2, 2), "padding": (0, 1, 1, 0), **WINDOW}
+B, P = "blocked16", "plain"
+
+
+def conv(
+    channels: int, filters: int, extent: int, kernel: tuple[int, int], groups: int = 1
+) -> Workload:
+    padding = (kernel[0] // 2, kernel[1] // 2) * 2
+    return single(
+        "conv2d",
+        (1, channels, extent, extent),
+        (filters, channels // groups, *kernel),
+        constants=(1,),
+        strides=(1, 1),
+        padding=padding,
+        dilation=(1, 1),
+        groups=groups,
+    )
+
+
+CASES: dict[str, list[tuple[Workload, tuple[str, ...]]]] = {
+    "average pool": [
+        (single("avg_pool2d", (1, 32, 8, 8), count_include_pad=include, **named), layouts)
+        for include in (True, False)
+        for named in (SAME, DOWN)
+        for layouts in ((B, B), (P, P), (P, B))
+    ],
+    "max pool": [
+        (single("max_pool2d", (1, 32, 8, 8), **named), layouts)
+        for named in (SAME, DOWN, {**SAME, "padding": (2, 2, 2, 2)})
+        for layouts in ((B, B), (P, P), (B, "blocked32"))
+    ],
+    "3x3": [(conv(32, 32, 8, (3, 3)), (B, P, B)), (conv(32, 32, 7, (3, 3)), (P, P, B))],
+    "1x7 and 7x1": [(conv(32, 32, 9, (1, 7)), (B, P, B)), (conv(32, 32, 9, (7, 1)), (B, P, B))],
+    "5x5": [(conv(32, 32, 9, (5, 5)), (B, P, "blocked32"))],
+    "1x1": [(conv(64, 32, 7, (1, 1)), (B, P, B)), (conv(64, 32, 7, (1, 1)), (P, P, P))],
+    "depthwise": [
+        (conv(32, 32, 9, (3, 3), 32), (B, P, B)),
+        (conv(32, 32, 9, (5, 5), 32), (P, P, B)),
+    ],
+    "rows": [
+        (single("softmax", (16, 24), axis=1), (P, P)),
+        (single("reduce_mean", (1, 64, 7, 7), axes=(2, 3), keepdims=True), (B, B)),
+    ],
+    "copies": [
+        (single("identity", (1, 64, 7, 7)), layouts)
+        for layouts in ((P, B), (B, "blocked32"), ("blocked64", P))
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operands_may_lie_at_the_edge_of_memory(name: str) -> None:
+    cases = json.dumps([[task.text, layouts] for task, layouts in CASES[name]])
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("guarded_memory.py"))],
+        input=cases, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    last = lines[-1] if lines else ""
+    assert done.returncode == 0 and last == "done", f"{last}\n{done.stderr[-600:]}"
+    assert len(lines) > len(CASES[name])
+
+
+def test_the_guard_bites() -> None:
+    script = (
+        "from guarded_memory import guarded\n"
+        "import ctypes, sys\n"
+        "view = guarded(64, at_end=sys.argv[1] == 'end')\n"
+        "offset = 64 if sys.argv[1] == 'end' else -1\n"
+        "print(ctypes.c_char.from_address(view.ctypes.data + offset).value)\n"
+    )
+    for side in ("end", "start"):
+        done = subprocess.run(
+            [sys.executable, "-c", script, side],
+            cwd=Path(__file__).parent, capture_output=True, check=False,
+        )  # fmt: skip
+        assert done.returncode < 0
