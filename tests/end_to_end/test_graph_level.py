@@ -80,7 +80,7 @@ def test_assignments_are_raced_and_the_fastest_ships(tmp_path: Path) -> None:
     assert data["max_rel_error"] < 1e-4
     assert 0 < data["measurements"] + data["failures"] <= 160
     assert (tmp_path / "out/report.html").read_text().count("Layouts and algorithms") == 1
-    drawn = onnx.load(tmp_path / "out/network.onnx")
+    drawn = onnx.load(tmp_path / "out/layouts.onnx")
     calls = [n for n in drawn.graph.node if n.op_type != "change_of_layout"]
     assert [n.name for n in calls] == [row["call"] for row in data["choices"]]
 

@@ -23,7 +23,7 @@ TASK_FIELDS = {
     "name", "anchor", "implementation", "count", "latency_s", "share", "gflop_per_s",
     "gbyte_per_s", "bound",
 }  # fmt: skip
-FILES = {"model.so", "weights.params", "manifest.json", "report.html"}
+FILES = {"model.so", "weights.params", "manifest.json", "report.html", "layouts.onnx"}
 
 
 def check_result(data: dict[str, Any], folder: Path) -> None:

@@ -77,7 +77,7 @@ def test_killed_while_it_ships(folder: Path) -> None:
     data = succeed(folder, "optimize", "net.onnx", "--budget", "10", "--out", "out")
     assert data["measurements"] == 0
     assert {p.name for p in (folder / "out").iterdir()} == {
-        "model.so", "weights.params", "manifest.json", "report.html"
+        "model.so", "weights.params", "manifest.json", "report.html", "layouts.onnx"
     }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.records import Device
@@ -51,7 +51,7 @@ def graph_result(
         operators=len(problem.network.calls),
         candidates=sum(len(choices) for choices in problem.choices.values()),
         transforms=sum(len(row.changed) for row in rows),
-        measured_latency_s=raced.get(CHOSEN) or result.latency_s,
+        measured_latency_s=raced.get(CHOSEN),
         assignments=tuple(
             AssignmentRow(name=name, predicted_s=sums.get(name), measured_s=raced.get(name))
             for name in _ORDER
@@ -67,20 +67,20 @@ def choice_rows(proposal: Proposal, problem: NetworkProblem) -> tuple[ChoiceRow,
     for call in problem.network.calls:
         choice = decision.choices[call.name]
         changes = [
-            (tensor, decision.layouts[tensor], wanted)
-            for tensor, wanted in zip(call.inputs, choice.ports, strict=False)
-            if tensor in decision.layouts and decision.layouts[tensor] != wanted
+            (tensor, problem.times.change(types[tensor], source, target).seconds)
+            for tensor in dict.fromkeys(call.inputs)
+            if tensor in decision.layouts
+            for source, target in problem.copies(call, tensor, choice, decision.layouts[tensor])
         ]
-        copies = [problem.times.change(types[t], source, target) for t, source, target in changes]
         rows.append(
             ChoiceRow(
                 call=call.name,
                 anchor=call.workload.anchor_name,
                 implementation=choice.implementation,
                 layouts=choice.ports,
-                changed=tuple(tensor for tensor, _, _ in changes),
+                changed=tuple(tensor for tensor, _ in changes),
                 kernel_s=choice.time.seconds,
-                change_s=sum(copy.seconds for copy in copies),
+                change_s=sum(seconds for _, seconds in changes),
                 measured=choice.time.measured,
                 inputs=call.inputs,
                 output=call.output,
@@ -136,5 +136,4 @@ def predicted_only(
         tuner=request.tuner,
         warnings=(PREDICTED,),
     )
-    found = graph_result(bare, proposals, problem, {TUNED: usual_s}, {})
-    return replace(found, measured_latency_s=None)
+    return graph_result(bare, proposals, problem, {TUNED: usual_s}, {})

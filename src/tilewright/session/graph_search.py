@@ -106,7 +106,8 @@ class GraphSearch:
         stop: Callable[[], bool],
         checkpoint: Callable[[], None],
     ) -> list[Proposal]:
-        """Spend what is left; the chosen assignment first, then its rivals."""
+        """The chosen assignment first, then its rivals. What is left of the budget in the end goes
+        to the tasks of the chosen one."""
 
         def search(tasks: Mapping[TaskKey, Task]) -> None:
             self._search(tasks, spending, peaks, stop=stop, checkpoint=checkpoint)
@@ -122,9 +123,13 @@ class GraphSearch:
                 if key not in self._asked and len(self.known.get(key, ())) < _ENOUGH
             }
             if not new or spending.exhausted or stop():
-                return proposals
+                break
             with spending.keeping(_LATER):
                 search(new)
+        proposals = self.proposals()
+        if spending.exhausted or stop():
+            return proposals
+        search(proposals[0].network.tasks)
         return self.proposals()
 
     def proposals(self) -> list[Proposal]:

@@ -179,7 +179,12 @@ class _Work:
         if graph is None or not proposals:
             return shipped
         predicted = {contender.name: contender.predicted_s for contender in contenders}
-        result = graph_result(shipped.result, proposals, graph.problem, predicted, shipped.raced)
+        raced = dict(shipped.raced)
+        for proposal in proposals:
+            # after a repeated command: what shipped before may be what is chosen now
+            same = [c.name for c in contenders if c.network.plan == proposal.network.plan]
+            raced.setdefault(proposal.name, raced.get(same[0]) if same else None)
+        result = graph_result(shipped.result, proposals, graph.problem, predicted, raced)
         return replace(shipped, result=result)
 
     def _write_manifest(self, shipped: Shipped, result: OptimizeResult) -> None:

@@ -17,7 +17,7 @@ from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS
 from tilewright.store.output import replacing
 
 REPORT = "report.html"
-DRAWING = "network.onnx"
+DRAWING = "layouts.onnx"
 _LONGEST = 100
 
 
@@ -45,7 +45,7 @@ class OptimizedNetwork:
         return path
 
     def write_drawing(self) -> Path | None:
-        """Write the graph tuner's choice as `network.onnx` for Netron; None without one."""
+        """Write the graph tuner's choice as `layouts.onnx` for Netron; None without one."""
         if not isinstance(self.result, GraphTuneResult) or not self.result.choices:
             return None
         path = self.folder / DRAWING
@@ -56,9 +56,10 @@ class OptimizedNetwork:
         return path
 
     def save(self, folder: str | Path) -> Path:
-        """Copy library, weights, manifest and report into another folder."""
+        """Copy library, weights, manifest, report and drawing into another folder."""
         target = Path(folder)
-        for name in (LIBRARY, WEIGHTS, MANIFEST, REPORT):
+        drawn = (DRAWING,) if (self.folder / DRAWING).is_file() else ()
+        for name in (LIBRARY, WEIGHTS, MANIFEST, REPORT, *drawn):
             with replacing(target / name) as temporary:
                 shutil.copy2(self.folder / name, temporary)
         return target

@@ -112,7 +112,8 @@ class NetworkSearch:
         if self.graph is not None and may_measure:
             known = self.graph.known | self.tuner.known
             for proposal in self.proposals:
-                searched = _Known(fused=proposal.network.tasks, known=known)
+                tasks = proposal.network.tasks
+                searched = _Known(fused=tasks, known={key: known.get(key, []) for key in tasks})
                 again = spending if proposal.name == CHOSEN else None
                 try:
                     winners = self._winners(searched, measurer, terms, again)
@@ -143,6 +144,8 @@ class NetworkSearch:
                     self.spending, peaks, stop=interruption, checkpoint=self.checkpoint
                 )
                 self._save_problem(self.graph)
+                learned = self.graph.known
+                tuner.known |= {key: learned[key] for key in tuner.fused if key in learned}
         self.spending.reserve_count -= kept
         if interruption.requested:
             raise KeyboardInterrupt

@@ -101,7 +101,8 @@ class Referee:
         checks made by earlier runs.
         """
         if spending is not None:
-            spending.reserve_count = measured_last(self._terms.level, len(self._tasks), spending)
+            if self._terms.level == "op":
+                spending.reserve_count = int(min(len(self._tasks), spending.remaining_count))
             self.look_again(spending)
             spending.reserve_count = 0
         chosen: dict[TaskKey, Winner] = {}

@@ -269,7 +269,7 @@ class NetworkProblem:
         measured = True
         for row, layout in enumerate(layouts):
             for column, choice in enumerate(chosen):
-                for source, target in self._copies(call, tensor, choice, layout):
+                for source, target in self.copies(call, tensor, choice, layout):
                     time = self.times.change(kind, source, target)
                     costs[row, column] = min(FORBIDDEN, costs[row, column] + _picoseconds(time))
                     measured = measured and time.measured
@@ -281,7 +281,7 @@ class NetworkProblem:
             subject=f"{tensor} -> {call.name}",
         )
 
-    def _copies(
+    def copies(
         self, call: TaskCall, tensor: str, choice: Choice, layout: str
     ) -> list[tuple[str, str]]:
         """The changes of layout (from, to) that a choice needs of a tensor lying in `layout`."""
