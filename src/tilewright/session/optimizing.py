@@ -15,7 +15,7 @@ from tilewright.hardware.environment import noise_warnings, read_environment
 from tilewright.hardware.remote import remote_place
 from tilewright.session.contenders import Contender
 from tilewright.session.graph_account import graph_result, predicted_only
-from tilewright.session.levels import bare_tasks, level_name
+from tilewright.session.levels import bare_tasks
 from tilewright.session.manifest import Origin, write_manifest
 from tilewright.session.measuring import open_measurer
 from tilewright.session.preparation import PreparedNetwork, prepare
@@ -32,6 +32,9 @@ from tilewright.tune.tuners import DEFAULT, tuner_factory
 _BUILD_S = 0.16
 _AGAIN_S = 0.5
 _CHECK_S = 0.2
+_GRAPH_LEAST = 3.0
+"""The graph tuner is left out of `optimize` where the budget is less than so many times what
+finishing with it takes."""
 _FINISH_S = 12.0
 
 
@@ -113,11 +116,12 @@ class _Work:
             run_id=self.run.id,
             seconds=self.seconds,
             checkpoint=lambda: self.close_run("running"),
+            with_graph=self._affords_graph(),
         )
 
     def carry_out(self) -> OptimizeResult:
         environment = read_environment()
-        self.spending.reserve_s = self._finish_s()
+        self.spending.reserve_s = self._finish_s(with_graph=self.search.with_graph)
         with open_measurer(self.device, seed=self.request.seed) as measurer:
             with self._timed("start"):
                 measurer.start()
@@ -145,7 +149,7 @@ class _Work:
             measurements=self.run.measurements,
             failures=self.run.failures,
             tuner=self.request.tuner,
-            level=level_name(self.request.level),
+            level="graph" if self.search.with_graph else self.request.searched_level,
             curve=tuner.curve if tuner else (),
             searches=tuner.searches() if tuner else (),
             seconds_by_phase=dict(self.seconds),
@@ -155,11 +159,22 @@ class _Work:
             self._write_manifest(shipped, result)
         return result
 
-    def _finish_s(self) -> float:
+    def _affords_graph(self) -> bool:
+        """Whether the graph tuner is asked for and, in `optimize`, has the time to pay."""
+        if self.request.graph is None or remote_place(self.device) is not None:
+            return False
+        least_s = _GRAPH_LEAST * self._finish_s(with_graph=True)
+        if self.request.command == "optimize" and self.request.budget.seconds < least_s:
+            message = "The budget is too short for the graph tuner: layouts stay the default ones."
+            self.events(Note(message=message))
+            return False
+        return True
+
+    def _finish_s(self, *, with_graph: bool) -> float:
         """Seconds to keep back for second looks, checks, compiling and comparing at the end."""
         tasks = len(self.network.tasks)
         weights = sum(a.nbytes for a in self.network.graph.constants.values())
-        networks, looked_at = (5, 2) if self.request.graph is not None else (2, 1)
+        networks, looked_at = (5, 2) if with_graph else (2, 1)
         compile_s = networks * (_BUILD_S * tasks + 1.5 * weights / 2e8)
         check_s = (networks - 1) * _CHECK_S * tasks
         return _FINISH_S + compile_s + check_s + looked_at * _AGAIN_S * tasks

@@ -50,8 +50,11 @@ class _Known:
 
 @dataclass(slots=True, kw_only=True)
 class NetworkSearch:
-    """One search. `seconds` gets what each phase took: `search` is the time beyond building,
-    running and the tuners' thinking; `proposals` are what the graph tuner found."""
+    """One search, of layouts and algorithms too if `with_graph`.
+
+    `seconds` gets what each phase took: `search` is the time beyond building, running and the
+    tuners' thinking; `proposals` are what the graph tuner found.
+    """
 
     request: OptimizeRequest
     network: PreparedNetwork
@@ -62,6 +65,7 @@ class NetworkSearch:
     run_id: int | None
     seconds: dict[str, float]
     checkpoint: Callable[[], None]
+    with_graph: bool = False
     tuner: NetworkTuner | None = None
     graph: GraphSearch | None = None
     proposals: list[Proposal] = field(default_factory=list[Proposal])
@@ -128,17 +132,16 @@ class NetworkSearch:
         """Spend the budget; True when everything converged."""
         tuner = self.tuner
         assert tuner is not None
-        with_graph = self._with_graph
         self.events(Stage(name="tune", detail=f"{len(tuner.tasks)} tasks"))
         before, began_s = replace(measurer.spent), time.monotonic()
         kept = measured_last(terms.level, len(self.network.tasks), self.spending)
         self.spending.reserve_count += kept
         with graceful_interrupt() as interruption:
-            with self.spending.keeping(_GRAPH_SHARE if with_graph else 0.0):
+            with self.spending.keeping(_GRAPH_SHARE if self.with_graph else 0.0):
                 converged = tuner.run(
                     self.spending, peaks, stop=interruption, checkpoint=self.checkpoint
                 )
-            if with_graph and not interruption.requested:
+            if self.with_graph and not interruption.requested:
                 self.graph = self._graph_search(measurer, terms, tuner.known)
                 self.proposals = self.graph.run(
                     self.spending, peaks, stop=interruption, checkpoint=self.checkpoint
@@ -158,13 +161,9 @@ class NetworkSearch:
         self.seconds |= loop
         return converged
 
-    @property
-    def _with_graph(self) -> bool:
-        return self.request.graph is not None and remote_place(self.device) is None
-
     def _recall_graph(self, measurer: Measurer, terms: TuningTerms) -> None:
         """The graph tuner's assignments by what is known already: to be told of, not to race."""
-        if self._with_graph and self.tuner is not None:
+        if self.with_graph and self.tuner is not None:
             self.graph = self._graph_search(measurer, terms, self.tuner.known)
             with self._timed("recall"):
                 self.proposals = self.graph.recalled()
