@@ -169,6 +169,7 @@ def _zoo(items: Mapping[str, Item]) -> str:
         "gain",
         "what shipped",
         "x ONNX Runtime",
+        "budget",
         "measurements",
         "spent",
     ]
