@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from tilewright.session.graph_account import graph_result, predicted_only
 from tilewright.session.levels import bare_tasks
 from tilewright.session.manifest import Origin, write_manifest
 from tilewright.session.measuring import open_measurer
+from tilewright.session.phases import timed
 from tilewright.session.preparation import PreparedNetwork, prepare
 from tilewright.session.reporting import Peaks
 from tilewright.session.requests import OptimizeRequest
@@ -123,7 +123,7 @@ class _Work:
         environment = read_environment()
         self.spending.reserve_s = self._finish_s(with_graph=self.search.with_graph)
         with open_measurer(self.device, seed=self.request.seed) as measurer:
-            with self._timed("start"):
+            with timed(self.seconds, "start"):
                 measurer.start()
                 peaks = measured_peaks(self.store, self.device, measurer)
             contenders, converged = self.search.contenders(
@@ -227,14 +227,6 @@ class _Work:
             failures=self.search.failures,
         )
         self.store.update_run(self.run)
-
-    @contextmanager
-    def _timed(self, phase: str) -> Generator[None]:
-        began_s = time.monotonic()
-        try:
-            yield
-        finally:
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.monotonic() - began_s
 
 
 def _absolute(model: str) -> str:

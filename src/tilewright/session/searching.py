@@ -4,8 +4,7 @@ whole graph, then a referee for each of the networks found."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tilewright.core.errors import NegativeVerdict
@@ -20,6 +19,7 @@ from tilewright.session.contenders import TUNED, Contender
 from tilewright.session.graph_search import CHOSEN, GraphSearch, Proposal
 from tilewright.session.interrupts import graceful_interrupt
 from tilewright.session.levels import GraphLevel
+from tilewright.session.phases import timed
 from tilewright.session.preparation import PreparedNetwork, Task, laid_out
 from tilewright.session.protocols import kernel_protocol
 from tilewright.session.reporting import Peaks
@@ -100,7 +100,7 @@ class NetworkSearch:
             tuner=self.request.tuner,
             level=self.request.searched_level,
         )
-        with self._timed("recall"):
+        with timed(self.seconds, "recall"):
             self.tuner = NetworkTuner(self.network.tasks, self.device, self.store, measurer, terms)
         settled = settled_before and self.tuner.outdated == 0
         may_measure = not self.spending.exhausted and not settled
@@ -165,7 +165,7 @@ class NetworkSearch:
         """The graph tuner's assignments by what is known already: to be told of, not to race."""
         if self.with_graph and self.tuner is not None:
             self.graph = self._graph_search(measurer, terms, self.tuner.known)
-            with self._timed("recall"):
+            with timed(self.seconds, "recall"):
                 self.proposals = self.graph.recalled()
             self._save_problem(self.graph)
 
@@ -198,7 +198,7 @@ class NetworkSearch:
         """The winner of each task, with the time of second looks and checks accounted for."""
         referee = Referee(searched, self.device, self.store, measurer, terms)
         self._referees.append(referee)
-        with self._timed("verify"):
+        with timed(self.seconds, "verify"):
             winners = referee.winners(
                 spending=spending, checked=self._earlier_checks(searched.fused)
             )
@@ -232,14 +232,6 @@ class NetworkSearch:
                 check = KernelCheck(error=error, bound=bound)
                 found[key] = (shipment.assignment[name], check)
         return found
-
-    @contextmanager
-    def _timed(self, phase: str) -> Generator[None]:
-        began_s = time.monotonic()
-        try:
-            yield
-        finally:
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.monotonic() - began_s
 
 
 def _contender(name: str, network: PreparedNetwork, winners: Mapping[TaskKey, Winner]) -> Contender:
