@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +12,27 @@ from tilewright.cli.flags import ModelFlags, SharedFlags
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.warn import merged
 from tilewright.cli.work import Work, working
-from tilewright.core.errors import UsageError
 from tilewright.core.results import GraphTuneResult, OptimizeResult
 from tilewright.report import graph, noise, views
 from tilewright.report.tables import Table
 
 MODEL_HELP = "An .onnx file, zoo:NAME, or op:conv2d[...]."
+
+
+def _positive(_type: type, value: float) -> None:
+    """A validator: a finite number above 0."""
+    if not (isfinite(value) and value > 0):
+        raise ValueError(f"must be a number above 0, not {value}.")
+
+
+MaxError = Annotated[
+    float,
+    Parameter(
+        validator=_positive,
+        help="Allowed error of the outputs, relative to the largest value of each. "
+        "Implementations with a larger error bound are not used.",
+    ),
+]
 
 
 def optimize(
@@ -31,10 +46,7 @@ def optimize(
             "a time (90s, 10m, 1.5h) or a number of measurements. 0 measures nothing."
         ),
     ] = "10m",
-    max_error: Annotated[
-        float,
-        Parameter(help="Allowed error of the outputs, relative to the largest value of each."),
-    ] = 1e-4,
+    max_error: MaxError = 1e-4,
     model_flags: ModelFlags | None = None,
     flags: SharedFlags | None = None,
 ) -> int:
@@ -44,8 +56,6 @@ def optimize(
     ./tilewright-out/NAME. The same command again goes on where the last one stopped.
     """
     flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
-    if not (math.isfinite(max_error) and max_error > 0):
-        raise UsageError(f"--max-error must be a number above 0, not {max_error}.")
     options = model_flags.options(flags.seed)
     with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
         outcome = work.session.optimize(

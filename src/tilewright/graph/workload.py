@@ -80,6 +80,10 @@ class Workload:
             )
         return tuple(values)
 
+    def is_constant(self, value: int) -> bool:
+        """Whether a value is an argument that is known when the network is compiled."""
+        return value < len(self.arguments) and self.arguments[value].role == "constant"
+
     @property
     def result(self) -> TensorType:
         """Type of the result."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.core.records import Device
+from tilewright.core.records import Device, Settings
+from tilewright.graph.layout import channel_block
 
 
 def channel_blocks(channels: int, device: Device) -> tuple[int, ...]:
@@ -47,3 +48,9 @@ def tile_sizes(extent: int, *, largest: int, tails: bool = True) -> tuple[int, .
 def registers_used(tile: int, lanes_per_tile: int, device: Device) -> int:
     """Vector registers that `tile` accumulators of `lanes_per_tile` lanes occupy."""
     return tile * -(-lanes_per_tile // device.lanes_f32)
+
+
+def output_block(layouts: tuple[str, ...], settings: Settings) -> int:
+    """Output channels computed together: the result's block, or the knob `lanes` where it has
+    none."""
+    return channel_block(layouts[-1]) or int(settings["lanes"])

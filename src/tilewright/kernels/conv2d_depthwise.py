@@ -18,7 +18,7 @@ from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
-from tilewright.kernels.blocks import channel_blocks, tile_sizes
+from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
 from tilewright.kernels.convolution import convolution
 from tilewright.kernels.ports import Ports, anchored_ports
 
@@ -27,11 +27,6 @@ _LARGEST_WIDTH = 14
 _LARGEST_CODE = 160
 _CYCLE_S = 1 / 2.7e9
 _LAUNCH_S = 2e-6
-
-
-def output_block(layouts: tuple[str, ...], settings: Settings) -> int:
-    """Lanes of channels computed together."""
-    return channel_block(layouts[-1]) or int(settings["lanes"])
 
 
 class DepthwiseConvolution:
@@ -45,8 +40,7 @@ class DepthwiseConvolution:
         conv = convolution(workload)
         return (
             workload.types[conv.data].dtype == "float32"
-            and conv.weight < len(workload.arguments)
-            and workload.arguments[conv.weight].role == "constant"
+            and workload.is_constant(conv.weight)
             and conv.group_in == 1
         )
 

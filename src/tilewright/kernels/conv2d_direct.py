@@ -15,10 +15,10 @@ from math import prod
 import numpy as np
 
 from tilewright.core.records import Candidate, Device, Settings
-from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.blocks import output_block
 from tilewright.kernels.conv2d_direct_knobs import (
     REDUCTION,
     data_block,
@@ -41,12 +41,6 @@ _TAPS_SPILL = 1.5
 _LESS_USUAL = 1.03
 
 
-def output_block(conv: Convolution, layouts: tuple[str, ...], settings: Settings) -> int:
-    """Lanes of output channels computed together."""
-    block = channel_block(layouts[-1])
-    return block or int(settings["lanes"])
-
-
 def reduction(conv: Convolution, settings: Settings) -> dict[str, int]:
     """Steps of each loop of the reduction, outermost first."""
     block = int(settings["in_block"])
@@ -65,8 +59,7 @@ class DirectConvolution:
         conv = convolution(workload)
         return (
             workload.types[conv.data].dtype == "float32"
-            and conv.weight < len(workload.arguments)
-            and workload.arguments[conv.weight].role == "constant"
+            and workload.is_constant(conv.weight)
             and conv.group_out > 1
         )
 
@@ -158,7 +151,7 @@ class DirectConvolution:
     ) -> Mapping[int, tuple[int, ...]]:
         """Physical shape of the weights."""
         conv, settings = convolution(workload), dict(candidate.settings)
-        bo = output_block(conv, candidate.layouts, settings)
+        bo = output_block(candidate.layouts, settings)
         steps = reduction(conv, settings).values()
         return {conv.weight: (conv.out_channels // bo, *steps, bo)}
 

@@ -20,7 +20,7 @@ from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
-from tilewright.kernels.blocks import channel_blocks, tile_sizes
+from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
 from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.ports import Ports, anchored_ports
 from tilewright.kernels.register_tile import fits_registers, issue_slowdown
@@ -49,11 +49,6 @@ def dot_lanes(device: Device) -> tuple[int, ...]:
 def quad(settings: Settings) -> int:
     """Input channels that are multiplied together."""
     return QUAD if settings["dot"] == "vnni" else 1
-
-
-def output_block(layouts: tuple[str, ...], settings: Settings) -> int:
-    """Lanes of output channels computed together."""
-    return channel_block(layouts[-1]) or int(settings["lanes"])
 
 
 def input_block(
@@ -92,9 +87,8 @@ class Int8Convolution:
         conv = convolution(workload)
         return (
             workload.types[conv.data].dtype in _DATA
-            and conv.weight < len(workload.arguments)
-            and workload.arguments[conv.weight].type.dtype == "int8"
-            and workload.arguments[conv.weight].role == "constant"
+            and workload.is_constant(conv.weight)
+            and workload.types[conv.weight].dtype == "int8"
             and conv.group_out > 1
         )
 

@@ -21,7 +21,7 @@ from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
-from tilewright.kernels.blocks import channel_blocks, tile_sizes
+from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
 from tilewright.kernels.ports import Ports, anchored_ports
 from tilewright.kernels.register_tile import issue_slowdown
 
@@ -148,11 +148,6 @@ def input_block(conv: TransposedConvolution, layouts: tuple[str, ...], arguments
     return 1 if conv.group_in > 4 else conv.group_in
 
 
-def output_block(layouts: tuple[str, ...], settings: Settings) -> int:
-    """Lanes of output channels computed together."""
-    return channel_block(layouts[-1]) or int(settings["lanes"])
-
-
 class GatheringTransposedConvolution:
     """Spec of the transposed convolution; any stride, padding, dilation and groups."""
 
@@ -162,11 +157,7 @@ class GatheringTransposedConvolution:
     def applies(self, workload: Workload, device: Device) -> bool:
         """Single precision with constant weights."""
         conv = transposed_convolution(workload)
-        return (
-            workload.types[conv.data].dtype == "float32"
-            and conv.weight < len(workload.arguments)
-            and workload.arguments[conv.weight].role == "constant"
-        )
+        return workload.types[conv.data].dtype == "float32" and workload.is_constant(conv.weight)
 
     def port_layouts(self, workload: Workload, device: Device) -> tuple[Ports, ...]:
         """Data and result in blocks or plain; a block of results lies within a group."""

@@ -98,8 +98,7 @@ class WinogradConvolution:
         down, across = self.outputs[conv.kernel]
         return (
             workload.types[conv.data].dtype == "float32"
-            and conv.weight < len(workload.arguments)
-            and workload.arguments[conv.weight].role == "constant"
+            and workload.is_constant(conv.weight)
             and conv.strides == (1, 1)
             and conv.dilation == (1, 1)
             and conv.groups == 1

@@ -73,11 +73,7 @@ class PackedDense:
     def applies(self, workload: Workload, device: Device) -> bool:
         """Single precision with constant weights."""
         dense = product(workload)
-        return (
-            workload.types[dense.data].dtype == "float32"
-            and dense.weight < len(workload.arguments)
-            and workload.arguments[dense.weight].role == "constant"
-        )
+        return workload.types[dense.data].dtype == "float32" and workload.is_constant(dense.weight)
 
     def port_layouts(self, workload: Workload, device: Device) -> tuple[Ports, ...]:
         """Plain only."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, discard
 from tilewright.core.records import Device
 from tilewright.core.results import (
@@ -98,22 +101,11 @@ class Session:
     ) -> OptimizedNetwork:
         """Tune, compile, check and time a network; see `tilewright optimize --help`."""
         from tilewright.session.levels import GraphLevel
-        from tilewright.session.requests import OptimizeRequest
-        from tilewright.tune.budget import parse_budget
 
-        return self._optimized(
-            OptimizeRequest(
-                model=str(model),
-                options=options or ModelOptions(seed=self.seed),
-                budget=parse_budget(budget),
-                folder=out or default_folder(str(model)),
-                max_error=max_error,
-                seed=self.seed,
-                level=GraphLevel(),
-            )
-        )
+        request = self._request(str(model), budget, out, options, max_error)
+        return self._optimized(replace(request, level=GraphLevel()))
 
-    def tune(
+    def tune(  # noqa: PLR0913 - a keyword for each flag
         self,
         model: str | Path,
         *,
@@ -122,26 +114,36 @@ class Session:
         budget: str | float = "10m",
         out: Path | None = None,
         options: ModelOptions | None = None,
+        max_error: float = MAX_ERROR,
     ) -> OptimizedNetwork:
         """As `optimize`, with a tuner and a level of one's choice; see `tilewright tune --help`."""
         from tilewright.session.levels import checked_level
-        from tilewright.session.requests import OptimizeRequest
-        from tilewright.tune.budget import parse_budget
         from tilewright.tune.tuners import tuner_factory
 
         tuner_factory(tuner)
+        request = self._request(str(model), budget, out, options, max_error)
         return self._optimized(
-            OptimizeRequest(
-                model=str(model),
-                options=options or ModelOptions(seed=self.seed),
-                budget=parse_budget(budget),
-                folder=out or default_folder(str(model)),
-                max_error=MAX_ERROR,
-                seed=self.seed,
-                tuner=tuner,
-                level=checked_level(level),
-                command="tune",
-            )
+            replace(request, tuner=tuner, level=checked_level(level), command="tune")
+        )
+
+    def _request(
+        self,
+        model: str,
+        budget: str | float,
+        out: Path | None,
+        options: ModelOptions | None,
+        max_error: float,
+    ) -> OptimizeRequest:
+        from tilewright.session.requests import OptimizeRequest
+        from tilewright.tune.budget import parse_budget
+
+        return OptimizeRequest(
+            model=model,
+            options=options or ModelOptions(seed=self.seed),
+            budget=parse_budget(budget),
+            folder=out or default_folder(model),
+            max_error=_checked_error(max_error),
+            seed=self.seed,
         )
 
     def _optimized(self, request: OptimizeRequest) -> OptimizedNetwork:
@@ -294,3 +296,10 @@ class Session:
         from tilewright.session.targeting import target_rows
 
         return target_rows(self._threads)
+
+
+def _checked_error(max_error: float) -> float:
+    """An allowed relative error; raises UsageError unless it is finite and above 0."""
+    if not (isfinite(max_error) and max_error > 0):
+        raise UsageError(f"max_error must be a number above 0, not {max_error}.")
+    return max_error

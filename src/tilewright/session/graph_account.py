@@ -99,7 +99,7 @@ def predicted_only(
     """The graph tuner's choice from records and facts alone: nothing is built or measured."""
     fused = network.arrangement.network
     copies = {copying(kind).key: copying(kind) for kind in fused.graph.types.values()}
-    costs = LayoutCosts(device=device)
+    costs = LayoutCosts(device=device, max_error=request.max_error)
     for workload in {**fused.workloads, **copies}.values():
         for ports, outcomes in stored_by_layouts(workload, store, device).items():
             costs.learn(workload, ports, outcomes, searched=False)

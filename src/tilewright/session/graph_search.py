@@ -73,7 +73,7 @@ class GraphSearch:
     _asked: set[TaskKey] = field(default_factory=set[TaskKey])
 
     def __post_init__(self) -> None:
-        self.costs = LayoutCosts(device=self.device)
+        self.costs = LayoutCosts(device=self.device, max_error=self.terms.max_error)
         self._learn(self.network.tasks)
 
     @property

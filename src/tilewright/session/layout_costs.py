@@ -8,14 +8,14 @@ from math import exp, inf, log
 from statistics import median
 
 from tilewright.core.protocols import MeasurementStore
-from tilewright.core.records import Candidate, Device, Outcome
+from tilewright.core.records import Device, Outcome
 from tilewright.graph.conversions import copying
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.ports import Ports
 from tilewright.session.choices import own, ranked
 from tilewright.tune.network_problem import Time
-from tilewright.tune.space import ranked_defaults
+from tilewright.tune.space import ranked_defaults, too_inexact
 
 _Measured = Mapping[str, float]
 
@@ -26,9 +26,11 @@ class LayoutCosts:
 
     Elsewhere the facts' estimate is scaled by how far it was off for the same workload in other
     layouts (those that write the same layout count double), or for the implementation as a whole.
+    Implementations with an error bound above `max_error` have no times.
     """
 
     device: Device
+    max_error: float = inf
     _known: dict[str, dict[Ports, _Measured]] = field(
         default_factory=dict[str, dict[Ports, _Measured]]
     )
@@ -48,7 +50,8 @@ class LayoutCosts:
         none has one, these layouts are.
         """
         fastest: dict[str, float] = {}
-        found = list(outcomes)
+        out = too_inexact(workload, ports, self.device, self.max_error)
+        found = [o for o in outcomes if o.candidate.implementation not in out]
         for measurement in ranked(found):
             fastest.setdefault(measurement.candidate.implementation, measurement.latency_s)
         self._workloads[workload.key] = workload
@@ -80,7 +83,7 @@ class LayoutCosts:
         key = (workload.key, ports)
         if key not in self._guesses:
             found: dict[str, float] = {}
-            guesses: list[tuple[Candidate, float]] = ranked_defaults(workload, ports, self.device)
+            guesses = ranked_defaults(workload, ports, self.device, self.max_error)
             for candidate, seconds in guesses:
                 found.setdefault(candidate.implementation, seconds)
             self._guesses[key] = found

@@ -13,7 +13,11 @@ from tilewright.tune.tuners import DEFAULT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizeRequest:
-    """What was asked for. `folder` is where the artifact goes; `command` is the verb."""
+    """What was asked for. `folder` is where the artifact goes; `command` is the verb.
+
+    `max_error` is the allowed error of each output relative to its largest value; implementations
+    with a larger error bound are not used.
+    """
 
     model: str
     options: ModelOptions

@@ -99,6 +99,7 @@ class NetworkSearch:
             events=self.events,
             tuner=self.request.tuner,
             level=self.request.searched_level,
+            max_error=self.request.max_error,
         )
         with timed(self.seconds, "recall"):
             self.tuner = NetworkTuner(self.network.tasks, self.device, self.store, measurer, terms)

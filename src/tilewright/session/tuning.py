@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from math import inf
 
 from tilewright.core.events import EventSink, Note
 from tilewright.core.records import Candidate, Device, KnobValue, Measurement, Outcome, Protocol
@@ -23,7 +24,8 @@ from tilewright.store.database import SqliteStore
 from tilewright.tune.base import LateTuner, Tuner, TuningTask
 from tilewright.tune.budget import Spending
 from tilewright.tune.loop import TaskState, TuningLoop
-from tilewright.tune.space import ranked_defaults, search_space
+from tilewright.tune.search import SearchSpace
+from tilewright.tune.space import ranked_defaults, search_space, too_inexact
 from tilewright.tune.tuners import DEFAULT, make_tuner
 
 _LONGEST = 120
@@ -32,7 +34,8 @@ _LONGEST = 120
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningTerms:
     """What holds for a whole run: how kernels are timed, the seed, the run's row, who listens,
-    which tuner searches, at which level."""
+    which tuner searches, at which level; implementations with an error bound above `max_error` are
+    out, as are their records."""
 
     protocol: Protocol
     seed: int
@@ -41,6 +44,7 @@ class TuningTerms:
     tuner: str = DEFAULT
     level: Level = "subgraph"
     recall: bool = True
+    max_error: float = inf
 
 
 class NetworkTuner:
@@ -95,14 +99,22 @@ class NetworkTuner:
             note = f"{self.outdated} tasks have new templates; old times are not used"
             self._terms.events(Note(message=note))
         self._tell_of_other_spaces(known)
-        return known | {key: list(given[key]) for key in every if key in given}
+        known |= {key: list(given[key]) for key in every if key in given}
+        return {key: self._exact_enough(every[key], found) for key, found in known.items()}
+
+    def _exact_enough(self, task: Task, outcomes: list[Outcome]) -> list[Outcome]:
+        out = too_inexact(task.workload, task.layouts, self._device, self._terms.max_error)
+        return [o for o in outcomes if o.candidate.implementation not in out]
+
+    def _space(self, task: Task) -> SearchSpace:
+        return search_space(task.workload, task.layouts, self._device, self._terms.max_error)
 
     def _tell_of_other_spaces(self, known: Mapping[TaskKey, list[Outcome]]) -> None:
         """Say how many records were made in spaces that have changed since: no tuner reads them."""
         strange = 0
         for key in known.keys() & self.tasks.keys():
             task = self.tasks[key]
-            space = search_space(task.workload, task.layouts, self._device)
+            space = self._space(task)
             names = {part.name for part in space.parts}
             strange += sum(
                 o.candidate.implementation in names and space.number(o.candidate) is None
@@ -159,8 +171,8 @@ class NetworkTuner:
         """A task with its tuner, which tries the best guess of every implementation first: what
         the estimates put second is measured too."""
         known = self.known[task.key]
-        space = search_space(task.workload, task.layouts, self._device)
-        ranking = ranked_defaults(task.workload, task.layouts, self._device)
+        space = self._space(task)
+        ranking = ranked_defaults(task.workload, task.layouts, self._device, self._terms.max_error)
         defaults = [c for c, _ in ranking if space.number(c) is not None]
 
         def make() -> Tuner:

@@ -165,7 +165,8 @@ class Referee:
         first: Candidate | None = None,
     ) -> Winner:
         """The fastest of `known` whose results are right, then `first`, then the best guesses."""
-        defaults = [c for c, _ in ranked_defaults(task.workload, task.layouts, self._device)]
+        ranking = ranked_defaults(task.workload, task.layouts, self._device, self._terms.max_error)
+        defaults = [c for c, _ in ranking]
         plain, rejected = defaults[0], set[Candidate]()
         guesses = [*([first] if first else []), *defaults]
         while True:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from math import inf
 
 import numpy as np
 
@@ -43,6 +45,11 @@ class TaskSpace:
             facts=lambda settings: spec.facts(workload, device, layouts, settings),
         )
 
+    def exact_enough(self, rivals: Sequence[TaskSpace], max_error: float) -> bool:
+        """Whether the stated error bound is within `max_error`, or the least there is."""
+        least = min(space.spec.error_bound(self.workload) for space in rivals)
+        return self.spec.error_bound(self.workload) <= max(max_error, least)
+
     @cached_property
     def numbers(self) -> Numbers:
         """The valid numbers of the space, a sample of them where they are too many to list."""
@@ -69,9 +76,10 @@ class TaskSpace:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _task_spaces(
-    workload: Workload, layouts: tuple[str, ...], device: Device
+    workload: Workload, layouts: tuple[str, ...], device: Device, max_error: float
 ) -> tuple[TaskSpace, ...]:
-    """The spaces of all implementations that apply and have valid settings, at least one."""
+    """The spaces of all implementations that apply, have valid settings and are exact enough, at
+    least one."""
     found = [
         TaskSpace(workload=workload, layouts=layouts, device=device, spec=spec)
         for spec in applicable(workload, device)
@@ -79,7 +87,7 @@ def _task_spaces(
     found = [space for space in found if space.best_guess is not None]
     if not found:
         raise InternalError(f"no implementation applies to {workload.key}")
-    return tuple(found)
+    return tuple(space for space in found if space.exact_enough(found, max_error))
 
 
 def forget_spaces() -> None:
@@ -87,31 +95,45 @@ def forget_spaces() -> None:
     _task_spaces.cache_clear()
 
 
-def spaces(workload: Workload, layouts: tuple[str, ...], device: Device) -> list[TaskSpace]:
+def spaces(
+    workload: Workload, layouts: tuple[str, ...], device: Device, max_error: float = inf
+) -> list[TaskSpace]:
     """The space of every implementation that applies, at least one.
 
-    Implementations that their own estimate puts far behind the best are left out.
+    Left out are implementations whose error bound (relative to sum |w||x|) is above `max_error`,
+    unless none is more exact, and those that their own estimate puts far behind the best.
     """
-    found = _task_spaces(workload, layouts, device)
+    found = _task_spaces(workload, layouts, device, max_error)
     least_s = min(float(space.estimates_s.min()) for space in found)
     return [space for space in found if space.estimates_s.min() <= _HOPELESS * least_s]
 
 
-def search_space(workload: Workload, layouts: tuple[str, ...], device: Device) -> SearchSpace:
+def search_space(
+    workload: Workload, layouts: tuple[str, ...], device: Device, max_error: float = inf
+) -> SearchSpace:
     """What a tuner searches for a task: the united spaces of its implementations."""
-    return SearchSpace([space.part for space in spaces(workload, layouts, device)])
+    return SearchSpace([space.part for space in spaces(workload, layouts, device, max_error)])
 
 
 def default_candidate(
-    workload: Workload, layouts: tuple[str, ...], device: Device
+    workload: Workload, layouts: tuple[str, ...], device: Device, max_error: float = inf
 ) -> tuple[Candidate, float]:
     """The candidate with the least estimated time over all implementations, and that time."""
-    return ranked_defaults(workload, layouts, device)[0]
+    return ranked_defaults(workload, layouts, device, max_error)[0]
 
 
 def ranked_defaults(
-    workload: Workload, layouts: tuple[str, ...], device: Device
+    workload: Workload, layouts: tuple[str, ...], device: Device, max_error: float = inf
 ) -> list[tuple[Candidate, float]]:
     """The best guess of each implementation with its estimated time, fastest first."""
-    guesses = [space.best_guess for space in _task_spaces(workload, layouts, device)]
+    guesses = [space.best_guess for space in _task_spaces(workload, layouts, device, max_error)]
     return sorted((g for g in guesses if g is not None), key=lambda guess: guess[1])
+
+
+def too_inexact(
+    workload: Workload, layouts: tuple[str, ...], device: Device, max_error: float
+) -> frozenset[str]:
+    """The names of the implementations that `max_error` forbids for a task."""
+    every = _task_spaces(workload, layouts, device, inf)
+    left = _task_spaces(workload, layouts, device, max_error)
+    return frozenset(s.spec.name for s in every) - {s.spec.name for s in left}

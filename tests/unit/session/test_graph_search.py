@@ -64,14 +64,21 @@ def store(tmp_path: Path) -> Generator[SqliteStore]:
 class Searched:
     """A base search, then the graph tuner."""
 
-    def __init__(self, store: SqliteStore, truth: Truth, budget: int = 600) -> None:
+    def __init__(
+        self, store: SqliteStore, truth: Truth, budget: int = 600, max_error: float = 1e-4
+    ) -> None:
         self.network = prepared(two_convolutions())
         self.measurer = NumpyMeasurer(truth)
         measurer = cast(Measurer, self.measurer)
         self.events: list[Event] = []
         store.add_workloads([task.workload for task in self.network.tasks.values()])
         terms = TuningTerms(
-            protocol=Protocol(), seed=0, run_id=None, events=self.events.append, tuner="random"
+            protocol=Protocol(),
+            seed=0,
+            run_id=None,
+            events=self.events.append,
+            tuner="random",
+            max_error=max_error,
         )
         self.spending = Spending(Budget(measurements=budget), [], began_s=0.0, clock=lambda: 0.0)
         tuner = NetworkTuner(self.network.tasks, DEVICE, store, measurer, terms)
@@ -177,3 +184,21 @@ def test_estimates_are_scaled_by_what_was_measured_nearby() -> None:
 def test_a_network_in_its_default_plan_is_itself() -> None:
     network = prepared(two_convolutions())
     assert laid_out(network, LayoutPlan()) is network
+
+
+def test_what_is_too_inexact_is_never_used_even_where_records_praise_it(
+    store: SqliteStore,
+) -> None:
+    def winograd_is_fast(_: Workload, candidate: Candidate) -> float:
+        return 1e-6 if candidate.implementation == "conv2d_winograd" else 1e-4
+
+    def used(proposal: Proposal) -> set[str]:
+        return {choice.implementation for choice in proposal.decision.choices.values()}
+
+    free = Searched(store, winograd_is_fast).run()[0]
+    assert "conv2d_winograd" in used(free)
+    strict = Searched(store, winograd_is_fast, max_error=8e-6)
+    for proposal in strict.run():
+        assert "conv2d_winograd" not in used(proposal)
+    asked = {candidate.implementation for _, candidate in strict.measurer.asked}
+    assert "conv2d_winograd" not in asked

@@ -21,6 +21,7 @@ from tilewright.tune.space import (
     ranked_defaults,
     search_space,
     spaces,
+    too_inexact,
 )
 
 
@@ -87,6 +88,23 @@ def test_the_hopeless_are_not_searched_yet_have_a_default(offer) -> None:
     assert [p.name for p in search_space(workload(), LAYOUTS, DEVICE).parts] == ["one"]
     ranked = ranked_defaults(workload(), LAYOUTS, DEVICE)
     assert [candidate.implementation for candidate, _ in ranked] == ["one", "slow"]
+
+
+def test_what_is_too_inexact_is_left_out_unless_nothing_is_more_exact(offer) -> None:
+    rough, exact = made_up(), MadeUp("two", {"k": (1,)}, guess=lambda _: 5.0)
+    rough.bound, exact.bound = 1e-5, 2e-6
+    offer(rough, exact)
+
+    def left(max_error: float) -> list[str]:
+        ranked = ranked_defaults(workload(), LAYOUTS, DEVICE, max_error)
+        searched = [s.spec.name for s in spaces(workload(), LAYOUTS, DEVICE, max_error)]
+        assert searched == sorted(c.implementation for c, _ in ranked)
+        return searched
+
+    assert left(1e-4) == left(1e-5) == ["one", "two"]
+    assert left(5e-6) == left(1e-12) == ["two"]
+    assert too_inexact(workload(), LAYOUTS, DEVICE, 5e-6) == {"one"}
+    assert not too_inexact(workload(), LAYOUTS, DEVICE, 1e-5)
 
 
 def test_a_large_space_is_sampled() -> None:

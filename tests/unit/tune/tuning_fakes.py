@@ -27,6 +27,7 @@ class MadeUp:
     """A spec with the knobs given; its estimate is `guess`, the truth is elsewhere."""
 
     anchors = frozenset({"*"})
+    bound = 1e-5
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class MadeUp:
         }
 
     def error_bound(self, workload: Workload) -> float:
-        return 1e-5
+        return self.bound
 
     def packed_shapes(self, workload, candidate):
         return {}

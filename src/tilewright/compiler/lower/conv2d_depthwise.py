@@ -17,7 +17,7 @@ from tvm.s_tir import Schedule
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.core.records import Device
-from tilewright.kernels.conv2d_depthwise import output_block
+from tilewright.kernels.blocks import output_block
 from tilewright.kernels.convolution import Convolution, convolution
 
 

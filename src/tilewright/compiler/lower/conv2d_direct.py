@@ -30,7 +30,8 @@ from tilewright.compiler.lower.conv2d_direct_data import source
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.core.records import Device
-from tilewright.kernels.conv2d_direct import output_block, reduction
+from tilewright.kernels.blocks import output_block
+from tilewright.kernels.conv2d_direct import reduction
 from tilewright.kernels.conv2d_direct_knobs import UNROLLED_LANES
 from tilewright.kernels.convolution import Convolution, convolution
 
@@ -39,7 +40,7 @@ def lower(program: Program, device: Device) -> Schedule:
     """Build and schedule the kernel."""
     conv = convolution(program.workload)
     settings = dict(program.candidate.settings)
-    lanes = output_block(conv, program.candidate.layouts, settings)
+    lanes = output_block(program.candidate.layouts, settings)
     accumulator = _accumulate(program, conv, lanes)
     index = program.workload.anchor_index
     assert index is not None

@@ -21,12 +21,12 @@ from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, stored
 from tilewright.core.records import Device
 from tilewright.graph.layout import PLAIN, blocked
+from tilewright.kernels.blocks import output_block
 from tilewright.kernels.conv2d_int8 import (
     OFFSET,
     compensated,
     copied,
     input_block,
-    output_block,
     quad,
 )
 from tilewright.kernels.convolution import Convolution, convolution

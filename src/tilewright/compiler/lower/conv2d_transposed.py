@@ -18,11 +18,11 @@ from tvm.s_tir import Schedule
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.core.records import Device
+from tilewright.kernels.blocks import output_block
 from tilewright.kernels.conv2d_transposed import (
     Phases,
     TransposedConvolution,
     input_block,
-    output_block,
     transposed_convolution,
 )
 
