@@ -25,16 +25,6 @@ def _positive(_type: type, value: float) -> None:
         raise ValueError(f"must be a number above 0, not {value}.")
 
 
-MaxError = Annotated[
-    float,
-    Parameter(
-        validator=_positive,
-        help="Allowed error of the outputs, relative to the largest value of each. "
-        "Implementations with a larger error bound are not used.",
-    ),
-]
-
-
 def optimize(
     model: Annotated[str, Parameter(help=MODEL_HELP)],
     /,
@@ -46,7 +36,14 @@ def optimize(
             "a time (90s, 10m, 1.5h) or a number of measurements. 0 measures nothing."
         ),
     ] = "10m",
-    max_error: MaxError = 1e-4,
+    max_error: Annotated[
+        float,
+        Parameter(
+            validator=_positive,
+            help="Allowed error of the outputs, relative to the largest value of each. "
+            "Implementations with a larger error bound are not used.",
+        ),
+    ] = 1e-4,
     model_flags: ModelFlags | None = None,
     flags: SharedFlags | None = None,
 ) -> int:

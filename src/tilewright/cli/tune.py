@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from tilewright.cli.flags import ModelFlags, SharedFlags
-from tilewright.cli.optimize import MODEL_HELP, MaxError, tell_optimized
+from tilewright.cli.optimize import MODEL_HELP, tell_optimized
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
 
@@ -63,7 +63,6 @@ def tune(
             "a time (90s, 10m, 1.5h) or a number of measurements. 0 measures nothing."
         ),
     ] = "10m",
-    max_error: MaxError = 1e-4,
     model_flags: ModelFlags | None = None,
     flags: SharedFlags | None = None,
 ) -> int:
@@ -89,6 +88,5 @@ def tune(
             budget=budget,
             out=flags.out,
             options=options,
-            max_error=max_error,
         )
     return tell_optimized("tune", outcome.result, flags, work)

@@ -105,7 +105,7 @@ class Session:
         request = self._request(str(model), budget, out, options, max_error)
         return self._optimized(replace(request, level=GraphLevel()))
 
-    def tune(  # noqa: PLR0913 - a keyword for each flag
+    def tune(
         self,
         model: str | Path,
         *,
@@ -114,14 +114,13 @@ class Session:
         budget: str | float = "10m",
         out: Path | None = None,
         options: ModelOptions | None = None,
-        max_error: float = MAX_ERROR,
     ) -> OptimizedNetwork:
         """As `optimize`, with a tuner and a level of one's choice; see `tilewright tune --help`."""
         from tilewright.session.levels import checked_level
         from tilewright.tune.tuners import tuner_factory
 
         tuner_factory(tuner)
-        request = self._request(str(model), budget, out, options, max_error)
+        request = self._request(str(model), budget, out, options, MAX_ERROR)
         return self._optimized(
             replace(request, tuner=tuner, level=checked_level(level), command="tune")
         )
