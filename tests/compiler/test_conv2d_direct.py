@@ -65,6 +65,17 @@ def block_or_plain(block: int, channels: int) -> str:
     return blocked(block) if block and channels % block == 0 else PLAIN
 
 
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 3)])
+@pytest.mark.parametrize("epilogue", ["", "bru"])
+def test_whole_registers_of_channels_that_nothing_divides(kernel: Pair, epilogue: str) -> None:
+    filters = 4 * DEVICE.lanes_f32 + 5
+    task = conv((1, 16, 12, 11), filters, kernel, epilogue, padding=(kernel[0] // 2,) * 4)
+    for data in (PLAIN, blocked(8)):
+        layouts = layouts_for(task, data, PLAIN)
+        assert choose(task, SPEC, layouts, None)["lanes"] == DEVICE.lanes_f32
+        check_kernel(task, SPEC, layouts)
+
+
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(
     channels=st.sampled_from([3, 4, 8, 12]),

@@ -58,6 +58,18 @@ def test_any_shape(case, batch, extents, chunks, padding, plain, epilogue, choic
     check_kernel(task, spec, layouts_for(task, data, result), choice)
 
 
+@pytest.mark.parametrize("epilogue", ["", "bru"])
+@pytest.mark.parametrize(("spec", "kernel"), CASES)
+def test_whole_registers_of_channels_that_nothing_divides(
+    spec: WinogradConvolution, kernel: Pair, epilogue: str
+) -> None:
+    padding = (kernel[0] // 2, kernel[1] // 2) * 2
+    task = conv((1, 2 * LANES, 12, 11), 4 * LANES + 5, kernel, epilogue, padding=padding)
+    layouts = layouts_for(task, blocked(LANES), PLAIN)
+    assert choose(task, spec, layouts, None)["lanes"] == LANES
+    check_kernel(task, spec, layouts)
+
+
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize(("spec", "kernel"), CASES)
 def test_partial_tiles_on_every_side(spec: WinogradConvolution, kernel: Pair, plain: bool) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from tilewright.core.records import Device, Settings
 from tilewright.graph.layout import channel_block
+from tilewright.graph.network import Array
 
 
 def channel_blocks(channels: int, device: Device) -> tuple[int, ...]:
@@ -26,6 +31,36 @@ def channel_blocks(channels: int, device: Device) -> tuple[int, ...]:
 def best_block(channels: int, device: Device) -> int:
     """The preferred channel block."""
     return channel_blocks(channels, device)[0]
+
+
+def lane_counts(channels: int, layout: str, device: Device) -> tuple[int, ...]:
+    """How many output channels to compute together, the preferred number first.
+
+    The result's block where it has one. A plain result is not bound to divisors: where none fills a
+    register, whole registers are offered too, and what they compute beyond the last channel is
+    dropped.
+    """
+    block = channel_block(layout)
+    if block:
+        return (block,)
+    usual, lanes = best_block(channels, device), device.lanes_f32
+    return (lanes, usual) if usual % lanes and channels > lanes else (usual,)
+
+
+def chunk_count(channels: int, lanes: int) -> int:
+    """Chunks of `lanes` channels that cover all of them."""
+    return -(-channels // lanes)
+
+
+def out_tiles(chunks: Sequence[int]) -> tuple[int, ...]:
+    """Chunks of a register tile: up to four that divide any of these numbers of chunks."""
+    return tuple(tile for tile in (1, 2, 3, 4) if any(count % tile == 0 for count in chunks))
+
+
+def whole_chunks(weights: Array, lanes: int) -> Array:
+    """Weights [O, …] with zeros behind the last output channel, up to whole chunks of `lanes`."""
+    missing = -len(weights) % lanes
+    return np.pad(weights, ((0, missing), *[(0, 0)] * (weights.ndim - 1))) if missing else weights
 
 
 def tile_sizes(extent: int, *, largest: int, tails: bool = True) -> tuple[int, ...]:

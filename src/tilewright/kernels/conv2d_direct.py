@@ -18,7 +18,7 @@ from tilewright.core.records import Candidate, Device, Settings
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
-from tilewright.kernels.blocks import output_block
+from tilewright.kernels.blocks import chunk_count, output_block, whole_chunks
 from tilewright.kernels.conv2d_direct_knobs import (
     REDUCTION,
     data_block,
@@ -77,8 +77,11 @@ class DirectConvolution:
     def valid(
         self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
     ) -> bool:
-        """The tile and the weights beside it fit the registers, the tile is worth it, and cached
-        weights are used more than once."""
+        """The tile divides the chunks and fits the registers with the weights beside it, it is
+        worth it, and cached weights are used more than once."""
+        chunks = chunk_count(convolution(workload).group_out, int(settings["lanes"]))
+        if chunks % int(settings["tile_out"]):
+            return False
         width, height = int(settings["tile_width"]), int(settings["tile_height"])
         if height > 1 and width > 16:
             return False
@@ -108,7 +111,8 @@ class DirectConvolution:
         by_rows = np.array([s["order"] == "rows" for s in settings])
         tiles_w = np.ceil(width / column["tile_width"])
         tiles_h = np.ceil(height / column["tile_height"])
-        tiles_c = conv.out_channels / column["lanes"] / column["tile_out"]
+        chunks = conv.groups * np.ceil(conv.group_out / column["lanes"])
+        tiles_c = chunks / column["tile_out"]
         pieces = conv.batch * tiles_c * _tiles_apart(conv, settings, tiles_h, tiles_w)
         rounds = np.ceil(pieces / device.threads)
         balance = pieces / (rounds * device.threads)
@@ -117,7 +121,7 @@ class DirectConvolution:
         pixels = column["tile_width"] * column["tile_height"]
         vectors = np.ceil(column["lanes"] / device.lanes_f32)
         accumulators = pixels * column["tile_out"] * vectors
-        fill = column["lanes"] / (vectors * device.lanes_f32)
+        fill = conv.out_channels / (chunks * vectors * device.lanes_f32)
         loads = 1.0 / pixels + 1.0 / (column["tile_out"] * vectors)
         slow = issue_slowdown(accumulators, loads)
         taps = prod(conv.kernel) * conv.group_in
@@ -153,19 +157,19 @@ class DirectConvolution:
         conv, settings = convolution(workload), dict(candidate.settings)
         bo = output_block(candidate.layouts, settings)
         steps = reduction(conv, settings).values()
-        return {conv.weight: (conv.out_channels // bo, *steps, bo)}
+        return {conv.weight: (chunk_count(conv.out_channels, bo), *steps, bo)}
 
     def pack(
         self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
     ) -> Mapping[int, Array]:
-        """[O, I, kh, kw] → [O/bo, I/bi, kh, kw, bi, bo], the middle in the loops' order."""
+        """[O, I, kh, kw] → [⌈O/bo⌉, I/bi, kh, kw, bi, bo], the middle in the loops' order."""
         conv, settings = convolution(workload), dict(candidate.settings)
         shape = self.packed_shapes(workload, candidate)[conv.weight]
         steps = reduction(conv, settings)
         sizes = (shape[0], shape[-1], steps["chunk"], steps["lane"], *conv.kernel)
         place = {"chunk": 2, "lane": 3, "ky": 4, "kx": 5}
         axes = (0, *(place[name] for name in steps), 1)
-        weights = constants[conv.weight].reshape(sizes)
+        weights = whole_chunks(constants[conv.weight], shape[-1]).reshape(sizes)
         return {**constants, conv.weight: np.ascontiguousarray(weights.transpose(axes))}
 
 

@@ -11,7 +11,7 @@ from math import prod
 
 from tilewright.core.records import Device
 from tilewright.graph.layout import channel_block
-from tilewright.kernels.blocks import channel_blocks
+from tilewright.kernels.blocks import chunk_count, lane_counts, out_tiles
 from tilewright.kernels.convolution import Convolution
 from tilewright.kernels.knobs import Knob, choice, order, split
 
@@ -26,9 +26,10 @@ _FEW_PIECES = 8
 
 def direct_knobs(conv: Convolution, device: Device, layouts: tuple[str, ...]) -> tuple[Knob, ...]:
     """All knobs; the first value of each of `in_block` to `cache_chunks` is the plain way."""
-    block = channel_block(layouts[-1])
-    lanes = (block,) if block else channel_blocks(conv.group_out, device)[:1]
-    chunks = conv.group_out // lanes[0]
+    lanes = lane_counts(conv.group_out, layouts[-1], device)
+    if conv.groups > 1:
+        lanes = lanes[-1:]
+    chunks = [chunk_count(conv.group_out, count) for count in lanes]
     in_blocks = input_blocks(conv, device, layouts)
     orders: list[tuple[str, ...]] = [REDUCTION]
     if prod(conv.kernel) > 1:
@@ -44,8 +45,8 @@ def direct_knobs(conv: Convolution, device: Device, layouts: tuple[str, ...]) ->
         choice("lanes", lanes),
         _tile("tile_width", conv.out_width, _LARGEST_WIDTH),
         _tile("tile_height", conv.out_height, tallest),
-        _listed("tile_out", [t for t in (1, 2, 3, 4) if chunks % t == 0]),
-        choice("order", _orders(conv, device, conv.out_channels // lanes[0])),
+        _listed("tile_out", out_tiles(chunks)),
+        choice("order", _orders(conv, device, conv.groups * chunks[0])),
         _listed("in_block", in_blocks),
         order("reduce_order", REDUCTION, orders),
         choice("unroll", unrolls),

@@ -19,7 +19,7 @@ from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
-from tilewright.kernels.blocks import channel_blocks, tile_sizes
+from tilewright.kernels.blocks import chunk_count, lane_counts, out_tiles, tile_sizes, whole_chunks
 from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.ports import Ports, anchored_ports
 from tilewright.kernels.register_tile import fits_registers, issue_slowdown
@@ -119,20 +119,22 @@ class WinogradConvolution:
         """The register tile of the products: input tiles × output channel chunks."""
         conv = convolution(workload)
         down, across = self.form(conv).tiles(conv)
-        block = channel_block(layouts[-1])
-        lanes = (block,) if block else channel_blocks(conv.out_channels, device)[:1]
-        chunks = conv.out_channels // lanes[0]
+        lanes = lane_counts(conv.out_channels, layouts[-1], device)
+        chunks = [chunk_count(conv.out_channels, count) for count in lanes]
         return (
             Knob(name="lanes", values=lanes),
             Knob(name="tile_rows", values=tile_sizes(conv.batch * down * across, largest=28)),
-            Knob(name="tile_out", values=tuple(t for t in (1, 2, 3, 4) if chunks % t == 0)),
+            Knob(name="tile_out", values=out_tiles(chunks)),
             Knob(name="order", values=("channels", "tiles")),
         )
 
     def valid(
         self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
     ) -> bool:
-        """The tile fits the registers."""
+        """The tile fits the registers and divides the chunks."""
+        chunks = chunk_count(convolution(workload).out_channels, int(settings["lanes"]))
+        if chunks % int(settings["tile_out"]):
+            return False
         vectors = -(-int(settings["lanes"]) // device.lanes_f32)
         rows, out = int(settings["tile_rows"]), int(settings["tile_out"]) * vectors
         return fits_registers(rows * out, out, device.cpu.vector_registers)
@@ -158,7 +160,8 @@ class WinogradConvolution:
         waste = np.ceil(count / rows) * rows / count
         loads = 1.0 / rows + 1.0 / (out * vectors)
         slow = issue_slowdown(accumulators, loads)
-        fill = lanes / (vectors * device.lanes_f32)
+        chunks = np.ceil(conv.out_channels / lanes)
+        fill = conv.out_channels / (chunks * vectors * device.lanes_f32)
         flop = 2.0 * form.positions * count * conv.in_channels * conv.out_channels
         peak = device.threads * 4 * device.lanes_f32 * 2.7e9
         products_s = flop / peak * slow * waste / fill
@@ -168,7 +171,7 @@ class WinogradConvolution:
         moved = weight_bytes + 3.0 * between + again + workload.bytes
         return {
             "estimate_s": products_s + moved / (device.threads * 2.5e10) + 8e-6,
-            "parallel_extent": form.positions * conv.out_channels / lanes / out,
+            "parallel_extent": form.positions * chunks / out,
             "accumulators": accumulators,
             "loads_per_multiply_add": loads,
             "waste": waste,
@@ -187,20 +190,20 @@ class WinogradConvolution:
     def packed_shapes(
         self, workload: Workload, candidate: Candidate
     ) -> Mapping[int, tuple[int, ...]]:
-        """[positions, O/bo, I, bo]."""
+        """[positions, ⌈O/bo⌉, I, bo]."""
         conv = convolution(workload)
         bo = int(candidate.setting("lanes"))
-        shape = (self.form(conv).positions, conv.out_channels // bo, conv.in_channels, bo)
-        return {conv.weight: shape}
+        chunks = chunk_count(conv.out_channels, bo)
+        return {conv.weight: (self.form(conv).positions, chunks, conv.in_channels, bo)}
 
     def pack(
         self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
     ) -> Mapping[int, Array]:
-        """[O, I, kh, kw] → G w Gᵀ, as [positions, O/bo, I, bo]."""
+        """[O, I, kh, kw] → G w Gᵀ, as [positions, ⌈O/bo⌉, I, bo], zeros beyond the last channel."""
         conv = convolution(workload)
         form = self.form(conv)
         shape = self.packed_shapes(workload, candidate)[conv.weight]
-        weights = constants[conv.weight].astype(np.float64)
+        weights = whole_chunks(constants[conv.weight], shape[3]).astype(np.float64)
         transformed = double(form.vertical.weight) @ weights @ double(form.horizontal.weight).T
         blocks = transformed.reshape(shape[1], shape[3], conv.in_channels, form.positions)
         packed = np.ascontiguousarray(blocks.transpose(3, 0, 2, 1), dtype=np.float32)

@@ -30,7 +30,7 @@ from tilewright.compiler.lower.conv2d_direct_data import source
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.core.records import Device
-from tilewright.kernels.blocks import output_block
+from tilewright.kernels.blocks import chunk_count, output_block
 from tilewright.kernels.conv2d_direct import reduction
 from tilewright.kernels.conv2d_direct_knobs import UNROLLED_LANES
 from tilewright.kernels.convolution import Convolution, convolution
@@ -69,7 +69,7 @@ def _accumulate(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
     """The stage `accumulator`; with cached chunks it adds up blocks of the stage `partial`."""
     settings = dict(program.candidate.settings)
     plane = _rounded(program, conv)
-    shape = (conv.batch, conv.out_channels // lanes, *plane, lanes)
+    shape = (conv.batch, chunk_count(conv.out_channels, lanes), *plane, lanes)
     steps = reduction(conv, settings)
     cached = int(settings["cache_chunks"])
     if not cached:

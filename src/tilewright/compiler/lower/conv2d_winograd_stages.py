@@ -20,6 +20,7 @@ from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.core.records import Device
 from tilewright.graph.layout import PLAIN
+from tilewright.kernels.blocks import chunk_count
 from tilewright.kernels.conv2d_winograd_forms import Form, input_lanes
 from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.winograd_transforms import Matrix, Row
@@ -38,6 +39,11 @@ class _Plan:
     def tiles(self) -> tuple[int, int]:
         """Output tiles down and across."""
         return self.form.tiles(self.conv)
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of output channels; what the last has beyond the result's channels is dropped."""
+        return chunk_count(self.conv.out_channels, self.lanes)
 
 
 def lower_form(program: Program, device: Device, form: Form) -> Schedule:
@@ -128,7 +134,7 @@ def _product_stage(program: Program, plan: _Plan, transformed: te.Tensor) -> te.
     shape = (
         vertical.positions,
         horizontal.positions,
-        conv.out_channels // lanes,
+        plan.chunks,
         conv.batch * down * across,
         lanes,
     )
@@ -156,7 +162,7 @@ def _back_stage(plan: _Plan, product: te.Tensor) -> te.Tensor:
 
     shape = (
         conv.batch,
-        conv.out_channels // lanes,
+        plan.chunks,
         down,
         vertical.outputs,
         horizontal.positions,
