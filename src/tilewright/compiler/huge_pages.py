@@ -18,6 +18,13 @@ import tvm_ffi
 _ALIGNED_BYTES = 64
 
 
+def _memory(size: int) -> mmap.mmap:
+    """Zeroed bytes of this process. Shared ones, `mmap`'s default, never get huge pages."""
+    if not hasattr(mmap, "MAP_ANONYMOUS"):
+        return mmap.mmap(-1, size)
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
 def in_huge_pages(tensors: Mapping[str, Any]) -> dict[str, Any]:
     """The same tensors by name, copied into one block of memory, each on a cache line of its own.
 
@@ -30,7 +37,7 @@ def in_huge_pages(tensors: Mapping[str, Any]) -> dict[str, Any]:
         size += -(-array.nbytes // _ALIGNED_BYTES) * _ALIGNED_BYTES
     if size == 0:
         return dict(tensors)
-    block = mmap.mmap(-1, size)
+    block = _memory(size)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel built without them
             block.madvise(mmap.MADV_HUGEPAGE)

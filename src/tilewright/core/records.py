@@ -148,7 +148,8 @@ Outcome = Measurement | Failure
 class Run:
     """One command that spends budget on a network; rows outlive the process.
 
-    `network_key` identifies the fused network, `state` is `running`, `done` or `interrupted`.
+    `network_key` identifies the fused network, `state` is `running`,
+    `done`, `converged` (nothing left to gain), `converged graph` (in any layouts) or `interrupted`.
     """
 
     id: int | None = None

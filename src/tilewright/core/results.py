@@ -213,7 +213,8 @@ class GraphTuneResult(OptimizeResult):
     `gap` their relative distance. `operators` counts calls, `candidates` what may be chosen at all
     of them together, `transforms` the copies between layouts that the chosen network makes.
     `assignments` were raced: default, tuned (default layouts), uniform, history_best, chosen.
-    `choices` is the chosen assignment call by call.
+    `shipped` is the one that lies in the folder, empty where nothing was built; "shipped before"
+    for the network of an earlier run. `choices` is the chosen assignment call by call.
     """
 
     solver: str
@@ -227,6 +228,7 @@ class GraphTuneResult(OptimizeResult):
     measured_latency_s: float | None
     assignments: tuple[AssignmentRow, ...]
     choices: tuple[ChoiceRow, ...] = ()
+    shipped: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Literal
 
 from tilewright.core.errors import UsageError, close_matches
@@ -26,10 +27,13 @@ def checked_settings(name: str) -> SettingsName:
     raise UsageError(f"unknown settings {name!r}", hint=close_matches(name, SETTINGS))
 
 
-def defaults(network: PreparedNetwork, device: Device) -> dict[TaskKey, Candidate]:
-    """Our default settings, from facts and device alone."""
+def defaults(
+    network: PreparedNetwork, device: Device, max_error: float = inf
+) -> dict[TaskKey, Candidate]:
+    """Our default settings, from facts and device alone, none with an error bound above
+    `max_error` where a more exact one is to be had."""
     return {
-        key: default_candidate(task.workload, task.layouts, device)[0]
+        key: default_candidate(task.workload, task.layouts, device, max_error)[0]
         for key, task in network.tasks.items()
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Device, LayoutPlan
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.session.choices import defaults
 from tilewright.session.preparation import PreparedNetwork
@@ -19,13 +19,27 @@ class Contender:
     """One of the networks that race.
 
     `name` is unique among them: DEFAULT has our default settings, TUNED the best settings in the
-    default layouts, others what the graph tuner found. `predicted_s` is the sum it promises.
+    default layouts, others what the graph tuner found.
     """
 
     name: str
     network: PreparedNetwork
     winners: Mapping[TaskKey, Winner]
-    predicted_s: float | None = None
+
+    @property
+    def predicted_s(self) -> float | None:
+        """The sum of its kernels' times; None where one was not measured."""
+        times = [
+            self.network.tasks[key].count * winner.measurement.latency_s
+            for key, winner in self.winners.items()
+            if winner.measurement is not None
+        ]
+        return sum(times) if len(times) == len(self.winners) else None
+
+    @property
+    def usual_layouts(self) -> bool:
+        """Whether all tensors lie in their default layouts."""
+        return self.network.plan == LayoutPlan()
 
     @property
     def candidates(self) -> dict[TaskKey, Candidate]:
@@ -33,23 +47,13 @@ class Contender:
         return {key: winner.candidate for key, winner in self.winners.items()}
 
 
-def default_contender(tuned: Contender, device: Device) -> Contender:
+def default_contender(tuned: Contender, device: Device, max_error: float) -> Contender:
     """The network of `tuned` with default settings; their times where they were measured."""
     winners: dict[TaskKey, Winner] = {}
-    for key, candidate in defaults(tuned.network, device).items():
+    for key, candidate in defaults(tuned.network, device, max_error).items():
         winner = tuned.winners[key]
         if winner.candidate == candidate:
             winners[key] = winner
         else:
             winners[key] = Winner(candidate=candidate, measurement=winner.default, check=None)
-    times = [
-        tuned.network.tasks[key].count * winner.measurement.latency_s
-        for key, winner in winners.items()
-        if winner.measurement is not None
-    ]
-    return Contender(
-        name=DEFAULT,
-        network=tuned.network,
-        winners=winners,
-        predicted_s=sum(times) if len(times) == len(winners) else None,
-    )
+    return Contender(name=DEFAULT, network=tuned.network, winners=winners)

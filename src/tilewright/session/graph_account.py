@@ -17,7 +17,7 @@ from tilewright.session.preparation import PreparedNetwork
 from tilewright.session.requests import OptimizeRequest
 from tilewright.store.database import SqliteStore
 from tilewright.tune.assignment.problem_file import write_problem
-from tilewright.tune.network_problem import NetworkProblem
+from tilewright.tune.network_problem import PICOSECONDS, NetworkProblem
 
 PREDICTED = (
     "Nothing was built or measured: all times are predicted from records and facts, and no "
@@ -44,8 +44,8 @@ def graph_result(
     return GraphTuneResult(
         **{f.name: getattr(result, f.name) for f in fields(OptimizeResult)},
         solver=solution.solver,
-        objective_s=solution.objective_ps / 1e12,
-        bound_s=solution.bound_ps / 1e12,
+        objective_s=solution.objective_ps / PICOSECONDS,
+        bound_s=solution.bound_ps / PICOSECONDS,
         gap=solution.gap,
         solve_s=solution.solve_s,
         operators=len(problem.network.calls),
@@ -115,7 +115,7 @@ def predicted_only(
     proposals = proposals_of(network, problem, graph.solver, events)
     if graph.save_problem is not None:
         write_problem(problem.problem, graph.save_problem)
-    usual_s = problem.problem.cost(problem.problem.default) / 1e12
+    usual_s = problem.problem.cost(problem.problem.default) / PICOSECONDS
     bare = OptimizeResult(
         model=network.model.name,
         target=device.target,

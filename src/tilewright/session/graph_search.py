@@ -2,8 +2,8 @@
 
 The tasks of the default layouts were tuned before. Other layouts are first looked at uniformly (as
 many channels in a block as two or four registers hold), which gives the model of the costs its
-diagonal; what a solution and its rivals then use is measured before it is believed, until a
-solution uses nothing but measured times.
+diagonal; what a solution and its rivals then use is measured before it is believed, in up to four
+rounds, as a rule until a solution uses nothing but measured times.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tilewright.core.errors import TilewrightError
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.records import Device, LayoutPlan, Measurement, Outcome
+from tilewright.core.records import Device, LayoutPlan, Outcome
 from tilewright.graph.layout import PLAIN, blocked, channel_block
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.measure.base import Measurer
@@ -22,16 +22,16 @@ from tilewright.session.preparation import PreparedNetwork, Task, laid_out
 from tilewright.session.reporting import Peaks
 from tilewright.session.tuning import NetworkTuner, TuningTerms
 from tilewright.store.database import SqliteStore
-from tilewright.tune.assignment.solution import Solution
+from tilewright.tune.assignment.solution import NothingFound, Solution, TooWide
+from tilewright.tune.assignment.solving import DEFAULT as AUTO
 from tilewright.tune.assignment.solving import solve
 from tilewright.tune.budget import Spending
-from tilewright.tune.network_problem import Decision, NetworkProblem
+from tilewright.tune.network_problem import PICOSECONDS, Decision, NetworkProblem
+from tilewright.tune.space import spaces
 
 CHOSEN = "chosen"
 RIVALS = ("uniform", "history_best")
 _ROUNDS = 4
-_ENOUGH = 8
-"""A task with so many outcomes had all its implementations tried."""
 _LATER = 0.5
 _WIDER = (2, 4)
 
@@ -48,7 +48,12 @@ class Proposal:
     @property
     def predicted_s(self) -> float:
         """Sum of all kernels and changes of layout."""
-        return self.solution.objective_ps / 1e12
+        return self.solution.objective_ps / PICOSECONDS
+
+    @property
+    def measured(self) -> bool:
+        """Whether the times of all its kernels were measured."""
+        return all(choice.time.measured for choice in self.decision.choices.values())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,7 +61,8 @@ class GraphSearch:
     """The graph tuner for one network that has its default layouts.
 
     `known` holds what is believed of every task in any layouts; `measurements`, `failures` and
-    `model_s` count what the search itself added.
+    `model_s` count what the search itself added; `converged` says that more would not help: the
+    last solution used measured times only, and its tasks had nothing more to gain.
     """
 
     network: PreparedNetwork
@@ -70,6 +76,8 @@ class GraphSearch:
     measurements: int = 0
     failures: int = 0
     model_s: float = 0.0
+    converged: bool = False
+    _settled: bool = False
     _asked: set[TaskKey] = field(default_factory=set[TaskKey])
 
     def __post_init__(self) -> None:
@@ -120,7 +128,7 @@ class GraphSearch:
                 key: task
                 for proposal in proposals
                 for key, task in proposal.network.tasks.items()
-                if key not in self._asked and len(self.known.get(key, ())) < _ENOUGH
+                if key not in self._asked and not self._tried(task)
             }
             if not new or spending.exhausted or stop():
                 break
@@ -130,7 +138,9 @@ class GraphSearch:
         if spending.exhausted or stop():
             return proposals
         search(proposals[0].network.tasks)
-        return self.proposals()
+        proposals = self.proposals()
+        self.converged = self._settled and proposals[0].measured
+        return proposals
 
     def proposals(self) -> list[Proposal]:
         """The best assignment by what is known now, then its rivals."""
@@ -183,8 +193,8 @@ class GraphSearch:
             checkpoint()
 
         if not spending.exhausted:
-            tuner.run(spending, peaks, stop=stop, checkpoint=count)
-            self._asked |= set(tasks)
+            self._settled = tuner.run(spending, peaks, stop=stop, checkpoint=count)
+            self._asked |= {key for key in tasks if len(tuner.known[key]) > len(given.get(key, ()))}
         self.measurements = before[0] + tuner.measurements
         self.failures = before[1] + tuner.failures
         self.model_s += tuner.model_s
@@ -194,18 +204,35 @@ class GraphSearch:
     def _learn(self, tasks: Mapping[TaskKey, Task]) -> None:
         """Tell the costs; the default layouts stay possible even where everything failed."""
         for key, task in tasks.items():
-            outcomes = self.known.get(key, [])
-            searched = key in self._asked or len(outcomes) >= _ENOUGH
-            if key in self.network.tasks:
-                searched = searched and any(isinstance(o, Measurement) for o in outcomes)
-            self.costs.learn(task.workload, task.layouts, outcomes, searched=searched)
+            self.costs.learn(
+                task.workload,
+                task.layouts,
+                self.known.get(key, []),
+                searched=key in self._asked or self._tried(task),
+                needed=key in self.network.tasks,
+            )
+
+    def _tried(self, task: Task) -> bool:
+        """Whether every implementation worth it was tried for a task."""
+        tried = {outcome.candidate.implementation for outcome in self.known.get(task.key, ())}
+        offered = spaces(task.workload, task.layouts, self.device, self.terms.max_error)
+        return all(space.spec.name in tried for space in offered)
 
 
 def proposals_of(
     network: PreparedNetwork, problem: NetworkProblem, solver: str, events: EventSink
 ) -> list[Proposal]:
-    """What `solver` chooses, then what the rivals choose; a rival that finds nothing is noted."""
-    found = [_proposal(CHOSEN, network, problem, solver)]
+    """What `solver` chooses, then what the rivals choose.
+
+    A rival that finds nothing is noted. Where `solver` finds nothing, the default one stands in.
+    """
+    try:
+        found = [_proposal(CHOSEN, network, problem, solver)]
+    except (NothingFound, TooWide) as error:
+        if solver == AUTO:
+            raise
+        events(Note(message=f"{error.message} The solver {AUTO} takes over."))
+        found = [_proposal(CHOSEN, network, problem, AUTO)]
     for name in RIVALS:
         try:
             found.append(_proposal(name, network, problem, name))

@@ -42,12 +42,18 @@ class LayoutCosts:
     _searched: set[tuple[str, Ports]] = field(default_factory=set[tuple[str, Ports]])
 
     def learn(
-        self, workload: Workload, ports: Ports, outcomes: Iterable[Outcome], *, searched: bool
+        self,
+        workload: Workload,
+        ports: Ports,
+        outcomes: Iterable[Outcome],
+        *,
+        searched: bool,
+        needed: bool = False,
     ) -> None:
         """Take in all that is believed of a workload in its layouts; replaces what was known.
 
         With `searched` every implementation had its chance: those without a time are out, and where
-        none has one, these layouts are.
+        none has one, these layouts are, unless they are `needed`.
         """
         fastest: dict[str, float] = {}
         out = too_inexact(workload, ports, self.device, self.max_error)
@@ -57,7 +63,7 @@ class LayoutCosts:
         self._workloads[workload.key] = workload
         self._known.setdefault(workload.key, {})[ports] = fastest
         self._usual.clear()
-        if searched and found:
+        if searched and found and (fastest or not needed):
             self._searched.add((workload.key, ports))
 
     def kernels(self, workload: Workload, ports: Ports) -> dict[str, Time]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Device, Run
 from tilewright.core.results import OptimizeResult
@@ -36,6 +37,8 @@ _GRAPH_LEAST = 3.0
 """The graph tuner is left out of `optimize` where the budget is less than so many times what
 finishing with it takes."""
 _FINISH_S = 12.0
+CONVERGED, CONVERGED_GRAPH = "converged", "converged graph"
+"""States of runs that left nothing to gain: in the default layouts; in any."""
 
 
 class Optimizer:
@@ -50,6 +53,12 @@ class Optimizer:
         """Do it; raises NegativeVerdict when no right result comes out."""
         began_s = time.monotonic()
         tuner_factory(request.tuner)
+        if request.command == "tune" and request.graph and remote_place(self._device) is not None:
+            raise UsageError(
+                "--level graph needs a target of this machine: layouts are not chosen for remote "
+                "ones yet.",
+                hint="Leave --level out, or the remote --target.",
+            )
         self._events(Stage(name="import", detail=request.model))
         network = prepare(request.model, request.options, self._device)
         if request.only_predicted:
@@ -81,9 +90,7 @@ class Optimizer:
             spending=spending,
             run=run,
             seconds={"import": spending.elapsed_s},
-            settled_before=request.level != "op"
-            and request.tuner == DEFAULT
-            and any(r.state == "converged" for r in earlier),
+            states=frozenset(r.state for r in earlier),
         )
         try:
             return work.carry_out()
@@ -102,7 +109,7 @@ class _Work:
     spending: Spending
     run: Run
     seconds: dict[str, float]
-    settled_before: bool
+    states: frozenset[str]
     search: NetworkSearch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -127,7 +134,7 @@ class _Work:
                 measurer.start()
                 peaks = measured_peaks(self.store, self.device, measurer)
             contenders, converged = self.search.contenders(
-                measurer, peaks, settled_before=self.settled_before
+                measurer, peaks, settled_before=self._settled_before()
             )
         shipped: Shipped | None = None
         if remote_place(self.device) is None:
@@ -139,8 +146,7 @@ class _Work:
         for message in noise:
             self.events(Note(message=message))
         result = replace(result, warnings=(*result.warnings, *noise))
-        of_network = converged and self.request.level != "op"
-        self.close_run("converged" if of_network else "done")
+        self.close_run(self._converged if converged and self.request.level != "op" else "done")
         elapsed_s, tuner = self.spending.elapsed_s, self.search.tuner
         self.seconds["overhead"] = max(0.0, elapsed_s - sum(self.seconds.values()))
         result = replace(
@@ -159,9 +165,22 @@ class _Work:
             self._write_manifest(shipped, result)
         return result
 
+    @property
+    def _converged(self) -> str:
+        """The state of a run that left nothing to gain."""
+        return CONVERGED_GRAPH if self.search.with_graph else CONVERGED
+
+    def _settled_before(self) -> bool:
+        """Whether an earlier run left nothing to gain for this one."""
+        usual = self.request.level != "op" and self.request.tuner == DEFAULT
+        return usual and not self.states.isdisjoint({CONVERGED_GRAPH, self._converged})
+
     def _affords_graph(self) -> bool:
         """Whether the graph tuner is asked for and, in `optimize`, has the time to pay."""
-        if self.request.graph is None or remote_place(self.device) is not None:
+        if self.request.graph is None:
+            return False
+        if remote_place(self.device) is not None:
+            self.events(Note(message="The graph tuner works on this machine only, so far."))
             return False
         least_s = _GRAPH_LEAST * self._finish_s(with_graph=True)
         if self.request.command == "optimize" and self.request.budget.seconds < least_s:
@@ -199,7 +218,10 @@ class _Work:
             # after a repeated command: what shipped before may be what is chosen now
             same = [c.name for c in contenders if c.network.plan == proposal.network.plan]
             raced.setdefault(proposal.name, raced.get(same[0]) if same else None)
-        result = graph_result(shipped.result, proposals, graph.problem, predicted, raced)
+        result = replace(
+            graph_result(shipped.result, proposals, graph.problem, predicted, raced),
+            shipped=shipped.name,
+        )
         return replace(shipped, result=result)
 
     def _write_manifest(self, shipped: Shipped, result: OptimizeResult) -> None:

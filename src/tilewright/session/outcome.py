@@ -45,10 +45,12 @@ class OptimizedNetwork:
         return path
 
     def write_drawing(self) -> Path | None:
-        """Write the graph tuner's choice as `layouts.onnx` for Netron; None without one."""
-        if not isinstance(self.result, GraphTuneResult) or not self.result.choices:
-            return None
+        """Write the graph tuner's choice as `layouts.onnx` for Netron; None, and an older one is
+        removed, without it."""
         path = self.folder / DRAWING
+        if not isinstance(self.result, GraphTuneResult) or not self.result.choices:
+            path.unlink(missing_ok=True)
+            return None
         read = {tensor for choice in self.result.choices for tensor in choice.inputs}
         ends = [choice.output for choice in self.result.choices if choice.output not in read]
         with replacing(path) as temporary:

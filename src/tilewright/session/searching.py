@@ -113,7 +113,7 @@ class NetworkSearch:
         self.events(Stage(name="check", detail="winners against numpy"))
         spending = self.spending if may_measure else None
         winners = self._winners(self.tuner, measurer, terms, spending)
-        found = [_contender(TUNED, self.network, winners)]
+        found = [Contender(name=TUNED, network=self.network, winners=winners)]
         if self.graph is not None and may_measure:
             known = self.graph.known | self.tuner.known
             for proposal in self.proposals:
@@ -125,7 +125,9 @@ class NetworkSearch:
                 except NegativeVerdict as error:
                     self.events(Note(message=f"{proposal.name} is left out: {error.message}"))
                     continue
-                found.append(_contender(proposal.name, proposal.network, winners))
+                found.append(
+                    Contender(name=proposal.name, network=proposal.network, winners=winners)
+                )
         found += self._shipped_before(measurer, terms)
         return found, converged
 
@@ -148,6 +150,7 @@ class NetworkSearch:
                     self.spending, peaks, stop=interruption, checkpoint=self.checkpoint
                 )
                 self._save_problem(self.graph)
+                converged = converged and self.graph.converged
                 learned = self.graph.known
                 tuner.known |= {key: learned[key] for key in tuner.fused if key in learned}
         self.spending.reserve_count -= kept
@@ -214,8 +217,12 @@ class NetworkSearch:
             return []
         network = laid_out(self.network, shipment.plan)
         tuner = NetworkTuner(network.tasks, self.device, self.store, measurer, terms)
-        winners = self._winners(tuner, measurer, terms, None)
-        return [_contender(SHIPPED_BEFORE, network, winners)]
+        try:
+            winners = self._winners(tuner, measurer, terms, None)
+        except NegativeVerdict as error:
+            self.events(Note(message=f"What shipped before is left out: {error.message}"))
+            return []
+        return [Contender(name=SHIPPED_BEFORE, network=network, winners=winners)]
 
     def _earlier_checks(
         self, tasks: Mapping[TaskKey, Task]
@@ -233,16 +240,3 @@ class NetworkSearch:
                 check = KernelCheck(error=error, bound=bound)
                 found[key] = (shipment.assignment[name], check)
         return found
-
-
-def _contender(name: str, network: PreparedNetwork, winners: Mapping[TaskKey, Winner]) -> Contender:
-    """A contender that promises the sum of its kernels, where all of them were measured."""
-    times = [
-        network.tasks[key].count * winner.measurement.latency_s
-        for key, winner in winners.items()
-        if winner.measurement is not None
-    ]
-    complete = len(times) == len(winners)
-    return Contender(
-        name=name, network=network, winners=winners, predicted_s=sum(times) if complete else None
-    )

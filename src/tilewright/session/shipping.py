@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 from tilewright.core.errors import OutputError
 from tilewright.core.events import EventSink, Note
@@ -17,7 +20,7 @@ from tilewright.core.results import OptimizeResult
 from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.session.choices import shipping_key
 from tilewright.session.contenders import DEFAULT, Contender, default_contender
-from tilewright.session.manifest import LIBRARY, WEIGHTS
+from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS
 from tilewright.session.preparation import PreparedNetwork
 from tilewright.session.racing import Finish, Race
 from tilewright.session.reporting import Peaks, explain_difference, task_reports
@@ -25,16 +28,19 @@ from tilewright.session.reuse import artifact_fingerprint, shipped_already, weig
 from tilewright.session.timing import Timing
 from tilewright.store.database import SqliteStore
 
+_STAGING = ".staging-"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shipped:
     """What lies in the output folder, and what each contender took in seconds, by name: now, or in
-    an earlier race that it lost; None for wrong results."""
+    an earlier race that it lost; None for wrong results. `name` is the contender that ships."""
 
     network: PreparedNetwork
     plan: NetworkBlueprint
     fingerprint: str
     result: OptimizeResult
+    name: str
     raced: dict[str, float | None]
 
 
@@ -57,9 +63,10 @@ class Shipping:
     def ship(self, contenders: Sequence[Contender], peaks: Peaks, max_error: float) -> Shipped:
         """Compile, check against ONNX Runtime, time in turn, write the artifact.
 
-        The first contender has the default layouts; its results must be right.
+        The first contender has the default layouts. Contenders that have them must give right
+        results, others that do not are left out.
         """
-        usual = default_contender(contenders[0], self.device)
+        usual = default_contender(contenders[0], self.device, max_error)
         lost = self._lost_before(usual.network)
         weights = weights_digest(usual.network.graph.constants)
         marks = {
@@ -71,7 +78,7 @@ class Shipping:
         ready = {
             c.name: self.folder for c in entered if shipped_already(self.folder, marks[c.name])
         }
-        if [c.name for c in fresh] == list(ready):
+        if fresh and [c.name for c in fresh] == list(ready):
             entered = fresh
         with _staging(self.folder) as staging:
             race = Race(
@@ -101,6 +108,7 @@ class Shipping:
             plan=first.plan,
             fingerprint=marks[name],
             result=result,
+            name=name,
             raced={name: times.get(mark, lost.get(f"lost:{mark}")) for name, mark in marks.items()},
         )
 
@@ -201,10 +209,16 @@ def _distinct(contenders: Sequence[Contender], marks: dict[str, str]) -> list[Co
 
 @contextmanager
 def _staging(folder: Path) -> Generator[Path]:
-    """A folder inside the output folder that is gone afterwards, whatever happens."""
-    staging = folder / ".staging"
+    """A folder of this process inside the output folder that is gone afterwards, whatever happens.
+
+    Those of processes that were killed go, too.
+    """
+    staging = folder / f"{_STAGING}{os.getpid()}"
     try:
-        shutil.rmtree(staging, ignore_errors=True)
+        for left in folder.glob(f"{_STAGING}*"):
+            owner = left.name.removeprefix(_STAGING)
+            if not (owner.isdigit() and psutil.pid_exists(int(owner))) or left == staging:
+                shutil.rmtree(left, ignore_errors=True)
         staging.mkdir(parents=True)
     except OSError as error:
         raise OutputError(
@@ -217,7 +231,10 @@ def _staging(folder: Path) -> Generator[Path]:
 
 
 def _move(source: Path, folder: Path) -> None:
+    """Put a compiled network into the folder. The manifest of what lay there goes first: without
+    one nothing is taken for a complete artifact."""
     try:
+        (folder / MANIFEST).unlink(missing_ok=True)
         for name in (LIBRARY, WEIGHTS):
             (source / name).replace(folder / name)
     except OSError as error:

@@ -76,11 +76,6 @@ class Choice:
         """How the problem names it."""
         return f"{self.implementation}:{','.join(self.ports)}"
 
-    @property
-    def is_kernel(self) -> bool:
-        """Whether a kernel runs."""
-        return self.implementation not in (VIEW, IN_PLACE)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
@@ -266,18 +261,18 @@ class NetworkProblem:
         layouts = self.options[tensor]
         kind = self.network.graph.types[tensor]
         costs = np.zeros((len(layouts), len(chosen)), dtype=np.int64)
-        measured = True
+        measured, priced = True, False
         for row, layout in enumerate(layouts):
             for column, choice in enumerate(chosen):
                 for source, target in self.copies(call, tensor, choice, layout):
                     time = self.times.change(kind, source, target)
                     costs[row, column] = min(FORBIDDEN, costs[row, column] + _picoseconds(time))
-                    measured = measured and time.measured
+                    measured, priced = measured and time.measured, True
         return Table(
             variables=(_layout_name(tensor), _choice_name(call)),
             costs=costs,
             role="transform",
-            source="measured" if measured else "modelled",
+            source="free" if not priced else "measured" if measured else "modelled",
             subject=f"{tensor} -> {call.name}",
         )
 

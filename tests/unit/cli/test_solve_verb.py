@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from synthetic_problems import residual_network
 
 from tilewright.tune.assignment.problem import Problem
 from tilewright.tune.assignment.problem_file import write_problem
 from tilewright.tune.assignment.records import FORBIDDEN, Table, Variable
 from tilewright.tune.assignment.solving import SOLVERS
-from tilewright.tune.assignment.synthetic import residual_network
 
 Command = Callable[..., Any]
 

@@ -8,50 +8,30 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from fake_measuring import DEVICE, measured
-from graph_builder import Builder
+from fake_measuring import DEVICE, failed, measured
 from level_fakes import PEAKS, NumpyMeasurer
+from network_fakes import prepared, two_convolutions
 
-from tilewright.core.events import Event
+from tilewright.core.events import Event, Note
 from tilewright.core.records import Candidate, Failure, LayoutPlan, Protocol
-from tilewright.graph.arrange import arrange
 from tilewright.graph.layout import channel_block
-from tilewright.graph.network import Graph
 from tilewright.graph.workload import Workload
-from tilewright.kernels.layouts import choose_layouts
 from tilewright.measure.base import Measurer
-from tilewright.models.loaded import LoadedModel, OnnxReference
+from tilewright.session import graph_search
 from tilewright.session.graph_account import choice_rows
 from tilewright.session.graph_search import CHOSEN, GraphSearch, Proposal
 from tilewright.session.layout_costs import LayoutCosts
-from tilewright.session.preparation import PreparedNetwork, fused_network, laid_out, tasks_of
+from tilewright.session.preparation import laid_out
 from tilewright.session.tuning import NetworkTuner, TuningTerms
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
+from tilewright.tune.assignment.problem import Problem
+from tilewright.tune.assignment.solution import NothingFound, Solution
+from tilewright.tune.assignment.solving import solve
 from tilewright.tune.budget import Budget, Spending
+from tilewright.tune.space import spaces
 
 Truth = Callable[[Workload, Candidate], float | None]
-
-
-def two_convolutions() -> Graph:
-    b = Builder()
-    x = b.conv(b.input(1, 16, 12, 12), 64)
-    return b.graph(b.conv(b.add("relu", b.conv(x, 64)), 16))
-
-
-def prepared(graph: Graph) -> PreparedNetwork:
-    fused = fused_network(graph)
-    arrangement = arrange(fused, choose_layouts(fused, DEVICE))
-    model = LoadedModel(
-        name="made up",
-        graph=graph,
-        reference=cast(OnnxReference, None),
-        inputs={},
-        outputs=graph.outputs,
-    )
-    return PreparedNetwork(
-        model=model, key=fused.key, arrangement=arrangement, tasks=tasks_of(arrangement)
-    )
 
 
 @pytest.fixture
@@ -202,3 +182,39 @@ def test_what_is_too_inexact_is_never_used_even_where_records_praise_it(
         assert "conv2d_winograd" not in used(proposal)
     asked = {candidate.implementation for _, candidate in strict.measurer.asked}
     assert "conv2d_winograd" not in asked
+
+
+def test_a_solver_that_finds_nothing_is_stood_in_for(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def solved(problem: Problem, solver: str) -> Solution:
+        if solver == "greedy":
+            raise NothingFound("greedy found nothing.")
+        return solve(problem, solver)
+
+    monkeypatch.setattr(graph_search, "solve", solved)
+    searched = Searched(store, wide_is_fast)
+    searched.search.solver = "greedy"
+    proposals = searched.run()
+    assert proposals[0].name == CHOSEN and proposals[0].solution.solver == "exact"
+    notes = [event.message for event in searched.events if isinstance(event, Note)]
+    assert any("auto takes over" in note for note in notes)
+
+
+def test_a_search_that_was_cut_short_has_not_converged(store: SqliteStore) -> None:
+    searched = Searched(store, wide_is_fast, budget=60)
+    searched.run()
+    assert not searched.search.converged
+
+
+def test_default_layouts_stay_possible_where_all_results_were_wrong() -> None:
+    task = next(iter(prepared(two_convolutions()).tasks.values()))
+    candidate = next(iter(spaces(task.workload, task.layouts, DEVICE))).part.candidate(0)
+    outcomes = [
+        measured(task.workload, candidate, 1.0),
+        failed(task.workload, candidate, "wrong result"),
+    ]
+    for needed in (False, True):
+        costs = LayoutCosts(device=DEVICE)
+        costs.learn(task.workload, task.layouts, outcomes, searched=True, needed=needed)
+        assert bool(costs.kernels(task.workload, task.layouts)) is needed

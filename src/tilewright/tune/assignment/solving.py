@@ -12,13 +12,12 @@ from tilewright.core.errors import UsageError, close_matches
 from tilewright.tune.assignment.elimination import lower_bound
 from tilewright.tune.assignment.problem import Problem
 from tilewright.tune.assignment.solution import Solution, Solver
-from tilewright.tune.assignment.solvers.exact import reduced
+from tilewright.tune.assignment.solvers.exact import CHEAP_WORK, reduced
 
 DEFAULT = "auto"
 SOLVERS = ("auto", "exact", "milp", "pbqp", "dp", "greedy", "uniform", "history_best")
 
 _BOUND_CELLS = 1 << 20
-_CHEAP_WORK = 5 * 10**7
 
 
 @cache
@@ -66,5 +65,5 @@ def solve(problem: Problem, solver: str | Solver = DEFAULT) -> Solution:
 
 def least_cost(problem: Problem) -> int:
     """A lower bound in picoseconds: the optimum where the graph is narrow, less elsewhere."""
-    network, order = reduced(problem, most_work=_CHEAP_WORK)
+    network, order = reduced(problem, most_work=CHEAP_WORK)
     return lower_bound(network, order.variables, _BOUND_CELLS)

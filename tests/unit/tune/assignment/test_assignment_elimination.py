@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 from assignment_problems import problems, ranked, table, variable
 from hypothesis import given, settings
+from synthetic_problems import headed_network, residual_network, tangled_network
 
 from tilewright.tune.assignment.elimination import eliminate, least_by_value, lower_bound
 from tilewright.tune.assignment.factors import Network, network_of
@@ -15,7 +16,6 @@ from tilewright.tune.assignment.ordering import Order, cheapest_order
 from tilewright.tune.assignment.problem import Problem
 from tilewright.tune.assignment.records import FORBIDDEN
 from tilewright.tune.assignment.reduction import drop_beaten, propagate
-from tilewright.tune.assignment.synthetic import headed_network, residual_network, tangled_network
 
 
 def order_of(network: Network) -> Order:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from synthetic_problems import residual_network
 
 from tilewright.core.errors import UsageError
 from tilewright.tune.assignment.named import DPTuner, PBQPTuner
 from tilewright.tune.assignment.solution import TooWide
 from tilewright.tune.assignment.solving import solve
-from tilewright.tune.assignment.synthetic import residual_network
 
 PROBLEM = residual_network(6, candidates=4, layouts=4)
 

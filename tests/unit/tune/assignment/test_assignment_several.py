@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from assignment_problems import KINDS, problems, ranked, table, variable
 from hypothesis import given, settings
+from synthetic_problems import joined_network, tangled_network
 
 from tilewright.core.errors import UsageError
 from tilewright.tune.assignment import several as module
@@ -12,7 +13,6 @@ from tilewright.tune.assignment.problem import Problem
 from tilewright.tune.assignment.records import VariableKind
 from tilewright.tune.assignment.several import several
 from tilewright.tune.assignment.solution import Infeasible
-from tilewright.tune.assignment.synthetic import joined_network, tangled_network
 
 
 @pytest.mark.parametrize("kinds", [KINDS, ("choice",), ("layout",)])

@@ -7,6 +7,13 @@ from collections.abc import Callable
 import pytest
 from assignment_problems import OPTIMA, SHAPES, problems, ranked, table, variable
 from hypothesis import given, settings
+from synthetic_problems import (
+    dense_network,
+    headed_network,
+    joined_network,
+    residual_network,
+    tangled_network,
+)
 
 from tilewright.core.errors import UsageError
 from tilewright.tune.assignment.problem import Problem
@@ -17,13 +24,6 @@ from tilewright.tune.assignment.solvers.dp import DynamicProgram
 from tilewright.tune.assignment.solvers.exact import Exact
 from tilewright.tune.assignment.solvers.milp import Milp
 from tilewright.tune.assignment.solving import SOLVERS, solve, solver_named
-from tilewright.tune.assignment.synthetic import (
-    dense_network,
-    headed_network,
-    joined_network,
-    residual_network,
-    tangled_network,
-)
 
 PROVING = ("auto", "exact", "dp", "milp")
 MAY_FAIL = tuple(name for name in SOLVERS if name not in PROVING)

@@ -14,7 +14,7 @@ from tilewright.tune.assignment.problem import Problem
 from tilewright.tune.assignment.reduction import drop_beaten, propagate
 from tilewright.tune.assignment.solution import Found, TooWide, allowed, infeasible
 
-_CHEAP_WORK = 5 * 10**7
+CHEAP_WORK = 5 * 10**7
 """Sums that take less time than looking for dead ends."""
 
 
@@ -31,7 +31,7 @@ class Exact:
 
     def find(self, problem: Problem) -> Found:
         """An optimum."""
-        network, order = reduced(problem, most_work=_CHEAP_WORK)
+        network, order = reduced(problem, most_work=CHEAP_WORK)
         if order.kept > self.most_cells or order.work > self.most_work:
             raise TooWide(
                 f"{problem.title} is too wide for the exact solver: an elimination order has width "

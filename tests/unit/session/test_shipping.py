@@ -1,0 +1,242 @@
+"""Who races, who must be right, what ships: with made-up times and results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_measuring import DEVICE
+from level_fakes import PEAKS
+from network_fakes import prepared, two_convolutions
+
+from tilewright.core.errors import NegativeVerdict
+from tilewright.core.events import Event, Note
+from tilewright.core.records import LayoutPlan
+from tilewright.models.loaded import LoadedModel
+from tilewright.session import racing
+from tilewright.session.choices import defaults
+from tilewright.session.contenders import DEFAULT, TUNED, Contender, default_contender
+from tilewright.session.manifest import LIBRARY, MANIFEST, PARTS, WEIGHTS
+from tilewright.session.preparation import laid_out
+from tilewright.session.shipping import Shipped, Shipping
+from tilewright.session.winners import Winner
+from tilewright.store import open_store
+from tilewright.store.database import SqliteStore
+from tilewright.tune.space import spaces
+
+WINOGRAD = "conv2d_winograd"
+NETWORK = prepared(two_convolutions())
+CHOSEN = "chosen"
+USUAL = LayoutPlan()
+
+
+@dataclass
+class World:
+    """What networks take and give, by contender: `seconds` where it is not a millisecond, `wrong`
+    for results that are not ONNX Runtime's. `compiled` are those that were compiled."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    wrong: set[str] = field(default_factory=set)
+    compiled: list[str] = field(default_factory=list)
+
+    def worker(self, _device: object) -> Any:
+        return FakeWorker(self)
+
+
+class FakeWorker:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def __enter__(self) -> FakeWorker:
+        return self
+
+    def __exit__(self, *_exception: object) -> None: ...
+
+    def compile(self, _plan: object, _constants: object, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self.world.compiled.append(folder.name)
+        for name in (LIBRARY, WEIGHTS):
+            (folder / name).write_text(folder.name)
+
+    def load(self, *_arguments: object) -> None: ...
+
+    def run(self, name: str, _inputs: object) -> list[np.ndarray]:
+        return [outputs(2.0 if name in self.world.wrong else 1.0)]
+
+    def time(self, name: str, _inputs: object, *, repeats: int, warmup: int) -> list[float]:
+        return [self.world.seconds.get(name, 1e-3)] * repeats
+
+
+class FakePeer:
+    def start(self, *_arguments: object) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def run(self, _inputs: object) -> Mapping[str, np.ndarray]:
+        return {NETWORK.model.outputs[0]: outputs(1.0)}
+
+    def time(self, _inputs: object, repeats: int, _warmup: int) -> Sequence[float]:
+        return [2e-3] * repeats
+
+
+def outputs(value: float) -> np.ndarray:
+    shape = NETWORK.graph.types[NETWORK.graph.outputs[0]].shape
+    return np.full(shape, value, np.float32)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World()
+    monkeypatch.setattr(racing, "NetworkWorker", made.worker)
+    monkeypatch.setattr(racing, "make_peer", lambda _name: FakePeer())
+    monkeypatch.setattr(racing, "name_culprit", lambda *_: "the task to blame is x")
+    monkeypatch.setattr(LoadedModel, "onnx_path", Path("made-up.onnx"))
+    return made
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Generator[SqliteStore]:
+    with open_store(tmp_path / "a.db") as opened:
+        opened.add_device(DEVICE)
+        yield opened
+
+
+@dataclass
+class Yard:
+    """Ships into `folder`, and writes the manifest as `optimize` does afterwards."""
+
+    store: SqliteStore
+    folder: Path
+    events: list[Event] = field(default_factory=list)
+
+    def ship(self, *contenders: Contender, max_error: float = 1e-4) -> Shipped:
+        shipping = Shipping(
+            device=DEVICE,
+            store=self.store,
+            events=self.events.append,
+            folder=self.folder,
+            seed=0,
+        )
+        shipped = shipping.ship(contenders, PEAKS, max_error)
+        sizes = {name: (self.folder / name).stat().st_size for name in (LIBRARY, WEIGHTS)}
+        text = {"fingerprint": shipped.fingerprint, "sizes_bytes": sizes, "schema_version": 1}
+        (self.folder / MANIFEST).write_text(manifest_text(text))
+        return shipped
+
+    @property
+    def notes(self) -> str:
+        return "\n".join(e.message for e in self.events if isinstance(e, Note))
+
+    def holds(self) -> str:
+        return (self.folder / LIBRARY).read_text()
+
+
+def manifest_text(known: Mapping[str, Any]) -> str:
+    return json.dumps({**{part: {} for part in PARTS}, **known})
+
+
+def contender(name: str, plan: LayoutPlan = USUAL, *, choice: int = 0) -> Contender:
+    """Settings by number: those of the tuned one differ from the default ones."""
+    network = laid_out(NETWORK, plan)
+    winners = {}
+    for key, task in network.tasks.items():
+        space = next(s for s in spaces(task.workload, task.layouts, DEVICE))
+        candidate = space.part.candidate(int(space.numbers[choice % len(space.numbers)]))
+        winners[key] = Winner(candidate=candidate, measurement=None, check=None)
+    return Contender(name=name, network=network, winners=winners)
+
+
+def elsewhere() -> LayoutPlan:
+    tensor = next(t for t, layout in NETWORK.arrangement.layouts.items() if layout != "plain")
+    return LayoutPlan(layouts={tensor: "plain"})
+
+
+def chosen(choice: int = 3) -> Contender:
+    return contender(CHOSEN, elsewhere(), choice=choice)
+
+
+def test_the_fastest_ships_and_what_lost_does_not_race_again(world, store, tmp_path) -> None:
+    yard = Yard(store, tmp_path / "out")
+    world.seconds = {CHOSEN: 5e-4}
+    first = yard.ship(contender(TUNED), chosen())
+    assert first.name == CHOSEN and yard.holds() == CHOSEN
+    assert sorted(world.compiled) == [CHOSEN, DEFAULT, TUNED]
+    world.compiled.clear()
+    again = yard.ship(contender(TUNED), chosen())
+    assert again.name == CHOSEN and world.compiled == []
+    assert again.raced[TUNED] == 1e-3
+
+
+def test_the_default_settings_race_again_where_all_others_lost(world, store, tmp_path) -> None:
+    world.seconds = {DEFAULT: 5e-4}
+    assert Yard(store, tmp_path / "one").ship(contender(TUNED)).name == DEFAULT
+    yard = Yard(store, tmp_path / "two")
+    assert yard.ship(contender(TUNED)).name == DEFAULT
+    assert yard.holds() == DEFAULT
+
+
+def test_wrong_results_in_other_layouts_are_left_out(world, store, tmp_path) -> None:
+    world.seconds, world.wrong = {CHOSEN: 5e-4}, {CHOSEN}
+    yard = Yard(store, tmp_path / "out")
+    shipped = yard.ship(contender(TUNED), chosen())
+    assert shipped.name in (TUNED, DEFAULT)
+    assert "'chosen' gives wrong results" in yard.notes
+
+
+@pytest.mark.parametrize("wrong", [{TUNED}, {DEFAULT}, {TUNED, DEFAULT, CHOSEN}])
+def test_wrong_results_in_default_layouts_are_an_error(world, store, tmp_path, wrong) -> None:
+    world.wrong = wrong
+    with pytest.raises(NegativeVerdict, match="off by 1 .*task to blame is x"):
+        Yard(store, tmp_path / "out").ship(contender(TUNED), chosen())
+    assert not (tmp_path / "out" / LIBRARY).exists()
+
+
+def test_a_wrong_newcomer_does_not_spoil_a_race_without_the_tuned_one(
+    world, store, tmp_path
+) -> None:
+    yard = Yard(store, tmp_path / "out")
+    world.seconds = {DEFAULT: 5e-4}
+    assert yard.ship(contender(TUNED)).name == DEFAULT
+    world.wrong = {CHOSEN}
+    assert yard.ship(contender(TUNED), chosen()).name == DEFAULT
+
+
+def test_a_folder_without_its_manifest_is_not_taken_for_complete(world, store, tmp_path) -> None:
+    yard = Yard(store, tmp_path / "out")
+    yard.ship(contender(TUNED))
+    world.compiled.clear()
+    (yard.folder / MANIFEST).unlink()
+    yard.ship(contender(TUNED))
+    assert world.compiled
+
+
+def test_folders_of_killed_processes_go(world, store, tmp_path) -> None:
+    left = tmp_path / "out" / ".staging-999999999" / "tuned"
+    left.mkdir(parents=True)
+    Yard(store, tmp_path / "out").ship(contender(TUNED))
+    assert [p.name for p in (tmp_path / "out").iterdir() if p.name.startswith(".")] == []
+
+
+def test_default_settings_keep_to_the_allowed_error() -> None:
+    tuned = contender(TUNED)
+    for max_error, allowed in ((1e-4, True), (8e-6, False)):
+        made = default_contender(tuned, DEVICE, max_error).candidates
+        assert made == defaults(NETWORK, DEVICE, max_error)
+        assert allowed or WINOGRAD not in {c.implementation for c in made.values()}
+
+
+def test_a_promise_needs_every_time() -> None:
+    tuned = contender(TUNED)
+    assert tuned.predicted_s is None and tuned.usual_layouts and not chosen().usual_layouts
+    timed = {
+        key: replace(winner, measurement=SimpleNamespace(latency_s=2.0))
+        for key, winner in tuned.winners.items()
+    }
+    calls = sum(task.count for task in tuned.network.tasks.values())
+    assert replace(tuned, winners=timed).predicted_s == 2.0 * calls
