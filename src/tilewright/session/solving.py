@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 from tilewright.core.results import SolveResult
@@ -15,11 +16,13 @@ def solve_file(path: Path, solver: str = DEFAULT) -> SolveResult:
     """Solve the problem in a file.
 
     Raises UsageError for an unknown solver, ModelError for a file that is missing, broken or
-    without an allowed assignment, NegativeVerdict where the solver found none.
+    without an allowed assignment, NegativeVerdict where the solver found none. Ctrl-C is heard at
+    once, also inside HiGHS, which knows nothing of signals.
     """
     chosen = solver_named(solver)
     problem = read_problem(path)
-    solution = solve(problem, chosen)
+    with ThreadPool(1) as beside:
+        solution = beside.apply_async(solve, (problem, chosen)).get()
     by_role = problem.cost_by_role(solution.assignment)
     return SolveResult(
         name=problem.name or path.stem,

@@ -9,8 +9,6 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from threadpoolctl import threadpool_limits
-
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.results import TunerStudyResult, TunerStudyRow
@@ -71,5 +69,4 @@ def write_page(folder: Path, result: TunerStudyResult) -> None:
 def _replay(job: tuple[str, int], *, sweep: Path | None, seeds: int) -> list[TunerStudyRow]:
     name, index = job
     sweeps: Sequence[Sweep] = shipped_sweeps() if sweep is None else read_sweeps(sweep)
-    with threadpool_limits(limits=1, user_api="blas"):  # a process each is what uses the cores
-        return compare_tuners([(name, tuner_factory(name))], [sweeps[index]], seeds=seeds)
+    return compare_tuners([(name, tuner_factory(name))], [sweeps[index]], seeds=seeds)

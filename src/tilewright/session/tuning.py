@@ -7,8 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from math import inf
 
-from threadpoolctl import threadpool_limits
-
 from tilewright.core.events import EventSink, Note
 from tilewright.core.records import Candidate, Device, KnobValue, Measurement, Outcome, Protocol
 from tilewright.core.results import CurvePoint, TaskSearchReport
@@ -135,7 +133,7 @@ class NetworkTuner:
         checkpoint: Callable[[], None],
     ) -> bool:
         """Spend the budget; outcomes go to the store as they come. True when all converged."""
-        with ExitStack() as open_tuners, threadpool_limits(limits=1, user_api="blas"):
+        with ExitStack() as open_tuners:
             self.states = {
                 key: self._state(task, peaks, open_tuners) for key, task in self.tasks.items()
             }

@@ -18,7 +18,7 @@ from tilewright.kernels.registry import applicable
 from tilewright.tune.search import Floats, Numbers, Part, SearchSpace
 
 _HOPELESS = 6.0
-_REMEMBERED = 256
+_REMEMBERED = 1024
 _SAMPLED = 4096
 
 

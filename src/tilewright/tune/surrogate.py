@@ -12,8 +12,13 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import ndtr
+from threadpoolctl import ThreadpoolController
 
 Floats = npt.NDArray[np.float64]
+
+_one_thread = ThreadpoolController().wrap(limits=1, user_api="blas")
+"""The matrices are small: threads would mostly wait for each other, and take the cores from what is
+measured. The libraries that scipy and numpy loaded above are what it limits."""
 
 _ROOT5 = np.sqrt(5.0)
 _JITTER = 1e-8
@@ -33,6 +38,7 @@ class GaussianProcess:
         self._values: Floats = np.empty(0)
         self._factor: Floats = np.empty((0, 0))
 
+    @_one_thread
     def fit(self, features: Floats, values: Floats, *, steps: int = 25) -> None:
         """Choose lengths, scale and noise by marginal likelihood, then condition on the data."""
         squares = (features[:, None, :] - features[None, :, :]) ** 2
@@ -57,6 +63,7 @@ class GaussianProcess:
         self._parameters = np.asarray(found.x, dtype=np.float64)
         self.condition(features, values)
 
+    @_one_thread
     def condition(self, features: Floats, values: Floats) -> None:
         """Take data with the parameters as they are."""
         self._features, self._values = features, values
@@ -69,6 +76,7 @@ class GaussianProcess:
         mean, spread = self.projected(features)
         return mean, _deviation(self.scale - (spread**2).sum(axis=0))
 
+    @_one_thread
     def projected(self, features: Floats) -> tuple[Floats, Floats]:
         """Mean at each row, and the inverse Cholesky factor times the covariance of the data with
         the rows, whose columns' products are what the data say of the rows' covariance."""
@@ -112,6 +120,7 @@ class Outlook:
         """Standard deviations after all that was assumed."""
         return _deviation(self._variance)
 
+    @_one_thread
     def assume(self, row: int) -> None:
         """As if the row had been measured, its mean being the outcome: means stay as they are,
         deviations shrink nearby."""

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import check_grad
 from scipy.stats import norm
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from tilewright.core.records import Candidate
 from tilewright.kernels.knobs import choice, split
 from tilewright.testing.landscapes import failed, measured, part, smooth
 from tilewright.testing.tuners import CHECKS
+from tilewright.tune import surrogate
 from tilewright.tune.base import Precedent, TuningTask
 from tilewright.tune.default import DefaultTuner
 from tilewright.tune.randomly import RandomTuner
@@ -93,6 +95,35 @@ def test_equal_rows_and_equal_values_break_nothing() -> None:
     process.fit(np.ones((6, 3)), np.zeros(6))
     mean, deviation = process.predict(np.zeros((2, 3)))
     assert np.isfinite(mean).all() and np.isfinite(deviation).all()
+
+
+def test_the_model_keeps_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else small matrices take the cores from what is measured, and the model thirty times as long
+    where several processes do so."""
+    within: list[set[int]] = []
+
+    def watched(name: str) -> None:
+        real = getattr(surrogate, name)
+
+        def call(*arguments, **named):
+            within.append(threads())
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(surrogate, name, call)
+
+    def threads() -> set[int]:
+        return {blas["num_threads"] for blas in threadpool_info() if blas["user_api"] == "blas"}
+
+    for name in ("_negative_likelihood", "cholesky", "solve_triangular"):
+        watched(name)
+    features = np.random.default_rng(0).uniform(-1, 1, (12, 2))
+    process = GaussianProcess(2)
+    with threadpool_limits(limits=2, user_api="blas"):
+        process.fit(features, features[:, 0])
+        Outlook(process, features).assume(3)
+        after = threads()
+    assert len(within) > 3 and set[int].union(*within) == {1}
+    assert after == {2}
 
 
 def test_assuming_the_mean_is_conditioning_on_it() -> None:

@@ -24,7 +24,7 @@ FORMAT = "tilewright graph problem 1"
 
 class _Variable(msgspec.Struct, forbid_unknown_fields=True):
     name: str
-    kind: VariableKind
+    kind: str
     values: tuple[str, ...]
     subject: str = ""
 
@@ -32,8 +32,8 @@ class _Variable(msgspec.Struct, forbid_unknown_fields=True):
 class _Table(msgspec.Struct, forbid_unknown_fields=True):
     variables: tuple[str, ...]
     costs: list[int | None]
-    role: TableRole = "kernel"
-    source: TableSource = "modelled"
+    role: str = "kernel"
+    source: str = "modelled"
     subject: str = ""
 
 

@@ -27,45 +27,57 @@ def check(
 
     `title` is what messages call the problem, `default` what is known of a default assignment.
     """
-    if not variables:
-        raise ModelError(f"{title} has no variables.")
-    _unique((variable.name for variable in variables), f"{title} has two variables called")
-    for variable in variables:
-        _check_variable(variable, title)
+    check_variables(title, variables)
     sizes = {variable.name: len(variable.values) for variable in variables}
     for number, table in enumerate(tables):
         where = f"table {number} of {title}"
         where += f" ({table.subject})" if table.subject else ""
-        _check_names(table, sizes, where)
+        check_scope(table.variables, sizes, where)
+        known_word(table.role, get_args(TableRole), f"{where} has the role")
+        known_word(table.source, get_args(TableSource), f"{where} has the source")
         _check_costs(table, sizes, where)
     _check_priced(title, sizes, tables)
     _check_sum(title, tables)
     _check_default(title, variables, default)
 
 
-def _check_variable(variable: Variable, title: str) -> None:
-    where = f"variable {variable.name!r} of {title}"
-    if not variable.name:
-        raise ModelError(f"{title} has a variable without a name.")
-    _known(variable.kind, get_args(VariableKind), f"{where} has the kind")
-    if not variable.values:
-        raise ModelError(f"{where} has no values.")
-    _unique(variable.values, f"{where} has twice the value")
+def check_variables(title: str, variables: Sequence[Variable]) -> None:
+    """Raise ModelError unless there are variables, each with a name and values of its own."""
+    if not variables:
+        raise ModelError(f"{title} has no variables.")
+    _unique((variable.name for variable in variables), f"{title} has two variables called")
+    for variable in variables:
+        _check_variable(variable, title)
 
 
-def _check_names(table: Table, sizes: dict[str, int], where: str) -> None:
-    if not 1 <= len(table.variables) <= MOST_VARIABLES:
-        raise ModelError(
-            f"{where} is over {len(table.variables)} variables; 1 to {MOST_VARIABLES} can be."
-        )
-    for name in table.variables:
+def check_scope(names: Sequence[str], sizes: Mapping[str, int], where: str) -> None:
+    """Raise ModelError unless a table can be over these variables; `sizes` has all there are."""
+    if not 1 <= len(names) <= MOST_VARIABLES:
+        raise ModelError(f"{where} is over {len(names)} variables; 1 to {MOST_VARIABLES} can be.")
+    for name in names:
         if name not in sizes:
             raise ModelError(
                 f"{where} names the unknown variable {name!r}.", hint=close_matches(name, sizes)
             )
-    _unique(table.variables, f"{where} names twice the variable")
-    _known(table.role, get_args(TableRole), f"{where} has the role")
-    _known(table.source, get_args(TableSource), f"{where} has the source")
+    _unique(names, f"{where} names twice the variable")
+
+
+def known_word[Word: str](word: str, known: Sequence[Word], what: str) -> Word:
+    """`word` as one of the known ones; raises ModelError that names close ones."""
+    for each in known:
+        if each == word:
+            return each
+    raise ModelError(f"{what} {word!r}.", hint=close_matches(word, known))
+
+
+def _check_variable(variable: Variable, title: str) -> None:
+    where = f"variable {variable.name!r} of {title}"
+    if not variable.name:
+        raise ModelError(f"{title} has a variable without a name.")
+    known_word(variable.kind, get_args(VariableKind), f"{where} has the kind")
+    if not variable.values:
+        raise ModelError(f"{where} has no values.")
+    _unique(variable.values, f"{where} has twice the value")
 
 
 def _check_costs(table: Table, sizes: dict[str, int], where: str) -> None:
@@ -116,11 +128,6 @@ def _check_default(title: str, variables: Sequence[Variable], default: Mapping[s
                 f"the default of {title} names the unknown value {value!r} of {name!r}.",
                 hint=close_matches(value, values[name]),
             )
-
-
-def _known(word: str, known: tuple[str, ...], what: str) -> None:
-    if word not in known:
-        raise ModelError(f"{what} {word!r}.", hint=close_matches(word, known))
 
 
 def _unique(names: Iterable[str], what: str) -> None:
