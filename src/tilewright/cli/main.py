@@ -60,7 +60,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return tell_interrupted(tokens)
     except Exception as error:  # noqa: BLE001 - the last resort: every other error is our bug
-        return tell_bug(error)
+        return tell_interrupted(tokens) if _interrupted(error) else tell_bug(error)
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: an extension module that is being imported turns it into
+    an ImportError."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None
 
 
 def _run(tokens: list[str]) -> int:

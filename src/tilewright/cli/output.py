@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -106,15 +107,18 @@ def _rich_text(tables: Iterable[Table], remarks: Iterable[str]) -> str:
     from rich.text import Text
 
     terminal = sys.stdout.isatty()
+    text = io.StringIO()
     console = Console(
-        file=sys.stdout, no_color=read_settings().no_color or None, width=None if terminal else 500
+        file=text,
+        force_terminal=terminal,
+        no_color=read_settings().no_color or None,
+        width=None if terminal else 500,
     )
-    with console.capture() as captured:
-        for table in tables:
-            console.print(_rich_table(table))
-        for remark in remarks:
-            console.print(Text(visible(remark)), soft_wrap=not terminal)
-    lines = captured.get().splitlines()
+    for table in tables:
+        console.print(_rich_table(table))
+    for remark in remarks:
+        console.print(Text(visible(remark)), soft_wrap=not terminal)
+    lines = text.getvalue().splitlines()
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 

@@ -19,7 +19,7 @@ from tilewright.session.checking import compare_outputs
 from tilewright.session.preparation import PreparedNetwork
 from tilewright.tune.space import default_candidate
 
-_TOLERANCE = 1e-4
+ROUNDING = 1e-4
 
 
 def name_culprit(
@@ -106,4 +106,4 @@ class _Probe:
             ours = worker.run("probe", [self.inputs[name] for name in shorter.graph.inputs])
         finally:
             shutil.rmtree(place, ignore_errors=True)
-        return compare_outputs(ours, [self.expected[tensor]], [tensor]).max_rel_error <= _TOLERANCE
+        return compare_outputs(ours, [self.expected[tensor]], [tensor]).max_rel_error <= ROUNDING

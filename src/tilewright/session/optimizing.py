@@ -16,7 +16,7 @@ from tilewright.hardware.remote import remote_place
 from tilewright.session.contenders import Contender
 from tilewright.session.graph_account import graph_result, predicted_only
 from tilewright.session.levels import bare_tasks
-from tilewright.session.manifest import Origin, write_manifest
+from tilewright.session.manifest import MANIFEST, Origin, write_manifest
 from tilewright.session.measuring import open_measurer
 from tilewright.session.phases import timed
 from tilewright.session.preparation import PreparedNetwork, prepare
@@ -27,6 +27,7 @@ from tilewright.session.shelf import environment_card, measured_peaks
 from tilewright.session.shipping import Shipped, Shipping
 from tilewright.session.tasks_only import tasks_only
 from tilewright.store.database import SqliteStore
+from tilewright.store.output import check_place
 from tilewright.tune.budget import Spending
 from tilewright.tune.tuners import DEFAULT, tuner_factory
 
@@ -59,6 +60,7 @@ class Optimizer:
                 "ones yet.",
                 hint="Leave --level out, or the remote --target.",
             )
+        _check_places(request)
         self._events(Stage(name="import", detail=request.model))
         network = prepare(request.model, request.options, self._device)
         if request.only_predicted:
@@ -249,6 +251,14 @@ class _Work:
             failures=self.search.failures,
         )
         self.store.update_run(self.run)
+
+
+def _check_places(request: OptimizeRequest) -> None:
+    """Raise OutputError before anything is searched where the results could not be written."""
+    if request.graph is not None and request.graph.save_problem is not None:
+        check_place(request.graph.save_problem)
+    if not request.only_predicted:
+        check_place(request.folder / MANIFEST)
 
 
 def _absolute(model: str) -> str:

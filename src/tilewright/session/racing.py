@@ -16,7 +16,7 @@ from tilewright.graph.sample import random_inputs
 from tilewright.kernels.blueprint import NetworkBlueprint, blueprint
 from tilewright.measure.networks import NetworkWorker
 from tilewright.measure.peers.known import make_peer
-from tilewright.session.bisecting import name_culprit
+from tilewright.session.bisecting import ROUNDING, name_culprit
 from tilewright.session.checking import NetworkCheck, compare_outputs
 from tilewright.session.contenders import Contender
 from tilewright.session.timing import Timing, network_runner, peer_runner, time_together
@@ -125,6 +125,13 @@ class Race:
         self, contender: Contender, check: NetworkCheck, inputs: dict[str, Array]
     ) -> NegativeVerdict:
         """The error that names the task to blame."""
+        if check.max_rel_error <= ROUNDING:
+            return NegativeVerdict(
+                f"the compiled network is off by {check.max_rel_error:.3g} of its output's largest "
+                f"value, more than the allowed {self.max_error:g}; rounding in single precision "
+                "alone may do that. Nothing was shipped.",
+                hint="Raise --max-error.",
+            )
         self.events(Stage(name="bisect", detail="looking for the task that is wrong"))
         network, candidates = contender.network, contender.candidates
         culprit = name_culprit(network, candidates, self.device, inputs, self.staging)

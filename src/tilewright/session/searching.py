@@ -105,6 +105,13 @@ class NetworkSearch:
             self.tuner = NetworkTuner(self.network.tasks, self.device, self.store, measurer, terms)
         settled = settled_before and self.tuner.outdated == 0
         may_measure = not self.spending.exhausted and not settled
+        if not (
+            may_measure or settled or self.request.budget.nothing or any(self.tuner.known.values())
+        ):
+            message = (
+                "The budget leaves no time to measure, finishing takes all of it: raise --budget."
+            )
+            self.events(Note(message=message))
         if may_measure:
             converged = self._search(measurer, terms, peaks)
         else:

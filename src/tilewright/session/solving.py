@@ -10,6 +10,7 @@ from tilewright.tune.assignment.problem_file import read_problem
 from tilewright.tune.assignment.solving import DEFAULT, solve, solver_named
 
 _PS_PER_S = 10**12
+_LISTEN_S = 0.1
 
 
 def solve_file(path: Path, solver: str = DEFAULT) -> SolveResult:
@@ -22,7 +23,10 @@ def solve_file(path: Path, solver: str = DEFAULT) -> SolveResult:
     chosen = solver_named(solver)
     problem = read_problem(path)
     with ThreadPool(1) as beside:
-        solution = beside.apply_async(solve, (problem, chosen)).get()
+        solving = beside.apply_async(solve, (problem, chosen))
+        while not solving.ready():
+            solving.wait(_LISTEN_S)
+        solution = solving.get()
     by_role = problem.cost_by_role(solution.assignment)
     return SolveResult(
         name=problem.name or path.stem,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tilewright.core.errors import OutputError
@@ -18,6 +18,27 @@ def replacing(path: Path) -> Generator[Path]:
     Links are followed and folders created. Raises `OutputError` for whatever the file system
     refuses, also inside the block; the temporary file is removed then and `path` is as before.
     """
+    with _beside(path) as (temporary, target):
+        yield temporary
+        _flush_to_disk(temporary)
+        temporary.replace(target)
+
+
+def check_place(path: Path) -> None:
+    """Raise `OutputError` where `replacing` could not write `path`. Nothing is left behind."""
+    missing = [folder for folder in path.expanduser().resolve().parents if not folder.exists()]
+    try:
+        with _beside(path) as (temporary, _):
+            temporary.touch()
+    finally:
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()
+
+
+@contextmanager
+def _beside(path: Path) -> Generator[tuple[Path, Path]]:
+    """A temporary path, gone afterwards, and what `path` leads to."""
     try:
         target = path.expanduser().resolve()
         if target.exists() and not target.is_file():
@@ -26,9 +47,7 @@ def replacing(path: Path) -> Generator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
         try:
-            yield temporary
-            _flush_to_disk(temporary)
-            temporary.replace(target)
+            yield temporary, target
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:

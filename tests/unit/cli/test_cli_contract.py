@@ -161,6 +161,14 @@ def test_interrupt_prints_the_command_that_resumes(
     assert session.closed == 1
 
 
+def test_an_interrupt_that_an_import_swallowed_is_one_too(
+    tilewright: Command, session: FakeSession
+) -> None:
+    session.error = ImportError("initialization failed")
+    session.error.__cause__ = KeyboardInterrupt()
+    assert tilewright("profile", "m.onnx").code == 130
+
+
 USAGE = (
     (("optimze", "m"), "optimize"),
     (("optimize", "m", "--buget", "3m"), "--budget"),

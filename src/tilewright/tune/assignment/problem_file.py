@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import numpy as np
@@ -18,6 +20,7 @@ from tilewright.tune.assignment.records import (
     Variable,
     VariableKind,
 )
+from tilewright.tune.assignment.validation import check_scope, check_variables, known_word
 
 FORMAT = "tilewright graph problem 1"
 
@@ -95,10 +98,8 @@ def parse_problem(text: bytes | str, origin: str = "the text") -> Problem:
         ) from error
     if file.format != FORMAT:
         raise ModelError(f"{origin} has the format {file.format!r}; known is {FORMAT!r}.")
-    variables = tuple(
-        Variable(name=each.name, kind=each.kind, values=each.values, subject=each.subject)
-        for each in file.variables
-    )
+    variables = tuple(_variable(each, origin) for each in file.variables)
+    check_variables(origin, variables)
     sizes = {variable.name: len(variable.values) for variable in variables}
     return Problem(
         variables=variables,
@@ -111,24 +112,31 @@ def parse_problem(text: bytes | str, origin: str = "the text") -> Problem:
     )
 
 
+def _variable(variable: _Variable, origin: str) -> Variable:
+    what = f"variable {variable.name!r} of {origin} has the kind"
+    kind: VariableKind = known_word(variable.kind, get_args(VariableKind), what)
+    return Variable(name=variable.name, kind=kind, values=variable.values, subject=variable.subject)
+
+
 def _table(table: _Table, sizes: dict[str, int], where: str) -> Table:
+    check_scope(table.variables, sizes, where)
+    role: TableRole = known_word(table.role, get_args(TableRole), f"{where} has the role")
+    source: TableSource = known_word(table.source, get_args(TableSource), f"{where} has the source")
     for cost in table.costs:
         if cost is not None and not 0 <= cost < FORBIDDEN:
             what = "negative" if cost < 0 else "too large"
             raise ModelError(f"{where} has a cost that is {what}: {cost} ps.")
     costs = np.array([FORBIDDEN if cost is None else cost for cost in table.costs], dtype=np.int64)
-    shape = tuple(sizes.get(name, 0) for name in table.variables)
-    if all(name in sizes for name in table.variables):
-        if len(costs) != int(np.prod(shape, dtype=np.int64)):
-            raise ModelError(
-                f"{where} has {len(costs)} costs, but its variables {', '.join(table.variables)} "
-                f"have {' × '.join(str(size) for size in shape)} values."
-            )
-        costs = costs.reshape(shape)
+    shape = tuple(sizes[name] for name in table.variables)
+    if len(costs) != prod(shape):
+        raise ModelError(
+            f"{where} has {len(costs)} costs, but its variables {', '.join(table.variables)} "
+            f"have {' × '.join(str(size) for size in shape)} values."
+        )
     return Table(
         variables=table.variables,
-        costs=costs,
-        role=table.role,
-        source=table.source,
+        costs=costs.reshape(shape),
+        role=role,
+        source=source,
         subject=table.subject,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import get_args
+from typing import TypeVar, get_args
 
 from tilewright.core.errors import ModelError, close_matches
 from tilewright.tune.assignment.records import (
@@ -15,6 +15,8 @@ from tilewright.tune.assignment.records import (
     Variable,
     VariableKind,
 )
+
+Word = TypeVar("Word", bound=str)
 
 
 def check(
@@ -62,7 +64,7 @@ def check_scope(names: Sequence[str], sizes: Mapping[str, int], where: str) -> N
     _unique(names, f"{where} names twice the variable")
 
 
-def known_word[Word: str](word: str, known: Sequence[Word], what: str) -> Word:
+def known_word(word: str, known: Sequence[Word], what: str) -> Word:
     """`word` as one of the known ones; raises ModelError that names close ones."""
     for each in known:
         if each == word:

@@ -144,7 +144,21 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no variables": ({"variables": [], "tables": []}, "no variables"),
     "no values": ({"variables": [{**X, "values": []}], "tables": []}, "no values"),
     "a value twice": ({"variables": [{**X, "values": ["p", "p"]}]}, "twice the value"),
-    "unknown kind": ({"variables": [{**X, "kind": "size"}]}, "no graph problem"),
+    "no values for costs": ({"variables": [{**X, "values": []}]}, "no values"),
+    "no variables for two costs": ({"tables": tables(([], [1, 2]))}, "0 variables; 1 to 4"),
+    "a variable twice, too few costs": (
+        {"tables": tables((["x", "x"], [1]))},
+        "twice the variable",
+    ),
+    "unknown kind": ({"variables": [{**X, "kind": "size"}]}, "kind 'size'.\nKnown: choice, layout"),
+    "unknown role": (
+        {"tables": [{"variables": ["x"], "costs": [0, 0], "role": "kernl"}]},
+        "role 'kernl'.\nDid you mean kernel",
+    ),
+    "unknown source": (
+        {"tables": [{"variables": ["x"], "costs": [0, 0], "source": "guess"}]},
+        "source 'guess'.\nKnown: free, measured, modelled",
+    ),
     "unknown field": ({"variables": [{**X, "kinds": 1}]}, "no graph problem"),
     "another format": ({"format": "tilewright graph problem 9"}, "graph problem 9"),
     "default of nothing": ({"default": {"y": "plain"}}, "default .* unknown variable 'y'"),

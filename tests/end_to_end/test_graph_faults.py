@@ -1,0 +1,95 @@
+"""`tune --level graph` under Ctrl-C and kill -9, beside itself, and without a place to write."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import rows, run, small_model, start, succeed
+
+BUDGET = 12
+WORDS = (
+    "tune", "net.onnx", "--level", "graph", "--budget", BUDGET, "--save-problem", "net.json",
+)  # fmt: skip
+SHIPPED = {"model.so", "weights.params", "manifest.json", "report.html", "layouts.onnx"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    small_model(tmp_path / "net.onnx", filters=(16, 16), extent=16)
+    return tmp_path
+
+
+def wait_for(process: subprocess.Popen[str], words: str) -> None:
+    """Until the progress on stderr has these words; fails if the process ends before."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if words in line:
+            return
+    raise AssertionError(f"{words!r} was never told")
+
+
+def check_complete(folder: Path, again: dict[str, Any], kept: int) -> None:
+    """The command that was repeated measured what was left, and shipped."""
+    assert again["measurements"] + again["failures"] == BUDGET - kept
+    assert rows(folder) == BUDGET
+    assert {path.name for path in (folder / "out").iterdir()} == SHIPPED
+    assert (folder / "net.json").exists()
+
+
+@pytest.mark.parametrize("phase", ["in other layouts", "compile:"])
+def test_interrupted_it_goes_on(folder: Path, phase: str) -> None:
+    process = start(folder, *WORDS, "--out", "out", "--format", "json")
+    wait_for(process, phase)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert out == "" and "Traceback" not in err
+    assert "tilewright tune net.onnx --level graph" in err
+    assert not any(folder.glob("out/*"))
+    kept = rows(folder)
+    assert kept > 0
+    check_complete(folder, succeed(folder, *WORDS, "--out", "out"), kept)
+
+
+def test_killed_in_the_race_it_goes_on(folder: Path) -> None:
+    process = start(folder, *WORDS, "--out", "out")
+    wait_for(process, "compare:")
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert not (folder / "out" / "manifest.json").exists()
+    kept = rows(folder)
+    assert kept == BUDGET
+    check_complete(folder, succeed(folder, *WORDS, "--out", "out"), kept)
+
+
+def test_two_at_once_share_the_database(folder: Path) -> None:
+    both = [
+        start(folder, *WORDS, "--format", "json", "--out", f"out{number}") for number in range(2)
+    ]
+    made = 0
+    for process in both:
+        out, err = process.communicate(timeout=280)
+        assert process.returncode == 0, err
+        data = json.loads(out)["data"]
+        made += data["measurements"] + data["failures"]
+    assert rows(folder) == made > 0
+    assert {path.name for path in (folder / "out0").iterdir()} == SHIPPED
+    assert succeed(folder, "solve", "net.json")["objective_s"] > 0
+
+
+@pytest.mark.parametrize("place", ["/dev/full", "net.onnx/problem.json", "."])
+def test_no_place_for_the_problem(folder: Path, place: str) -> None:
+    before = (folder / "net.onnx").read_bytes()
+    done = run(
+        folder, "tune", "net.onnx", "--level", "graph", "--budget", "0", "--save-problem", place
+    )
+    assert done.code == 4, done.err
+    assert place in done.err and "Traceback" not in done.err
+    assert done.out == ""
+    assert (folder / "net.onnx").read_bytes() == before
