@@ -52,6 +52,11 @@ CASES: dict[str, list[tuple[Workload, tuple[str, ...]]]] = {
     "1x7 and 7x1": [(conv(32, 32, 9, (1, 7)), (B, P, B)), (conv(32, 32, 9, (7, 1)), (B, P, B))],
     "5x5": [(conv(32, 32, 9, (5, 5)), (B, P, "blocked32"))],
     "1x1": [(conv(64, 32, 7, (1, 1)), (B, P, B)), (conv(64, 32, 7, (1, 1)), (P, P, P))],
+    "channels that nothing divides": [
+        (conv(32, 37, 8, kernel), (layout, P, P))
+        for kernel in ((1, 1), (3, 3))
+        for layout in (B, P)
+    ],
     "depthwise": [
         (conv(32, 32, 9, (3, 3), 32), (B, P, B)),
         (conv(32, 32, 9, (5, 5), 32), (P, P, B)),

@@ -195,9 +195,9 @@ class _Work:
         """Seconds to keep back for second looks, checks, compiling and comparing at the end."""
         tasks = len(self.network.tasks)
         weights = sum(a.nbytes for a in self.network.graph.constants.values())
-        networks, looked_at = (5, 2) if with_graph else (2, 1)
+        networks, checked, looked_at = (5, 3, 2) if with_graph else (2, 1, 1)
         compile_s = networks * (_BUILD_S * tasks + 1.5 * weights / 2e8)
-        check_s = (networks - 1) * _CHECK_S * tasks
+        check_s = checked * _CHECK_S * tasks
         return _FINISH_S + compile_s + check_s + looked_at * _AGAIN_S * tasks
 
     def _ship(self, contenders: Sequence[Contender], peaks: Peaks) -> Shipped:

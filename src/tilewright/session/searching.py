@@ -70,6 +70,9 @@ class NetworkSearch:
     graph: GraphSearch | None = None
     proposals: list[Proposal] = field(default_factory=list[Proposal])
     _referees: list[Referee] = field(default_factory=list[Referee])
+    _checks: dict[TaskKey, tuple[Candidate, KernelCheck]] = field(
+        default_factory=dict[TaskKey, tuple[Candidate, KernelCheck]]
+    )
 
     @property
     def measurements(self) -> int:
@@ -211,8 +214,13 @@ class NetworkSearch:
         self._referees.append(referee)
         with timed(self.seconds, "verify"):
             winners = referee.winners(
-                spending=spending, checked=self._earlier_checks(searched.fused)
+                spending=spending, checked=self._earlier_checks(searched.fused) | self._checks
             )
+        self._checks |= {
+            key: (winner.candidate, winner.check)
+            for key, winner in winners.items()
+            if winner.check is not None
+        }
         self.seconds["finalists"] = self.seconds.get("finalists", 0.0) + referee.again_s
         self.seconds["verify"] -= referee.again_s
         return winners
@@ -233,7 +241,7 @@ class NetworkSearch:
 
     def _earlier_checks(
         self, tasks: Mapping[TaskKey, Task]
-    ) -> Mapping[TaskKey, tuple[Candidate, KernelCheck]]:
+    ) -> dict[TaskKey, tuple[Candidate, KernelCheck]]:
         """Checks of these tasks that an earlier shipment of this network already made."""
         shipment = self.store.shipment(self.network.key, self.device.class_key)
         if shipment is None or (self.tuner and self.tuner.outdated):
