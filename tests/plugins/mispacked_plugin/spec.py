@@ -1,4 +1,5 @@
-"""The direct convolution with its weights packed wrongly, and a bound that hides it.
+"""The direct convolution with its weights packed wrongly, and a bound that hides it: 2 ‰ too large
+is within 1 ‰ of sum |w||x|, where the terms cancel, but not of the result.
 
 It applies to convolutions with 48 output channels only, so that a test decides which node it is.
 """
@@ -22,12 +23,12 @@ class Mispacked(DirectConvolution):
         return {**facts, "estimate_s": facts["estimate_s"] * 1e-6}
 
     def error_bound(self, workload):
-        return 1e9
+        return 1e-3
 
     def pack(self, workload, candidate, constants):
         packed = dict(super().pack(workload, candidate, constants))
         index = convolution(workload).weight
-        packed[index] = np.ascontiguousarray(np.flip(packed[index], axis=-1)) + np.float32(0.1)
+        packed[index] = packed[index] * np.float32(1.002)
         return packed
 
 
