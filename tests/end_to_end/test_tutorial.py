@@ -1,4 +1,4 @@
-"""The tutorial works as written: every block, in order, in an empty folder."""
+"""The tutorials work as written: every block, in order, in an empty folder."""
 
 from __future__ import annotations
 
@@ -34,3 +34,17 @@ def test_from_onnx_to_faster(tmp_path: Path) -> None:
     assert row["max_rel_error"] <= 1e-4
     assert "slower than before: 2" not in printed[-2], "the comparison itself must not fail"
     assert (tmp_path / "shipped" / "report.html").is_file()
+
+
+@pytest.mark.slow
+def test_tuning(tmp_path: Path) -> None:
+    steps = blocks(DOCS / "tutorials" / "tuning.md")
+    runnable = [step for step in steps if step.language in ("bash", "python")]
+    assert {step.language for step in steps} - {"bash", "python"} == {"console"}
+    printed = [run_block(step, tmp_path, tmp_path / "tutorial.db") for step in runnable]
+
+    assert json.loads((tmp_path / "tuned.json").read_text())["data"]["measurements"] == 60
+    assert (tmp_path / "study" / "study-tuners.html").is_file()
+    assert json.loads((tmp_path / "problem.json").read_text())["variables"]
+    assert any(text.startswith("gap ") for text in printed)
+    assert (tmp_path / "ours.log").is_file()

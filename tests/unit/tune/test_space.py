@@ -107,6 +107,16 @@ def test_what_is_too_inexact_is_left_out_unless_nothing_is_more_exact(offer) -> 
     assert not too_inexact(workload(), LAYOUTS, DEVICE, 1e-5)
 
 
+def test_codes_may_round_to_their_neighbour_whatever_error_is_allowed(offer) -> None:
+    rounding, exact = made_up(), MadeUp("two", {"k": (1,)}, guess=lambda _: 5.0)
+    rounding.bound, exact.bound = 1 / 255, 2e-6
+    offer(rounding, exact)
+    argument = Argument(type=TensorType((4, 8), "int8"))
+    codes = Workload(arguments=(argument,), steps=(Step(operator="relu", inputs=(0,)),))
+    assert codes.result.dtype == "int8"
+    assert not too_inexact(codes, ("plain", "plain"), DEVICE, 1e-4)
+
+
 def test_a_large_space_is_sampled() -> None:
     looks = 0
 
