@@ -13,7 +13,6 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from tilewright.compiler.huge_pages import in_huge_pages
 from tilewright.compiler.network import LIBRARY, WEIGHTS
 
 _USE_GIVEN_CPUS = -2
@@ -53,7 +52,7 @@ class LoadedNetwork:
         """Load what `compile` wrote; `order` are the constants' names in parameter order."""
         library = _load_library(folder / LIBRARY)
         weights = tvm.runtime.load_param_dict_from_file(str(folder / WEIGHTS))
-        return cls(library, in_huge_pages(weights), order)
+        return cls(library, weights, order)
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run once."""

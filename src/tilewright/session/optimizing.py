@@ -34,12 +34,30 @@ from tilewright.tune.tuners import DEFAULT, tuner_factory
 _BUILD_S = 0.16
 _AGAIN_S = 0.5
 _CHECK_S = 0.2
+_LOOKS_MOST = 0.15
+"""Part of the budget for second looks at most."""
+_MOST = 0.5
+"""Where finishing takes more of the budget than this, fewer networks race."""
 _GRAPH_LEAST = 3.0
 """The graph tuner is left out of `optimize` where the budget is less than so many times what
 finishing with it takes."""
 _FINISH_S = 12.0
 CONVERGED, CONVERGED_GRAPH = "converged", "converged graph"
 """States of runs that left nothing to gain: in the default layouts; in any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LineUp:
+    """How many networks race, how many times all tasks are checked and looked at again."""
+
+    networks: int
+    checked: int
+    looked_at: int
+
+
+_FULL = _LineUp(networks=5, checked=3, looked_at=2)
+_FEW = _LineUp(networks=3, checked=2, looked_at=2)
+_PLAIN = _LineUp(networks=2, checked=1, looked_at=1)
 
 
 class Optimizer:
@@ -130,7 +148,7 @@ class _Work:
 
     def carry_out(self) -> OptimizeResult:
         environment = read_environment()
-        self.spending.reserve_s = self._finish_s(with_graph=self.search.with_graph)
+        self._keep_back()
         with open_measurer(self.device, seed=self.request.seed) as measurer:
             with timed(self.seconds, "start"):
                 measurer.start()
@@ -184,21 +202,37 @@ class _Work:
         if remote_place(self.device) is not None:
             self.events(Note(message="The graph tuner works on this machine only, so far."))
             return False
-        least_s = _GRAPH_LEAST * self._finish_s(with_graph=True)
+        least_s = _GRAPH_LEAST * (self._finish_s(_FEW) + self._looks_s(_FEW))
         if self.request.command == "optimize" and self.request.budget.seconds < least_s:
             message = "The budget is too short for the graph tuner: layouts stay the default ones."
             self.events(Note(message=message))
             return False
         return True
 
-    def _finish_s(self, *, with_graph: bool) -> float:
-        """Seconds to keep back for second looks, checks, compiling and comparing at the end."""
+    def _keep_back(self) -> None:
+        """Keep back time for what comes after the search, for a smaller race where a full one
+        takes too much of the budget."""
+        line_up = _FULL if self.search.with_graph else _PLAIN
+        seconds = self.request.budget.seconds
+        if line_up is _FULL and self._finish_s(line_up) + self._looks_s(line_up) > _MOST * seconds:
+            line_up = _FEW
+            self.search.rivals = False
+            message = "The budget is too short to race the rivals of the chosen assignment, too."
+            self.events(Note(message=message))
+        self.spending.reserve_s = self._finish_s(line_up)
+        self.spending.looks_s = self._looks_s(line_up)
+
+    def _finish_s(self, line_up: _LineUp) -> float:
+        """Seconds to keep back for checks, compiling and comparing at the end."""
         tasks = len(self.network.tasks)
         weights = sum(a.nbytes for a in self.network.graph.constants.values())
-        networks, checked, looked_at = (5, 3, 2) if with_graph else (2, 1, 1)
-        compile_s = networks * (_BUILD_S * tasks + 1.5 * weights / 2e8)
-        check_s = checked * _CHECK_S * tasks
-        return _FINISH_S + compile_s + check_s + looked_at * _AGAIN_S * tasks
+        compile_s = line_up.networks * (_BUILD_S * tasks + 1.5 * weights / 2e8)
+        return _FINISH_S + compile_s + line_up.checked * _CHECK_S * tasks
+
+    def _looks_s(self, line_up: _LineUp) -> float:
+        """Seconds to keep back for second looks at finalists."""
+        wanted_s = line_up.looked_at * _AGAIN_S * len(self.network.tasks)
+        return min(wanted_s, _LOOKS_MOST * self.request.budget.seconds)
 
     def _ship(self, contenders: Sequence[Contender], peaks: Peaks) -> Shipped:
         """Race the contenders; with the graph tuner, say what came of its assignments."""

@@ -50,7 +50,8 @@ class _Known:
 
 @dataclass(slots=True, kw_only=True)
 class NetworkSearch:
-    """One search, of layouts and algorithms too if `with_graph`.
+    """One search, of layouts and algorithms too if `with_graph`; with `rivals` the graph tuner's
+    rivals race, too.
 
     `seconds` gets what each phase took: `search` is the time beyond building, running and the
     tuners' thinking; `proposals` are what the graph tuner found.
@@ -66,6 +67,7 @@ class NetworkSearch:
     seconds: dict[str, float]
     checkpoint: Callable[[], None]
     with_graph: bool = False
+    rivals: bool = True
     tuner: NetworkTuner | None = None
     graph: GraphSearch | None = None
     proposals: list[Proposal] = field(default_factory=list[Proposal])
@@ -122,11 +124,13 @@ class NetworkSearch:
             self._recall_graph(measurer, terms)
         self.events(Stage(name="check", detail="winners against numpy"))
         spending = self.spending if may_measure else None
-        winners = self._winners(self.tuner, measurer, terms, spending)
+        self.spending.looks_s = 0.0
+        with self.spending.keeping(0.5 if self.proposals and may_measure else 0.0):
+            winners = self._winners(self.tuner, measurer, terms, spending)
         found = [Contender(name=TUNED, network=self.network, winners=winners)]
         if self.graph is not None and may_measure:
             known = self.graph.known | self.tuner.known
-            for proposal in self.proposals:
+            for proposal in self.proposals if self.rivals else self.proposals[:1]:
                 tasks = proposal.network.tasks
                 searched = _Known(fused=tasks, known={key: known.get(key, []) for key in tasks})
                 again = spending if proposal.name == CHOSEN else None

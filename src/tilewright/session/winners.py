@@ -115,11 +115,14 @@ class Referee:
         return chosen
 
     def look_again(self, spending: Spending) -> None:
-        """Measure the finalists of every searched task that matters to the network once more."""
-        least_s = _SHARE * sum(self._best_s(task) for task in self._searched.values())
-        for task in self._searched.values():
-            if self._best_s(task) >= least_s:
-                self._second_look(task, spending)
+        """Measure the finalists of the searched tasks that matter to the network once more, the
+        heaviest tasks first, while there is time."""
+        heaviest = sorted(self._searched.values(), key=self._best_s, reverse=True)
+        least_s = _SHARE * sum(self._best_s(task) for task in heaviest)
+        for task in heaviest:
+            if self._best_s(task) < least_s or spending.remaining_s <= 0:
+                break
+            self._second_look(task, spending)
 
     def _from_operator(
         self, task: Task, spending: Spending | None, earlier: tuple[Candidate, KernelCheck] | None

@@ -55,8 +55,9 @@ def parse_budget(text: str | float) -> Budget:
 class Spending:
     """Counts what this run spends on top of earlier runs.
 
-    `reserve_s` is kept back for compiling and checking at the end, `reserve_count` for what is
-    measured after the search; both may be changed on the way.
+    `reserve_s` is kept back for compiling and checking at the end, `looks_s` before that for second
+    looks at finalists, `reserve_count` for what is measured after the search; all may be changed on
+    the way.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Spending:
         self._earlier_s = sum(run.spent_s for run in runs)
         self._earlier_count = sum(run.measurements + run.failures for run in runs)
         self.reserve_s = 0.0
+        self.looks_s = 0.0
         self.reserve_count = 0
         self.count = 0
 
@@ -85,7 +87,8 @@ class Spending:
     @property
     def remaining_s(self) -> float:
         """Seconds left for measuring."""
-        return self._budget.seconds - self._earlier_s - self.elapsed_s - self.reserve_s
+        kept_s = self.reserve_s + self.looks_s
+        return self._budget.seconds - self._earlier_s - self.elapsed_s - kept_s
 
     @property
     def remaining_count(self) -> float:
