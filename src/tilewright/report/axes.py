@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,9 @@ from tilewright.report.svg import Axis, LinearAxis, Scale
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _WIDE = 3.0
 """Times this factor apart get a logarithmic axis."""
+
+_BEYOND = 1e30
+"""No time or count is as large; axes would overflow beyond."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +67,12 @@ def time_axis(times_s: Iterable[float], start: float, end: float) -> TimeAxis | 
 
 def usable(time_s: float | None) -> bool:
     """Whether a time can be drawn."""
-    return time_s is not None and math.isfinite(time_s) and time_s > 1e-15
+    return time_s is not None and 1e-15 < time_s < _BEYOND
 
 
 def count_axis(values: Sequence[float], start: float, end: float) -> LinearAxis:
     """A linear axis from 0, or from the least value where all lie far from 0."""
-    known = [value for value in values if math.isfinite(value) and value >= 0]
+    known = [value for value in values if 0 <= value < _BEYOND]
     high, low = max(known, default=1.0), min(known, default=0.0)
     if low < 0.5 * high:
         low = 0.0

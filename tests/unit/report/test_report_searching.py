@@ -75,7 +75,7 @@ def test_task_panel_shows_trials_best_and_default() -> None:
     assert curves.busiest([search(), search(trial(1, 1.0)), SEARCH], 9)[0] is SEARCH
 
 
-times = st.none() | st.floats(width=32)
+times = st.none() | st.floats()
 
 
 @settings(max_examples=60, deadline=None)
