@@ -199,6 +199,27 @@ def test_sums_stay_in_registers():
     assert stores * 8 <= inner.count("vfmadd"), "stores to the stack between multiply-adds"
 
 
+@pytest.mark.parametrize(("width", "out"), [(14, 2), (6, 4)])
+def test_large_tiles_stay_in_the_registers_of_avx512(width: int, out: int) -> None:
+    target = json.dumps({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2})
+    cpu = replace(DEVICE.cpu, vector_bytes=64, vector_registers=32)
+    device = replace(DEVICE, target=target, cpu=cpu)
+    task = conv((1, 64, 28, 28), 64, (3, 3), "bu", padding=(1, 1, 1, 1))
+    layouts = layouts_for(task, blocked(16), blocked(16))
+    chosen = {
+        "lanes": 16, "tile_width": width, "tile_height": 1, "tile_out": out, "order": "channels",
+        "in_block": 16, "reduce_order": "chunk,ky,kx,lane", "unroll": "none", "padding": "stage",
+        "cache_chunks": 0,
+    }  # fmt: skip
+    assert SPEC.valid(task, device, layouts, chosen)
+    settings_ = tuple(chosen.items())
+    candidate = Candidate(implementation=SPEC.name, settings=settings_, layouts=layouts)
+    blocks = re.split(r"\n(?=\.L\w+:)", rendered(task, candidate, device, "asm"))
+    inner = max(blocks, key=lambda block: block.count("vfmadd"))
+    assert inner.count("vfmadd") == width * out
+    assert not re.findall(r"%zmm\d+, \d*\(%rsp\)", inner), "a store to the stack"
+
+
 def test_padding_wider_than_the_kernel():
     task = conv((1, 4, 3, 3), 4, (2, 2), padding=(3, 2, 0, 4))
     check_kernel(task, SPEC, layouts_for(task, blocked(4), blocked(4)))

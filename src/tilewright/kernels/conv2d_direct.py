@@ -88,7 +88,9 @@ class DirectConvolution:
         registers = device.cpu.vector_registers
         vectors = -(-int(settings["lanes"]) // device.lanes_f32)
         weights = int(settings["tile_out"]) * vectors
-        if not fits_registers(width * height * weights, weights, registers):
+        shared = str(settings["reduce_order"]).endswith("kx")
+        kept = width * height if shared else 1
+        if not fits_registers(width * height * weights, weights, registers, kept=kept):
             return False
         if not _spelled(settings):
             return False

@@ -46,6 +46,26 @@ class Form:
         return -(-conv.out_height // down), -(-conv.out_width // across)
 
 
+def strip_sizes(form: Form, conv: Convolution, device: Device) -> tuple[int, ...]:
+    """Values of the knob `strip`: 0, and rows of tiles that the threads share evenly.
+
+    In strips all stages of some rows of tiles follow each other on one core, so that what lies
+    between them stays in its caches; but each strip reads all weights, which must not be many.
+    With 0 every stage goes over the whole plane first.
+    """
+    down, _ = form.tiles(conv)
+    weight_bytes = 4 * form.positions * conv.in_channels * conv.out_channels
+    if weight_bytes > 2 * device.cpu.l2_bytes:
+        return (0,)
+    sizes = [size for size in range(1, down // 2 + 1) if down % size == 0]
+    return (0, *(s for s in sizes if _even(down // s, device.threads)))
+
+
+def _even(pieces: int, threads: int) -> bool:
+    """Whether threads that share pieces of work idle for a tenth of the time at most."""
+    return pieces >= 0.9 * threads * -(-pieces // threads)
+
+
 def input_lanes(conv: Convolution, layouts: tuple[str, ...], device_lanes: int) -> int:
     """Channel block of the transformed input: the block the data comes in, where it divides."""
     block = channel_block(layouts[conv.data]) if conv.data < len(layouts) - 1 else 0
@@ -65,6 +85,12 @@ def _sees_data(conv: Convolution) -> bool:
     top, left, bottom, right = conv.padding
     rows, columns = conv.kernel
     return (rows == 1 or max(top, bottom) < rows) and (columns == 1 or max(left, right) < columns)
+
+
+def _tiles_together(conv: Convolution, tiles: Pair, strip: int) -> int:
+    """Tiles that a product goes over: those of a strip, or all."""
+    down, across = tiles
+    return strip * across if strip else conv.batch * down * across
 
 
 class WinogradConvolution:
@@ -116,24 +142,32 @@ class WinogradConvolution:
     def knobs(
         self, workload: Workload, device: Device, layouts: tuple[str, ...]
     ) -> tuple[Knob, ...]:
-        """The register tile of the products: input tiles × output channel chunks."""
+        """The register tile of the products (input tiles × output channel chunks), and strips."""
         conv = convolution(workload)
-        down, across = self.form(conv).tiles(conv)
         lanes = lane_counts(conv.out_channels, layouts[-1], device)
         chunks = [chunk_count(conv.out_channels, count) for count in lanes]
+        form = self.form(conv)
+        strips = strip_sizes(form, conv, device)
+        counts = {_tiles_together(conv, form.tiles(conv), strip) for strip in strips}
+        rows = {size for count in counts for size in tile_sizes(count, largest=28)}
         return (
             Knob(name="lanes", values=lanes),
-            Knob(name="tile_rows", values=tile_sizes(conv.batch * down * across, largest=28)),
+            Knob(name="tile_rows", values=tuple(sorted(rows))),
             Knob(name="tile_out", values=out_tiles(chunks)),
             Knob(name="order", values=("channels", "tiles")),
+            Knob(name="strip", values=strips),
         )
 
     def valid(
         self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
     ) -> bool:
-        """The tile fits the registers and divides the chunks."""
-        chunks = chunk_count(convolution(workload).out_channels, int(settings["lanes"]))
+        """The tile fits the registers, divides the chunks and wastes little of a strip."""
+        conv = convolution(workload)
+        chunks = chunk_count(conv.out_channels, int(settings["lanes"]))
         if chunks % int(settings["tile_out"]):
+            return False
+        together = _tiles_together(conv, self.form(conv).tiles(conv), int(settings["strip"]))
+        if int(settings["tile_rows"]) not in tile_sizes(together, largest=28):
             return False
         vectors = -(-int(settings["lanes"]) // device.lanes_f32)
         rows, out = int(settings["tile_rows"]), int(settings["tile_out"]) * vectors
@@ -146,7 +180,8 @@ class WinogradConvolution:
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
-        """Products as in the direct form, transforms by the bytes they move."""
+        """Products as in the direct form, transforms by the bytes they move: from stage to stage
+        through memory, in strips through the caches."""
         conv = convolution(workload)
         form = self.form(conv)
         down, across = form.tiles(conv)
@@ -155,9 +190,11 @@ class WinogradConvolution:
         out = np.array([float(s["tile_out"]) for s in settings])
         lanes = np.array([float(s["lanes"]) for s in settings])
         by_tiles = np.array([s["order"] == "tiles" for s in settings])
+        strip = np.array([float(s["strip"]) for s in settings])
+        together = np.where(strip > 0, strip * across, count)
         vectors = np.ceil(lanes / device.lanes_f32)
         accumulators = rows * out * vectors
-        waste = np.ceil(count / rows) * rows / count
+        waste = np.ceil(together / rows) * rows / together
         loads = 1.0 / rows + 1.0 / (out * vectors)
         slow = issue_slowdown(accumulators, loads)
         chunks = np.ceil(conv.out_channels / lanes)
@@ -167,15 +204,20 @@ class WinogradConvolution:
         products_s = flop / peak * slow * waste / fill
         weight_bytes = 4.0 * form.positions * conv.in_channels * conv.out_channels
         between = 4.0 * form.positions * count * (conv.in_channels + conv.out_channels)
-        again = np.where(by_tiles, 0.3 * weight_bytes * np.ceil(count / rows) / 8, 0.0)
-        moved = weight_bytes + 3.0 * between + again + workload.bytes
+        again = np.where(by_tiles, 0.3 * weight_bytes * np.ceil(together / rows) / 8, 0.0)
+        pieces = np.where(strip > 0, conv.batch * down / np.maximum(strip, 1.0), 0.0)
+        own = between * together / count
+        near = (strip > 0) & (own + weight_bytes / form.positions <= device.cpu.l2_bytes)
+        passes = np.where(strip == 0, 3.0, np.where(near, 0.5, 1.5))
+        weights = weight_bytes * (1.0 + 0.3 * np.maximum(pieces - 1.0, 0.0) / device.threads)
+        moved = weights + passes * between + again + workload.bytes
         return {
             "estimate_s": products_s + moved / (device.threads * 2.5e10) + 8e-6,
-            "parallel_extent": form.positions * chunks / out,
+            "parallel_extent": np.where(strip > 0, pieces, form.positions * chunks / out),
             "accumulators": accumulators,
             "loads_per_multiply_add": loads,
             "waste": waste,
-            "workspace_bytes": np.full(len(rows), between),
+            "workspace_bytes": np.where(strip > 0, device.threads * own, between),
         }
 
     def error_bound(self, workload: Workload) -> float:

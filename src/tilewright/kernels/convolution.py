@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.core.errors import InternalError
 from tilewright.graph.workload import Workload
@@ -49,6 +50,7 @@ class Convolution:
         return 2 * self.batch * self.out_channels * self.out_height * self.out_width * taps
 
 
+@lru_cache(maxsize=1024)
 def convolution(workload: Workload) -> Convolution:
     """Read the geometry of a workload anchored on `conv2d`."""
     step, index = workload.anchor, workload.anchor_index

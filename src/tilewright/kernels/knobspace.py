@@ -7,7 +7,7 @@ made in a space that has changed since are recognised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -21,6 +21,32 @@ from tilewright.kernels.knobs import Knob
 
 Filter = Callable[[Settings], bool]
 Numbers = npt.NDArray[np.int64]
+
+
+class _Unread(BaseException):
+    """A filter looks at a knob whose value is open; no `except Exception` may swallow it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class _Partial(Mapping[str, KnobValue]):
+    """Settings of which some knobs are open."""
+
+    def __init__(self, fixed: Mapping[str, KnobValue], names: tuple[str, ...]) -> None:
+        self._fixed, self._names = fixed, names
+
+    def __getitem__(self, name: str) -> KnobValue:
+        if name not in self._fixed and name in self._names:
+            raise _Unread(name)
+        return self._fixed[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +118,33 @@ class KnobSpace:
         """The valid numbers in order, found one by one."""
         return (number for number in range(self.range_length) if self.valid(number))
 
+    def listed(self) -> Numbers:
+        """All valid numbers in order. For spaces that are small enough.
+
+        Filters are asked once per combination of the values that they look at, not per setting.
+        """
+        knobs = {knob.name: knob for knob in self.knobs}
+        weights = dict(zip(knobs, np.cumprod([1, *self.lengths]).tolist(), strict=False))
+        spans: dict[tuple[str, ...], Numbers] = {}
+        found: list[Numbers] = []
+        open_ways: list[tuple[int, dict[str, KnobValue]]] = [(0, {})]
+        while open_ways:
+            number, fixed = open_ways.pop()
+            settings = _Partial(fixed, tuple(knobs))
+            try:
+                if all(accepts(settings) for accepts in self.filters):
+                    free = tuple(name for name in knobs if name not in fixed)
+                    if free not in spans:
+                        spans[free] = _span([(weights[n], len(knobs[n].values)) for n in free])
+                    found.append(number + spans[free])
+            except _Unread as read:
+                name = read.name
+                open_ways += [
+                    (number + weights[name] * position, {**fixed, name: value})
+                    for position, value in enumerate(knobs[name].values)
+                ]
+        return np.sort(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
+
     def neighbours(self, number: int) -> list[int]:
         """Valid numbers that differ in one knob, values next to it first."""
         digits = self.digits(np.array([number]))[0]
@@ -111,3 +164,11 @@ class KnobSpace:
             {(type(value), value): position for position, value in enumerate(knob.values)}
             for knob in self.knobs
         )
+
+
+def _span(digits: Sequence[tuple[int, int]]) -> Numbers:
+    """All sums of digits, each given by its weight and its number of values."""
+    sums = np.zeros(1, dtype=np.int64)
+    for weight, length in digits:
+        sums = (weight * np.arange(length)[:, None] + sums).ravel()
+    return sums

@@ -24,14 +24,16 @@ def issue_slowdown(accumulators: FactColumn, loads: FactColumn) -> FactColumn:
     return np.maximum(1.0, 1.5 * loads) * latency * (1.0 + 1.2 / accumulators + 0.15 * loads)
 
 
-def fits_registers(accumulators: int, columns: int, registers: int) -> bool:
+def fits_registers(accumulators: int, columns: int, registers: int, *, kept: int = 1) -> bool:
     """Whether a tile keeps its accumulators in registers.
 
     With one column of weight vectors, inputs are broadcast from memory as operands and all but two
-    registers may accumulate. With more, LLVM loads all broadcasts of a tile into registers first
-    (seen in the machine code: of 32 registers, 7×4 and 12×2 tiles spill or load twice and run at
-    half speed, 6×4 and 10×2 do not).
+    registers may accumulate. With more, a broadcast serves a row of multiply-adds: one register
+    for it, one for each column of weights. (Seen in the machine code: of 32 registers 14×2, 9×3
+    and 6×4 tiles stay whole, 7×4 spills. That needs the columns innermost; otherwise LLVM loads
+    the broadcasts of the whole tile first.) `kept` are broadcasts that stay in registers because
+    neighbouring taps share them.
     """
     if columns == 1:
         return accumulators <= registers - 2
-    return accumulators + accumulators // columns <= registers - 2
+    return accumulators + columns + kept <= registers

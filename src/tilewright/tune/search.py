@@ -123,12 +123,9 @@ class SearchSpace:
         """All valid numbers, None where they are too many to list."""
         if self.range_length > LISTED:
             return None
-        found = [
-            int(offset) + inner
-            for part, offset in zip(self.parts, self._offsets, strict=False)
-            for inner in part.knobs
-        ]
-        return np.array(found, dtype=np.int64)
+        parts = zip(self.parts, self._offsets, strict=False)
+        found = [int(offset) + part.knobs.listed() for part, offset in parts]
+        return np.concatenate([np.empty(0, dtype=np.int64), *found])
 
     def sample(self, rng: np.random.Generator, count: int) -> list[int]:
         """Up to `count` different valid numbers, evenly drawn."""

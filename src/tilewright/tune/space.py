@@ -81,11 +81,10 @@ class TaskSpace:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _task_spaces(
-    workload: Workload, layouts: tuple[str, ...], device: Device, max_error: float
+def _all_spaces(
+    workload: Workload, layouts: tuple[str, ...], device: Device
 ) -> tuple[TaskSpace, ...]:
-    """The spaces of all implementations that apply, have valid settings and are exact enough, at
-    least one."""
+    """The spaces of all implementations that apply and have valid settings, at least one."""
     found = [
         TaskSpace(workload=workload, layouts=layouts, device=device, spec=spec)
         for spec in applicable(workload, device)
@@ -93,12 +92,20 @@ def _task_spaces(
     found = [space for space in found if space.best_guess is not None]
     if not found:
         raise InternalError(f"no implementation applies to {workload.key}")
+    return tuple(found)
+
+
+def _task_spaces(
+    workload: Workload, layouts: tuple[str, ...], device: Device, max_error: float
+) -> tuple[TaskSpace, ...]:
+    """Those of all spaces that are exact enough, at least one."""
+    found = _all_spaces(workload, layouts, device)
     return tuple(space for space in found if space.exact_enough(found, max_error))
 
 
 def forget_spaces() -> None:
     """Forget what was listed: for tests that offer other implementations."""
-    _task_spaces.cache_clear()
+    _all_spaces.cache_clear()
 
 
 def spaces(

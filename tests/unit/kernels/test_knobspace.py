@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tilewright.core.records import KnobValue, Settings
 from tilewright.kernels.knobs import Knob, choice, order, split
 from tilewright.kernels.knobspace import KnobSpace
 
@@ -154,3 +156,48 @@ def test_a_large_space_is_never_listed(number: int) -> None:
     assert space.valid(first) and looks <= 4
     space.neighbours(number)
     assert looks <= 4 + 3 * 999
+
+
+FEW = (choice("a", (1, 2, 3)), choice("b", ("x", "y")), choice("c", (0, 5)), choice("d", (7,)))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcd"), st.sampled_from([1, 2, 3, 0, 5, 7, "x", "y"])),
+        max_size=5,
+    ),
+    st.booleans(),
+)
+def test_listing_asks_about_every_setting(refused: list[tuple[str, KnobValue]], whole: bool):
+    """Filters that look at some knobs, at none or at all of them."""
+    asked: list[int] = []
+
+    def accepts(settings: Settings) -> bool:
+        asked.append(1)
+        if whole and len(dict(settings)) != len(FEW):
+            return False
+        pairs = zip(refused, refused[1:], strict=False)
+        return not any(settings[a] == x and settings.get(b) == y for (a, x), (b, y) in pairs)
+
+    space = KnobSpace(knobs=FEW, filters=(accepts,))
+    listed = space.listed().tolist()
+    asked_for = len(asked)
+    assert listed == list(space)
+    if len(refused) < 2 and not whole:
+        assert asked_for == 1
+
+
+def test_a_filter_that_forgives_everything_still_learns_the_values() -> None:
+    def accepts(settings: Settings) -> bool:
+        with suppress(Exception):
+            return settings["a"] == 2
+        return True
+
+    space = KnobSpace(knobs=FEW, filters=(accepts,))
+    assert space.listed().tolist() == list(space) and len(list(space)) == 4
+
+
+def test_a_filter_that_names_no_knob_of_the_space_fails_as_before() -> None:
+    space = KnobSpace(knobs=FEW, filters=(lambda settings: settings["e"] == 1,))
+    with pytest.raises(KeyError):
+        space.listed()

@@ -43,11 +43,11 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Make these implementations the only ones; what is remembered of a task is forgotten."""
 
     def put(*specs: MadeUp) -> None:
-        space_module._task_spaces.cache_clear()
+        space_module.forget_spaces()
         monkeypatch.setattr(space_module, "applicable", lambda *_: list(specs))
 
     yield put
-    space_module._task_spaces.cache_clear()
+    space_module.forget_spaces()
 
 
 def test_both_ways() -> None:

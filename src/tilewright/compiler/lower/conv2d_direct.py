@@ -21,6 +21,7 @@ parallel (n, out chunk tile) or (n, row tile, out chunk tile)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import te, tirx
@@ -130,7 +131,7 @@ def _schedule(schedule: Schedule, conv: Convolution, program: Program, device: D
     pieces, serial = _pieces(conv, settings, loops[0], tiles)
     lane, sums = loops[4], loops[5:]
     between = [*sums, *serial] if settings["cache_chunks"] else [*serial, *sums]
-    schedule.reorder(*pieces, *between, *inside, lane)
+    schedule.reorder(*pieces, *between, *_by_input(inside), lane)
     parallel = schedule.fuse(*pieces)
     schedule.parallel(parallel)
     _register_tile(schedule, inside, lane)
@@ -167,6 +168,16 @@ def _pieces(
     return [n, y, x, o], []
 
 
+def _by_input(inside: Sequence[Any]) -> list[Any]:
+    """The loops of a register tile with output channels innermost.
+
+    What is read of an input is then needed for one run of multiply-adds only. The other way round
+    LLVM keeps the inputs of the whole tile in registers, and large tiles spill.
+    """
+    channels, *pixels = inside
+    return [*pixels, channels]
+
+
 def _register_tile(schedule: Schedule, inside: list[Any], lane: Any) -> None:
     for loop in inside:
         schedule.unroll(loop)
@@ -189,7 +200,7 @@ def _partial_sums(schedule: Schedule, settings: dict[str, Any], home: Any) -> No
     count = len(str(settings["reduce_order"]).split(","))
     loops = schedule.get_loops(partial)
     sums, (_, *inside, lane) = loops[-count:], loops[-count - 5 : -count]
-    schedule.reorder(*sums, *inside, lane)
+    schedule.reorder(*sums, *_by_input(inside), lane)
     _register_tile(schedule, inside, lane)
     _unroll(schedule, settings, sums)
     schedule.set_scope(partial, 0, "local")

@@ -182,7 +182,7 @@ def _schedule(schedule: Schedule, conv: Convolution, program: Program, device: D
     serial = [x_outer] if conv.out_height > 1 else []
     pixels = [y_outer] if serial else [y_outer, x_outer]
     pieces = [n, o_outer, *pixels] if settings["order"] == "channels" else [n, *pixels, o_outer]
-    tile = (o_inner, y_inner, x_inner)
+    tile = (y_inner, x_inner, o_inner)
     inside = (lane, byte) if quad(settings) > 1 else (byte, lane)
     schedule.reorder(*pieces, *serial, chunk, ky, kx, quarter, *tile, *inside)
     parallel = schedule.fuse(*pieces)

@@ -129,7 +129,7 @@ def _schedule(schedule: Schedule, program: Program) -> None:
     o_outer, o_inner = schedule.split(o, [None, settings["tile_out"]])
     x_outer, x_inner = schedule.split(qx, [None, settings["tile_width"]])
     pieces = [n, o_outer, qy] if settings["order"] == "channels" else [n, qy, o_outer]
-    schedule.reorder(*pieces, x_outer, ry, rx, *reduction, o_inner, x_inner, lane)
+    schedule.reorder(*pieces, x_outer, ry, rx, *reduction, x_inner, o_inner, lane)
     schedule.parallel(schedule.fuse(*pieces))
     schedule.unroll(o_inner)
     schedule.unroll(x_inner)

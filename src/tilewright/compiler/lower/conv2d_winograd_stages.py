@@ -4,6 +4,10 @@
     parallel (positions, out chunks): product over input channels, register tile of tiles × out
     parallel (n, out chunk, tile row): back transform, epilogue
 
+In strips there is one parallel loop, and all three follow each other within it:
+
+    n, parallel (strip of tile rows): input transform, product, back transform, epilogue
+
 The transforms' matrices enter as selections on unrolled loop variables, so that zeros vanish. An
 axis without taps has no stages of its own.
 """
@@ -15,6 +19,7 @@ from dataclasses import dataclass
 
 from tvm import te, tirx
 from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV
 
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
@@ -28,12 +33,14 @@ from tilewright.kernels.winograd_transforms import Matrix, Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """What the stages are made from; `lanes` and `block` are channels of result and data."""
+    """What the stages are made from; `lanes` and `block` are channels of result and data,
+    `strip` the rows of tiles that are done together, 0 for all."""
 
     form: Form
     conv: Convolution
     lanes: int
     block: int
+    strip: int
 
     @property
     def tiles(self) -> tuple[int, int]:
@@ -54,6 +61,7 @@ def lower_form(program: Program, device: Device, form: Form) -> Schedule:
         conv=conv,
         lanes=int(program.candidate.setting("lanes")),
         block=input_lanes(conv, program.candidate.layouts, device.lanes_f32),
+        strip=int(program.candidate.setting("strip")),
     )
     product = _product_stage(program, plan, _input_stages(program, plan))
     index = program.workload.anchor_index
@@ -62,9 +70,7 @@ def lower_form(program: Program, device: Device, form: Form) -> Schedule:
     half = _back_stage(plan, product)
     program.set_step(index, Value(type=kind, read=_reader(program, plan, half)))
     schedule = program.schedule()
-    _schedule_input(schedule, plan)
-    _schedule_product(schedule, program)
-    _schedule_result(schedule, program, plan)
+    (_schedule_strips if plan.strip else _schedule_stages)(schedule, program, plan)
     return schedule
 
 
@@ -187,41 +193,57 @@ def _reader(program: Program, plan: _Plan, half: te.Tensor):
     return read
 
 
-def _schedule_input(schedule: Schedule, plan: _Plan) -> None:
+def _schedule_stages(schedule: Schedule, program: Program, plan: _Plan) -> None:
+    """Every stage over the whole plane, each with a parallel loop of its own."""
+    chunk, tile_row = _schedule_input(schedule, plan)
+    schedule.parallel(schedule.fuse(chunk, tile_row))
+    _schedule_product(schedule, program, parallel=True)
+    schedule.parallel(schedule.fuse(*_schedule_result(schedule, program, plan)))
+
+
+def _schedule_strips(schedule: Schedule, program: Program, plan: _Plan) -> None:
+    """One parallel loop over strips of rows of tiles, with all stages inside."""
+    _, strip, _, _ = _schedule_result(schedule, program, plan)
+    schedule.parallel(strip)
+    schedule.compute_at(schedule.get_sblock("product"), strip, preserve_unit_loops=True)
+    _schedule_product(schedule, program, parallel=False)
+    schedule.compute_at(schedule.get_sblock("input_tiles"), strip, preserve_unit_loops=True)
+    _schedule_input(schedule, plan)
+
+
+def _schedule_input(schedule: Schedule, plan: _Plan) -> tuple[LoopRV, LoopRV]:
+    """Both halves of the input transform; returns its outer loops, over chunks and rows."""
     tiles_block = schedule.get_sblock("input_tiles")
     half = schedule.get_sblock("input_columns")
-    e, v, chunk, tile, lane = schedule.get_loops(tiles_block)
+    e, v, chunk, tile, lane = schedule.get_loops(tiles_block)[-5:]
     tile_row, tx = schedule.split(tile, [None, plan.tiles[1]])
     schedule.reorder(chunk, tile_row, tx, e, v, lane)
-    outer = schedule.fuse(chunk, tile_row)
-    schedule.parallel(outer)
     schedule.unroll(v)
     schedule.vectorize(lane)
     if plan.form.horizontal.trivial:
         schedule.unroll(e)
         schedule.compute_inline(half)
-        return
-    schedule.compute_at(half, outer, preserve_unit_loops=True)
+        return chunk, tile_row
+    schedule.compute_at(half, tile_row, preserve_unit_loops=True)
     loops = schedule.get_loops(half)
     schedule.reorder(loops[-2], loops[-3])
     schedule.unroll(loops[-3])
     schedule.vectorize(loops[-1])
+    return chunk, tile_row
 
 
-def _schedule_product(schedule: Schedule, program: Program) -> None:
+def _schedule_product(schedule: Schedule, program: Program, *, parallel: bool) -> None:
+    """The product's register tile; its outer loops, all but one, are shared out if `parallel`."""
     settings = dict(program.candidate.settings)
     block = schedule.get_sblock("product")
-    e, v, o, tile, lane, chunk, inner = schedule.get_loops(block)
+    e, v, o, tile, lane, chunk, inner = schedule.get_loops(block)[-7:]
     o_outer, o_inner = schedule.split(o, [None, settings["tile_out"]])
     t_outer, t_inner = schedule.split(tile, [None, settings["tile_rows"]])
     local = schedule.cache_write(block, 0, "local")
-    if settings["order"] == "channels":
-        schedule.reorder(e, v, o_outer, t_outer, chunk, inner, o_inner, t_inner, lane)
-        parallel, serial = schedule.fuse(e, v, o_outer), t_outer
-    else:
-        schedule.reorder(e, v, t_outer, o_outer, chunk, inner, o_inner, t_inner, lane)
-        parallel, serial = schedule.fuse(e, v, t_outer), o_outer
-    schedule.parallel(parallel)
+    outer, serial = (o_outer, t_outer) if settings["order"] == "channels" else (t_outer, o_outer)
+    schedule.reorder(e, v, outer, serial, chunk, inner, t_inner, o_inner, lane)
+    if parallel:
+        schedule.parallel(schedule.fuse(e, v, outer))
     schedule.unroll(o_inner)
     schedule.unroll(t_inner)
     schedule.vectorize(lane)
@@ -230,7 +252,10 @@ def _schedule_product(schedule: Schedule, program: Program) -> None:
     schedule.decompose_reduction(block, chunk)
 
 
-def _schedule_result(schedule: Schedule, program: Program, plan: _Plan) -> None:
+def _schedule_result(
+    schedule: Schedule, program: Program, plan: _Plan
+) -> tuple[LoopRV, LoopRV, LoopRV, LoopRV]:
+    """Back transform and epilogue; returns the loops over images, strips, chunks and rows."""
     result = schedule.get_sblock("result")
     half = schedule.get_sblock("output_columns")
     plain = program.result_layout == PLAIN
@@ -239,25 +264,25 @@ def _schedule_result(schedule: Schedule, program: Program, plan: _Plan) -> None:
         chunk, lane = schedule.split(channel, [None, program.candidate.setting("lanes")])
     else:
         n, chunk, y, x, lane = schedule.get_loops(result)
-    ty, i = schedule.split(y, [None, plan.form.vertical.outputs])
+    rows, i = schedule.split(y, [None, plan.form.vertical.outputs])
+    strip, ty = schedule.split(rows, [None, plan.strip or plan.tiles[0]])
     tx, j = schedule.split(x, [None, plan.form.horizontal.outputs])
     one_axis = plan.form.vertical.trivial or plan.form.horizontal.trivial
     inner = (tx, i, j) if one_axis else (i, tx, j)
     if plain:
-        schedule.reorder(n, chunk, ty, lane, *inner)
+        schedule.reorder(n, strip, chunk, ty, lane, *inner)
     else:
-        schedule.reorder(n, chunk, ty, *inner, lane)
+        schedule.reorder(n, strip, chunk, ty, *inner, lane)
         schedule.vectorize(lane)
-    outer = schedule.fuse(n, chunk, ty)
-    schedule.parallel(outer)
     schedule.unroll(j)
     if one_axis:
         schedule.unroll(i)
         schedule.compute_inline(half)
-        return
-    schedule.compute_at(half, outer, preserve_unit_loops=True)
-    # loops below the parallel one: row, v, across, half_lane
+        return n, strip, chunk, ty
+    schedule.compute_at(half, ty, preserve_unit_loops=True)
+    # loops below the one over rows of tiles: row, v, across, half_lane
     row, v, across, half_lane = schedule.get_loops(half)[-4:]
     schedule.reorder(v, across, row, half_lane)
     schedule.unroll(row)
     schedule.vectorize(half_lane)
+    return n, strip, chunk, ty
