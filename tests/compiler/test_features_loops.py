@@ -100,7 +100,7 @@ def test_direct_convolution() -> None:
     nests = conv_nests()
     (nest,) = heaviest(nests, 1)
     # 5 rows of tiles × 4 chunks; 7 tiles in a row; chunk, ky, kx, lane; the tile; lanes
-    extents = [20, 7, 4, 3, 3, 8, 1, 3, 2, 8]
+    extents = [20, 7, 4, 3, 3, 8, 3, 2, 1, 8]
     assert [loop.extent for loop in nest.loops] == extents
     assert [loop.kind for loop in nest.loops] == (
         ["parallel"] + ["serial"] * 5 + ["unrolled"] * 3 + ["vectorized"]
@@ -111,7 +111,7 @@ def test_direct_convolution() -> None:
     assert weights.strides == (8 * 32 * 9, 0, 8 * 8 * 9, 8 * 8 * 3, 8 * 8, 8, 0, 0, 0, 1)
     assert weights.footprint_bytes == 4 * 32 * 32 * 9
     assert weights.runs[0] == 4 and data.distinct[0] == 5.0
-    assert data.strides[-1] == 0 and data.strides[-2] == 8
+    assert data.strides[-3:] == (8, 0, 0)
     # nests: border of zeros, start values, products, epilogue
     assert [n.executions for n in nests] == [68 * 16 * 8, 20 * 7 * 48, prod(extents), 20 * 7 * 48]
     # loops around several nests are the same loops

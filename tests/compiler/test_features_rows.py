@@ -71,9 +71,9 @@ def test_itervar_of_a_known_nest() -> None:
 def test_itervar_of_a_convolution() -> None:
     row = itervar_features(conv_nests())
     lengths = np.exp2(main_loops(row)[:, 0]) - 1
-    np.testing.assert_allclose(lengths, [8, 2, 3, 1, 8, 3, 3, 4, 7, 20, 0, 0], atol=1e-9)
+    np.testing.assert_allclose(lengths, [8, 1, 2, 3, 8, 3, 3, 4, 7, 20, 0, 0], atol=1e-9)
     topdown = np.exp2(main_loops(row)[:, 2]) - 1
-    np.testing.assert_allclose(topdown[9::-1], np.cumprod([20, 7, 4, 3, 3, 8, 1, 3, 2, 8]))
+    np.testing.assert_allclose(topdown[9::-1], np.cumprod([20, 7, 4, 3, 3, 8, 3, 2, 1, 8]))
     # loops shared with the first nest are not repeated by the next ones
     second = row[5 + SLOTS[0] * LOOP_COLUMNS :][5 : 5 + SLOTS[1] * LOOP_COLUMNS]
     lengths = np.exp2(second.reshape(SLOTS[1], LOOP_COLUMNS)[:, 0]) - 1

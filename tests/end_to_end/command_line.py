@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+
+from tilewright.hardware.device import local_device
+from tilewright.measure.kernels import KernelMeasurer
+from tilewright.session.shelf import measured_peaks
+from tilewright.store import open_store
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 TIMEOUT_S = 300
@@ -40,8 +49,28 @@ def arguments_of(*words: object) -> list[str]:
     return [sys.executable, "-m", "tilewright", *map(str, words)]
 
 
+@cache
+def _known_machine() -> Path:
+    """A database that knows this machine's peaks and nothing else; measuring them takes seconds."""
+    path = Path(tempfile.mkdtemp(prefix="tilewright-tests-")) / "tilewright.db"
+    device = local_device()
+    with open_store(path) as store, KernelMeasurer(device, builders=1) as measurer:
+        measured_peaks(store, device, measurer)
+    return path
+
+
+def know_machine(database: Path) -> None:
+    """Make a database that knows the machine's peaks, unless there is one."""
+    if not database.exists():
+        shutil.copy(_known_machine(), database)
+
+
 def environment(folder: Path, search_path: Sequence[str] = ()) -> dict[str, str]:
-    """Ours, with a database inside `folder` and more places to import from."""
+    """Ours, with a database inside `folder` and more places to import from.
+
+    A new database knows the machine's peaks.
+    """
+    know_machine(folder / "tilewright.db")
     known = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     joined = os.pathsep.join([*search_path, *known])
     return {**os.environ, "TILEWRIGHT_DB": str(folder / "tilewright.db"), "PYTHONPATH": joined}
@@ -83,7 +112,13 @@ def start(folder: Path, *words: object) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=_heed_interrupts,
     )
+
+
+def _heed_interrupts() -> None:
+    """As in a terminal, also where the tests run in the background and were told to ignore them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def rows(folder: Path) -> int:

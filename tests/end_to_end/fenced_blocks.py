@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from command_line import know_machine
+
 _BLOCK = re.compile(
     r"(?:^<!-- example: (?P<name>.+?) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$",
     re.DOTALL | re.MULTILINE,
@@ -40,6 +42,7 @@ def run_block(block: Block, folder: Path, database: Path) -> str:
         command = [sys.executable, "-c", block.code]
     else:
         raise ValueError(f"blocks in {block.language} cannot be run")
+    know_machine(database)
     scripts = str(Path(sys.executable).parent)
     environment = {
         **os.environ,

@@ -119,18 +119,17 @@ def randomized(name: str, folder: Path) -> Path:
 def test_light_networks(tmp_path: Path, name: str) -> None:
     """With random weights; those of the files are all alike and hide most mistakes."""
     model = randomized(name, tmp_path)
-    data = succeed(tmp_path, "optimize", model, "--budget", "0", "--out", "out")
-    check_result(data, tmp_path)
-    assert data["max_rel_error"] <= 1e-4
-    check_artifact(tmp_path / "out", model)
+    words = ("compare", model, "--settings", "default", "--peers", "onnxruntime")
+    (row,) = succeed(tmp_path, *words)["rows"]
+    assert row["max_rel_error"] <= 1e-4
     model.unlink()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["light_squeezenet", "light_shufflenet", "light_resnet50"])
-def test_light_networks_as_they_are(tmp_path: Path, name: str) -> None:
-    model = LIGHT / f"{name}.onnx"
+def test_a_light_network_as_it_is(tmp_path: Path) -> None:
+    model = LIGHT / "light_shufflenet.onnx"
     data = succeed(tmp_path, "optimize", model, "--budget", "0", "--out", "out")
+    check_result(data, tmp_path)
     assert data["max_rel_error"] <= 1e-4
     check_artifact(tmp_path / "out", model)
 

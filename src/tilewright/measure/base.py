@@ -103,10 +103,13 @@ class Measurer(ABC):
         for worker in self._workers:
             worker.stop()
 
-    def start(self) -> None:
-        """Start all workers from this thread, so that they live as long as it does."""
-        for index in range(len(self._workers)):
-            self._ready(index)
+    def start(self, *, workers: int | None = None) -> None:
+        """Start all workers, or so many, side by side.
+
+        They start in this thread, so that they live as long as it does. Others start when there is
+        something for them to build.
+        """
+        self._make_ready(range(len(self._workers))[:workers])
 
     @abstractmethod
     def measure(
@@ -197,6 +200,12 @@ class Measurer(ABC):
             instance=self._evaluated_on,
         )
 
+    def _make_ready(self, indices: Sequence[int]) -> None:
+        for index in indices:
+            self._workers[index].launch()
+        for index in indices:
+            self._ready(index)
+
     def _ready(self, index: int) -> Child:
         worker = self._workers[index]
         if worker.pid is None or self._prepared.get(index) != worker.pid:
@@ -212,8 +221,7 @@ class Measurer(ABC):
             worker = position % len(self._workers)
             jobs.append(Job(candidate=candidate, slot=self._slots, worker=worker))
         used = sorted({job.worker for job in jobs})
-        for index in used:
-            self._ready(index)
+        self._make_ready(used)
 
         def build(index: int) -> None:
             for job in jobs:

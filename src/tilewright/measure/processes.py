@@ -130,6 +130,12 @@ class Child:
         """The process id, None while it does not run."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
+    def launch(self) -> None:
+        """Start the process without waiting for it, so that several can start side by side."""
+        with self._lock:
+            if self.pid is None:
+                self._start()
+
     def request(self, message: tuple[Any, ...], timeout_s: float) -> Any:
         """Send (handler name, *arguments) and return what the handler returned.
 

@@ -23,13 +23,14 @@ class Interruption:
 def graceful_interrupt() -> Generator[Interruption]:
     """Turn the first SIGINT into a request; a second one raises KeyboardInterrupt as usual.
 
-    Outside the main thread signals are left alone.
+    Outside the main thread signals are left alone, and so is a process that was told to ignore
+    them, as shells tell what they start in the background.
     """
     interruption = Interruption()
-    if threading.current_thread() is not threading.main_thread():
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or previous == signal.SIG_IGN:
         yield interruption
         return
-    previous = signal.getsignal(signal.SIGINT)
 
     def ask(_number: int, _frame: FrameType | None) -> None:
         if interruption.requested:

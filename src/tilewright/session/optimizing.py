@@ -151,7 +151,7 @@ class _Work:
         self._keep_back()
         with open_measurer(self.device, seed=self.request.seed) as measurer:
             with timed(self.seconds, "start"):
-                measurer.start()
+                measurer.start(workers=1 if self.spending.exhausted else None)
                 peaks = measured_peaks(self.store, self.device, measurer)
             contenders, converged = self.search.contenders(
                 measurer, peaks, settled_before=self._settled_before()
