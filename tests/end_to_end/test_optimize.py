@@ -60,10 +60,10 @@ def check_artifact(artifact: Path, model: Path) -> None:
 
 def test_twice_measures_once(tmp_path: Path) -> None:
     model = small_model(tmp_path / "net.onnx")
-    words = ("optimize", model, "--budget", "24")
+    words = ("optimize", model, "--budget", "16")
     first = succeed(tmp_path, *words)
     check_result(first, tmp_path)
-    assert 0 < first["measurements"] + first["failures"] <= 24
+    assert 0 < first["measurements"] + first["failures"] <= 16
     assert len(first["tasks"]) == 2
     assert sum(task["share"] for task in first["tasks"]) == pytest.approx(1.0)
     again = succeed(tmp_path, *words)
@@ -73,7 +73,7 @@ def test_twice_measures_once(tmp_path: Path) -> None:
               for r in (first, again)]  # fmt: skip
     assert sorted(map(str, chosen[0])) == sorted(map(str, chosen[1]))
     check_artifact(tmp_path / again["artifact"], model)
-    more = succeed(tmp_path, "optimize", model, "--budget", "30")
+    more = succeed(tmp_path, "optimize", model, "--budget", "22")
     assert more["measurements"] + more["failures"] <= 6
     info = succeed(tmp_path, "db", "info")
     total = first["measurements"] + first["failures"] + more["measurements"] + more["failures"]
@@ -95,7 +95,7 @@ def test_budget_zero_measures_nothing(tmp_path: Path, model: str) -> None:
 
 def test_random_weights_of_a_real_network(tmp_path: Path) -> None:
     model = randomized("light_squeezenet", tmp_path)
-    data = succeed(tmp_path, "optimize", model, "--budget", "16", "--out", "out")
+    data = succeed(tmp_path, "tune", model, "--budget", "16", "--out", "out")
     check_result(data, tmp_path)
     assert data["measurements"] + data["failures"] <= 16
     check_artifact(tmp_path / "out", model)

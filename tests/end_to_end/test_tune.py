@@ -241,7 +241,7 @@ def test_an_anchor_that_subgraphs_share(tmp_path: Path) -> None:
     twins(tmp_path / "twins.onnx")
     bare = tune(tmp_path, "--level", "op", "--budget", 16, model="twins.onnx")
     assert len(bare["searches"]) < len(bare["tasks"])
-    data = tune(tmp_path, "--budget", 120, model="twins.onnx")
+    data = tune(tmp_path, "--budget", 64, model="twins.onnx")
     trials = {
         s["task"]: {(t["implementation"], str(t["settings"])) for t in s["trials"]}
         for s in data["searches"]
