@@ -122,15 +122,15 @@ class RemoteMeasurer(Measurer):
         super().close()
         self._folder.cleanup()
 
-    def start(self) -> None:
-        """Start all processes and get as many devices as are free.
+    def start(self, *, workers: int | None = None) -> None:
+        """Start all processes, or so many, and get as many devices as are free.
 
         Raises `TargetError` when there is none.
         """
         if self.boards:
             return
         count = min(_MOST_DEVICES, len(self._tracker.servers(self._key)))
-        super().start()
+        super().start(workers=workers)
         self.boards = [Board(self._tracker, self._key) for _ in range(count)]
         for board in self.boards:
             board.start()
