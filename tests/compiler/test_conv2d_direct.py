@@ -199,12 +199,13 @@ def test_sums_stay_in_registers():
     assert stores * 8 <= inner.count("vfmadd"), "stores to the stack between multiply-adds"
 
 
-@pytest.mark.parametrize(("width", "out"), [(14, 2), (6, 4)])
+@pytest.mark.parametrize(("width", "out"), [(14, 2), (9, 3), (6, 4)])
 def test_large_tiles_stay_in_the_registers_of_avx512(width: int, out: int) -> None:
     target = json.dumps({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2})
     cpu = replace(DEVICE.cpu, vector_bytes=64, vector_registers=32)
     device = replace(DEVICE, target=target, cpu=cpu)
-    task = conv((1, 64, 28, 28), 64, (3, 3), "bu", padding=(1, 1, 1, 1))
+    extent = 2 * width
+    task = conv((1, 64, extent, extent), 16 * 2 * out, (3, 3), "bu", padding=(1, 1, 1, 1))
     layouts = layouts_for(task, blocked(16), blocked(16))
     chosen = {
         "lanes": 16, "tile_width": width, "tile_height": 1, "tile_out": out, "order": "channels",

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_kernel import DEVICE
-from packed_kernel import check_kernel, choose
+from packed_kernel import check_kernel, choose, kernel_error
 from test_conv2d_direct import conv, layouts_for
 
 from tilewright.compiler.build import build_kernel, rendered
@@ -78,6 +78,20 @@ def test_partial_tiles_on_every_side(spec: WinogradConvolution, kernel: Pair, pl
     task = conv((1, 3 * LANES, 11, 13), 2 * LANES, kernel, "bru", padding=padding)
     layout = PLAIN if plain else blocked(LANES)
     check_kernel(task, spec, layouts_for(task, layout, layout))
+
+
+@pytest.mark.parametrize("order", ["channels", "tiles"])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_strips_give_the_results_of_the_whole_plane(order: str, batch: int) -> None:
+    spec = conv2d_winograd.SPEC
+    task = conv((batch, 2 * LANES, 15, 18), 2 * LANES, epilogue="bru", padding=(1, 1, 1, 1))
+    layouts = layouts_for(task, blocked(LANES), blocked(LANES))
+    strips = next(k.values for k in spec.knobs(task, DEVICE, layouts) if k.name == "strip")
+    assert strips == (0, 1, 2)
+    for strip in strips:
+        chosen = {"lanes": LANES, "tile_rows": 5, "tile_out": 1, "order": order, "strip": strip}
+        assert spec.valid(task, DEVICE, layouts, chosen)
+        assert kernel_error(task, spec, layouts, chosen) <= spec.error_bound(task)
 
 
 def built_and_run(
