@@ -119,10 +119,21 @@ def randomized(name: str, folder: Path) -> Path:
 def test_light_networks(tmp_path: Path, name: str) -> None:
     """With random weights; those of the files are all alike and hide most mistakes."""
     model = randomized(name, tmp_path)
-    words = ("compare", model, "--settings", "default", "--peers", "onnxruntime")
-    (row,) = succeed(tmp_path, *words)["rows"]
-    assert row["max_rel_error"] <= 1e-4
+    check_defaults(tmp_path, model)
     model.unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["light_squeezenet", "light_resnet50"])
+def test_light_networks_as_they_are(tmp_path: Path, name: str) -> None:
+    check_defaults(tmp_path, LIGHT / f"{name}.onnx")
+
+
+def check_defaults(folder: Path, model: Path) -> None:
+    """With default settings a network gives ONNX Runtime's results."""
+    words = ("compare", model, "--settings", "default", "--peers", "onnxruntime")
+    (row,) = succeed(folder, *words)["rows"]
+    assert row["max_rel_error"] <= 1e-4
 
 
 @pytest.mark.slow
