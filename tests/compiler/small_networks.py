@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from graph_builder import Builder
@@ -11,18 +12,29 @@ from one_kernel import DEVICE
 from tilewright.graph.arrange import Arrangement, arrange
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.network import Array, Graph
-from tilewright.kernels.blueprint import blueprint, packed_constant, task_key
+from tilewright.kernels.blueprint import NetworkBlueprint, blueprint, packed_constant, task_key
 from tilewright.kernels.layouts import choose_layouts
 from tilewright.session.preparation import fused_network
 from tilewright.tune.space import default_candidate
 
-__all__ = ["Builder", "check_network", "compiled_outputs"]
+if TYPE_CHECKING:
+    from tilewright.compiler.execute import LoadedNetwork
+
+__all__ = ["Builder", "check_network", "compiled", "compiled_outputs", "random_arrays"]
 
 
 def compiled_outputs(
     graph: Graph, inputs: Mapping[str, Array], runs: int = 2
 ) -> tuple[Arrangement, list[list[Array]]]:
     """Clean, fuse, arrange, compile with default settings; the outputs of several runs."""
+    plan, loaded = compiled(graph)
+    network = plan.arrangement.network
+    given = [inputs[name] for name in network.graph.inputs]
+    return plan.arrangement, [loaded(given) for _ in range(runs)]
+
+
+def compiled(graph: Graph) -> tuple[NetworkBlueprint, LoadedNetwork]:
+    """Clean, fuse, arrange, compile with default settings, load."""
     import tvm
 
     from tilewright.compiler.execute import LoadedNetwork
@@ -41,9 +53,7 @@ def compiled_outputs(
         for stored in plan.constants
     }
     order = [stored.parameter.name for stored in plan.constants]
-    loaded = LoadedNetwork(executable.jit(), weights, order)
-    given = [inputs[name] for name in network.graph.inputs]
-    return arrangement, [loaded(given) for _ in range(runs)]
+    return plan, LoadedNetwork(executable.jit(), weights, order)
 
 
 def check_network(graph: Graph, seed: int = 0) -> Arrangement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_networks import Builder, check_network, compiled_outputs
+from small_networks import Builder, check_network, compiled, compiled_outputs, random_arrays
 
 from tilewright.graph.network import Graph
 
@@ -133,3 +133,20 @@ def test_views_into_a_shared_buffer():
     both = b.add("concat", left, right, axis=1)
     soft = b.add("softmax", b.add("reshape", right, shape=(16, 16)), axis=1)
     check_network(b.graph(b.conv(both, 8), soft))
+
+
+def test_every_kernel_is_timed_in_its_place():
+    b = Builder()
+    x = b.input(1, 16, 12, 12)
+    current = b.conv(b.conv(x, 32), 32)
+    graph = b.graph(b.conv(b.add("relu", b.conv(current, 32)), 8, 1))
+    plan, loaded = compiled(graph)
+    arrays = random_arrays(graph, 0)
+    given = [arrays[name] for name in plan.arrangement.network.graph.inputs]
+    before = loaded(given)
+    calls = loaded.time_calls(given, repeats=3)
+    kernels = [(symbol, seconds) for symbol, seconds in calls if symbol in plan.symbols.values()]
+    assert [symbol for symbol, _ in kernels] == [use.symbol for use in plan.uses]
+    assert all(seconds > 0 for _, seconds in kernels)
+    for first, again in zip(before, loaded(given), strict=True):
+        np.testing.assert_array_equal(first, again)

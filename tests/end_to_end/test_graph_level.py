@@ -56,7 +56,8 @@ def cell_model(path: Path) -> Path:
 
 def check_answer(data: dict[str, Any]) -> None:
     assert data["level"] == "graph"
-    assert [row["name"] for row in data["assignments"]] == NAMES
+    names = [row["name"] for row in data["assignments"]]
+    assert names in (NAMES, [*NAMES, "reconsidered"])
     assert 0 < data["bound_s"] <= data["objective_s"]
     assert data["gap"] == pytest.approx(1 - data["bound_s"] / data["objective_s"], abs=1e-9)
     assert data["solve_s"] < 30
@@ -76,7 +77,11 @@ def test_assignments_are_raced_and_the_fastest_ships(tmp_path: Path) -> None:
     times = {row["name"]: row["measured_s"] for row in data["assignments"]}
     assert all(seconds is None or seconds > 0 for seconds in times.values())
     assert times["chosen"] and times["default"] and times["tuned"] and times["history_best"]
-    assert data["latency_s"] == min(s for s in times.values() if s)
+    challenged = times.get("reconsidered")
+    assert data["latency_s"] == challenged or data["latency_s"] == min(filter(None, times.values()))
+    corrected = {row["name"]: row["corrected_s"] for row in data["assignments"]}
+    assert corrected["chosen"] or corrected["tuned"], "their kernels were all timed alone"
+    assert all(task["in_place_s"] > 0 for task in data["tasks"])
     assert data["max_rel_error"] < 1e-4
     assert 0 < data["measurements"] + data["failures"] <= 80
     assert (tmp_path / "out/report.html").read_text().count("Layouts and algorithms") == 1
@@ -105,6 +110,8 @@ def test_assignments_are_raced_and_the_fastest_ships(tmp_path: Path) -> None:
     assert rows["rows"][0]["max_rel_error"] < 1e-4
     profiled = succeed(tmp_path, "profile", tmp_path / "out")
     assert {t["key"] for t in profiled["tasks"]} == {t["key"] for t in again["tasks"]}
+    in_place_s = sum(task["in_place_s"] * task["count"] for task in profiled["tasks"])
+    assert 0 < in_place_s < 10 * profiled["network_latency_s"]
 
 
 def test_with_no_budget_nothing_is_built(tmp_path: Path) -> None:

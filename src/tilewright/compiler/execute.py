@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
@@ -16,6 +17,8 @@ from tvm import relax
 from tilewright.compiler.network import LIBRARY, WEIGHTS
 
 _USE_GIVEN_CPUS = -2
+_GO_ON = 0
+"""What an instrument answers for the call to be made as usual."""
 
 
 def set_threads(threads: int, cpus: Sequence[int]) -> None:
@@ -40,10 +43,32 @@ def _load_library(path: Path) -> Any:
         return tvm_ffi.load_module(str(link))
 
 
+class _CallClock:
+    """An instrument of the Relax VM that notes how long each call takes.
+
+    A call's own handling by the instrument counts: a few microseconds.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, float]] = []
+        self._began = 0.0
+
+    def __call__(
+        self, _function: object, symbol: str, before: bool, _result: object, *_arguments: object
+    ) -> int:
+        now = perf_counter()
+        if before:
+            self._began = perf_counter()
+        else:
+            self.calls.append((str(symbol), now - self._began))
+        return _GO_ON
+
+
 class LoadedNetwork:
     """A network in memory: inputs in the model's order in, outputs in order out."""
 
     def __init__(self, library: Any, weights: dict[str, Any], order: Sequence[str]) -> None:
+        self._library = library
         self._machine = relax.VirtualMachine(library, tvm.cpu())
         self._weights = [weights[name] for name in order]
 
@@ -70,6 +95,22 @@ class LoadedNetwork:
             self._run(tensors)
             samples.append(perf_counter() - began)
         return samples
+
+    def time_calls(self, inputs: Sequence[np.ndarray], repeats: int) -> list[tuple[str, float]]:
+        """Symbol and median seconds of every call in its place in the network, in order.
+
+        Calls of the machine's own functions are among them.
+        """
+        tensors = [tvm.runtime.tensor(np.asarray(array, order="C")) for array in inputs]
+        clock = _CallClock()
+        watched = relax.VirtualMachine(self._library, tvm.cpu())
+        watched.set_instrument(clock)
+        runs: list[list[tuple[str, float]]] = []
+        for _ in range(repeats + 1):
+            clock.calls = []
+            watched["main"](*tensors, *self._weights)
+            runs.append(clock.calls)
+        return [(calls[0][0], median(s for _, s in calls)) for calls in zip(*runs[1:], strict=True)]
 
     def _run(self, tensors: Sequence[Any]) -> Any:
         return self._machine["main"](*tensors, *self._weights)

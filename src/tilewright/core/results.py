@@ -17,7 +17,8 @@ class TaskReport:
     `share` the part of the network's time that all `count` calls take; `bound` is what limits it:
     compute, memory or overhead; `roof_s` is the least time the machine's measured peaks allow.
     `settings` and `layouts` say what was chosen. `error` is the checked error relative to
-    sum |w||x|, None when unchecked.
+    sum |w||x|, None when unchecked. `in_place_s` is one call in the running network (the mean of
+    its calls), None where no network was run.
     """
 
     name: str
@@ -39,6 +40,7 @@ class TaskReport:
     spread: float = 0.0
     roof_s: float = 0.0
     nodes: tuple[str, ...] = ()
+    in_place_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,12 +178,15 @@ class OptimizeResult:
 class AssignmentRow:
     """A whole assignment of layouts and algorithms: the sum that was predicted, the network's time.
 
-    None where nothing was predicted, or the network was not built or gave wrong results.
+    `corrected_s` is the sum with every kernel's time corrected by its place in a network, as the
+    other networks of the race had it. None where nothing was predicted, or the network was not
+    built or gave wrong results.
     """
 
     name: str
     predicted_s: float | None
     measured_s: float | None
+    corrected_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

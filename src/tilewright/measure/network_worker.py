@@ -67,6 +67,13 @@ def time_runs(name: str, inputs: list[Array], repeats: int, warmup: int) -> list
     return samples
 
 
+def time_calls(name: str, inputs: list[Array], repeats: int) -> list[tuple[str, float]]:
+    """Symbol and median seconds of each call in its place; returns when the pool sleeps again."""
+    calls = _networks[name].time_calls(inputs, repeats)
+    wait_until_asleep()
+    return calls
+
+
 if __name__ == "__main__":
     serve(
         {
@@ -76,5 +83,6 @@ if __name__ == "__main__":
             "unload": unload,
             "run": run,
             "time": time_runs,
+            "time calls": time_calls,
         }
     )

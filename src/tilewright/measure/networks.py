@@ -6,9 +6,11 @@ import errno
 import os
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -56,6 +58,14 @@ class NetworkWorker:
     def __exit__(self, *_exception: object) -> None:
         self._child.stop()
 
+    def launch(self) -> None:
+        """Start the process without waiting for it; otherwise the first request does."""
+        self._child.launch()
+
+    def abort(self) -> None:
+        """Kill the process from another thread; what it is at fails."""
+        self._child.abort()
+
     def compile(
         self, plan: NetworkBlueprint, constants: Mapping[str, Array], folder: Path
     ) -> dict[str, str]:
@@ -89,6 +99,12 @@ class NetworkWorker:
         """Seconds of each run."""
         return self._ask(("time", name, list(inputs), repeats, warmup), RUN_TIMEOUT_S)
 
+    def time_calls(
+        self, name: str, inputs: Sequence[Array], *, repeats: int
+    ) -> list[tuple[str, float]]:
+        """Symbol and median seconds of every call in its place in the network, in order."""
+        return self._ask(("time calls", name, list(inputs), repeats), RUN_TIMEOUT_S)
+
     def _ask(self, message: tuple[object, ...], timeout_s: float) -> Any:
         try:
             if self._child.pid is None or self._prepared != self._child.pid:
@@ -105,6 +121,44 @@ class NetworkWorker:
             raise NegativeVerdict(
                 f"the network's process failed at {message[0]}: {error}"
             ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToCompile:
+    """A network to be compiled into a folder, with the values of its graph's constants."""
+
+    plan: NetworkBlueprint
+    constants: Mapping[str, Array]
+    folder: Path
+
+
+def compile_all(workers: Sequence[NetworkWorker], networks: Sequence[ToCompile]) -> None:
+    """Compile networks side by side, one per worker at a time.
+
+    Raises what the first failure raises; the others are given up then.
+    """
+    waiting = deque(networks)
+
+    def work(worker: NetworkWorker) -> None:
+        while True:
+            try:
+                network = waiting.popleft()
+            except IndexError:
+                return
+            worker.compile(network.plan, network.constants, network.folder)
+
+    for worker in workers:
+        worker.launch()
+    with ThreadPoolExecutor(len(workers)) as threads:
+        running = [threads.submit(work, worker) for worker in workers]
+        try:
+            for done in as_completed(running):
+                done.result()
+        except BaseException:
+            waiting.clear()
+            for worker in workers:
+                worker.abort()
+            raise
 
 
 def _without_values(plan: NetworkBlueprint) -> Arrangement:

@@ -167,6 +167,13 @@ class Child:
             return content[0]
         raise RemoteError(*content)
 
+    def abort(self) -> None:
+        """Kill the process from another thread than the one that waits for its answer, which gets
+        a `ChildCrash`."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.kill()
+
     def stop(self) -> None:
         """End the process: by closing its channel, after two seconds by force."""
         with self._lock:

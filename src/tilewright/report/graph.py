@@ -31,9 +31,15 @@ def assignments_table(result: GraphTuneResult) -> Table:
         Column(field="predicted_s", label="predicted", show=shown.seconds, number=True),
         Column(field="measured_s", label="measured", show=shown.seconds, number=True),
         Column(field="surplus", label="beyond the sum", show=shown.percent, number=True),
+        Column(field="corrected_s", label="corrected by place", show=shown.seconds, number=True),
+        Column(field="left", label="still beyond", show=shown.percent, number=True),
     )
     records = tuple(
-        {**record_of(row), "surplus": _surplus(row.predicted_s, row.measured_s)}
+        {
+            **record_of(row),
+            "surplus": _surplus(row.predicted_s, row.measured_s),
+            "left": _surplus(row.corrected_s, row.measured_s),
+        }
         for row in result.assignments
     )
     return Table(columns=columns, records=records, title="Assignments")

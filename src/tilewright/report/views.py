@@ -26,6 +26,7 @@ _TASK_COLUMNS = (
     Column(field="share", label="share", show=shown.percent, number=True),
     Column(field="count", label="count", number=True),
     Column(field="latency_s", label="latency", show=shown.seconds, number=True),
+    Column(field="in_place_s", label="in place", show=shown.seconds, number=True),
     Column(field="gflop_per_s", label="GFLOP/s", show=shown.rate, number=True),
     Column(field="gbyte_per_s", label="GB/s", show=shown.rate, number=True),
     Column(field="roof_fraction", label="of roof", show=shown.percent, number=True),

@@ -10,7 +10,7 @@ from tilewright.core.records import Device
 from tilewright.core.results import AssignmentRow, ChoiceRow, GraphTuneResult, OptimizeResult
 from tilewright.graph.conversions import copying
 from tilewright.session.contenders import DEFAULT, TUNED
-from tilewright.session.graph_search import CHOSEN, Proposal, proposals_of
+from tilewright.session.graph_search import CHOSEN, RECONSIDERED, Proposal, proposals_of
 from tilewright.session.layout_costs import LayoutCosts, stored_by_layouts
 from tilewright.session.levels import GraphLevel, level_name
 from tilewright.session.preparation import PreparedNetwork
@@ -23,7 +23,7 @@ PREDICTED = (
     "Nothing was built or measured: all times are predicted from records and facts, and no "
     "artifact was written."
 )
-_ORDER = (DEFAULT, TUNED, "uniform", "history_best", CHOSEN)
+_ORDER = (DEFAULT, TUNED, "uniform", "history_best", CHOSEN, RECONSIDERED)
 
 
 def graph_result(
@@ -32,10 +32,12 @@ def graph_result(
     problem: NetworkProblem,
     predicted: Mapping[str, float | None],
     raced: Mapping[str, float | None],
+    corrected: Mapping[str, float | None] | None = None,
 ) -> GraphTuneResult:
     """`result` with what the graph tuner found.
 
-    `predicted` and `raced` are seconds by contender; what equals another contender shares its time.
+    `predicted`, `raced` and `corrected` are seconds by contender; what equals another contender
+    shares its time.
     """
     chosen = next(p for p in proposals if p.name == CHOSEN)
     solution = chosen.solution
@@ -53,8 +55,14 @@ def graph_result(
         transforms=sum(len(row.changed) for row in rows),
         measured_latency_s=raced.get(CHOSEN),
         assignments=tuple(
-            AssignmentRow(name=name, predicted_s=sums.get(name), measured_s=raced.get(name))
+            AssignmentRow(
+                name=name,
+                predicted_s=sums.get(name),
+                measured_s=raced.get(name),
+                corrected_s=(corrected or {}).get(name),
+            )
             for name in _ORDER
+            if name != RECONSIDERED or name in sums
         ),
         choices=rows,
     )

@@ -8,8 +8,8 @@ rounds, as a rule until a solution uses nothing but measured times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tilewright.core.errors import TilewrightError
 from tilewright.core.events import EventSink, Note, Stage
@@ -18,6 +18,7 @@ from tilewright.graph.layout import PLAIN, blocked, channel_block
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.measure.base import Measurer
 from tilewright.session.layout_costs import LayoutCosts
+from tilewright.session.places import Places
 from tilewright.session.preparation import PreparedNetwork, Task, laid_out
 from tilewright.session.reporting import Peaks
 from tilewright.session.tuning import NetworkTuner, TuningTerms
@@ -30,6 +31,7 @@ from tilewright.tune.network_problem import PICOSECONDS, Decision, NetworkProble
 from tilewright.tune.space import spaces
 
 CHOSEN = "chosen"
+RECONSIDERED = "reconsidered"
 RIVALS = ("uniform", "history_best")
 _ROUNDS = 4
 _LATER = 0.5
@@ -54,6 +56,16 @@ class Proposal:
     def measured(self) -> bool:
         """Whether the times of all its kernels were measured."""
         return all(choice.time.measured for choice in self.decision.choices.values())
+
+    @property
+    def implementations(self) -> dict[TaskKey, str]:
+        """What computes each task, copies between layouts apart."""
+        calls, choices = self.network.arrangement.network.calls, self.decision.choices
+        return {
+            (call.workload.key, choices[call.name].ports): choices[call.name].implementation
+            for call in calls
+            if call.name in choices
+        }
 
 
 @dataclass(slots=True, kw_only=True)
@@ -123,13 +135,7 @@ class GraphSearch:
         with spending.keeping(_LATER):
             search(self._uniform_tasks())
         for _ in range(_ROUNDS):
-            proposals = self.proposals()
-            new = {
-                key: task
-                for proposal in proposals
-                for key, task in proposal.network.tasks.items()
-                if key not in self._asked and not self._tried(task)
-            }
+            new = self._unknown(self.proposals())
             if not new or spending.exhausted or stop():
                 break
             with spending.keeping(_LATER):
@@ -141,6 +147,26 @@ class GraphSearch:
         proposals = self.proposals()
         self.converged = self._settled and proposals[0].measured
         return proposals
+
+    def reconsider(self, places: Places) -> Proposal | None:
+        """The best assignment by what was measured, with all times corrected by the kernels'
+        places in networks; None where there is none."""
+        problem = replace(self.problem, times=self.costs.corrected(places))
+        try:
+            found = _proposal(RECONSIDERED, self.network, problem, self.solver)
+        except TilewrightError as error:
+            self.terms.events(Note(message=f"Nothing is reconsidered: {error.message}"))
+            return None
+        return found if found.measured else None
+
+    def _unknown(self, proposals: Sequence[Proposal]) -> dict[TaskKey, Task]:
+        """The tasks that proposals use and nothing was measured of yet."""
+        return {
+            key: task
+            for proposal in proposals
+            for key, task in proposal.network.tasks.items()
+            if key not in self._asked and not self._tried(task)
+        }
 
     def proposals(self) -> list[Proposal]:
         """The best assignment by what is known now, then its rivals."""

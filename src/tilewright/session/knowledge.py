@@ -1,16 +1,46 @@
-"""What the store knows about tasks, less what older templates made."""
+"""What is believed of tasks: what the store knows, less what older templates made."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from tilewright.core.records import Candidate, Measurement, Outcome
 from tilewright.graph.workload import Workload
 from tilewright.kernels.blueprint import TaskKey
-from tilewright.session.choices import own
+from tilewright.session.choices import own, ranked
+from tilewright.session.preparation import Task
 
 Hashes = Callable[[Sequence[tuple[Workload, Candidate]]], Sequence[str | None]]
 _Group = tuple[TaskKey, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is believed of the tasks of one network, as a referee wants it."""
+
+    fused: Mapping[TaskKey, Task]
+    known: dict[TaskKey, list[Outcome]]
+
+    @property
+    def tasks(self) -> Mapping[TaskKey, Task]:
+        """All tasks are searched as they are."""
+        return self.fused
+
+
+def known_of(
+    tasks: Mapping[TaskKey, Task],
+    known: Mapping[TaskKey, list[Outcome]],
+    wanted: Callable[[TaskKey, Candidate], bool] = lambda _key, _candidate: True,
+) -> Known:
+    """What is believed of `tasks`: outcomes of wanted candidates only, where one of these was
+    measured right, else all."""
+    found: dict[TaskKey, list[Outcome]] = {}
+    for key in tasks:
+        every = known.get(key, [])
+        chosen = [outcome for outcome in every if wanted(key, outcome.candidate)]
+        found[key] = chosen if ranked(chosen) else list(every)
+    return Known(fused=tasks, known=found)
 
 
 def believed(

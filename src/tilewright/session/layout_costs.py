@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, inf, log
 from statistics import median
 
@@ -14,6 +14,7 @@ from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.ports import Ports
 from tilewright.session.choices import own, ranked
+from tilewright.session.places import Places
 from tilewright.tune.network_problem import Time
 from tilewright.tune.space import ranked_defaults, too_inexact
 
@@ -26,11 +27,15 @@ class LayoutCosts:
 
     Elsewhere the facts' estimate is scaled by how far it was off for the same workload in other
     layouts (those that write the same layout count double), or for the implementation as a whole.
-    Implementations with an error bound above `max_error` have no times.
+    Implementations with an error bound above `max_error` have no times. All times are corrected by
+    the kernels' `places` in a network, where these were seen. Without `guessing` only what was
+    measured has a time, and what default layouts need.
     """
 
     device: Device
     max_error: float = inf
+    places: Places = field(default_factory=Places)
+    guessing: bool = True
     _known: dict[str, dict[Ports, _Measured]] = field(
         default_factory=dict[str, dict[Ports, _Measured]]
     )
@@ -40,6 +45,7 @@ class LayoutCosts:
     _workloads: dict[str, Workload] = field(default_factory=dict[str, Workload])
     _usual: dict[str, float] = field(default_factory=dict[str, float])
     _searched: set[tuple[str, Ports]] = field(default_factory=set[tuple[str, Ports]])
+    _needed: set[tuple[str, Ports]] = field(default_factory=set[tuple[str, Ports]])
 
     def learn(
         self,
@@ -63,20 +69,44 @@ class LayoutCosts:
         self._workloads[workload.key] = workload
         self._known.setdefault(workload.key, {})[ports] = fastest
         self._usual.clear()
+        if needed:
+            self._needed.add((workload.key, ports))
         if searched and found and (fastest or not needed):
             self._searched.add((workload.key, ports))
 
     def kernels(self, workload: Workload, ports: Ports) -> dict[str, Time]:
         """The best time of each implementation, measured or modelled."""
+        return {
+            name: replace(
+                time, seconds=time.seconds * self.places.factor(workload.key, ports, name)
+            )
+            for name, time in self._alone(workload, ports).items()
+        }
+
+    def _alone(self, workload: Workload, ports: Ports) -> dict[str, Time]:
+        """The times of kernels by themselves."""
         measured = self._known.get(workload.key, {}).get(ports, {})
         times = {n: Time(seconds=seconds, measured=True) for n, seconds in measured.items()}
-        if (workload.key, ports) in self._searched:
+        key = (workload.key, ports)
+        if key in self._searched or not (self.guessing or (not times and key in self._needed)):
             return times
         for name, guess in self._guess(workload, ports).items():
             if name not in times:
                 seconds = guess * self._correction(workload, ports, name)
                 times[name] = Time(seconds=seconds, measured=False)
         return times
+
+    def corrected(self, places: Places) -> LayoutCosts:
+        """A copy with times corrected by `places` that guesses none, and learns on its own."""
+        return replace(
+            self,
+            places=places,
+            guessing=False,
+            _known={key: dict(found) for key, found in self._known.items()},
+            _searched=set(self._searched),
+            _needed=set(self._needed),
+            _usual=dict(self._usual),
+        )
 
     def change(self, kind: TensorType, source: str, target: str) -> Time:
         """The time to copy a tensor from one layout into another; infinite where that failed."""

@@ -13,7 +13,9 @@ from tilewright.core.records import Device, Run
 from tilewright.core.results import OptimizeResult
 from tilewright.hardware.environment import noise_warnings, read_environment
 from tilewright.hardware.remote import remote_place
+from tilewright.measure.base import Measurer
 from tilewright.session.contenders import Contender
+from tilewright.session.finishing import FEW, Finishing
 from tilewright.session.graph_account import graph_result, predicted_only
 from tilewright.session.levels import bare_tasks
 from tilewright.session.manifest import MANIFEST, Origin, write_manifest
@@ -31,33 +33,8 @@ from tilewright.store.output import check_place
 from tilewright.tune.budget import Spending
 from tilewright.tune.tuners import DEFAULT, tuner_factory
 
-_BUILD_S = 0.16
-_AGAIN_S = 0.5
-_CHECK_S = 0.2
-_LOOKS_MOST = 0.15
-"""Part of the budget for second looks at most."""
-_MOST = 0.5
-"""Where finishing takes more of the budget than this, fewer networks race."""
-_GRAPH_LEAST = 3.0
-"""The graph tuner is left out of `optimize` where the budget is less than so many times what
-finishing with it takes."""
-_FINISH_S = 12.0
 CONVERGED, CONVERGED_GRAPH = "converged", "converged graph"
 """States of runs that left nothing to gain: in the default layouts; in any."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LineUp:
-    """How many networks race, how many times all tasks are checked and looked at again."""
-
-    networks: int
-    checked: int
-    looked_at: int
-
-
-_FULL = _LineUp(networks=5, checked=3, looked_at=2)
-_FEW = _LineUp(networks=3, checked=2, looked_at=2)
-_PLAIN = _LineUp(networks=2, checked=1, looked_at=1)
 
 
 class Optimizer:
@@ -82,7 +59,8 @@ class Optimizer:
         self._events(Stage(name="import", detail=request.model))
         network = prepare(request.model, request.options, self._device)
         if request.only_predicted:
-            return predicted_only(network, self._device, self._store, self._events, request)
+            result = predicted_only(network, self._device, self._store, self._events, request)
+            return replace(result, elapsed_s=time.monotonic() - began_s)
         self._store.add_device(self._device)
         searched = dict(network.tasks)
         if request.level == "op":
@@ -131,8 +109,15 @@ class _Work:
     seconds: dict[str, float]
     states: frozenset[str]
     search: NetworkSearch = field(init=False)
+    finish: Finishing = field(init=False)
 
     def __post_init__(self) -> None:
+        weights = sum(a.nbytes for a in self.network.graph.constants.values())
+        self.finish = Finishing(
+            tasks=len(self.network.tasks),
+            weight_bytes=weights,
+            budget_s=self.request.budget.seconds,
+        )
         self.search = NetworkSearch(
             request=self.request,
             network=self.network,
@@ -156,12 +141,12 @@ class _Work:
             contenders, converged = self.search.contenders(
                 measurer, peaks, settled_before=self._settled_before()
             )
-        shipped: Shipped | None = None
-        if remote_place(self.device) is None:
-            shipped = self._ship(contenders, peaks)
-            result = shipped.result
-        else:
-            result = tasks_only(self.network, contenders[0].winners, peaks, self.device)
+            shipped: Shipped | None = None
+            if remote_place(self.device) is None:
+                shipped = self._ship(contenders, measurer, peaks)
+                result = shipped.result
+            else:
+                result = tasks_only(self.network, contenders[0].winners, peaks, self.device)
         noise = noise_warnings(environment, read_environment())
         for message in noise:
             self.events(Note(message=message))
@@ -202,8 +187,7 @@ class _Work:
         if remote_place(self.device) is not None:
             self.events(Note(message="The graph tuner works on this machine only, so far."))
             return False
-        least_s = _GRAPH_LEAST * (self._finish_s(_FEW) + self._looks_s(_FEW))
-        if self.request.command == "optimize" and self.request.budget.seconds < least_s:
+        if self.request.command == "optimize" and not self.finish.affords_graph:
             message = "The budget is too short for the graph tuner: layouts stay the default ones."
             self.events(Note(message=message))
             return False
@@ -212,29 +196,15 @@ class _Work:
     def _keep_back(self) -> None:
         """Keep back time for what comes after the search, for a smaller race where a full one
         takes too much of the budget."""
-        line_up = _FULL if self.search.with_graph else _PLAIN
-        seconds = self.request.budget.seconds
-        if line_up is _FULL and self._finish_s(line_up) + self._looks_s(line_up) > _MOST * seconds:
-            line_up = _FEW
+        line_up = self.finish.line_up(with_graph=self.search.with_graph)
+        if line_up is FEW:
             self.search.rivals = False
             message = "The budget is too short to race the rivals of the chosen assignment, too."
             self.events(Note(message=message))
-        self.spending.reserve_s = self._finish_s(line_up)
-        self.spending.looks_s = self._looks_s(line_up)
+        self.spending.reserve_s = self.finish.all_s(line_up)
+        self.spending.looks_s = self.finish.looks_s(line_up)
 
-    def _finish_s(self, line_up: _LineUp) -> float:
-        """Seconds to keep back for checks, compiling and comparing at the end."""
-        tasks = len(self.network.tasks)
-        weights = sum(a.nbytes for a in self.network.graph.constants.values())
-        compile_s = line_up.networks * (_BUILD_S * tasks + 1.5 * weights / 2e8)
-        return _FINISH_S + compile_s + line_up.checked * _CHECK_S * tasks
-
-    def _looks_s(self, line_up: _LineUp) -> float:
-        """Seconds to keep back for second looks at finalists."""
-        wanted_s = line_up.looked_at * _AGAIN_S * len(self.network.tasks)
-        return min(wanted_s, _LOOKS_MOST * self.request.budget.seconds)
-
-    def _ship(self, contenders: Sequence[Contender], peaks: Peaks) -> Shipped:
+    def _ship(self, contenders: Sequence[Contender], measurer: Measurer, peaks: Peaks) -> Shipped:
         """Race the contenders; with the graph tuner, say what came of its assignments."""
         shipping = Shipping(
             device=self.device,
@@ -243,10 +213,18 @@ class _Work:
             folder=self.request.folder,
             seed=self.request.seed,
         )
-        shipped = shipping.ship(contenders, peaks, self.request.max_error)
+        graph = self.search.graph
+        problem = graph.problem if graph is not None else None
+        self.spending.reserve_s = self.finish.heat_s
+        shipped = shipping.ship(
+            contenders,
+            peaks,
+            self.request.max_error,
+            lambda finished: self.search.reconsider(finished, measurer),
+        )
         self.seconds.update(shipping.seconds)
-        graph, proposals = self.search.graph, self.search.proposals
-        if graph is None or not proposals:
+        proposals = self.search.proposals
+        if problem is None or not proposals:
             return shipped
         predicted = {contender.name: contender.predicted_s for contender in contenders}
         raced = dict(shipped.raced)
@@ -255,7 +233,7 @@ class _Work:
             same = [c.name for c in contenders if c.network.plan == proposal.network.plan]
             raced.setdefault(proposal.name, raced.get(same[0]) if same else None)
         result = replace(
-            graph_result(shipped.result, proposals, graph.problem, predicted, raced),
+            graph_result(shipped.result, proposals, problem, predicted, raced, shipped.corrected),
             shipped=shipped.name,
         )
         return replace(shipped, result=result)

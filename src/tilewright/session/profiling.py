@@ -1,4 +1,4 @@
-"""`profile`: the time of every task and of the whole network."""
+"""`profile`: the time of every task, alone and in its place, and of the whole network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.records import Candidate, Device, LayoutPlan, Measurement
-from tilewright.core.results import ProfileResult
+from tilewright.core.results import ProfileResult, TaskReport
 from tilewright.graph.sample import random_inputs
 from tilewright.kernels.blueprint import TaskKey, blueprint
 from tilewright.measure.base import Measurer
@@ -25,9 +25,14 @@ from tilewright.session.manifest import (
 from tilewright.session.measuring import open_measurer
 from tilewright.session.preparation import PreparedNetwork, laid_out, prepare
 from tilewright.session.protocols import kernel_protocol
-from tilewright.session.reporting import Peaks, explain_difference, task_reports
+from tilewright.session.reporting import (
+    Peaks,
+    explain_difference,
+    in_their_places,
+    task_reports,
+)
 from tilewright.session.shelf import measured_peaks
-from tilewright.session.timing import network_runner, time_together
+from tilewright.session.timing import network_runner, time_places, time_together
 from tilewright.store.database import SqliteStore
 
 _WARMUP, _REPEATS = 5, 15
@@ -62,8 +67,9 @@ class Profiler:
             peaks = measured_peaks(self.store, self.device, measurer)
             self.events(Stage(name="time", detail=f"{len(network.tasks)} tasks"))
             measured = self._time_tasks(network, chosen, measurer)
-        network_s = self._time_network(network, chosen)
-        return self._result(network, chosen, measured, peaks, network_s)
+        network_s, in_place_s = self._time_network(network, chosen)
+        rows = in_their_places(task_reports(network.tasks, chosen, measured, {}, peaks), in_place_s)
+        return self._result(network, rows, peaks, network_s)
 
     def _time_tasks(
         self,
@@ -84,7 +90,10 @@ class Profiler:
             measured[key] = outcome
         return measured
 
-    def _time_network(self, network: PreparedNetwork, chosen: dict[TaskKey, Candidate]) -> float:
+    def _time_network(
+        self, network: PreparedNetwork, chosen: dict[TaskKey, Candidate]
+    ) -> tuple[float, dict[TaskKey, float]]:
+        """Seconds of the network, and of a call of each task in it."""
         self.events(Stage(name="compile", detail=f"{len(network.tasks)} kernels"))
         plan = blueprint(network.arrangement, chosen)
         inputs = random_inputs(network.model.graph, self.seed)
@@ -93,17 +102,16 @@ class Profiler:
             w.compile(plan, network.graph.constants, Path(folder))
             w.load("network", Path(folder), [c.parameter.name for c in plan.constants])
             timing = time_together({"network": network_runner(w, "network", ordered)})
-        return timing["network"].latency_s
+            in_place_s = time_places(w, "network", plan, ordered)
+        return timing["network"].latency_s, in_place_s
 
     def _result(
         self,
         network: PreparedNetwork,
-        chosen: dict[TaskKey, Candidate],
-        measured: dict[TaskKey, Measurement],
+        rows: tuple[TaskReport, ...],
         peaks: Peaks,
         network_s: float,
     ) -> ProfileResult:
-        rows = task_reports(network.tasks, chosen, measured, {}, peaks)
         tasks_s = sum((row.latency_s or 0.0) * row.count for row in rows)
         calls = len(network.arrangement.calls)
         return ProfileResult(
@@ -117,5 +125,5 @@ class Profiler:
             peak_bytes_per_s=peaks.bytes_per_s,
             planned_memory_bytes=network.arrangement.memory.arena_bytes,
             weight_bytes=sum(array.nbytes for array in network.graph.constants.values()),
-            explanation=explain_difference(network_s, tasks_s, calls),
+            explanation=explain_difference(network_s, tasks_s, calls, rows),
         )

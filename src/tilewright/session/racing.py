@@ -13,23 +13,62 @@ from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Device
 from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
-from tilewright.kernels.blueprint import NetworkBlueprint, blueprint
-from tilewright.measure.networks import NetworkWorker
+from tilewright.kernels.blueprint import NetworkBlueprint, TaskKey, blueprint
+from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all
 from tilewright.measure.peers.known import make_peer
 from tilewright.session.bisecting import ROUNDING, name_culprit
 from tilewright.session.checking import NetworkCheck, compare_outputs
 from tilewright.session.contenders import Contender
-from tilewright.session.timing import Timing, network_runner, peer_runner, time_together
+from tilewright.session.places import Place, Places
+from tilewright.session.timing import (
+    Timing,
+    network_runner,
+    peer_runner,
+    time_places,
+    time_together,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """A contender that gave right results: its plan, its check, its time."""
+    """A contender that gave right results: its plan, its check, its time, and the mean seconds of a
+    call of each of its tasks in the running network."""
 
     contender: Contender
     plan: NetworkBlueprint
     check: NetworkCheck
     timing: Timing
+    in_place_s: Mapping[TaskKey, float]
+
+    @property
+    def places(self) -> list[Place]:
+        """Its kernels in their places, where their times alone are known."""
+        return [
+            Place(
+                workload_key=key[0],
+                ports=key[1],
+                implementation=winner.candidate.implementation,
+                calls=self.contender.network.tasks[key].count,
+                alone_s=winner.measurement.latency_s,
+                in_place_s=self.in_place_s[key],
+            )
+            for key, winner in self.contender.winners.items()
+            if winner.measurement is not None and key in self.in_place_s
+        ]
+
+
+def corrected_sum(finish: Finish, race: Sequence[Finish]) -> float | None:
+    """The sum of a contender's kernels, each corrected by its place as the others of the race had
+    it; None where a time is missing, or nobody else raced."""
+    if finish.contender.predicted_s is None or len(race) < 2:
+        return None
+    others = Places(place for other in race if other is not finish for place in other.places)
+    return sum(
+        place.calls
+        * place.alone_s
+        * others.factor(place.workload_key, place.ports, place.implementation)
+        for place in finish.places
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,8 +76,8 @@ class Race:
     """Contenders side by side with ONNX Runtime, the reference.
 
     Those in default layouts must give right results, others that do not are left out with a note.
-    `ready` is where a contender already lies compiled, by name; `seconds` adds up the wall clock by
-    phase.
+    `ready` is where a contender already lies compiled, by name, and learns of what is compiled for
+    a race; `seconds` adds up the wall clock by phase.
     """
 
     device: Device
@@ -46,7 +85,7 @@ class Race:
     seed: int
     max_error: float
     staging: Path
-    ready: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    ready: dict[str, Path] = field(default_factory=dict[str, Path])
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
     def folder(self, contender: Contender) -> Path:
@@ -64,7 +103,8 @@ class Race:
             worker = stack.enter_context(NetworkWorker(self.device))
             reference = make_peer("onnxruntime")
             stack.callback(reference.stop)
-            plans = {c.name: self._compiled(worker, c) for c in contenders}
+            plans = {c.name: blueprint(c.network.arrangement, c.candidates) for c in contenders}
+            self._compile(worker, contenders, plans)
             reference.start(model.onnx_path, self.device.threads, self.device.cpus)
             expected = reference.run(inputs)
             theirs = [expected[name] for name in model.outputs]
@@ -78,25 +118,53 @@ class Race:
             began_s = time.monotonic()
             runners = {c.name: network_runner(worker, c.name, _ordered(c, inputs)) for c in right}
             timings = time_together({**runners, "": peer_runner(reference, inputs)})
+            places = {
+                c.name: time_places(worker, c.name, plans[c.name], _ordered(c, inputs))
+                for c in right
+            }
             self._spend("compare", began_s)
         finished = [
-            Finish(contender=c, plan=plans[c.name], check=checks[c.name], timing=timings[c.name])
+            Finish(
+                contender=c,
+                plan=plans[c.name],
+                check=checks[c.name],
+                timing=timings[c.name],
+                in_place_s=places[c.name],
+            )
             for c in right
         ]
         return sorted(finished, key=lambda finish: finish.timing.latency_s), timings[""]
 
-    def _compiled(self, worker: NetworkWorker, contender: Contender) -> NetworkBlueprint:
-        """Compile a contender unless that was done before, and load it."""
+    def _compile(
+        self,
+        worker: NetworkWorker,
+        contenders: Sequence[Contender],
+        plans: Mapping[str, NetworkBlueprint],
+    ) -> None:
+        """Compile the contenders unless that was done before, side by side, and load all."""
         began_s = time.monotonic()
-        network, folder = contender.network, self.folder(contender)
-        plan = blueprint(network.arrangement, contender.candidates)
-        if contender.name not in self.ready:
-            detail = f"{len(network.tasks)} kernels, {contender.name}"
-            self.events(Stage(name="compile", detail=detail))
-            worker.compile(plan, network.graph.constants, folder)
-        worker.load(contender.name, folder, [c.parameter.name for c in plan.constants])
+        missing = [
+            ToCompile(
+                plan=plans[c.name],
+                constants=c.network.graph.constants,
+                folder=self.staging / c.name,
+            )
+            for c in contenders
+            if c.name not in self.ready
+        ]
+        if missing:
+            names = ", ".join(network.folder.name for network in missing)
+            kernels = sum(len(network.plan.symbols) for network in missing)
+            self.events(Stage(name="compile", detail=f"{kernels} kernels: {names}"))
+            with ExitStack() as stack:
+                count = min(len(missing), len(self.device.cpus))
+                more = [stack.enter_context(NetworkWorker(self.device)) for _ in range(count - 1)]
+                compile_all([worker, *more], missing)
+            self.ready |= {network.folder.name: network.folder for network in missing}
+        for contender in contenders:
+            order = [c.parameter.name for c in plans[contender.name].constants]
+            worker.load(contender.name, self.folder(contender), order)
         self._spend("compile", began_s)
-        return plan
 
     def _check(
         self,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tilewright.core.records import Candidate, Measurement
 from tilewright.core.results import TaskReport
@@ -13,6 +13,8 @@ from tilewright.session.preparation import Task
 
 _OVERHEAD_SHARE = 3.0
 _BYTES = ("int8", "uint8")
+_ALIKE = 0.1
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,17 +98,45 @@ def task_reports(
     return tuple(sorted(rows, key=lambda row: -row.share))
 
 
-def explain_difference(network_s: float, tasks_s: float, calls: int) -> str:
-    """Where the network's time goes beyond the sum of its tasks, in words; empty within 10 %."""
-    if network_s <= 0 or abs(network_s - tasks_s) <= 0.1 * network_s:
+def in_their_places(
+    rows: Iterable[TaskReport], in_place_s: Mapping[TaskKey, float]
+) -> tuple[TaskReport, ...]:
+    """The rows with the seconds of a call in the running network."""
+    return tuple(replace(row, in_place_s=in_place_s.get((row.key, row.layouts))) for row in rows)
+
+
+def explain_difference(
+    network_s: float, tasks_s: float, calls: int, rows: Sequence[TaskReport] = ()
+) -> str:
+    """Where the network's time goes beyond the sum of its tasks, in words; empty within 10 %.
+
+    `rows` with times in place name the tasks that are slower, or faster, in the network.
+    """
+    if network_s <= 0 or abs(network_s - tasks_s) <= _ALIKE * network_s:
         return ""
-    per_call_s = (network_s - tasks_s) / max(1, calls)
     if tasks_s > network_s:
-        return (
+        text = (
             "Timed alone, tasks may read their weights from farther away than in the network, "
             "where some are still in the cache from the last run."
         )
-    return (
-        f"The rest is {per_call_s * 1e6:.1f} µs for each of {calls} kernel calls (activations "
-        "that left the cache since they were written, and the virtual machine)."
-    )
+    else:
+        per_call_s = (network_s - tasks_s) / max(1, calls)
+        text = (
+            f"The rest is {per_call_s * 1e6:.1f} µs for each of {calls} kernel calls (activations "
+            "that left the cache since they were written, and the virtual machine)."
+        )
+    apart = sorted(_apart(rows, slower=tasks_s < network_s).items(), key=lambda item: -item[1])
+    if apart:
+        named = ", ".join(f"{name} ({seconds * 1e6:.0f} µs)" for name, seconds in apart[:_NAMED])
+        text += f" Most of it in {named}."
+    return text
+
+
+def _apart(rows: Sequence[TaskReport], *, slower: bool) -> dict[str, float]:
+    """By how many seconds, in all calls together, tasks are slower (faster) in place than alone."""
+    found: dict[str, float] = {}
+    for row in rows:
+        if row.latency_s is not None and row.in_place_s is not None:
+            difference_s = (row.in_place_s - row.latency_s) * row.count
+            found[row.name] = difference_s if slower else -difference_s
+    return {name: seconds for name, seconds in found.items() if seconds > 0}

@@ -4,24 +4,27 @@ whole graph, then a referee for each of the networks found."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.records import Candidate, Device, LayoutPlan, Outcome
+from tilewright.core.records import Candidate, Device, Outcome
 from tilewright.hardware.remote import remote_place
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.measure.base import Measurer
 from tilewright.session.checking import KernelCheck
-from tilewright.session.choices import shipping_key
+from tilewright.session.choices import defaults, shipping_key
 from tilewright.session.contenders import TUNED, Contender
 from tilewright.session.graph_search import CHOSEN, GraphSearch, Proposal
 from tilewright.session.interrupts import graceful_interrupt
+from tilewright.session.knowledge import known_of
 from tilewright.session.levels import GraphLevel
 from tilewright.session.phases import timed
+from tilewright.session.places import Places
 from tilewright.session.preparation import PreparedNetwork, Task, laid_out
 from tilewright.session.protocols import kernel_protocol
+from tilewright.session.racing import Finish
 from tilewright.session.reporting import Peaks
 from tilewright.session.requests import OptimizeRequest
 from tilewright.session.tuning import NetworkTuner, TuningTerms
@@ -33,19 +36,6 @@ from tilewright.tune.budget import Spending
 SHIPPED_BEFORE = "shipped before"
 _GRAPH_SHARE = 0.4
 """Part of the budget that the graph tuner may spend on other layouts."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Known:
-    """What is believed of the tasks of one network, as a referee wants it."""
-
-    fused: Mapping[TaskKey, Task]
-    known: dict[TaskKey, list[Outcome]]
-
-    @property
-    def tasks(self) -> Mapping[TaskKey, Task]:
-        """All tasks are searched as they are."""
-        return self.fused
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,6 +61,7 @@ class NetworkSearch:
     tuner: NetworkTuner | None = None
     graph: GraphSearch | None = None
     proposals: list[Proposal] = field(default_factory=list[Proposal])
+    _searched_graph: bool = False
     _referees: list[Referee] = field(default_factory=list[Referee])
     _checks: dict[TaskKey, tuple[Candidate, KernelCheck]] = field(
         default_factory=dict[TaskKey, tuple[Candidate, KernelCheck]]
@@ -86,6 +77,18 @@ class NetworkSearch:
         """Candidates that failed so far."""
         return sum(part.failures for part in self._parts())
 
+    @property
+    def _terms(self) -> TuningTerms:
+        return TuningTerms(
+            protocol=kernel_protocol(self.device),
+            seed=self.request.seed,
+            run_id=self.run_id,
+            events=self.events,
+            tuner=self.request.tuner,
+            level=self.request.searched_level,
+            max_error=self.request.max_error,
+        )
+
     def _parts(self) -> list[NetworkTuner | GraphSearch | Referee]:
         parts = (self.tuner, self.graph, *self._referees)
         return [part for part in parts if part is not None]
@@ -97,15 +100,7 @@ class NetworkSearch:
 
         With `settled_before` nothing is searched unless templates have changed since.
         """
-        terms = TuningTerms(
-            protocol=kernel_protocol(self.device),
-            seed=self.request.seed,
-            run_id=self.run_id,
-            events=self.events,
-            tuner=self.request.tuner,
-            level=self.request.searched_level,
-            max_error=self.request.max_error,
-        )
+        terms = self._terms
         with timed(self.seconds, "recall"):
             self.tuner = NetworkTuner(self.network.tasks, self.device, self.store, measurer, terms)
         settled = settled_before and self.tuner.outdated == 0
@@ -132,7 +127,7 @@ class NetworkSearch:
             known = self.graph.known | self.tuner.known
             for proposal in self.proposals if self.rivals else self.proposals[:1]:
                 tasks = proposal.network.tasks
-                searched = _Known(fused=tasks, known={key: known.get(key, []) for key in tasks})
+                searched = known_of(tasks, known)
                 again = spending if proposal.name == CHOSEN else None
                 try:
                     winners = self._winners(searched, measurer, terms, again)
@@ -163,6 +158,7 @@ class NetworkSearch:
                 self.proposals = self.graph.run(
                     self.spending, peaks, stop=interruption, checkpoint=self.checkpoint
                 )
+                self._searched_graph = True
                 self._save_problem(self.graph)
                 converged = converged and self.graph.converged
                 learned = self.graph.known
@@ -229,19 +225,54 @@ class NetworkSearch:
         self.seconds["verify"] -= referee.again_s
         return winners
 
-    def _shipped_before(self, measurer: Measurer, terms: TuningTerms) -> list[Contender]:
-        """The network that shipped earlier, where it has layouts of its own."""
-        shipment = self.store.shipment(self.network.key, self.device.class_key)
-        if shipment is None or shipment.plan == LayoutPlan() or remote_place(self.device):
-            return []
-        network = laid_out(self.network, shipment.plan)
-        tuner = NetworkTuner(network.tasks, self.device, self.store, measurer, terms)
+    def reconsider(self, finished: Sequence[Finish], measurer: Measurer) -> Contender | None:
+        """The graph tuner's choice by times that are corrected by the places of the kernels in the
+        networks of a race; None where layouts were not searched, or no time is left for it."""
+        if self.graph is None or not self._searched_graph or self.spending.remaining_s <= 0:
+            return None
+        places = Places(place for finish in finished for place in finish.places)
+        with timed(self.seconds, "reconsider"):
+            proposal = self.graph.reconsider(places)
+        if proposal is None:
+            return None
+        self.proposals.append(proposal)
+        chosen = proposal.implementations
+        searched = known_of(
+            proposal.network.tasks,
+            self.graph.known,
+            lambda key, candidate: candidate.implementation == chosen.get(key),
+        )
         try:
-            winners = self._winners(tuner, measurer, terms, None)
+            winners = self._winners(searched, measurer, self._terms, None)
+        except NegativeVerdict as error:
+            self.events(Note(message=f"{proposal.name} is left out: {error.message}"))
+            return None
+        return Contender(name=proposal.name, network=proposal.network, winners=winners)
+
+    def _shipped_before(self, measurer: Measurer, terms: TuningTerms) -> list[Contender]:
+        """The network that shipped earlier; kernels whose templates changed since get the best of
+        today's. Nothing where that is the default network."""
+        shipment = self.store.shipment(self.network.key, self.device.class_key)
+        if shipment is None or remote_place(self.device):
+            return []
+        shipped, network = shipment.assignment, laid_out(self.network, shipment.plan)
+        if network is self.network and self.tuner is not None:
+            known = self.tuner.known
+        else:
+            known = NetworkTuner(network.tasks, self.device, self.store, measurer, terms).known
+        searched = known_of(
+            network.tasks,
+            known,
+            lambda key, candidate: candidate == shipped.get(shipping_key(key)),
+        )
+        try:
+            winners = self._winners(searched, measurer, terms, None)
         except NegativeVerdict as error:
             self.events(Note(message=f"What shipped before is left out: {error.message}"))
             return []
-        return [Contender(name=SHIPPED_BEFORE, network=network, winners=winners)]
+        found = Contender(name=SHIPPED_BEFORE, network=network, winners=winners)
+        usual = defaults(self.network, self.device, terms.max_error)
+        return [] if found.usual_layouts and found.candidates == usual else [found]
 
     def _earlier_checks(
         self, tasks: Mapping[TaskKey, Task]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-from tilewright.core.errors import OutputError
+from tilewright.core.errors import NegativeVerdict, OutputError
 from tilewright.core.events import EventSink, Note
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Device, Shipment
@@ -22,19 +22,27 @@ from tilewright.session.choices import shipping_key
 from tilewright.session.contenders import DEFAULT, Contender, default_contender
 from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS
 from tilewright.session.preparation import PreparedNetwork
-from tilewright.session.racing import Finish, Race
-from tilewright.session.reporting import Peaks, explain_difference, task_reports
+from tilewright.session.racing import Finish, Race, corrected_sum
+from tilewright.session.reporting import (
+    Peaks,
+    explain_difference,
+    in_their_places,
+    task_reports,
+)
 from tilewright.session.reuse import artifact_fingerprint, shipped_already, weights_digest
 from tilewright.session.timing import Timing
 from tilewright.store.database import SqliteStore
 
 _STAGING = ".staging-"
+_LOST = "lost:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shipped:
     """What lies in the output folder, and what each contender took in seconds, by name: now, or in
-    an earlier race that it lost; None for wrong results. `name` is the contender that ships."""
+    an earlier race that it lost; None for wrong results. `name` is the contender that ships.
+    `corrected` are sums of kernels' times with the others' places in the race taken into account,
+    by name of what raced."""
 
     network: PreparedNetwork
     plan: NetworkBlueprint
@@ -42,6 +50,45 @@ class Shipped:
     result: OptimizeResult
     name: str
     raced: dict[str, float | None]
+    corrected: dict[str, float | None]
+
+
+Reconsider = Callable[[Sequence[Finish]], Contender | None]
+"""What may still challenge the winner, after a race showed the kernels in their places."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Entries:
+    """Who may race: fingerprints by name, and the times of what lost earlier, by fingerprint."""
+
+    device: Device
+    weights: str
+    lost: dict[str, float | None]
+    marks: dict[str, str] = field(default_factory=dict[str, str])
+
+    def admit(self, contender: Contender) -> bool:
+        """Note its fingerprint; whether it is new, and did not lose earlier."""
+        mark = artifact_fingerprint(
+            contender.network, contender.candidates, self.device, self.weights
+        )
+        new = mark not in self.marks.values()
+        self.marks[contender.name] = mark
+        return new and not self.lost_before(contender)
+
+    def lost_before(self, contender: Contender) -> bool:
+        """Whether it lost an earlier race."""
+        return f"{_LOST}{self.marks[contender.name]}" in self.lost
+
+    def holds(self, folder: Path, contender: Contender) -> bool:
+        """Whether a folder holds it compiled."""
+        return shipped_already(folder, self.marks[contender.name])
+
+    def distinct(self, contenders: Sequence[Contender]) -> list[Contender]:
+        """Those that do not equal an earlier one."""
+        found: dict[str, Contender] = {}
+        for contender in contenders:
+            found.setdefault(self.marks[contender.name], contender)
+        return list(found.values())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,24 +107,23 @@ class Shipping:
     seed: int
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
-    def ship(self, contenders: Sequence[Contender], peaks: Peaks, max_error: float) -> Shipped:
+    def ship(
+        self,
+        contenders: Sequence[Contender],
+        peaks: Peaks,
+        max_error: float,
+        reconsider: Reconsider = lambda _: None,
+    ) -> Shipped:
         """Compile, check against ONNX Runtime, time in turn, write the artifact.
 
         The first contender has the default layouts. Contenders that have them must give right
-        results, others that do not are left out.
+        results, others that do not are left out. What `reconsider` comes up with races the winner.
         """
         usual = default_contender(contenders[0], self.device, max_error)
-        lost = self._lost_before(usual.network)
-        weights = weights_digest(usual.network.graph.constants)
-        marks = {
-            c.name: artifact_fingerprint(c.network, c.candidates, self.device, weights)
-            for c in (*contenders, usual)
-        }
-        fresh = _distinct([c for c in contenders if f"lost:{marks[c.name]}" not in lost], marks)
-        entered = _distinct([*fresh, usual], marks)
-        ready = {
-            c.name: self.folder for c in entered if shipped_already(self.folder, marks[c.name])
-        }
+        entries = self._entries([*contenders, usual])
+        fresh = entries.distinct([c for c in contenders if not entries.lost_before(c)])
+        entered = entries.distinct([*fresh, usual])
+        ready = {c.name: self.folder for c in entered if entries.holds(self.folder, c)}
         if fresh and [c.name for c in fresh] == list(ready):
             entered = fresh
         with _staging(self.folder) as staging:
@@ -87,19 +133,44 @@ class Shipping:
                 seed=self.seed,
                 max_error=max_error,
                 staging=staging,
-                ready=ready,
+                ready=dict(ready),
                 seconds=self.seconds,
             )
             finished, reference = race.run(entered)
+            challenger = reconsider(finished)
+            if challenger is not None and entries.admit(challenger):
+                finished, reference = self._challenge(race, finished, challenger, reference)
             first = finished[0]
             if first.contender.name not in ready:
                 _move(race.folder(first.contender), self.folder)
+        return self._shipped(finished, reference, entries, peaks)
+
+    def _entries(self, contenders: Sequence[Contender]) -> _Entries:
+        network = contenders[0].network
+        shipment = self.store.shipment(network.key, self.device.class_key)
+        numbers: Mapping[str, float | None] = shipment.numbers if shipment is not None else {}
+        entries = _Entries(
+            device=self.device,
+            weights=weights_digest(network.graph.constants),
+            lost={name: value for name, value in numbers.items() if name.startswith(_LOST)},
+        )
+        for contender in contenders:
+            entries.admit(contender)
+        return entries
+
+    def _shipped(
+        self, finished: Sequence[Finish], reference: Timing, entries: _Entries, peaks: Peaks
+    ) -> Shipped:
+        """Keep what came of the race."""
+        first, marks = finished[0], entries.marks
         name = first.contender.name
         times = {marks[f.contender.name]: f.timing.latency_s for f in finished}
+        sums = {marks[f.contender.name]: corrected_sum(f, finished) for f in finished}
+        lost = dict(entries.lost)
         for other in finished[1:]:
             if other.contender.name != DEFAULT:
-                lost[f"lost:{marks[other.contender.name]}"] = other.timing.latency_s
-        if name == DEFAULT and len(entered) > 1:
+                lost[f"{_LOST}{marks[other.contender.name]}"] = other.timing.latency_s
+        if name == DEFAULT and len(finished) > 1:
             self.events(Note(message="The default settings ran faster and were shipped."))
         result = self._result(finished, reference, peaks, same=marks[name] == marks[DEFAULT])
         self._record(first.contender, lost, result)
@@ -109,15 +180,22 @@ class Shipping:
             fingerprint=marks[name],
             result=result,
             name=name,
-            raced={name: times.get(mark, lost.get(f"lost:{mark}")) for name, mark in marks.items()},
+            raced={
+                each: times.get(mark, lost.get(f"{_LOST}{mark}")) for each, mark in marks.items()
+            },
+            corrected={each: sums.get(mark) for each, mark in marks.items()},
         )
 
-    def _lost_before(self, network: PreparedNetwork) -> dict[str, float | None]:
-        """Times of the networks that lost earlier races, by fingerprint."""
-        shipment = self.store.shipment(network.key, self.device.class_key)
-        if shipment is None:
-            return {}
-        return {k: value for k, value in shipment.numbers.items() if k.startswith("lost:")}
+    def _challenge(
+        self, race: Race, finished: list[Finish], challenger: Contender, reference: Timing
+    ) -> tuple[list[Finish], Timing]:
+        """The winner against one more contender; the others follow with the times they had."""
+        try:
+            again, anew = race.run([finished[0].contender, challenger])
+        except NegativeVerdict as error:
+            self.events(Note(message=f"{challenger.name} is left out: {error.message}"))
+            return finished, reference
+        return [*again, *finished[1:]], anew
 
     def _result(
         self, finished: Sequence[Finish], reference: Timing, peaks: Peaks, *, same: bool
@@ -134,6 +212,7 @@ class Shipping:
             peaks,
             ours.latency_s,
         )
+        rows = in_their_places(rows, first.in_place_s)
         tasks_s = sum((row.latency_s or 0.0) * row.count for row in rows)
         complete = all(row.latency_s is not None for row in rows)
         timed = [f.timing.latency_s for f in finished if f.contender.name == DEFAULT]
@@ -162,7 +241,9 @@ class Shipping:
             planned_memory_bytes=network.arrangement.memory.arena_bytes,
             weight_bytes=sum(a.nbytes for a in network.graph.constants.values()),
             network_key=network.key,
-            explanation=explain_difference(ours.latency_s, tasks_s, calls) if complete else "",
+            explanation=(
+                explain_difference(ours.latency_s, tasks_s, calls, rows) if complete else ""
+            ),
         )
 
     def _earlier_baseline(self, network: PreparedNetwork) -> float | None:
@@ -197,14 +278,6 @@ class Shipping:
                 plan=shipped.network.plan,
             )
         )
-
-
-def _distinct(contenders: Sequence[Contender], marks: dict[str, str]) -> list[Contender]:
-    """Contenders without those that equal an earlier one."""
-    found: dict[str, Contender] = {}
-    for contender in contenders:
-        found.setdefault(marks[contender.name], contender)
-    return list(found.values())
 
 
 @contextmanager

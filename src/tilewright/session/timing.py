@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
 from tilewright.graph.network import Array
+from tilewright.kernels.blueprint import NetworkBlueprint, TaskKey
 from tilewright.measure.networks import NetworkWorker
 from tilewright.measure.peers.base import Peer
 from tilewright.measure.peers.turns import time_in_turn
@@ -14,6 +15,7 @@ from tilewright.measure.peers.turns import time_in_turn
 _ROUNDS = 5
 _ROUND_S = 0.6
 _FEWEST, _MOST = 2, 30
+_WATCHED = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,16 @@ def network_runner(worker: NetworkWorker, name: str, inputs: Sequence[Array]) ->
 def peer_runner(peer: Peer, inputs: Mapping[str, Array]) -> Runner:
     """Times a started peer."""
     return lambda repeats, warmup: peer.time(inputs, repeats, warmup)
+
+
+def time_places(
+    worker: NetworkWorker, name: str, plan: NetworkBlueprint, inputs: Sequence[Array]
+) -> dict[TaskKey, float]:
+    """Mean seconds of a call of each task in a loaded network; each call is a median over runs."""
+    calls: dict[str, list[float]] = {}
+    for symbol, seconds in worker.time_calls(name, inputs, repeats=_WATCHED):
+        calls.setdefault(symbol, []).append(seconds)
+    return {key: fmean(calls[symbol]) for key, symbol in plan.symbols.items() if symbol in calls}
 
 
 def time_together(runners: Mapping[str, Runner], *, rounds: int = _ROUNDS) -> dict[str, Timing]:

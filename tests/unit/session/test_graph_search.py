@@ -19,8 +19,9 @@ from tilewright.graph.workload import Workload
 from tilewright.measure.base import Measurer
 from tilewright.session import graph_search
 from tilewright.session.graph_account import choice_rows
-from tilewright.session.graph_search import CHOSEN, GraphSearch, Proposal
+from tilewright.session.graph_search import CHOSEN, RECONSIDERED, GraphSearch, Proposal
 from tilewright.session.layout_costs import LayoutCosts
+from tilewright.session.places import Place, Places
 from tilewright.session.preparation import laid_out
 from tilewright.session.tuning import NetworkTuner, TuningTerms
 from tilewright.store import open_store
@@ -218,3 +219,47 @@ def test_default_layouts_stay_possible_where_all_results_were_wrong() -> None:
         costs = LayoutCosts(device=DEVICE)
         costs.learn(task.workload, task.layouts, outcomes, searched=True, needed=needed)
         assert bool(costs.kernels(task.workload, task.layouts)) is needed
+
+
+def slower_in_place(implementation: str, factor: float, proposal: Proposal) -> Places:
+    """As if a race had shown that kernels of one implementation take longer in the network."""
+    return Places(
+        Place(
+            workload_key=call.workload.key,
+            ports=choice.ports,
+            implementation=name,
+            calls=1,
+            alone_s=1e-4,
+            in_place_s=1e-4 * (factor if name == implementation else 1.0),
+        )
+        for call in proposal.network.arrangement.network.calls
+        if (choice := proposal.decision.choices.get(call.name))
+        for name in ("conv2d_direct", "conv2d_winograd")
+    )
+
+
+def test_times_in_place_change_the_choice(store: SqliteStore) -> None:
+    """What is fastest alone but slow in the network is given up for what is faster there."""
+
+    def winograd_is_fast(_: Workload, candidate: Candidate) -> float:
+        return 1e-4 if candidate.implementation == "conv2d_winograd" else 1.1e-4
+
+    searched = Searched(store, winograd_is_fast)
+    before = searched.run()[0]
+    assert "conv2d_winograd" in before.implementations.values()
+    problem = searched.search.problem
+    places = slower_in_place("conv2d_winograd", 1.5, before)
+    found = searched.search.reconsider(places)
+    assert found is not None and found.name == RECONSIDERED
+    assert "conv2d_winograd" not in found.implementations.values()
+    again = problem.problem.cost(before.solution.assignment)
+    assert again == before.solution.objective_ps, "the problem as it was keeps its costs"
+
+
+def test_nothing_is_reconsidered_by_guesses_alone(store: SqliteStore) -> None:
+    """Other layouts are promising, but the budget ended before they were measured."""
+    searched = Searched(store, wide_is_fast, budget=4)
+    before = searched.run()[0]
+    assert not before.measured
+    found = searched.search.reconsider(Places())
+    assert found is None or found.measured

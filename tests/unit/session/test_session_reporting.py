@@ -12,7 +12,12 @@ from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.session.preparation import Task
-from tilewright.session.reporting import Peaks, explain_difference, task_reports
+from tilewright.session.reporting import (
+    Peaks,
+    explain_difference,
+    in_their_places,
+    task_reports,
+)
 
 PEAKS = Peaks(flop_per_s=1e11, bytes_per_s=1e10, cache_bytes_per_s=1e10)
 LAYOUTS = ("plain", "plain", "plain")
@@ -98,6 +103,19 @@ def test_the_difference_is_explained_only_where_there_is_one() -> None:
     assert "20000.0 µs for each of 10" in explain_difference(1.0, 0.8, 10)
     assert "weights" in explain_difference(1.0, 1.5, 10)
     assert explain_difference(0.0, 1.0, 0) == ""
+
+
+def test_the_tasks_that_differ_in_place_are_named() -> None:
+    same, apart = task(dense(4), name="same"), task(dense(64), count=2, name="apart")
+    times = {t.key: measured(t.workload, 1e-3) for t in (same, apart)}
+    rows = task_reports(
+        by_key(same, apart),
+        {same.key: CHOSEN, apart.key: CHOSEN}, times, {}, PEAKS,
+    )  # fmt: skip
+    rows = in_their_places(rows, {same.key: 1e-3, apart.key: 1.5e-3})
+    assert {row.name: row.in_place_s for row in rows} == {"same": 1e-3, "apart": 1.5e-3}
+    assert explain_difference(4e-3, 3e-3, 3, rows).endswith("Most of it in apart (1000 µs).")
+    assert "apart" not in explain_difference(2e-3, 3e-3, 3, rows), "not what makes it faster"
 
 
 def test_spread_travels() -> None:

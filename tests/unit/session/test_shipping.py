@@ -18,13 +18,17 @@ from network_fakes import prepared, two_convolutions
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Event, Note
 from tilewright.core.records import LayoutPlan
+from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.models.loaded import LoadedModel
 from tilewright.session import racing
 from tilewright.session.choices import defaults
 from tilewright.session.contenders import DEFAULT, TUNED, Contender, default_contender
+from tilewright.session.graph_search import RECONSIDERED
 from tilewright.session.manifest import LIBRARY, MANIFEST, PARTS, WEIGHTS
+from tilewright.session.places import Places
 from tilewright.session.preparation import laid_out
-from tilewright.session.shipping import Shipped, Shipping
+from tilewright.session.racing import Finish
+from tilewright.session.shipping import Reconsider, Shipped, Shipping
 from tilewright.session.winners import Winner
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
@@ -39,11 +43,14 @@ USUAL = LayoutPlan()
 @dataclass
 class World:
     """What networks take and give, by contender: `seconds` where it is not a millisecond, `wrong`
-    for results that are not ONNX Runtime's. `compiled` are those that were compiled."""
+    for results that are not ONNX Runtime's. `compiled` are those that were compiled; `slower` by
+    how much kernels take longer in them than alone."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     wrong: set[str] = field(default_factory=set)
     compiled: list[str] = field(default_factory=list)
+    slower: dict[str, float] = field(default_factory=dict)
+    plans: dict[str, NetworkBlueprint] = field(default_factory=dict)
 
     def worker(self, _device: object) -> Any:
         return FakeWorker(self)
@@ -58,8 +65,13 @@ class FakeWorker:
 
     def __exit__(self, *_exception: object) -> None: ...
 
-    def compile(self, _plan: object, _constants: object, folder: Path) -> None:
+    def launch(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def compile(self, plan: NetworkBlueprint, _constants: object, folder: Path) -> None:
         folder.mkdir(parents=True)
+        self.world.plans[folder.name] = plan
         self.world.compiled.append(folder.name)
         for name in (LIBRARY, WEIGHTS):
             (folder / name).write_text(folder.name)
@@ -71,6 +83,12 @@ class FakeWorker:
 
     def time(self, name: str, _inputs: object, *, repeats: int, warmup: int) -> list[float]:
         return [self.world.seconds.get(name, 1e-3)] * repeats
+
+    def time_calls(self, name: str, _inputs: object, *, repeats: int) -> list[tuple[str, float]]:
+        """A kernel takes a microsecond alone; calls of the machine itself are seen, too."""
+        symbols = [use.symbol for use in self.world.plans[name].uses]
+        seconds = 1e-6 * self.world.slower.get(name, 1.0)
+        return [("vm.builtin.check", 1.0), *((symbol, seconds) for symbol in symbols)]
 
 
 class FakePeer:
@@ -115,7 +133,12 @@ class Yard:
     folder: Path
     events: list[Event] = field(default_factory=list)
 
-    def ship(self, *contenders: Contender, max_error: float = 1e-4) -> Shipped:
+    def ship(
+        self,
+        *contenders: Contender,
+        max_error: float = 1e-4,
+        reconsider: Reconsider = lambda _: None,
+    ) -> Shipped:
         shipping = Shipping(
             device=DEVICE,
             store=self.store,
@@ -123,7 +146,7 @@ class Yard:
             folder=self.folder,
             seed=0,
         )
-        shipped = shipping.ship(contenders, PEAKS, max_error)
+        shipped = shipping.ship(contenders, PEAKS, max_error, reconsider)
         sizes = {name: (self.folder / name).stat().st_size for name in (LIBRARY, WEIGHTS)}
         text = {"fingerprint": shipped.fingerprint, "sizes_bytes": sizes, "schema_version": 1}
         (self.folder / MANIFEST).write_text(manifest_text(text))
@@ -150,6 +173,15 @@ def contender(name: str, plan: LayoutPlan = USUAL, *, choice: int = 0) -> Conten
         candidate = space.part.candidate(int(space.numbers[choice % len(space.numbers)]))
         winners[key] = Winner(candidate=candidate, measurement=None, check=None)
     return Contender(name=name, network=network, winners=winners)
+
+
+def timed(found: Contender, seconds: float = 1e-6) -> Contender:
+    """With a time for every kernel."""
+    winners = {
+        key: replace(winner, measurement=SimpleNamespace(latency_s=seconds, spread=0.0))
+        for key, winner in found.winners.items()
+    }
+    return replace(found, winners=winners)
 
 
 def elsewhere() -> LayoutPlan:
@@ -240,3 +272,58 @@ def test_a_promise_needs_every_time() -> None:
     }
     calls = sum(task.count for task in tuned.network.tasks.values())
     assert replace(tuned, winners=timed).predicted_s == 2.0 * calls
+
+
+def test_places_in_the_network_correct_what_the_others_promise(world, store, tmp_path) -> None:
+    world.seconds, world.slower = {CHOSEN: 5e-4}, {TUNED: 1.5, CHOSEN: 2.0}
+    seen: list[Finish] = []
+
+    def reconsider(finished: Sequence[Finish]) -> None:
+        seen.extend(finished)
+
+    yard = Yard(store, tmp_path / "out")
+    shipped = yard.ship(timed(contender(TUNED)), timed(chosen()), reconsider=reconsider)
+    calls = sum(task.count for task in NETWORK.tasks.values())
+    by_name = {finish.contender.name: finish for finish in seen}
+    assert Places(by_name[TUNED].places).factor("any", (), "any") == pytest.approx(1.5)
+    assert not by_name[DEFAULT].places, "its kernels were never timed alone"
+    assert shipped.corrected[CHOSEN] == pytest.approx(1.5e-6 * calls), "as the tuned one had it"
+    assert shipped.corrected[TUNED] == pytest.approx(2e-6 * calls), "as the chosen one had it"
+    assert shipped.corrected[DEFAULT] is None
+    rows = {row.key: row for row in shipped.result.tasks}
+    assert all(row.in_place_s == pytest.approx(2e-6) for row in rows.values())
+
+
+@pytest.mark.parametrize("seconds, winner", [(2e-4, RECONSIDERED), (8e-4, CHOSEN)])
+def test_what_is_reconsidered_races_the_winner(world, store, tmp_path, seconds, winner) -> None:
+    world.seconds = {CHOSEN: 5e-4, RECONSIDERED: seconds}
+    yard = Yard(store, tmp_path / "out")
+    again = contender(RECONSIDERED, elsewhere(), choice=5)
+    shipped = yard.ship(contender(TUNED), chosen(), reconsider=lambda _: again)
+    assert shipped.name == winner and yard.holds() == winner
+    assert sorted(world.compiled) == [CHOSEN, DEFAULT, RECONSIDERED, TUNED]
+    assert shipped.raced == {TUNED: 1e-3, DEFAULT: 1e-3, CHOSEN: 5e-4, RECONSIDERED: seconds}
+    world.compiled.clear()
+    once_more = yard.ship(contender(TUNED), chosen(), again)
+    assert once_more.name == winner and world.compiled == []
+
+
+def test_a_wrong_challenger_leaves_the_winner(world, store, tmp_path) -> None:
+    world.seconds, world.wrong = {CHOSEN: 5e-4, RECONSIDERED: 1e-4}, {RECONSIDERED}
+    yard = Yard(store, tmp_path / "out")
+    for again in (
+        contender(RECONSIDERED, elsewhere(), choice=5),
+        contender(RECONSIDERED, choice=5),
+    ):
+        shipped = yard.ship(contender(TUNED), chosen(), reconsider=lambda _, again=again: again)
+        assert shipped.name == CHOSEN and yard.holds() == CHOSEN
+    assert "reconsidered" in yard.notes
+
+
+def test_a_challenger_that_raced_already_does_not_race_again(world, store, tmp_path) -> None:
+    world.seconds = {CHOSEN: 5e-4}
+    yard = Yard(store, tmp_path / "out")
+    same = replace(chosen(), name=RECONSIDERED)
+    shipped = yard.ship(contender(TUNED), chosen(), reconsider=lambda _: same)
+    assert shipped.name == CHOSEN and RECONSIDERED not in world.compiled
+    assert shipped.raced[RECONSIDERED] == shipped.raced[CHOSEN]

@@ -1,0 +1,91 @@
+"""Kernels in their places: what a correction says of kernels seen, of their like, of others."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.session.places import Place, Places
+
+HERE, THERE = ("blocked16", "blocked16"), ("blocked32", "blocked32")
+
+
+def place(
+    workload: str = "w",
+    implementation: str = "direct",
+    ports: tuple[str, ...] = HERE,
+    *,
+    alone_s: float = 1.0,
+    in_place_s: float = 1.0,
+    calls: int = 1,
+) -> Place:
+    return Place(
+        workload_key=workload,
+        ports=ports,
+        implementation=implementation,
+        calls=calls,
+        alone_s=alone_s,
+        in_place_s=in_place_s,
+    )
+
+
+def test_nothing_seen_corrects_nothing() -> None:
+    assert Places().factor("w", HERE, "direct") == 1.0
+
+
+def test_the_most_special_sight_wins() -> None:
+    places = Places(
+        [
+            place(in_place_s=2.0),
+            place(ports=THERE, in_place_s=4.0),
+            place("other", "winograd", in_place_s=0.5),
+        ]
+    )
+    assert places.factor("w", HERE, "direct") == 2.0
+    assert places.factor("w", THERE, "direct") == 4.0
+    assert places.factor("w", ("plain",), "direct") == 3.0, "as in other layouts"
+    assert places.factor("w", HERE, "winograd") == 3.0, "as its workload"
+    assert places.factor("new", HERE, "winograd") == 0.5, "as its implementation"
+    assert places.factor("new", HERE, "new") == pytest.approx(6.5 / 3), "as everything"
+
+
+def test_long_calls_count_most() -> None:
+    long, short = place(alone_s=0.98, in_place_s=0.98), place(alone_s=0.01, in_place_s=0.1)
+    assert Places([long, short]).factor("w", HERE, "direct") == pytest.approx(1.08 / 0.99)
+    often = place(alone_s=0.01, in_place_s=0.1, calls=98)
+    assert Places([long, often]).factor("w", HERE, "direct") == pytest.approx(10.78 / 1.96)
+
+
+SECONDS = st.floats(min_value=1e-7, max_value=1.0)
+SEEN = st.lists(
+    st.builds(
+        place,
+        st.sampled_from(["a", "b"]),
+        st.sampled_from(["direct", "winograd"]),
+        st.sampled_from([HERE, THERE]),
+        alone_s=SECONDS,
+        in_place_s=SECONDS,
+        calls=st.integers(1, 9),
+    ),
+    min_size=1,
+)
+
+
+@given(SEEN, st.sampled_from(["a", "b", "c"]), st.sampled_from(["direct", "new"]))
+def test_a_factor_lies_among_those_seen(
+    seen: list[Place], workload: str, implementation: str
+) -> None:
+    ratios = [p.in_place_s / p.alone_s for p in seen]
+    found = Places(seen).factor(workload, HERE, implementation)
+    assert min(ratios) * 0.999 <= found <= max(ratios) * 1.001
+
+
+@given(SEEN)
+def test_what_was_seen_adds_up_again(seen: list[Place]) -> None:
+    """Corrected by themselves, the times alone add up to the times in place."""
+    places = Places(seen)
+    corrected = sum(
+        p.calls * p.alone_s * places.factor(p.workload_key, p.ports, p.implementation) for p in seen
+    )
+    assert corrected == pytest.approx(sum(p.calls * p.in_place_s for p in seen))
