@@ -21,6 +21,7 @@ from tilewright.measure import base as base_module
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.session.checking import check_kernel
 from tilewright.store import open_store
+from tilewright.tune.space import default_candidate
 
 DEVICE = local_device(2)
 TASK = workload([(8,)], step("relu", 0))
@@ -85,6 +86,19 @@ def test_a_check_survives_what_the_candidate_does(measurer: KernelMeasurer, way:
     assert check.failure is not None
     assert check.failure.kind == ("build" if way == "refuse" else "crash")
     assert check_kernel(measurer, TASK, candidate("right"), 0).failure is None
+
+
+def test_the_largest_weights_of_the_zoo_are_timed_and_checked(measurer: KernelMeasurer) -> None:
+    """vgg19_bn's first dense layer: 411 MB, in the memory that a worker may take."""
+    data, weights = workload([(1, 25088), (25088, 4096)], step("dense", 0, 1)).arguments
+    arguments = (data, replace(weights, role="constant"))
+    large = Workload(arguments=arguments, steps=(step("dense", 0, 1),))
+    chosen, _ = default_candidate(large, ("plain",) * 3, DEVICE)
+    assert chosen.implementation == "dense_packed"
+    timed = measurer.measure(large, [chosen], QUICK)
+    assert isinstance(timed[0], Measurement)
+    check = check_kernel(measurer, large, chosen, 0)
+    assert check.failure is None and check.error is not None
 
 
 def test_a_kernel_that_takes_too_long(measurer: KernelMeasurer) -> None:

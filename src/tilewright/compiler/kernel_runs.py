@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -90,6 +90,11 @@ class _Pool:
         """Start again at the beginning; earlier views stay valid."""
         self._used = 0
 
+    def release(self) -> None:
+        """Give the memory back; earlier views keep it while they live."""
+        self._memory = np.empty(0, np.float32)
+        self._used = 0
+
     def take(self, shape: Sequence[int], dtype: str, limit: int, seed: int):
         """A tensor of N(0, 1), or of valid integers, at its own place in memory."""
         if dtype != "float32":
@@ -175,7 +180,11 @@ def run_kernel(
     candidate: Candidate,
     arrays: Sequence[np.ndarray],
 ) -> np.ndarray:
-    """The kernel's result on logical arrays, as a logical array."""
+    """The kernel's result on logical arrays, as a logical array.
+
+    Gives back the memory that timing keeps: large weights are here in two forms for a while.
+    """
+    _POOL.release()
     tensors = [
         tvm.runtime.tensor(array) for array in physical_arguments(workload, candidate, arrays)
     ]
@@ -187,8 +196,11 @@ def run_kernel(
 
 def physical_arguments(
     workload: Workload, candidate: Candidate, arrays: Sequence[np.ndarray]
-) -> list[np.ndarray]:
-    """Logical arrays as the kernel takes them: in its layouts, constants packed."""
+) -> Iterator[np.ndarray]:
+    """Logical arrays as the kernel takes them: in its layouts, constants packed.
+
+    One after the other, so that whoever copies them needs no memory for all.
+    """
     spec = implementation(candidate.implementation)
     constants: Mapping[int, np.ndarray] = {
         index: array
@@ -197,9 +209,7 @@ def physical_arguments(
     }
     packed = spec.packed_shapes(workload, candidate)
     physical = dict(spec.pack(workload, candidate, constants)) if packed else {}
-    found = []
     for index, array in enumerate(arrays):
         layout = candidate.layouts[index]
         value = physical.pop(index) if index in packed else to_physical(array, layout)
-        found.append(np.asarray(value, order="C"))
-    return found
+        yield np.asarray(value, order="C")

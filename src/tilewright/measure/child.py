@@ -23,6 +23,8 @@ from typing import Any
 LENGTH = struct.Struct("<Q")
 ANSWER, ERROR, OUT_OF_MEMORY = "answer", "error", "out of memory"
 _PR_SET_PDEATHSIG = 1
+_NO_MEMORY = "std::bad_alloc"
+"""What TVM's errors say when an allocation fails."""
 
 
 def main() -> None:
@@ -74,6 +76,8 @@ def _answer(handlers: Mapping[str, Callable[..., Any]], request: bytes) -> bytes
     except MemoryError as error:
         return pickle.dumps((OUT_OF_MEMORY, str(error) or "MemoryError"))
     except Exception as error:  # noqa: BLE001 - the border of the process: all must get across
+        if _NO_MEMORY in str(error):
+            return pickle.dumps((OUT_OF_MEMORY, str(error)))
         trace = traceback.format_exc()
         return pickle.dumps((ERROR, type(error).__name__, str(error), trace))
 

@@ -190,6 +190,12 @@ def test_bad_alloc_of_native_code_is_out_of_memory(child: Child) -> None:
         child.request(("hog_in_c",), LONG_S)
 
 
+def test_bad_alloc_that_was_caught_is_out_of_memory_too(child: Child) -> None:
+    with pytest.raises(ChildOutOfMemory, match="InternalError"):
+        child.request(("fail", "InternalError: std::bad_alloc"), LONG_S)
+    assert child.request(("echo",), LONG_S) == ()
+
+
 def test_exceptions_come_back_and_the_child_lives(child: Child) -> None:
     pid = child.request(("pid",), LONG_S)
     with pytest.raises(RemoteError, match="ValueError: too odd") as caught:

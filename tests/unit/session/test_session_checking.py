@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf, nan
+from typing import cast
 
 import numpy as np
 import pytest
+from fake_measuring import failed
 from hypothesis import given
 from hypothesis import strategies as st
+from level_fakes import BLOCKED, DIRECT, NumpyMeasurer, convolution
 
-from tilewright.graph.network import attributes
+from tilewright.core.records import Candidate, Failure
+from tilewright.graph.network import Array, attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.session.checking import compare_outputs, relative_error, sample_arguments
+from tilewright.measure.base import Measurer
+from tilewright.session.checking import (
+    check_kernel,
+    compare_outputs,
+    relative_error,
+    sample_arguments,
+)
 
 
 def f32(*values: float) -> np.ndarray:
@@ -102,3 +113,31 @@ def test_sampled_arguments_fit_the_workload() -> None:
     assert arrays[1].min() >= 0 and arrays[1].max() < 3
     again = sample_arguments(task, 3)
     assert all(np.array_equal(a, b) for a, b in zip(arrays, again, strict=True))
+
+
+class Cramped(NumpyMeasurer):
+    """Has no memory for the first `short` evaluations."""
+
+    def __init__(self, short: int) -> None:
+        super().__init__(lambda *_: 1.0)
+        self.short = short
+
+    def evaluate(
+        self, workload: Workload, candidate: Candidate, arrays: Sequence[Array]
+    ) -> Array | Failure:
+        if len(self.evaluated) < self.short:
+            self.evaluated.append((workload.key, candidate))
+            return failed(workload, candidate, "out of memory")
+        return super().evaluate(workload, candidate, arrays)
+
+
+@pytest.mark.parametrize(("short", "checked"), [(0, True), (1, True), (2, False)])
+def test_a_worker_too_small_for_a_kernel_says_nothing_against_it(short: int, checked: bool) -> None:
+    workload = convolution()
+    layouts = (BLOCKED, "plain", BLOCKED)
+    candidate = Candidate(implementation=DIRECT, settings=(), layouts=layouts)
+    measurer = Cramped(short)
+    found = check_kernel(cast(Measurer, measurer), workload, candidate, 0)
+    assert found.failure is None
+    assert (found.error is not None) is checked
+    assert len(measurer.evaluated) == (short + 1 if checked else short)
