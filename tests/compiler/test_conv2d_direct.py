@@ -118,6 +118,22 @@ def test_groups(groups, inside, outside, batch, blocked_data, choice):
     check_kernel(task, SPEC, layouts_for(task, data, blocked(outside)), choice)
 
 
+@pytest.mark.parametrize("choice", [None, 7, 101, 1003, 5021])
+@pytest.mark.parametrize(("outside", "kernel"), [(9, 1), (21, 1), (17, 3)])
+def test_groups_of_channels_that_nothing_divides(outside: int, kernel: int, choice) -> None:
+    """Whole registers within each group, and nothing of what lies beyond its last channel."""
+    task = conv(
+        (2, 3 * 4, 7, 9), 3 * outside, (kernel, kernel), "bru",
+        padding=(kernel // 2,) * 4, groups=3,
+    )  # fmt: skip
+    assert outside % DEVICE.lanes_f32
+    for data in (PLAIN, blocked(4)):
+        layouts = layouts_for(task, data, PLAIN)
+        lanes = {s["lanes"] for s in all_settings(task, SPEC.name, layouts)}
+        assert DEVICE.lanes_f32 in lanes
+        check_kernel(task, SPEC, layouts, choice)
+
+
 @pytest.mark.parametrize("extent", [149, 73, 35, 17, 7])
 def test_extents_without_good_divisors(extent: int):
     task = conv((1, 4, 7, extent), 8, (3, 3), "bu", padding=(1, 1, 1, 1))

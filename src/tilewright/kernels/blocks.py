@@ -47,9 +47,9 @@ def lane_counts(channels: int, layout: str, device: Device) -> tuple[int, ...]:
     return (lanes, usual) if usual % lanes and channels > lanes else (usual,)
 
 
-def chunk_count(channels: int, lanes: int) -> int:
-    """Chunks of `lanes` channels that cover all of them."""
-    return -(-channels // lanes)
+def chunk_count(channels: int, lanes: int, groups: int = 1) -> int:
+    """Chunks of `lanes` channels that cover all of them, none across the border of two groups."""
+    return groups * -(-(channels // groups) // lanes)
 
 
 def out_tiles(chunks: Sequence[int]) -> tuple[int, ...]:
@@ -57,10 +57,14 @@ def out_tiles(chunks: Sequence[int]) -> tuple[int, ...]:
     return tuple(tile for tile in (1, 2, 3, 4) if any(count % tile == 0 for count in chunks))
 
 
-def whole_chunks(weights: Array, lanes: int) -> Array:
-    """Weights [O, …] with zeros behind the last output channel, up to whole chunks of `lanes`."""
-    missing = -len(weights) % lanes
-    return np.pad(weights, ((0, missing), *[(0, 0)] * (weights.ndim - 1))) if missing else weights
+def whole_chunks(weights: Array, lanes: int, groups: int = 1) -> Array:
+    """Weights [O, …] with zeros behind the last output channel of each group, up to whole chunks
+    of `lanes`."""
+    rest = weights.shape[1:]
+    apart = weights.reshape(groups, -1, *rest)
+    missing = -apart.shape[1] % lanes
+    padded = np.pad(apart, ((0, 0), (0, missing), *[(0, 0)] * len(rest))) if missing else apart
+    return padded.reshape(-1, *rest)
 
 
 def tile_sizes(extent: int, *, largest: int, tails: bool = True) -> tuple[int, ...]:

@@ -39,6 +39,8 @@ _LANES_SPELLED_OUT = 0.95
 _TAPS_SHARE_INPUTS = 0.98
 _TAPS_SPILL = 1.5
 _LESS_USUAL = 1.03
+_TORN_VECTORS = 12.0
+"""Vectors of 17 lanes, say, are torn to pieces by LLVM: sixteen times as slow on AVX-512."""
 
 
 def reduction(conv: Convolution, settings: Settings) -> dict[str, int]:
@@ -122,6 +124,7 @@ class DirectConvolution:
         waste = covered / (height * width)
         pixels = column["tile_width"] * column["tile_height"]
         vectors = np.ceil(column["lanes"] / device.lanes_f32)
+        torn = (vectors > 1) & (column["lanes"] % device.lanes_f32 > 0)
         accumulators = pixels * column["tile_out"] * vectors
         fill = conv.out_channels / (chunks * vectors * device.lanes_f32)
         loads = 1.0 / pixels + 1.0 / (column["tile_out"] * vectors)
@@ -136,7 +139,9 @@ class DirectConvolution:
         compute_s = conv.flop / peak * waste * slow * spill / (fill * balance)
         compute_s = compute_s * _reduction_speed(conv, device, settings, accumulators)
         compute_s = compute_s * _doubt(conv, device, layouts, settings)
-        moved = workload.bytes + 0.1 * traffic
+        compute_s = compute_s * np.where(torn, _TORN_VECTORS, 1.0)
+        ragged = np.array([ragged_groups(conv, int(s["lanes"])) for s in settings])
+        moved = workload.bytes + 0.1 * traffic + np.where(ragged, 2.0 * workload.result.bytes, 0.0)
         return {
             "estimate_s": compute_s + moved / (device.threads * 2e10) + _LAUNCH_S,
             "parallel_extent": pieces,
@@ -159,7 +164,7 @@ class DirectConvolution:
         conv, settings = convolution(workload), dict(candidate.settings)
         bo = output_block(candidate.layouts, settings)
         steps = reduction(conv, settings).values()
-        return {conv.weight: (chunk_count(conv.out_channels, bo), *steps, bo)}
+        return {conv.weight: (chunk_count(conv.out_channels, bo, conv.groups), *steps, bo)}
 
     def pack(
         self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
@@ -171,8 +176,14 @@ class DirectConvolution:
         sizes = (shape[0], shape[-1], steps["chunk"], steps["lane"], *conv.kernel)
         place = {"chunk": 2, "lane": 3, "ky": 4, "kx": 5}
         axes = (0, *(place[name] for name in steps), 1)
-        weights = whole_chunks(constants[conv.weight], shape[-1]).reshape(sizes)
+        weights = whole_chunks(constants[conv.weight], shape[-1], conv.groups).reshape(sizes)
         return {**constants, conv.weight: np.ascontiguousarray(weights.transpose(axes))}
+
+
+def ragged_groups(conv: Convolution, lanes: int) -> bool:
+    """Whether chunks of `lanes` end beyond the last channel of each of several groups: then all
+    sums are made first, and gathered into the result in a second pass."""
+    return conv.groups > 1 and conv.group_out % lanes > 0
 
 
 def _spelled(settings: Settings) -> bool:

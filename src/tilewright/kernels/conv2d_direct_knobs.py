@@ -27,8 +27,6 @@ _FEW_PIECES = 8
 def direct_knobs(conv: Convolution, device: Device, layouts: tuple[str, ...]) -> tuple[Knob, ...]:
     """All knobs; the first value of each of `in_block` to `cache_chunks` is the plain way."""
     lanes = lane_counts(conv.group_out, layouts[-1], device)
-    if conv.groups > 1:
-        lanes = lanes[-1:]
     chunks = [chunk_count(conv.group_out, count) for count in lanes]
     in_blocks = input_blocks(conv, device, layouts)
     orders: list[tuple[str, ...]] = [REDUCTION]

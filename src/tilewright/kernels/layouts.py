@@ -72,9 +72,13 @@ def _only_plain(readers: list[TaskCall]) -> bool:
 
 
 def _convolution_layout(workload: Workload, device: Device) -> str:
+    """Blocks, unless they are wider than a register and do not fill several."""
     for spec in applicable(workload, device):
         usual = spec.port_layouts(workload, device)[0][-1]
-        if channel_block(usual) > 1:
+        block = channel_block(usual)
+        if block > device.lanes_f32 and block % device.lanes_f32:
+            return PLAIN
+        if block > 1:
             return usual
     return PLAIN
 

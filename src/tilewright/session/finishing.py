@@ -8,6 +8,8 @@ _BUILD_S = 0.16
 _AGAIN_S = 0.5
 _CHECK_S = 0.2
 _LOAD_BYTES_PER_S = 1.3e8
+_SIDE_BY_SIDE = 0.65
+"""What compiling takes of its time where networks are compiled side by side."""
 _START_S = 12.0
 _HEAT_S = 8.0
 """What it takes to race the winner against one more network, compiling apart."""
@@ -37,11 +39,12 @@ PLAIN = LineUp(networks=2, checked=1, looked_at=1, challengers=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finishing:
-    """Estimates for a network of so many distinct tasks; all in seconds."""
+    """Estimates for a network of so many distinct tasks, compiled on `cpus`; all in seconds."""
 
     tasks: int
     weight_bytes: int
     budget_s: float
+    cpus: int = 1
 
     @property
     def affords_graph(self) -> bool:
@@ -59,6 +62,8 @@ class Finishing:
         """Checks, compiling and comparing at the end."""
         checks_s = line_up.checked * _CHECK_S * self.tasks
         compile_s = line_up.networks * self._compile_s
+        if min(line_up.networks, self.cpus) > 1:
+            compile_s *= _SIDE_BY_SIDE
         return _START_S + compile_s + checks_s + line_up.challengers * self.heat_s
 
     def looks_s(self, line_up: LineUp) -> float:

@@ -117,6 +117,7 @@ class _Work:
             tasks=len(self.network.tasks),
             weight_bytes=weights,
             budget_s=self.request.budget.seconds,
+            cpus=len(self.device.cpus),
         )
         self.search = NetworkSearch(
             request=self.request,

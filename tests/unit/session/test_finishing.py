@@ -30,3 +30,8 @@ def test_finishing_takes_longer_for_larger_networks(line_up) -> None:
 def test_second_looks_take_no_more_than_their_part() -> None:
     assert replace(SMALL, budget_s=10.0).looks_s(FULL) < 2.0
     assert replace(SMALL, budget_s=inf).looks_s(FULL) == SMALL.looks_s(FULL) == 20.0
+
+
+def test_networks_compiled_side_by_side_take_less() -> None:
+    assert replace(SMALL, cpus=2).all_s(FULL) < SMALL.all_s(FULL)
+    assert replace(SMALL, cpus=2).heat_s == SMALL.heat_s, "a challenger comes alone"

@@ -17,6 +17,9 @@ parallel (n, out chunk tile) or (n, row tile, out chunk tile)
       reduction over the block, as above
       add to the partial sums
   epilogue of the piece
+
+Where chunks of lanes end beyond the last channel of several groups, the epilogue is a pass of its
+own over the whole result.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.core.records import Device
 from tilewright.kernels.blocks import chunk_count, output_block
-from tilewright.kernels.conv2d_direct import reduction
+from tilewright.kernels.conv2d_direct import ragged_groups, reduction
 from tilewright.kernels.conv2d_direct_knobs import UNROLLED_LANES
 from tilewright.kernels.convolution import Convolution, convolution
 
@@ -49,7 +52,12 @@ def lower(program: Program, device: Device) -> Schedule:
 
     def read(position: Index) -> tirx.Expr:
         n, c, h, w = position
-        chunk = program.simplify(tirx.floordiv(c, lanes))
+        first = tirx.const(0, "int32")
+        if ragged_groups(conv, lanes):
+            chunks = chunk_count(conv.group_out, lanes)
+            first = program.simplify(tirx.floordiv(c, conv.group_out)) * chunks
+            c = program.simplify(tirx.floormod(c, conv.group_out))
+        chunk = program.simplify(first + tirx.floordiv(c, lanes))
         lane = program.simplify(tirx.floormod(c, lanes))
         return accumulator(n, chunk, h, w, lane)
 
@@ -70,7 +78,8 @@ def _accumulate(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
     """The stage `accumulator`; with cached chunks it adds up blocks of the stage `partial`."""
     settings = dict(program.candidate.settings)
     plane = _rounded(program, conv)
-    shape = (conv.batch, chunk_count(conv.out_channels, lanes), *plane, lanes)
+    chunks = chunk_count(conv.out_channels, lanes, conv.groups)
+    shape = (conv.batch, chunks, *plane, lanes)
     steps = reduction(conv, settings)
     cached = int(settings["cache_chunks"])
     if not cached:
@@ -107,7 +116,7 @@ def _products(
             at["chunk"] = position[0] * steps["chunk"] + at["chunk"]
         channel = at["chunk"] * steps["lane"] + at["lane"]
         if conv.groups > 1:
-            group = tirx.floordiv(o * lanes, conv.group_out)
+            group = tirx.floordiv(o, chunk_count(conv.group_out, lanes))
             channel = group * conv.group_in + channel
         product = data.read([n, channel, y * sh + at["ky"] * dh, x * sw + at["kx"] * dw])
         return te.sum(product * weights(o, *at.values(), lane), axis=list(axes.values()))
@@ -141,14 +150,30 @@ def _schedule(schedule: Schedule, conv: Convolution, program: Program, device: D
         home = parallel
     else:
         _unroll(schedule, settings, sums)
-        schedule.set_scope(anchor, 0, "local")
     if settings["padding"] == "piece":
         _pad_piece(schedule, sums[0] if settings["cache_chunks"] else parallel)
     result = schedule.get_sblock("result")
+    if ragged_groups(conv, output_block(program.candidate.layouts, settings)):
+        _gather(schedule, anchor, None if settings["cache_chunks"] else home)
+        schedule.decompose_reduction(anchor, sums[0])
+        return
+    if not settings["cache_chunks"]:
+        schedule.set_scope(anchor, 0, "local")
     schedule.reverse_compute_at(result, home, preserve_unit_loops=True)
     if program.result_layout != "plain":
         schedule.vectorize(schedule.get_loops(result)[-1])
     schedule.decompose_reduction(anchor, sums[0])
+
+
+def _gather(schedule: Schedule, anchor: Any, home: Any) -> None:
+    """Sums leave the registers of a tile at `home`, where they are kept there; the result is made
+    of all of them afterwards."""
+    if home is not None:
+        kept = schedule.cache_write(anchor, 0, "local")
+        schedule.reverse_compute_at(kept, home, preserve_unit_loops=True)
+        schedule.vectorize(schedule.get_loops(kept)[-1])
+    result = schedule.get_loops(schedule.get_sblock("result"))
+    schedule.parallel(schedule.fuse(*result[:2]))
 
 
 def _pieces(
