@@ -217,7 +217,8 @@ class GraphTuneResult(OptimizeResult):
     `objective_s` is the predicted sum of the chosen assignment, `bound_s` a proven lower bound,
     `gap` their relative distance. `operators` counts calls, `candidates` what may be chosen at all
     of them together, `transforms` the copies between layouts that the chosen network makes.
-    `assignments` were raced: default, tuned (default layouts), uniform, history_best, chosen.
+    `assignments` were raced: default, tuned (default layouts), uniform, history_best, chosen; then
+    reconsidered, by times corrected for the kernels' places, against the winner.
     `shipped` is the one that lies in the folder, empty where nothing was built; "shipped before"
     for the network of an earlier run. `choices` is the chosen assignment call by call.
     """

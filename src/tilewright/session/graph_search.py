@@ -8,7 +8,7 @@ rounds, as a rule until a solution uses nothing but measured times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.core.errors import TilewrightError
@@ -22,6 +22,7 @@ from tilewright.session.places import Places
 from tilewright.session.preparation import PreparedNetwork, Task, laid_out
 from tilewright.session.reporting import Peaks
 from tilewright.session.tuning import NetworkTuner, TuningTerms
+from tilewright.session.winners import Searched
 from tilewright.store.database import SqliteStore
 from tilewright.tune.assignment.solution import NothingFound, Solution, TooWide
 from tilewright.tune.assignment.solving import DEFAULT as AUTO
@@ -148,10 +149,15 @@ class GraphSearch:
         self.converged = self._settled and proposals[0].measured
         return proposals
 
-    def reconsider(self, places: Places) -> Proposal | None:
+    def reconsider(self, places: Places, looked_at: Iterable[Searched] = ()) -> Proposal | None:
         """The best assignment by what was measured, with all times corrected by the kernels'
-        places in networks; None where there is none."""
-        problem = replace(self.problem, times=self.costs.corrected(places))
+        places in networks; None where there is none. What was `looked_at` again since the search
+        is believed first."""
+        costs = self.costs.corrected(places)
+        for searched in looked_at:
+            self.known |= searched.known
+            self._learn(searched.fused, costs)
+        problem = replace(self.problem, times=costs)
         try:
             found = _proposal(RECONSIDERED, self.network, problem, self.solver)
         except TilewrightError as error:
@@ -227,10 +233,10 @@ class GraphSearch:
         self.known |= tuner.known
         self._learn(tasks)
 
-    def _learn(self, tasks: Mapping[TaskKey, Task]) -> None:
+    def _learn(self, tasks: Mapping[TaskKey, Task], costs: LayoutCosts | None = None) -> None:
         """Tell the costs; the default layouts stay possible even where everything failed."""
         for key, task in tasks.items():
-            self.costs.learn(
+            (costs or self.costs).learn(
                 task.workload,
                 task.layouts,
                 self.known.get(key, []),

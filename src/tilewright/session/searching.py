@@ -62,6 +62,7 @@ class NetworkSearch:
     graph: GraphSearch | None = None
     proposals: list[Proposal] = field(default_factory=list[Proposal])
     _searched_graph: bool = False
+    _looked_at: list[Searched] = field(default_factory=list[Searched])
     _referees: list[Referee] = field(default_factory=list[Referee])
     _checks: dict[TaskKey, tuple[Candidate, KernelCheck]] = field(
         default_factory=dict[TaskKey, tuple[Candidate, KernelCheck]]
@@ -122,6 +123,7 @@ class NetworkSearch:
         self.spending.looks_s = 0.0
         with self.spending.keeping(0.5 if self.proposals and may_measure else 0.0):
             winners = self._winners(self.tuner, measurer, terms, spending)
+            self._looked_at.append(self.tuner)
         found = [Contender(name=TUNED, network=self.network, winners=winners)]
         if self.graph is not None and may_measure:
             known = self.graph.known | self.tuner.known
@@ -134,6 +136,7 @@ class NetworkSearch:
                 except NegativeVerdict as error:
                     self.events(Note(message=f"{proposal.name} is left out: {error.message}"))
                     continue
+                self._looked_at.append(searched)
                 found.append(
                     Contender(name=proposal.name, network=proposal.network, winners=winners)
                 )
@@ -232,7 +235,7 @@ class NetworkSearch:
             return None
         places = Places(place for finish in finished for place in finish.places)
         with timed(self.seconds, "reconsider"):
-            proposal = self.graph.reconsider(places)
+            proposal = self.graph.reconsider(places, self._looked_at)
         if proposal is None:
             return None
         self.proposals.append(proposal)

@@ -20,6 +20,7 @@ from tilewright.measure.base import Measurer
 from tilewright.session import graph_search
 from tilewright.session.graph_account import choice_rows
 from tilewright.session.graph_search import CHOSEN, RECONSIDERED, GraphSearch, Proposal
+from tilewright.session.knowledge import known_of
 from tilewright.session.layout_costs import LayoutCosts
 from tilewright.session.places import Place, Places
 from tilewright.session.preparation import laid_out
@@ -263,3 +264,28 @@ def test_nothing_is_reconsidered_by_guesses_alone(store: SqliteStore) -> None:
     assert not before.measured
     found = searched.search.reconsider(Places())
     assert found is None or found.measured
+
+
+def test_second_looks_are_believed_when_the_choice_is_reconsidered(store: SqliteStore) -> None:
+    def winograd_is_fast(_: Workload, candidate: Candidate) -> float:
+        return 1e-4 if candidate.implementation == "conv2d_winograd" else 1.1e-4
+
+    searched = Searched(store, winograd_is_fast)
+    before = searched.run()[0]
+    known = {key: searched.search.known.get(key, []) for key in before.network.tasks}
+    again = {
+        key: [
+            *outcomes,
+            *(
+                measured(before.network.tasks[key].workload, outcome.candidate, 2e-4)
+                for outcome in outcomes
+                if outcome.candidate.implementation == "conv2d_winograd"
+            ),
+        ]
+        for key, outcomes in known.items()
+    }
+    looked_at = known_of(before.network.tasks, again)
+    found = searched.search.reconsider(Places(), [looked_at])
+    assert found is not None
+    slow = {key for key, name in found.implementations.items() if name == "conv2d_winograd"}
+    assert not slow & {key for key, outcomes in known.items() if outcomes}
