@@ -10,7 +10,7 @@ _CHECK_S = 0.2
 _LOAD_BYTES_PER_S = 1.3e8
 _SIDE_BY_SIDE = 0.65
 """What compiling takes of its time where networks are compiled side by side."""
-_START_S = 12.0
+_START_S = 16.0
 _HEAT_S = 8.0
 """What it takes to race the winner against one more network, compiling apart."""
 _LOOKS_MOST = 0.15
