@@ -8,7 +8,7 @@ import numpy as np
 from one_kernel import DEVICE, all_settings, random_arrays
 
 from tilewright.compiler.build import build_kernel
-from tilewright.core.records import Candidate, Settings
+from tilewright.core.records import Candidate, Device, Settings
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.layout import PLAIN, to_logical, to_physical
 from tilewright.graph.magnitude import magnitude
@@ -52,7 +52,11 @@ def check_kernel(
 
 
 def kernel_error(
-    task: Workload, spec: Implementation, layouts: tuple[str, ...], settings: Settings
+    task: Workload,
+    spec: Implementation,
+    layouts: tuple[str, ...],
+    settings: Settings,
+    device: Device = DEVICE,
 ) -> float:
     """Largest error relative to the magnitude of the sums; infinite where a NaN stays."""
     import tvm
@@ -60,7 +64,7 @@ def kernel_error(
     candidate = Candidate(
         implementation=spec.name, settings=tuple(settings.items()), layouts=layouts
     )
-    kernel = build_kernel(task, candidate, DEVICE)
+    kernel = build_kernel(task, candidate, device)
     arrays = random_arrays(task)
     constants = {i: arrays[i] for i, a in enumerate(task.arguments) if a.role == "constant"}
     packed = spec.pack(task, candidate, constants)

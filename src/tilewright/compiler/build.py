@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 
 from tilewright.compiler.lower.registry import lower
+from tilewright.compiler.pipeline import compiled
 from tilewright.core.fingerprints import digest
 from tilewright.core.records import Candidate, Device
 from tilewright.graph.workload import Workload
@@ -55,7 +55,7 @@ def build_kernel(workload: Workload, candidate: Candidate, device: Device) -> Bu
         (tuple(int(extent) for extent in buffer.shape), str(buffer.dtype))
         for buffer in function.params
     )
-    library: Any = tvm.compile(module, tvm.target.Target(device.target)).jit()
+    library = compiled(module, device).jit()
     return BuiltKernel(
         call=library["main"],
         argument_types=types,
@@ -69,8 +69,7 @@ def rendered(workload: Workload, candidate: Candidate, device: Device, view: str
     module = kernel_module(workload, candidate, device)
     if view == "tir":
         return module.script()
-    library: Any = tvm.compile(module, tvm.target.Target(device.target))
-    return library.mod.inspect_source("asm")
+    return compiled(module, device).mod.inspect_source("asm")
 
 
 def accept_target(text: str) -> None:

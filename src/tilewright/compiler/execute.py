@@ -15,6 +15,7 @@ import tvm_ffi
 from tvm import relax
 
 from tilewright.compiler.network import LIBRARY, WEIGHTS
+from tilewright.compiler.weights import load_weights
 
 _USE_GIVEN_CPUS = -2
 _GO_ON = 0
@@ -76,8 +77,7 @@ class LoadedNetwork:
     def open(cls, folder: Path, order: Sequence[str]) -> LoadedNetwork:
         """Load what `compile` wrote; `order` are the constants' names in parameter order."""
         library = _load_library(folder / LIBRARY)
-        weights = tvm.runtime.load_param_dict_from_file(str(folder / WEIGHTS))
-        return cls(library, weights, order)
+        return cls(library, load_weights(folder / WEIGHTS), order)
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run once."""

@@ -12,6 +12,8 @@ from tvm import relax, tirx
 
 from tilewright.compiler.build import kernel_module
 from tilewright.compiler.glue import network_module
+from tilewright.compiler.pipeline import registered
+from tilewright.compiler.prefetch import with_prefetches
 from tilewright.core.records import Device
 from tilewright.kernels.blueprint import NetworkBlueprint, task_key
 
@@ -24,18 +26,20 @@ def compile_network(
 ) -> tuple[relax.VMExecutable, dict[str, tirx.PrimFunc]]:
     """Build all kernels and the glue; returns the executable and each kernel's hash."""
     workloads = {task_key(item): item for item in plan.arrangement.calls}
-    kernels = {}
+    kernels, instructed = {}, {}
     for key, symbol in plan.symbols.items():
         item = workloads[key]
         module = kernel_module(item.call.workload, plan.assignment[key], device)
         kernels[symbol] = module["main"]
+        instructed[symbol] = with_prefetches(module)["main"]
     module = network_module(
-        plan.arrangement, plan.uses, kernels, [c.parameter for c in plan.constants]
+        plan.arrangement, plan.uses, instructed, [c.parameter for c in plan.constants]
     )
     executable = relax.build(
         module,
         target=tvm.target.Target(device.target),
         relax_pipeline=tvm.transform.Sequential([]),
+        tir_pipeline=registered(),
         exec_mode="bytecode",
     )
     return executable, kernels

@@ -27,6 +27,7 @@ from tvm.support import cc
 from tilewright.compiler.build import kernel_hash_of, kernel_module
 from tilewright.compiler.kernel_runs import integer_limit, physical_arguments, random_array
 from tilewright.compiler.peaks import measured_peaks
+from tilewright.compiler.pipeline import compiled
 from tilewright.core.records import Candidate, Device, Protocol
 from tilewright.graph.layout import to_logical
 from tilewright.graph.workload import Workload
@@ -87,7 +88,7 @@ def export_kernel(
 
 def write_library(module: tvm.IRModule, device: Device, folder: Path, name: str) -> Path:
     """Compile a module for the device and write it, linked if possible; its path."""
-    executable: Any = tvm.compile(module, tvm.target.Target(device.target))
+    executable = compiled(module, device)
     linker = _linker(device)
     path = folder / f"{name}.{'so' if linker else 'tar'}"
     if linker:

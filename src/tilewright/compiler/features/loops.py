@@ -6,7 +6,7 @@ the others at 0, so that fused and split loops need no rules of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -15,9 +15,10 @@ import numpy.typing as npt
 import tvm
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
-from tvm.s_tir import SBlock, SBlockRealize
+from tvm.s_tir import SBlockRealize
 
 from tilewright.compiler.features.nests import LOOP_KINDS, Loop, Nest, Touch
+from tilewright.compiler.statements import children, operands, operator_name
 
 _MOST_SAMPLES = 4096
 """Longer loops are evaluated so far, and the rest is taken to be alike."""
@@ -89,7 +90,7 @@ class _Walk:
         else:
             if isinstance(node, tirx.Bind):
                 self._bindings.append((node.var, node.value))
-            for child in _children(node):
+            for child in children(node):
                 self.visit(child)
 
     def _for(self, node: Any) -> None:
@@ -204,7 +205,7 @@ class _Points:
         if kind is tirx.Select:
             parts = (node.condition, node.true_value, node.false_value)
             return np.where(*(self._evaluate(part) for part in parts))
-        if _operator(node) == _CONDITIONAL:
+        if operator_name(node) == _CONDITIONAL:
             return np.where(*(self._evaluate(part) for part in node.args))
         return 0
 
@@ -227,23 +228,6 @@ def _lanes(indices: Sequence[Any]) -> int:
     return prod(int(index.lanes) for index in indices if isinstance(index, tirx.Ramp))
 
 
-def _children(node: Any) -> Iterator[Any]:
-    """The statements in a statement."""
-    if isinstance(node, tirx.SeqStmt):
-        yield from node.seq
-    elif isinstance(node, tirx.IfThenElse):
-        yield node.then_case
-        if node.else_case is not None:
-            yield node.else_case
-    elif isinstance(node, SBlock) or hasattr(node, "body"):
-        yield node.body
-
-
-def _operator(node: Any) -> str:
-    """The name of the operator a call calls, empty for everything else."""
-    return str(getattr(getattr(node, "op", None), "name", ""))
-
-
 def _scan(node: Any, arithmetic: list[int], loads: list[Any]) -> None:
     """Count the operations of a value and collect its loads; what only finds an index counts for
     nothing, but for loads."""
@@ -255,24 +239,7 @@ def _scan(node: Any, arithmetic: list[int], loads: list[Any]) -> None:
         return
     if kind in _CLASSES:
         arithmetic[_CLASSES[kind]] += 1
-    elif _operator(node):
+    elif operator_name(node):
         arithmetic[3] += 1
-    for child in _operands(node):
+    for child in operands(node):
         _scan(child, arithmetic, loads)
-
-
-def _operands(node: Any) -> Iterator[Any]:
-    """The expressions in an expression."""
-    if type(node) in _BINARY:
-        yield node.a
-        yield node.b
-    elif isinstance(node, tirx.Select):
-        yield from (node.condition, node.true_value, node.false_value)
-    elif isinstance(node, tirx.Let):
-        yield from (node.value, node.body)
-    elif isinstance(node, (tirx.Cast, tirx.Broadcast)):
-        yield node.value
-    elif isinstance(node, tirx.Not):
-        yield node.a
-    elif _operator(node):
-        yield from (a for a in node.args if isinstance(a, tirx.Expr))

@@ -25,6 +25,7 @@ own over the whole result.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from tvm import te, tirx
@@ -33,6 +34,7 @@ from tvm.s_tir import Schedule
 from tilewright.compiler.lower.conv2d_direct_data import source
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
+from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
 from tilewright.core.records import Device
 from tilewright.kernels.blocks import chunk_count, output_block
 from tilewright.kernels.conv2d_direct import ragged_groups, reduction
@@ -145,11 +147,13 @@ def _schedule(schedule: Schedule, conv: Convolution, program: Program, device: D
     schedule.parallel(parallel)
     _register_tile(schedule, inside, lane)
     home = serial[-1] if serial else parallel
+    panel = _panel(conv, program, settings, _panel_tiles(conv, settings, parallel, serial))
     if settings["cache_chunks"]:
-        _partial_sums(schedule, settings, home)
+        inputs = _partial_sums(schedule, settings, home)
         home = parallel
     else:
-        _unroll(schedule, settings, sums)
+        inputs = _unroll(schedule, settings, sums)
+    mark_ahead(schedule, device, panel, inputs)
     if settings["padding"] == "piece":
         _pad_piece(schedule, sums[0] if settings["cache_chunks"] else parallel)
     result = schedule.get_sblock("result")
@@ -209,17 +213,54 @@ def _register_tile(schedule: Schedule, inside: list[Any], lane: Any) -> None:
     schedule.vectorize(lane)
 
 
-def _unroll(schedule: Schedule, settings: dict[str, Any], sums: list[Any]) -> None:
-    """Spell out the loop over the kernel's columns, or a few input lanes."""
+def _unroll(schedule: Schedule, settings: dict[str, Any], sums: list[Any]) -> list[Any]:
+    """Spell out the loop over the kernel's columns, or a few input lanes; returns all loops."""
     names = str(settings["reduce_order"]).split(",")
+    loops = list(sums)
     if settings["unroll"] == "kx":
         schedule.unroll(sums[names.index("kx")])
     if settings["unroll"] == "lanes":
-        schedule.unroll(schedule.split(sums[names.index("lane")], [None, UNROLLED_LANES])[1])
+        at = names.index("lane")
+        loops[at : at + 1] = schedule.split(sums[at], [None, UNROLLED_LANES])
+        schedule.unroll(loops[at + 1])
+    return loops
 
 
-def _partial_sums(schedule: Schedule, settings: dict[str, Any], home: Any) -> None:
-    """Compute one tile's sums over a block of chunks in registers where they are added up."""
+def _panel_tiles(
+    conv: Convolution, settings: dict[str, Any], parallel: Any, serial: list[Any]
+) -> list[Tile]:
+    """The loops over the tiles that use the same weights one after the other, and their counts."""
+    down = -(-conv.out_height // int(settings["tile_height"]))
+    across = -(-conv.out_width // int(settings["tile_width"]))
+    if len(serial) == 2:
+        return [(serial[0], down), (serial[1], across)]
+    together = 1 if settings["order"] == "rows" else down
+    if serial:
+        return [(parallel, together), (serial[0], across)]
+    return [(parallel, 1 if settings["order"] == "rows" else down * across)]
+
+
+def _panel(
+    conv: Convolution, program: Program, settings: dict[str, Any], tiles: list[Tile]
+) -> Panel:
+    """The weights of a tile's channels, or their part in a block of chunks."""
+    shape = [int(extent) for extent in program.tensors[conv.weight].shape]
+    distance = int(settings["tile_out"]) * prod(shape[1:])
+    if settings["cache_chunks"]:
+        chunk = 1 + str(settings["reduce_order"]).split(",").index("chunk")
+        distance = int(settings["cache_chunks"]) * prod(shape[chunk + 1 :])
+    return Panel(
+        argument=conv.weight,
+        size=prod(shape),
+        distance=distance,
+        run=int(settings["tile_out"]) * shape[-1],
+        tiles=tiles,
+    )
+
+
+def _partial_sums(schedule: Schedule, settings: dict[str, Any], home: Any) -> list[Any]:
+    """Compute one tile's sums over a block of chunks in registers where they are added up; returns
+    the loops over inputs."""
     partial = schedule.get_sblock("partial")
     schedule.compute_at(partial, home, preserve_unit_loops=True)
     count = len(str(settings["reduce_order"]).split(","))
@@ -227,9 +268,10 @@ def _partial_sums(schedule: Schedule, settings: dict[str, Any], home: Any) -> No
     sums, (_, *inside, lane) = loops[-count:], loops[-count - 5 : -count]
     schedule.reorder(*sums, *_by_input(inside), lane)
     _register_tile(schedule, inside, lane)
-    _unroll(schedule, settings, sums)
+    inputs = _unroll(schedule, settings, sums)
     schedule.set_scope(partial, 0, "local")
     schedule.decompose_reduction(partial, sums[0])
+    return inputs
 
 
 def _pad_piece(schedule: Schedule, home: Any) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tvm import te, tirx
 from tvm.s_tir import Schedule
@@ -23,6 +24,7 @@ from tvm.s_tir.schedule import LoopRV
 
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
+from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
 from tilewright.core.records import Device
 from tilewright.graph.layout import PLAIN
 from tilewright.kernels.blocks import chunk_count
@@ -70,7 +72,10 @@ def lower_form(program: Program, device: Device, form: Form) -> Schedule:
     half = _back_stage(plan, product)
     program.set_step(index, Value(type=kind, read=_reader(program, plan, half)))
     schedule = program.schedule()
-    (_schedule_strips if plan.strip else _schedule_stages)(schedule, program, plan)
+    if plan.strip:
+        _schedule_strips(schedule, program, plan)
+    else:
+        _schedule_stages(schedule, program, plan, device)
     return schedule
 
 
@@ -193,11 +198,12 @@ def _reader(program: Program, plan: _Plan, half: te.Tensor):
     return read
 
 
-def _schedule_stages(schedule: Schedule, program: Program, plan: _Plan) -> None:
+def _schedule_stages(schedule: Schedule, program: Program, plan: _Plan, device: Device) -> None:
     """Every stage over the whole plane, each with a parallel loop of its own."""
     chunk, tile_row = _schedule_input(schedule, plan)
     schedule.parallel(schedule.fuse(chunk, tile_row))
-    _schedule_product(schedule, program, parallel=True)
+    inputs, tiles = _schedule_product(schedule, program, parallel=True)
+    mark_ahead(schedule, device, _panel(program, plan, tiles), inputs)
     schedule.parallel(schedule.fuse(*_schedule_result(schedule, program, plan)))
 
 
@@ -232,8 +238,26 @@ def _schedule_input(schedule: Schedule, plan: _Plan) -> tuple[LoopRV, LoopRV]:
     return chunk, tile_row
 
 
-def _schedule_product(schedule: Schedule, program: Program, *, parallel: bool) -> None:
-    """The product's register tile; its outer loops, all but one, are shared out if `parallel`."""
+def _panel(program: Program, plan: _Plan, tiles: list[Tile]) -> Panel:
+    """The transformed weights of a register tile's channels at one position."""
+    weights = [int(extent) for extent in program.tensors[plan.conv.weight].shape]
+    wide = int(program.candidate.setting("tile_out"))
+    return Panel(
+        argument=plan.conv.weight,
+        size=prod(weights),
+        distance=wide * prod(weights[2:]),
+        run=wide * weights[-1],
+        tiles=tiles,
+    )
+
+
+def _schedule_product(
+    schedule: Schedule, program: Program, *, parallel: bool
+) -> tuple[list[LoopRV], list[Tile]]:
+    """The product's register tile; its outer loops, all but one, are shared out if `parallel`.
+
+    Returns the loops over inputs, and the one over tiles that use the same weights.
+    """
     settings = dict(program.candidate.settings)
     block = schedule.get_sblock("product")
     e, v, o, tile, lane, chunk, inner = schedule.get_loops(block)[-7:]
@@ -250,6 +274,8 @@ def _schedule_product(schedule: Schedule, program: Program, *, parallel: bool) -
     schedule.reverse_compute_at(local, serial, preserve_unit_loops=True)
     schedule.vectorize(schedule.get_loops(local)[-1])
     schedule.decompose_reduction(block, chunk)
+    same = int(schedule.get(serial).extent) if settings["order"] == "channels" else 1
+    return [chunk, inner], [(serial, same)]
 
 
 def _schedule_result(

@@ -20,11 +20,14 @@ from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
+from tilewright.compiler.prefetch import Panel, mark_ahead
 from tilewright.core.records import Device
 from tilewright.kernels.dense_packed import Product, product
 
 MINIMUM_LANES = 4
 """Narrower vectors are left to LLVM, which masks."""
+_STEPS = (16, 8, 4)
+"""Depths between two looks ahead."""
 
 
 def lower(program: Program, device: Device) -> Schedule:
@@ -86,8 +89,19 @@ def _schedule(schedule: Schedule, dense: Product, program: Program, device: Devi
         tile = [row_inner]
     vector, lane = schedule.split(lane, [None, device.lanes_f32])
     schedule.reorder(*pieces, depth, *tile, vector, lane)
+    row_tiles = int(schedule.get(pieces[-1]).extent) if pieces[-1] is not chunk else 1
     parallel = schedule.fuse(*pieces)
     schedule.parallel(parallel)
+    panel = Panel(
+        argument=dense.weight,
+        size=dense.columns * dense.depth,
+        distance=dense.depth * int(settings["block"]),
+        run=int(settings["block"]),
+        tiles=[(parallel, row_tiles)],
+    )
+    step = next((step for step in _STEPS if dense.depth % step == 0), 1)
+    depths = schedule.split(depth, [None, step]) if row_tiles > 1 and step > 1 else [depth]
+    mark_ahead(schedule, device, panel, depths)
     for loop in (*tile, vector):
         schedule.unroll(loop)
     schedule.vectorize(lane)
@@ -95,7 +109,7 @@ def _schedule(schedule: Schedule, dense: Product, program: Program, device: Devi
     result = schedule.get_sblock("result")
     schedule.reverse_compute_at(result, parallel, preserve_unit_loops=True)
     vectorize_columns(schedule, schedule.get_loops(result)[-1], dense.columns, device)
-    schedule.decompose_reduction(anchor, depth)
+    schedule.decompose_reduction(anchor, depths[0])
 
 
 def vectorize_columns(schedule: Schedule, loop: Any, columns: int, device: Device) -> None:

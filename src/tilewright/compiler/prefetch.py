@@ -1,0 +1,203 @@
+"""Fetching the weights that come next while those at hand are used.
+
+A panel of weights is used for several tiles of the result. The first tile meets it in memory and
+waits, the others find it in the cache and leave the memory idle: the time to fetch and the time to
+multiply add up. Told ahead, the memory delivers the next panel while this one is used.
+
+A lowering marks loops, and the marks are part of its schedule; `with_prefetches` turns them into
+instructions right before compiling. A compiler that does not know the marks makes the same kernel
+without them.
+
+    AHEAD = [a, d]  on a loop of the reduction: each iteration fetches this tile's share of what it
+                    reads of argument `a`, `d` elements further on
+    TILE = m        on loops around it: the number of a panel's tile, a loop's variable modulo m
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.s_tir import SBlockRealize, Schedule
+from tvm.sym import Analyzer
+
+from tilewright.compiler.statements import children, loads, with_body, with_parts
+from tilewright.core.records import Device
+
+TILE = "tilewright.tile"
+AHEAD = "tilewright.ahead"
+_LINE_BYTES = 64
+_TO_READ, _SECOND_LEVEL, _DATA = 0, 2, 1
+"""What LLVM's prefetch is told; `prefetcht1` on x86, `prfm pldl2keep` on ARM."""
+_REPEATED = 3
+"""So many times a line may be fetched where an iteration has fewer lines than the panel has tiles.
+Further out in the nest there are more of them, but LLVM keeps registers best in innermost loops."""
+_FAR = 4
+"""Weights beyond this part of the second cache come from further away than it."""
+
+Tile = tuple[Any, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """Weights that are used for several tiles one after the other.
+
+    `argument` is their number, `size` the elements of all weights, `distance` from one panel to the
+    next, `run` those read in a step of the reduction. `tiles` are the loops over a panel's tiles,
+    outermost first, each with the number of tiles it counts: its variable modulo that number.
+    """
+
+    argument: int
+    size: int
+    distance: int
+    run: int
+    tiles: Sequence[Tile]
+
+
+def mark_ahead(schedule: Schedule, device: Device, panel: Panel, sums: Sequence[Any]) -> None:
+    """Mark the loops of a reduction, outermost first, to fetch the next panel ahead, if it pays."""
+    tiles = prod(count for _, count in panel.tiles)
+    if tiles < 2 or 4 * panel.size < device.cpu.l2_bytes // _FAR:
+        return
+    lines = 4 * panel.run / _LINE_BYTES
+    at = None
+    for loop in reversed(sums):
+        if _serial(schedule, loop):
+            at = loop
+            if _REPEATED * lines >= tiles:
+                break
+        lines *= int(schedule.get(loop).extent)
+    if at is None:
+        return
+    for loop, count in panel.tiles:
+        if count > 1:
+            schedule.annotate(loop, TILE, count)
+    schedule.annotate(at, AHEAD, [panel.argument, panel.distance])
+
+
+def _serial(schedule: Schedule, loop: Any) -> bool:
+    return tirx.ForKind(schedule.get(loop).kind) == tirx.ForKind.SERIAL
+
+
+def with_prefetches(module: tvm.IRModule) -> tvm.IRModule:
+    """The module with its marks turned into instructions."""
+    functions = {variable: _rewritten(function) for variable, function in module.functions.items()}
+    return tvm.IRModule(functions, attrs=module.attrs)
+
+
+def _rewritten(function: Any) -> Any:
+    if not isinstance(function, tirx.PrimFunc):
+        return function
+    return function.with_body(_Rewriter(function.params).visit(function.body))
+
+
+class _Rewriter:
+    """Rebuilds statements around marked loops; `_tiles` are the marks passed on the way in."""
+
+    def __init__(self, arguments: Sequence[Any]) -> None:
+        self._arguments = arguments
+        self._tiles: list[Tile] = []
+
+    def visit(self, node: Any) -> Any:
+        """The statement with instructions in it, itself where it has no marks."""
+        if not isinstance(node, tirx.For):
+            return with_parts(node, self.visit)
+        marks: dict[str, Any] = dict(node.annotations)
+        counted, ahead = marks.pop(TILE, None), marks.pop(AHEAD, None)
+        if counted is None and ahead is None:
+            return with_parts(node, self.visit)
+        if counted is not None:
+            self._tiles.append((node.loop_var, int(counted)))
+        body = self.visit(node.body)
+        if ahead is not None:
+            argument, distance = (int(value) for value in ahead)
+            body = tirx.SeqStmt([*self._fetches(body, self._arguments[argument], distance), body])
+        if counted is not None:
+            self._tiles.pop()
+        return with_body(node, body, marks)
+
+    def _fetches(self, body: Any, weights: Any, distance: int) -> list[Any]:
+        """Instructions for a tile's share of the lines that `body` reads of `weights`."""
+        loops, indices = _reading(body, weights)
+        element_bytes = tvm.DataType(str(weights.dtype)).bits // 8
+        run, jumps = _runs(weights, loops, indices)
+        lines_of_run = -(-run * element_bytes // _LINE_BYTES)
+        tile, tiles = tirx.const(0, "int32"), 1
+        for variable, count in self._tiles:
+            tile, tiles = tile * count + tirx.floormod(variable, count), tiles * count
+        lines = lines_of_run * prod(count for _, count in jumps)
+        share, together = -(-lines // tiles), max(1, tiles // lines)
+        first = [_at(index, dict.fromkeys(loops, 0)) for index in indices]
+        start, simplify = tirx.address_of(weights[tuple(first)]), Analyzer().simplify
+        fetches = []
+        for number in range(share):
+            line = tirx.floordiv(tile, together) * share + number
+            offset = distance * element_bytes + tirx.floormod(line, lines_of_run) * _LINE_BYTES
+            line = tirx.floordiv(line, lines_of_run)
+            for stride, count in jumps:
+                offset += tirx.floormod(line, count) * (stride * element_bytes)
+                line = tirx.floordiv(line, count)
+            address = tirx.handle_add_byte_offset(start, simplify(offset))
+            how = (_TO_READ, _SECOND_LEVEL, _DATA)
+            call = tirx.call_llvm_intrin("void", "llvm.prefetch", address, *how)
+            fetches.append(tirx.Evaluate(call))
+        return fetches
+
+
+def _reading(body: Any, weights: Any) -> tuple[dict[Any, int], list[Any]]:
+    """Variables and extents of the loops in `body`, and the indices at which it reads `weights`, in
+    terms of loop variables."""
+    loops: dict[Any, int] = {}
+    values: dict[Any, Any] = {}
+    found: list[list[Any]] = []
+
+    def visit(node: Any) -> None:
+        if isinstance(node, tirx.For):
+            loops[node.loop_var] = int(node.extent)
+        elif isinstance(node, SBlockRealize):
+            axes = zip(node.block.iter_vars, node.iter_values, strict=True)
+            values.update((axis.var, value) for axis, value in axes)
+        elif isinstance(node, tirx.BufferStore):
+            read = [load for load in loads(node.value) if load.source.same_as(weights)]
+            found.extend([_at(index, values) for index in load.indices] for load in read)
+        for child in children(node):
+            visit(child)
+
+    visit(body)
+    return loops, found[0]
+
+
+def _runs(
+    weights: Any, loops: dict[Any, int], indices: Sequence[Any]
+) -> tuple[int, list[tuple[int, int]]]:
+    """How many elements the loops read in one run, and the strides and counts of such runs."""
+    place = tirx.const(0, "int32")
+    for extent, index in zip(weights.shape, indices, strict=True):
+        place = place * extent + index
+    simplify, still = Analyzer().simplify, dict.fromkeys(loops, 0)
+    first = _at(place, still)
+    strides = [
+        (int(simplify(_at(place, {**still, variable: 1}) - first)), extent)
+        for variable, extent in loops.items()
+    ]
+    run, jumps = 1, []
+    for stride, extent in sorted(strides):
+        if stride == run:
+            run *= extent
+        elif stride and extent > 1:
+            jumps.append((stride, extent))
+    return run, jumps
+
+
+def _at(index: Any, values: dict[Any, Any]) -> Any:
+    """An index expression with variables replaced."""
+    if isinstance(index, tirx.Var):
+        value = values.get(index, index)
+        return tirx.const(value, "int32") if isinstance(value, int) else value
+    if hasattr(index, "a"):
+        return type(index)(_at(index.a, values), _at(index.b, values))
+    return index

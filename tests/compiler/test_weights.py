@@ -1,0 +1,33 @@
+"""Weights in memory: the same values, aligned, in one piece."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+
+from tilewright.compiler.weights import load_weights
+
+DTYPES = ("float32", "float16", "int8", "uint8", "int32", "int64", "bool")
+
+
+@pytest.mark.parametrize("rows", [1, 700_000])
+def test_loading(tmp_path: Path, rows: int) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {dtype: rng.integers(0, 2, (rows, 3)).astype(dtype) for dtype in DTYPES}
+    arrays |= {"scalar": np.float32(7.5).reshape(()), "empty": np.empty((0, 4), np.float32)}
+    path = tmp_path / "weights.params"
+    stored = {name: tvm.runtime.tensor(array) for name, array in arrays.items()}
+    tvm.runtime.save_param_dict_to_file(stored, str(path))
+    found = load_weights(path)
+    assert list(found) == list(stored)
+    places = []
+    for name, array in arrays.items():
+        assert found[name].numpy().dtype == array.dtype
+        np.testing.assert_array_equal(found[name].numpy(), array)
+        places.append(np.from_dlpack(found[name]).ctypes.data if array.size else places[-1])
+    assert places == sorted(places) and not any(place % 64 for place in places)
+    size = sum(array.nbytes for array in arrays.values())
+    assert places[-1] - places[0] < size + 64 * len(arrays)
