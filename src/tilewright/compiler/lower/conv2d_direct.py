@@ -234,10 +234,10 @@ def _panel_tiles(
     across = -(-conv.out_width // int(settings["tile_width"]))
     if len(serial) == 2:
         return [(serial[0], down), (serial[1], across)]
-    together = 1 if settings["order"] == "rows" else down
+    alone = settings["order"] == "rows" or settings["cache_chunks"]
     if serial:
-        return [(parallel, together), (serial[0], across)]
-    return [(parallel, 1 if settings["order"] == "rows" else down * across)]
+        return [(parallel, 1 if alone else down), (serial[0], across)]
+    return [(parallel, 1 if alone else down * across)]
 
 
 def _panel(
