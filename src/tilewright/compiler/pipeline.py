@@ -23,7 +23,7 @@ NAME = "tilewright"
 _BASE = "s_tir"
 _LEAVE_ALONE = "disable_lower_builtin"
 _STACK_BYTES = 8192
-"""Twice the largest register file; threads have megabytes of stack."""
+"""Four times the largest register file; threads have megabytes of stack."""
 
 
 def compiled(module: tvm.IRModule, device: Device) -> Any:
