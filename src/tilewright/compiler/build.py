@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import tirx
 
 from tilewright.compiler.lower.registry import lower
-from tilewright.compiler.pipeline import compiled
+from tilewright.compiler.pipeline import GENERATION, compiled
 from tilewright.core.fingerprints import digest
 from tilewright.core.records import Candidate, Device
 from tilewright.graph.workload import Workload
@@ -37,8 +37,8 @@ def kernel_module(workload: Workload, candidate: Candidate, device: Device) -> t
 
 
 def kernel_hash_of(function: tirx.PrimFunc) -> str:
-    """Identity of a scheduled kernel: TVM's structural hash."""
-    return digest(str(tvm_ffi.structural_hash(function, map_free_vars=True)))
+    """Identity of a kernel: TVM's structural hash of its schedule, and what compiling makes of it."""
+    return digest(f"{GENERATION} {tvm_ffi.structural_hash(function, map_free_vars=True)}")
 
 
 def kernel_identity(workload: Workload, candidate: Candidate, device: Device) -> str:

@@ -20,6 +20,9 @@ from tilewright.compiler.statements import with_parts
 from tilewright.core.records import Device
 
 NAME = "tilewright"
+GENERATION = 2
+"""Raised when the same scheduled kernel is compiled to other code; what was measured of it before
+then does not count any more. The first one had TVM's own passes."""
 _BASE = "s_tir"
 _LEAVE_ALONE = "disable_lower_builtin"
 _STACK_BYTES = 8192
