@@ -37,7 +37,7 @@ def kernel_module(workload: Workload, candidate: Candidate, device: Device) -> t
 
 
 def kernel_hash_of(function: tirx.PrimFunc) -> str:
-    """Identity of a kernel: TVM's structural hash of its schedule, and what compiling makes of it."""
+    """Identity of a kernel: the structural hash of its schedule, and how that is compiled."""
     return digest(f"{GENERATION} {tvm_ffi.structural_hash(function, map_free_vars=True)}")
 
 
