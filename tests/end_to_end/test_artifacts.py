@@ -75,6 +75,16 @@ def test_damaged_files_are_refused_by_name(artifact: Path, name: str, keep: floa
     assert "optimize" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["model.so", "weights.params"])
+def test_compare_refuses_damaged_files(artifact: Path, name: str) -> None:
+    (artifact / name).write_bytes(b"")
+    with (
+        tilewright.open(db=artifact.parent / "compare.db") as session,
+        pytest.raises(ModelError, match=f"cut short in {name}"),
+    ):
+        session.compare([str(artifact)], peers=["onnxruntime"])
+
+
 @pytest.mark.parametrize("name", ["model.so", "weights.params", "manifest.json"])
 def test_missing_files(artifact: Path, name: str) -> None:
     (artifact / name).unlink()

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.core.errors import ModelError, TargetError, UsageError, close_matches
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_device
-from tilewright.session.manifest import LIBRARY, WEIGHTS, read_manifest
+from tilewright.session.manifest import read_manifest, require_files
 
 
 class Artifact:
@@ -78,15 +78,7 @@ def load(path: str | Path, *, threads: int | None = None) -> Artifact:
     manifest = read_manifest(folder)
     _refuse_other_machine(manifest)
     _refuse_other_versions(manifest)
-    for name in (LIBRARY, WEIGHTS):
-        path, size_bytes = folder / name, manifest["sizes_bytes"].get(name)
-        fault = "lacks" if not path.is_file() else ""
-        if not fault and path.stat().st_size != size_bytes:
-            fault = "is damaged or was cut short in"
-        if fault:
-            raise ModelError(
-                f"{str(folder)!r} {fault} {name}", hint="Run `tilewright optimize` again."
-            )
+    require_files(folder, manifest)
     try:
         return Artifact(folder, manifest, threads)
     except (RuntimeError, OSError, KeyError, ValueError) as error:

@@ -22,7 +22,7 @@ from tilewright.measure.peers.known import make_peer
 from tilewright.models import ModelOptions
 from tilewright.session.checking import NetworkCheck, compare_outputs
 from tilewright.session.choices import SettingsName, choose, shipped_plan
-from tilewright.session.manifest import is_artifact, origin_of, read_manifest
+from tilewright.session.manifest import is_artifact, origin_of, read_manifest, require_files
 from tilewright.session.preparation import PreparedNetwork, laid_out, prepare
 from tilewright.session.timing import Runner, Timing, network_runner, peer_runner, time_together
 from tilewright.store.database import SqliteStore
@@ -93,6 +93,7 @@ class Comparer:
         """A worker with our network loaded: the artifact as it is, or compiled now."""
         if artifact is not None:
             manifest = read_manifest(artifact)
+            require_files(artifact, manifest)
             with NetworkWorker(self.device) as worker:
                 worker.load(_OURS, artifact, manifest["constants"])
                 yield worker

@@ -130,6 +130,19 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return known
 
 
+def require_files(folder: Path, manifest: dict[str, Any]) -> None:
+    """Raise ModelError when the library or the weights are missing or not as long as written."""
+    for name in (LIBRARY, WEIGHTS):
+        path, size_bytes = folder / name, manifest["sizes_bytes"].get(name)
+        fault = "lacks" if not path.is_file() else ""
+        if not fault and path.stat().st_size != size_bytes:
+            fault = "is damaged or was cut short in"
+        if fault:
+            raise ModelError(
+                f"{str(folder)!r} {fault} {name}", hint="Run `tilewright optimize` again."
+            )
+
+
 def is_artifact(argument: str) -> bool:
     """Whether a MODEL argument is a folder that `optimize` wrote."""
     return ":" not in argument and (Path(argument) / MANIFEST).is_file()
