@@ -40,7 +40,7 @@ HEADER = (
     "gain over history best", "predicted", "beyond the sum", "corrected", "gap", "solving, s",
     "candidates", "copies",
 )  # fmt: skip
-PEERS = "onnxruntime,openvino,torch"
+PEERS = "onnxruntime,openvino,torch_compiled"
 
 Item = dict[str, Any]
 
@@ -92,7 +92,7 @@ def table_rows(items: Sequence[Item]) -> list[list[str]]:
             [
                 item["network"],
                 item["budget"],
-                *(_ms(peers.get(name)) for name in ("onnxruntime", "openvino", "torch")),
+                *(_ms(peers.get(name)) for name in ("onnxruntime", "openvino", "torch compiled")),
                 *(_ms(raced[n]["measured_s"]) for n in ("default", "tuned", "uniform")),
                 *(_ms(raced[n]["measured_s"]) for n in ("history_best", "chosen")),
                 _ms(raced.get("reconsidered", {}).get("measured_s")),

@@ -31,7 +31,11 @@ def compare(
         str, Parameter(help="Models or artifacts: .onnx files, zoo:NAME, artifact folders.")
     ],
     peers: Annotated[
-        str, Parameter(help="Whom to compare with, separated by commas; missing ones are skipped.")
+        str,
+        Parameter(
+            help="Whom to compare with, separated by commas; missing ones are skipped. There is "
+            "torch_compiled, too, which compiles for tens of seconds."
+        ),
     ] = DEFAULT_PEERS,
     settings: Annotated[
         Settings, Parameter(help="Our defaults, the best known per task, or what shipped.")

@@ -88,13 +88,14 @@ def _disk(path: Path) -> Check:
 
 
 def _peer(name: str) -> Check:
-    reason = make_peer(name).available()
+    peer = make_peer(name)
+    reason = peer.available()
     if reason is None:
         return Check(name=f"peer {name}", status="ok", detail="installed")
-    needed = name == "onnxruntime"
+    needed, extra = name == "onnxruntime", f"tilewright[{peer.package}]"
     return Check(
         name=f"peer {name}",
         status="problem" if needed else "ok",
         detail=reason,
-        advice="Reinstall tilewright." if needed else f"pip install 'tilewright[{name}]' adds it.",
+        advice="Reinstall tilewright." if needed else f"pip install '{extra}' adds it.",
     )

@@ -37,6 +37,9 @@ RIVALS = ("uniform", "history_best")
 _ROUNDS = 4
 _LATER = 0.5
 _WIDER = (2, 4)
+_DOUBT = 2.0
+"""What estimates are multiplied by once no time is left to measure. Seen in short searches: single
+kernels that took three times what was estimated, networks that took 1.6 times their sum."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +131,7 @@ class GraphSearch:
         checkpoint: Callable[[], None],
     ) -> list[Proposal]:
         """The chosen assignment first, then its rivals. What is left of the budget in the end goes
-        to the tasks of the chosen one."""
+        to the tasks of the chosen one; where that leaves some unmeasured, estimates are doubted."""
 
         def search(tasks: Mapping[TaskKey, Task]) -> None:
             self._search(tasks, spending, peaks, stop=stop, checkpoint=checkpoint)
@@ -142,11 +145,13 @@ class GraphSearch:
             with spending.keeping(_LATER):
                 search(new)
         proposals = self.proposals()
-        if spending.exhausted or stop():
-            return proposals
-        search(proposals[0].network.tasks)
-        proposals = self.proposals()
-        self.converged = self._settled and proposals[0].measured
+        if not (spending.exhausted or stop()):
+            search(proposals[0].network.tasks)
+            proposals = self.proposals()
+            self.converged = self._settled and proposals[0].measured
+        if not proposals[0].measured:
+            self.costs.doubt = _DOUBT
+            proposals = self.proposals()
         return proposals
 
     def reconsider(self, places: Places, looked_at: Iterable[Searched] = ()) -> Proposal | None:

@@ -28,14 +28,16 @@ class LayoutCosts:
     Elsewhere the facts' estimate is scaled by how far it was off for the same workload in other
     layouts (those that write the same layout count double), or for the implementation as a whole.
     Implementations with an error bound above `max_error` have no times. All times are corrected by
-    the kernels' `places` in a network, where these were seen. Without `guessing` only what was
-    measured has a time, and what default layouts need.
+    the kernels' `places` in a network, where these were seen. Estimates count `doubt` times as
+    much as they say: a solver picks those that are furthest too low. Without `guessing` only what
+    was measured has a time, and what default layouts need.
     """
 
     device: Device
     max_error: float = inf
     places: Places = field(default_factory=Places)
     guessing: bool = True
+    doubt: float = 1.0
     _known: dict[str, dict[Ports, _Measured]] = field(
         default_factory=dict[str, dict[Ports, _Measured]]
     )
@@ -92,7 +94,7 @@ class LayoutCosts:
             return times
         for name, guess in self._guess(workload, ports).items():
             if name not in times:
-                seconds = guess * self._correction(workload, ports, name)
+                seconds = self.doubt * guess * self._correction(workload, ports, name)
                 times[name] = Time(seconds=seconds, measured=False)
         return times
 

@@ -198,7 +198,7 @@ def test_biases_are_given_to_the_operator(operator: str) -> None:
     last = Node(name="3", operator="relu", inputs=("q",), outputs=("y",))
     graph = graph_of([first, bias, last], values, {"w", "b"})
     check(graph, values)
-    assert [step[2] for step in TorchGraph(graph)._steps] == ["q", "y"]  # pyright: ignore[reportPrivateUsage]
+    assert [step[2] for step in TorchGraph(graph).steps] == ["q", "y"]
 
 
 def test_what_torch_has_no_call_for_is_named() -> None:

@@ -88,6 +88,10 @@ def wide_is_fast(workload: Workload, candidate: Candidate) -> float:
     return 1e-4 * (0.5 if max(blocks[0], blocks[-1]) == 32 else 1.0)
 
 
+def kernels_measured(proposal: Proposal) -> int:
+    return sum(choice.time.measured for choice in proposal.decision.choices.values())
+
+
 def test_layouts_that_pay_are_found_and_measured_before_they_are_believed(
     store: SqliteStore,
 ) -> None:
@@ -143,6 +147,34 @@ def test_a_budget_too_small_for_other_layouts_leaves_them_to_the_model(store: Sq
     assert len(searched.measurer.asked) <= 4
     rows = choice_rows(chosen, searched.search.problem)
     assert any(not row.measured for row in rows), "what was not measured is marked as modelled"
+
+
+def test_what_was_measured_is_preferred_to_better_estimates_once_the_budget_is_spent(
+    store: SqliteStore,
+) -> None:
+    """Estimates of other layouts promise much; believing them would leave more unmeasured."""
+    searched = Searched(store, wide_is_fast, budget=12)
+    chosen = searched.run()[0]
+    again = searched.search.problem.problem.cost(chosen.solution.assignment)
+    assert again == chosen.solution.objective_ps, "the problem is the one that was solved last"
+    searched.search.costs.doubt = 1.0
+    trusting = searched.search.proposals()[0]
+    assert trusting.predicted_s < chosen.predicted_s
+    assert kernels_measured(trusting) < kernels_measured(chosen)
+
+
+def test_estimates_are_doubted_where_that_is_asked_for() -> None:
+    workload = prepared(two_convolutions()).arrangement.calls[1].call.workload
+    ports = ("blocked16", *("plain",) * (len(workload.arguments) - 1), "blocked16")
+    plain, doubting = LayoutCosts(device=DEVICE), LayoutCosts(device=DEVICE, doubt=2.0)
+    trusted, doubted = (costs.kernels(workload, ports) for costs in (plain, doubting))
+    assert {n: 2 * t.seconds for n, t in trusted.items()} == {
+        n: t.seconds for n, t in doubted.items()
+    }
+    name = min(trusted, key=lambda n: trusted[n].seconds)
+    candidate = Candidate(implementation=name, settings=(), layouts=ports)
+    doubting.learn(workload, ports, [measured(workload, candidate, 1e-4)], searched=True)
+    assert doubting.kernels(workload, ports)[name].seconds == 1e-4, "what is known is not doubted"
 
 
 def test_estimates_are_scaled_by_what_was_measured_nearby() -> None:

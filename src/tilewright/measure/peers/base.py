@@ -38,6 +38,11 @@ class Peer(Protocol):
         """What the engine computes in; what was asked for until it started."""
         ...
 
+    @property
+    def package(self) -> str:
+        """The Python package it needs."""
+        ...
+
     def available(self) -> str | None:
         """None when the peer can be used here, else the reason why not."""
         ...
@@ -75,15 +80,15 @@ class ProcessPeer:
     def __init__(self, *, name: str, package: str, module: str) -> None:
         self.name = name
         self.precision = "fp32"
-        self._package = package
+        self.package = package
         self._module = module
         self._child: Child | None = None
 
     def available(self) -> str | None:
         """None when the engine's package is installed, else how to get it."""
-        if find_spec(self._package) is not None:
+        if find_spec(self.package) is not None:
             return None
-        return f"the Python package {self._package} is not installed"
+        return f"the Python package {self.package} is not installed"
 
     def start(
         self,

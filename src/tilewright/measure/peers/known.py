@@ -29,10 +29,17 @@ def torch_peer() -> Peer:
     return ProcessPeer(name="torch eager", package="torch", module=f"{_FOLDER}.torch_engine")
 
 
+def compiled_torch_peer() -> Peer:
+    """PyTorch with its compiler and frozen weights; compiling takes tens of seconds."""
+    module = f"{_FOLDER}.torch_compiled_engine"
+    return ProcessPeer(name="torch compiled", package="torch", module=module)
+
+
 _MAKERS: dict[str, Callable[[], Peer]] = {
     "onnxruntime": onnxruntime_peer,
     "openvino": openvino_peer,
     "torch": torch_peer,
+    "torch_compiled": compiled_torch_peer,
 }
 KNOWN_PEERS = tuple(_MAKERS)
 

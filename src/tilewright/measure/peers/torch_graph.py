@@ -29,16 +29,19 @@ def _bias_of(graph: Graph, node: Node, following: Node) -> str | None:
 class TorchGraph:
     """A graph bound to torch: weights converted once, biases given to the operators before them.
 
+    `steps` are calls with the names of the tensors they read and of the one they make; `constants`
+    are torch tensors by name.
+
     Raises `NotImplementedError` when torch has no call for an operator.
     """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._constants: dict[str, Any] = {
+        self.constants: dict[str, Any] = {
             name: torch.from_numpy(np.array(array)) for name, array in graph.constants.items()
         }
-        self._steps = self._bind()
-        left = Counter(name for _, inputs, _ in self._steps for name in inputs)
+        self.steps = self._bind()
+        left = Counter(name for _, inputs, _ in self.steps for name in inputs)
         left.update((*graph.outputs, *graph.constants))
         self._readers = left
 
@@ -55,7 +58,7 @@ class TorchGraph:
                 bias = _bias_of(self._graph, node, readers[0])
                 if bias is not None:
                     flat = f"{bias} flat"
-                    self._constants[flat] = self._constants[bias].reshape(-1)
+                    self.constants[flat] = self.constants[bias].reshape(-1)
                     inputs, output = (*inputs, flat), readers[0].output
                     merged.add(readers[0].name)
             steps.append((torch_call(node.operator, dict(node.attributes)), inputs, output))
@@ -63,9 +66,9 @@ class TorchGraph:
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The output tensors by name; tensors are let go after their last reader."""
-        values = {**self._constants, **inputs}
+        values = {**self.constants, **inputs}
         left = self._readers.copy()
-        for call, names, output in self._steps:
+        for call, names, output in self.steps:
             values[output] = call(*(values[name] for name in names))
             for name in names:
                 left[name] -= 1
