@@ -44,17 +44,17 @@ kernels that took three times what was estimated, networks that took 1.6 times t
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """A solution in terms of the network: its layouts, its tasks, what it should take.
-
-    `predicted_s` is the sum of all kernels and changes of layout as they are measured or estimated;
-    the solution's objective may count estimates more.
-    """
+    """A solution in terms of the network: its layouts, its tasks, what it should take."""
 
     name: str
     solution: Solution
     decision: Decision
     network: PreparedNetwork
-    predicted_s: float
+
+    @property
+    def predicted_s(self) -> float:
+        """Sum of all kernels and changes of layout."""
+        return self.solution.objective_ps / PICOSECONDS
 
     @property
     def measured(self) -> bool:
@@ -102,7 +102,7 @@ class GraphSearch:
 
     @property
     def problem(self) -> NetworkProblem:
-        """The problem with the costs as they are known now, estimates doubted or not."""
+        """The problem with the costs as they are known now."""
         return NetworkProblem(
             network=self.network.arrangement.network,
             usual=self.network.arrangement.layouts,
@@ -110,11 +110,6 @@ class GraphSearch:
             times=self.costs,
             name=self.network.model.name,
         )
-
-    @property
-    def trusting(self) -> NetworkProblem:
-        """The problem with all estimates as they are: for what is told of an assignment."""
-        return replace(self.problem, times=replace(self.costs, doubt=1.0))
 
     def recalled(self) -> list[Proposal]:
         """The proposals by what the store knows; nothing is measured."""
@@ -189,11 +184,7 @@ class GraphSearch:
         problem = self.problem
         detail = f"{len(problem.problem.variables)} variables"
         self.terms.events(Stage(name="solve", detail=detail))
-        found = proposals_of(self.network, problem, self.solver, self.terms.events)
-        if self.costs.doubt == 1.0:
-            return found
-        trusting = self.trusting
-        return [_retold(proposal, trusting) for proposal in found]
+        return proposals_of(self.network, problem, self.solver, self.terms.events)
 
     def _uniform_tasks(self) -> dict[TaskKey, Task]:
         """The tasks that come up when all blocks are wider."""
@@ -297,17 +288,6 @@ def _proposal(
         solution=solution,
         decision=decision,
         network=laid_out(network, _plan(network, decision)),
-        predicted_s=solution.objective_ps / PICOSECONDS,
-    )
-
-
-def _retold(proposal: Proposal, problem: NetworkProblem) -> Proposal:
-    """A proposal with the times of another problem of the same network."""
-    assignment = proposal.solution.assignment
-    return replace(
-        proposal,
-        decision=problem.decision(assignment),
-        predicted_s=problem.problem.cost(assignment) / PICOSECONDS,
     )
 
 

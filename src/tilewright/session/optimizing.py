@@ -215,7 +215,7 @@ class _Work:
             seed=self.request.seed,
         )
         graph = self.search.graph
-        problem = graph.trusting if graph is not None else None
+        problem = graph.problem if graph is not None else None
         self.spending.reserve_s = self.finish.heat_s
         shipped = shipping.ship(
             contenders,

@@ -159,12 +159,7 @@ def test_what_was_measured_is_preferred_to_better_estimates_once_the_budget_is_s
     assert again == chosen.solution.objective_ps, "the problem is the one that was solved last"
     searched.search.costs.doubt = 1.0
     trusting = searched.search.proposals()[0]
-    assert trusting.predicted_s < chosen.predicted_s < chosen.solution.objective_ps / 1e12
-    assert chosen.predicted_s == pytest.approx(
-        searched.search.problem.problem.cost(chosen.solution.assignment) / 1e12
-    ), "nothing is doubted in what is told"
-    kernels_s = sum(row.kernel_s for row in choice_rows(chosen, searched.search.problem))
-    assert kernels_s <= chosen.predicted_s * (1 + 1e-9)
+    assert trusting.predicted_s < chosen.predicted_s
     assert kernels_measured(trusting) < kernels_measured(chosen)
 
 
