@@ -38,8 +38,8 @@ _ROUNDS = 4
 _LATER = 0.5
 _WIDER = (2, 4)
 _DOUBT = 2.0
-"""What estimates are multiplied by once no time is left to measure. Seen in short searches: single
-kernels that took three times what was estimated, networks that took 1.6 times their sum."""
+"""What estimates are multiplied by once no time is left to measure. Seen in short searches: a
+network of 167 ms for 105 promised, one of 25 for 2.3."""
 
 
 @dataclass(frozen=True, kw_only=True)
