@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
+from tilewright.cli.collect import collect
 from tilewright.cli.compare import compare
 from tilewright.cli.db import db
 from tilewright.cli.doctor import doctor
@@ -39,7 +40,7 @@ def _version() -> str:
 def build_app() -> App:
     """The command line with all verbs."""
     app = App(name="tilewright", help=HELP, version=_version, help_format="plaintext")
-    verbs = (optimize, tune, profile, compare, run, show, solve, doctor, targets)
+    verbs = (optimize, tune, profile, compare, run, show, solve, collect, doctor, targets)
     for order, verb in enumerate(verbs):
         app.command(verb, sort_key=order)
     app.command(study)

@@ -32,6 +32,7 @@ from tilewright.store.database import SqliteStore
 if TYPE_CHECKING:
     import polars
 
+    from tilewright.core.predictions import CollectResult
     from tilewright.session.levels import GraphLevel
     from tilewright.session.requests import OptimizeRequest
 
@@ -220,6 +221,31 @@ class Session:
         )
         chosen = checked_settings(settings)
         return profiler.run(str(model), options or ModelOptions(seed=self.seed), chosen)
+
+    def collect(
+        self,
+        families: Sequence[str] = (),
+        models: Sequence[str] = (),
+        *,
+        samples: int = 200,
+        settings: int = 3,
+        budget: str | float = "10m",
+        options: ModelOptions | None = None,
+    ) -> CollectResult:
+        """Measure operators for predictors to learn from; see `tilewright collect --help`."""
+        from tilewright.session.collecting import Collector, collect_request
+        from tilewright.tune.budget import parse_budget
+
+        request = collect_request(
+            families,
+            models,
+            samples=samples,
+            settings=settings,
+            budget=parse_budget(budget),
+            options=options or ModelOptions(seed=self.seed),
+        )
+        collector = Collector(device=self.device, store=self.store, events=self.events)
+        return collector.run(request)
 
     def compare(
         self,

@@ -1,0 +1,325 @@
+"""Random configurations of single operators: what a collector measures.
+
+Half of them vary what real networks contain (one or a few numbers of a known configuration are
+scaled), the other half cover the ranges evenly on a logarithmic scale. Both are drawn as
+`op:` texts, the form in which every other verb takes them, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from math import log2, prod
+
+import numpy as np
+
+from tilewright.core.errors import UsageError, close_matches
+
+Numbers = Mapping[str, int]
+Random = np.random.Generator
+
+_TRIES = 1000
+_LARGEST_BYTES = 256 << 20
+_NEARBY = 2.0
+"""A known number is scaled by up to this factor, or its inverse."""
+_ROUND = 0.5
+"""Part of the numbers of channels that are multiples of eight, as networks have them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Values of a parameter: from `low` to `high`, evenly on a logarithmic scale; `channels` are
+    often multiples of eight; `few` values are all there are where they are given."""
+
+    low: int = 1
+    high: int = 1
+    channels: bool = False
+    few: tuple[int, ...] = ()
+
+    def draw(self, random: Random) -> int:
+        """A value."""
+        if self.few:
+            return int(random.choice(self.few))
+        value = 2 ** random.uniform(log2(self.low), log2(self.high + 1))
+        return self._near(value, random)
+
+    def vary(self, value: int, random: Random) -> int:
+        """A value near one that is known."""
+        if self.few:
+            return self.draw(random)
+        return self._near(value * _NEARBY ** random.uniform(-1, 1), random)
+
+    def _near(self, value: float, random: Random) -> int:
+        whole = max(self.low, min(self.high, int(value)))
+        if self.channels and whole > 8 and random.random() < _ROUND:
+            return whole // 8 * 8
+        return whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Operators that one predictor is for.
+
+    `text` makes the `op:` text of some numbers; `possible` says whether they make sense together;
+    `known` are configurations of real networks; numbers they leave open are drawn.
+    """
+
+    spans: Mapping[str, Span]
+    text: Callable[[Numbers], str]
+    size_bytes: Callable[[Numbers], int]
+    possible: Callable[[Numbers], bool] = lambda _: True
+    known: Sequence[Numbers] = field(default_factory=tuple[Numbers, ...])
+
+
+def drawn(name: str, seed: int) -> Iterator[str]:
+    """Different configurations of a family as `op:` texts, in a fixed order for a seed, until no
+    new one turns up.
+
+    Raises UsageError for an unknown family.
+    """
+    return _different(family_named(name), np.random.default_rng(seed))
+
+
+def family_named(name: str) -> Family:
+    """The family of this name. Raises UsageError for an unknown one, naming close ones."""
+    if name not in FAMILIES:
+        raise UsageError(f"no family of operators {name!r}", hint=close_matches(name, FAMILIES))
+    return FAMILIES[name]
+
+
+def _different(family: Family, random: Random) -> Iterator[str]:
+    found: set[str] = set()
+    in_vain = 0
+    while in_vain < _TRIES:
+        in_vain += 1
+        numbers = _drawn(family, random)
+        if family.possible(numbers) and family.size_bytes(numbers) <= _LARGEST_BYTES:
+            text = family.text(numbers)
+            if text not in found:
+                found.add(text)
+                in_vain = 0
+                yield text
+
+
+def draw(name: str, count: int, seed: int) -> list[str]:
+    """The first `count` of `drawn`. Raises UsageError where there are not so many."""
+    found = list(islice(drawn(name, seed), count))
+    if len(found) < count:
+        raise UsageError(
+            f"There are not {count} different configurations of {name}, only {len(found)}."
+        )
+    return found
+
+
+def _drawn(family: Family, random: Random) -> Numbers:
+    if not family.known or random.random() < 0.5:
+        return {name: span.draw(random) for name, span in family.spans.items()}
+    start = family.known[int(random.integers(len(family.known)))]
+    varied = random.random(len(family.spans)) < 0.5
+    found: dict[str, int] = {}
+    for (name, span), change in zip(family.spans.items(), varied, strict=True):
+        if name not in start:
+            found[name] = span.draw(random)
+        else:
+            found[name] = span.vary(start[name], random) if change else start[name]
+    return found
+
+
+def _op(name: str, *keys: str) -> Callable[[Numbers], str]:
+    def text(numbers: Numbers) -> str:
+        inside = ",".join(f"{key}={numbers[key]}" for key in keys)
+        return f"op:{name}[{inside}]"
+
+    return text
+
+
+def _conv_extent(numbers: Numbers) -> int:
+    reach = (numbers["k"] - 1) * numbers.get("dilation", 1) + 1
+    return (numbers["h"] + 2 * numbers["pad"] - reach) // numbers["stride"] + 1
+
+
+def _conv_possible(numbers: Numbers) -> bool:
+    """The window fits, padding is at most half of it, and groups divide the channels."""
+    groups = numbers.get("groups", 1)
+    filters = numbers.get("out", numbers["c"])
+    return (
+        _conv_extent(numbers) >= 1
+        and numbers["pad"] <= numbers["k"] // 2
+        and numbers["c"] % groups == 0
+        and filters % groups == 0
+        and 2 * _conv_macs(numbers) <= 20e9
+    )
+
+
+def _conv_macs(numbers: Numbers) -> int:
+    filters = numbers.get("out", numbers["c"])
+    inside = numbers["c"] // numbers.get("groups", 1) if "out" in numbers else 1
+    return numbers["n"] * filters * inside * numbers["k"] ** 2 * _conv_extent(numbers) ** 2
+
+
+def _conv_bytes(numbers: Numbers) -> int:
+    filters = numbers.get("out", numbers["c"])
+    data = numbers["n"] * numbers["c"] * numbers["h"] ** 2
+    result = numbers["n"] * filters * max(0, _conv_extent(numbers)) ** 2
+    weights = filters * numbers["c"] * numbers["k"] ** 2 if "out" in numbers else 0
+    return 4 * (data + result + weights)
+
+
+def _product_bytes(numbers: Numbers) -> int:
+    m, k, n = numbers["m"], numbers["k"], numbers["n"]
+    return 4 * numbers.get("b", 1) * (m * k + k * n + m * n)
+
+
+def _product_possible(numbers: Numbers) -> bool:
+    return 2 * numbers.get("b", 1) * prod(numbers[key] for key in "mkn") <= 20e9
+
+
+def _shape_bytes(numbers: Numbers) -> int:
+    sizes = [value for key, value in numbers.items() if key in ("n", "c", "h", "rows", "columns")]
+    return 4 * 2 * prod(sizes) * (numbers["h"] if "h" in numbers else 1)
+
+
+def _rows(name: str) -> Callable[[Numbers], str]:
+    return lambda numbers: f"op:{name}[shape={numbers['rows']}x{numbers['columns']}]"
+
+
+def _image_text(name: str) -> Callable[[Numbers], str]:
+    def text(numbers: Numbers) -> str:
+        n, c, h = numbers["n"], numbers["c"], numbers["h"]
+        return f"op:{name}[shape={n}x{c}x{h}x{h}]"
+
+    return text
+
+
+_BATCH = Span(few=(1, 1, 1, 1, 2, 4, 8))
+_IMAGE = {"n": _BATCH, "c": Span(low=1, high=2048, channels=True), "h": Span(low=1, high=256)}
+_WINDOW = {
+    "k": Span(few=(1, 1, 3, 3, 3, 5, 7)),
+    "pad": Span(few=(0, 1, 1, 2, 3)),
+    "stride": Span(few=(1, 1, 1, 2, 2, 4)),
+}
+_AFTER = {"bias": Span(few=(0, 1)), "relu": Span(few=(0, 1))}
+_KINDS = {"dilation": Span(few=(1,) * 9 + (2,)), "groups": Span(few=(1,) * 8 + (2, 4, 32))}
+_CONV = (*_IMAGE, *_WINDOW)
+_TABLE = {"rows": Span(low=1, high=16384), "columns": Span(low=1, high=16384)}
+
+FAMILIES: Mapping[str, Family] = {
+    "conv2d": Family(
+        spans={
+            **_IMAGE,
+            **_WINDOW,
+            "out": Span(low=1, high=2048, channels=True),
+            **_KINDS,
+            **_AFTER,
+        },
+        text=_op("conv2d", *_CONV, "out", *_KINDS, *_AFTER),
+        size_bytes=_conv_bytes,
+        possible=_conv_possible,
+        known=(
+            {"n": 1, "c": 3, "h": 224, "k": 7, "pad": 3, "stride": 2, "out": 64},
+            {"n": 1, "c": 64, "h": 56, "k": 3, "pad": 1, "stride": 1, "out": 64},
+            {"n": 1, "c": 64, "h": 56, "k": 1, "pad": 0, "stride": 1, "out": 256},
+            {"n": 1, "c": 128, "h": 28, "k": 3, "pad": 1, "stride": 1, "out": 128},
+            {"n": 1, "c": 512, "h": 28, "k": 1, "pad": 0, "stride": 2, "out": 1024},
+            {"n": 1, "c": 1024, "h": 14, "k": 1, "pad": 0, "stride": 1, "out": 256},
+            {"n": 1, "c": 512, "h": 7, "k": 3, "pad": 1, "stride": 1, "out": 512},
+            {"n": 1, "c": 96, "h": 35, "k": 3, "pad": 1, "stride": 1, "out": 96},
+        ),
+    ),
+    "depthwise": Family(
+        spans={**_IMAGE, **_WINDOW, **_AFTER},
+        text=_op("depthwise", *_CONV, *_AFTER),
+        size_bytes=_conv_bytes,
+        possible=_conv_possible,
+        known=(
+            {"n": 1, "c": 32, "h": 112, "k": 3, "pad": 1, "stride": 1},
+            {"n": 1, "c": 144, "h": 56, "k": 3, "pad": 1, "stride": 2},
+            {"n": 1, "c": 576, "h": 14, "k": 3, "pad": 1, "stride": 1},
+            {"n": 1, "c": 240, "h": 14, "k": 5, "pad": 2, "stride": 1},
+        ),
+    ),
+    "dense": Family(
+        spans={
+            "m": Span(low=1, high=1024),
+            "k": Span(low=1, high=8192, channels=True),
+            "n": Span(low=1, high=8192, channels=True),
+            **_AFTER,
+        },
+        text=_op("dense", "m", "k", "n", *_AFTER),
+        size_bytes=_product_bytes,
+        possible=_product_possible,
+        known=(
+            {"m": 1, "k": 2048, "n": 1000},
+            {"m": 1, "k": 4096, "n": 4096},
+            {"m": 128, "k": 768, "n": 768},
+            {"m": 128, "k": 768, "n": 3072},
+            {"m": 197, "k": 3072, "n": 768},
+        ),
+    ),
+    "batch_matmul": Family(
+        spans={
+            "b": Span(low=1, high=128),
+            "m": Span(low=1, high=1024),
+            "k": Span(low=1, high=1024),
+            "n": Span(low=1, high=1024),
+        },
+        text=_op("batch_matmul", "b", "m", "k", "n"),
+        size_bytes=_product_bytes,
+        possible=_product_possible,
+        known=(
+            {"b": 12, "m": 128, "k": 64, "n": 128},
+            {"b": 12, "m": 128, "k": 128, "n": 64},
+            {"b": 12, "m": 197, "k": 64, "n": 197},
+        ),
+    ),
+    **{
+        name: Family(
+            spans={**_IMAGE, **_WINDOW},
+            text=_op(name, *_CONV),
+            size_bytes=_conv_bytes,
+            possible=_conv_possible,
+            known=(
+                {"n": 1, "c": 64, "h": 112, "k": 3, "pad": 1, "stride": 2},
+                {"n": 1, "c": 256, "h": 28, "k": 2, "pad": 0, "stride": 2},
+                {"n": 1, "c": 192, "h": 35, "k": 3, "pad": 1, "stride": 1},
+            ),
+        )
+        for name in ("max_pool2d", "avg_pool2d")
+    },
+    **{
+        name: Family(
+            spans=_TABLE,
+            text=_rows(name),
+            size_bytes=_shape_bytes,
+            known=({"rows": 128, "columns": 768}, {"rows": 1536, "columns": 128}),
+        )
+        for name in ("softmax", "layer_norm")
+    },
+    **{
+        name: Family(
+            spans=_IMAGE,
+            text=_image_text(name),
+            size_bytes=_shape_bytes,
+            known=({"n": 1, "c": 256, "h": 56}, {"n": 1, "c": 512, "h": 28}),
+        )
+        for name in ("relu", "sigmoid", "gelu", "add", "multiply")
+    },
+    "concat": Family(
+        spans={**_IMAGE, "count": Span(few=(2, 2, 3, 4))},
+        text=lambda n: f"op:concat[shape={n['n']}x{n['c']}x{n['h']}x{n['h']},count={n['count']}]",
+        size_bytes=_shape_bytes,
+        known=({"n": 1, "c": 256, "h": 28, "count": 2},),
+    ),
+    "transpose": Family(
+        spans={
+            "rows": Span(low=1, high=2048),
+            "heads": Span(low=1, high=32),
+            "inside": Span(low=1, high=256),
+        },
+        text=lambda n: f"op:transpose[shape=1x{n['rows']}x{n['heads']}x{n['inside']},perm=0x2x1x3]",
+        size_bytes=lambda n: 8 * prod(n.values()),
+        known=({"rows": 128, "heads": 12, "inside": 64},),
+    ),
+}
+"""Every family of operators by name."""

@@ -1,0 +1,56 @@
+"""Configurations that are drawn can be built, and cover what they should."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.core.errors import UsageError
+from tilewright.models import configurations
+from tilewright.models.configurations import FAMILIES, draw
+from tilewright.models.single_operator import build_operator
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_drawn_can_be_built(family: str) -> None:
+    texts = draw(family, 25, seed=1)
+    assert len(set(texts)) == 25
+    for text in texts:
+        assert text.startswith("op:")
+    small = min(texts, key=len)
+    build_operator(small.removeprefix("op:"))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_known_of_networks_is_possible(family: str) -> None:
+    known = FAMILIES[family]
+    for numbers in known.known:
+        assert set(numbers) <= set(known.spans)
+        assert known.possible(numbers)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32), st.integers(1, 30))
+def test_a_seed_gives_the_same_and_more_of_them_begin_alike(seed: int, count: int) -> None:
+    texts = draw("conv2d", count, seed)
+    assert texts == draw("conv2d", count, seed)
+    assert texts == draw("conv2d", count + 3, seed)[:count]
+
+
+def test_channels_are_of_all_kinds() -> None:
+    channels = [int(text.split("c=")[1].split(",")[0]) for text in draw("conv2d", 400, 0)]
+    assert any(c % 8 for c in channels) and any(c % 8 == 0 for c in channels)
+    assert min(channels) < 8 and max(channels) > 512
+
+
+def test_a_family_that_is_not_known() -> None:
+    with pytest.raises(UsageError, match="no family") as caught:
+        draw("conv3d", 1, 0)
+    assert "conv2d" in (caught.value.hint or "")
+
+
+def test_more_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configurations, "_TRIES", 0)
+    with pytest.raises(UsageError, match="not 5000000 different"):
+        draw("conv2d", 5_000_000, 0)
