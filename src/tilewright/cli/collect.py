@@ -10,7 +10,7 @@ from tilewright.cli.flags import ModelFlags, SharedFlags
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
-from tilewright.report import views
+from tilewright.report import forecasts
 
 
 def collect(
@@ -55,6 +55,6 @@ def collect(
             budget=budget,
             options=options,
         )
-    table = views.collected(result)
+    table = forecasts.collected(result)
     emit(Answer(command="collect", data=result, rows=table, warnings=work.warnings), flags)
     return 0

@@ -11,8 +11,11 @@ from tilewright.cli.collect import collect
 from tilewright.cli.compare import compare
 from tilewright.cli.db import db
 from tilewright.cli.doctor import doctor
+from tilewright.cli.explain import explain
 from tilewright.cli.faults import tell_bug, tell_interrupted, tell_known, tell_usage
+from tilewright.cli.fit import fit
 from tilewright.cli.optimize import optimize
+from tilewright.cli.predict import predict
 from tilewright.cli.profile import profile
 from tilewright.cli.run import run
 from tilewright.cli.show import show
@@ -40,7 +43,10 @@ def _version() -> str:
 def build_app() -> App:
     """The command line with all verbs."""
     app = App(name="tilewright", help=HELP, version=_version, help_format="plaintext")
-    verbs = (optimize, tune, profile, compare, run, show, solve, collect, doctor, targets)
+    verbs = (
+        *(optimize, tune, profile, compare, run, show, solve),
+        *(collect, fit, predict, explain, doctor, targets),
+    )
     for order, verb in enumerate(verbs):
         app.command(verb, sort_key=order)
     app.command(study)

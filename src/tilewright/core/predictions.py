@@ -23,3 +23,134 @@ class CollectResult:
     failures: int
     complete: bool
     elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedFamily:
+    """One predictor: `rows` measured kernels taught it; `reach` is the half width of its 90 %
+    interval as a factor less 1; `error` a reason where it could not be fitted."""
+
+    family: str
+    rows: int
+    reach: float | None
+    data_hash: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitResult:
+    """`tilewright fit`."""
+
+    device_class: str
+    folder: str
+    families: tuple[FittedFamily, ...]
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorForecast:
+    """One distinct kernel of a network: seconds of one of its `count` calls, alone, and the
+    interval that holds 90 % of such."""
+
+    name: str
+    family: str
+    implementation: str
+    count: int
+    latency_s: float
+    low_s: float
+    high_s: float
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkForecast:
+    """The whole network. What nothing is known of is None."""
+
+    latency_s: float
+    latency_low_s: float
+    latency_high_s: float
+    power_w: float | None
+    energy_j: float | None
+    peak_memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictResult:
+    """`tilewright predict`."""
+
+    model: str
+    target: str
+    threads: int
+    settings: str
+    network: NetworkForecast
+    operators: tuple[OperatorForecast, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factor:
+    """What a choice does to an operator's predicted time over its settings: the part of the
+    variance of log time between its values, Spearman's correlation (None where values have no
+    order), and the mean time of each value over the best value's."""
+
+    name: str
+    importance: float
+    rank_correlation: float | None
+    effects: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurningPoint:
+    """A value of an operator's parameter from which on `fact` is another one: full vectors or
+    rounds of threads end, a working set leaves a cache. `ratio` is the predicted time per FLOP
+    there over that right before."""
+
+    parameter: str
+    value: int
+    fact: str
+    before: float
+    after: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactDifference:
+    """A fact in which two kernels differ, and its part of the predicted gap; parts add up to 1."""
+
+    fact: str
+    first: float | None
+    second: float | None
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainResult:
+    """`tilewright explain`. `facts` are those of the explained kernel; `ratio` is its predicted
+    time over the other's, None without one."""
+
+    name: str
+    family: str
+    latency_s: float
+    source: Source
+    factors: tuple[Factor, ...]
+    turning_points: tuple[TurningPoint, ...]
+    facts: dict[str, float | str]
+    ratio: float | None = None
+    differences: tuple[FactDifference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadTime:
+    """A network's time with so many threads."""
+
+    threads: int
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadsResult:
+    """`tilewright explain --threads`: at most five measurements, all cores first, and the best."""
+
+    model: str
+    measured: tuple[ThreadTime, ...]
+    best_threads: int
+    loss_of_all: float

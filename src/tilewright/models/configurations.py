@@ -1,8 +1,8 @@
 """Random configurations of single operators: what a collector measures.
 
-Half of them vary what real networks contain (one or a few numbers of a known configuration are
-scaled), the other half cover the ranges evenly on a logarithmic scale. Both are drawn as
-`op:` texts, the form in which every other verb takes them, too.
+Three quarters of them vary what real networks contain (about half of the sizes of a known
+configuration are scaled), the others cover the ranges evenly on a logarithmic scale. Both are drawn
+as `op:` texts, the form in which every other verb takes them, too.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ _TRIES = 1000
 _LARGEST_BYTES = 256 << 20
 _NEARBY = 2.0
 """A known number is scaled by up to this factor, or its inverse."""
-_ROUND = 0.5
+_ROUND = 0.75
 """Part of the numbers of channels that are multiples of eight, as networks have them."""
+_KNOWN = 0.75
+"""Part of the configurations that vary a known one; the others cover the ranges evenly."""
+_VARIED, _CHANGED = 0.5, 0.15
+"""Part of a known configuration's sizes that are scaled, of its windows and flags that change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,16 +117,17 @@ def draw(name: str, count: int, seed: int) -> list[str]:
 
 
 def _drawn(family: Family, random: Random) -> Numbers:
-    if not family.known or random.random() < 0.5:
+    if not family.known or random.random() >= _KNOWN:
         return {name: span.draw(random) for name, span in family.spans.items()}
     start = family.known[int(random.integers(len(family.known)))]
-    varied = random.random(len(family.spans)) < 0.5
     found: dict[str, int] = {}
-    for (name, span), change in zip(family.spans.items(), varied, strict=True):
+    for name, span in family.spans.items():
         if name not in start:
             found[name] = span.draw(random)
+        elif random.random() < (_CHANGED if span.few else _VARIED):
+            found[name] = span.vary(start[name], random)
         else:
-            found[name] = span.vary(start[name], random) if change else start[name]
+            found[name] = start[name]
     return found
 
 
@@ -177,7 +182,7 @@ def _product_possible(numbers: Numbers) -> bool:
 
 def _shape_bytes(numbers: Numbers) -> int:
     sizes = [value for key, value in numbers.items() if key in ("n", "c", "h", "rows", "columns")]
-    return 4 * 2 * prod(sizes) * (numbers["h"] if "h" in numbers else 1)
+    return 4 * 2 * prod(sizes) * numbers.get("h", 1)
 
 
 def _rows(name: str) -> Callable[[Numbers], str]:
@@ -204,6 +209,20 @@ _KINDS = {"dilation": Span(few=(1,) * 9 + (2,)), "groups": Span(few=(1,) * 8 + (
 _CONV = (*_IMAGE, *_WINDOW)
 _TABLE = {"rows": Span(low=1, high=16384), "columns": Span(low=1, high=16384)}
 
+_CONVOLUTIONS = (
+    (3, 224, 7, 2, 64), (3, 224, 3, 1, 64), (3, 224, 3, 2, 32), (64, 56, 3, 1, 64),
+    (64, 56, 1, 1, 256), (256, 56, 1, 1, 64), (256, 56, 1, 2, 512), (128, 28, 3, 1, 128),
+    (128, 56, 3, 2, 128), (128, 28, 1, 1, 512), (512, 28, 1, 1, 128), (256, 14, 3, 1, 256),
+    (1024, 14, 1, 1, 256), (256, 14, 1, 1, 1024), (512, 7, 3, 1, 512), (2048, 7, 1, 1, 512),
+    (512, 7, 1, 1, 2048), (128, 112, 3, 1, 128), (256, 56, 3, 1, 256), (512, 28, 3, 1, 512),
+    (96, 35, 3, 1, 96), (192, 17, 1, 1, 192), (48, 35, 5, 1, 64), (288, 35, 3, 2, 384),
+    (768, 17, 1, 1, 192), (448, 8, 3, 1, 384), (128, 28, 3, 1, 32), (512, 14, 1, 1, 128),
+    (96, 112, 1, 1, 24), (144, 56, 1, 1, 24), (576, 14, 1, 1, 96), (160, 7, 1, 1, 960),
+    (16, 54, 1, 1, 64), (64, 13, 3, 1, 256), (256, 64, 3, 1, 512), (1024, 32, 3, 1, 126),
+)  # fmt: skip
+"""Input channels, extent, kernel, stride, output channels: resnet, vgg, inception, densenet,
+mobilenet, squeezenet, ssd."""
+
 FAMILIES: Mapping[str, Family] = {
     "conv2d": Family(
         spans={
@@ -216,15 +235,9 @@ FAMILIES: Mapping[str, Family] = {
         text=_op("conv2d", *_CONV, "out", *_KINDS, *_AFTER),
         size_bytes=_conv_bytes,
         possible=_conv_possible,
-        known=(
-            {"n": 1, "c": 3, "h": 224, "k": 7, "pad": 3, "stride": 2, "out": 64},
-            {"n": 1, "c": 64, "h": 56, "k": 3, "pad": 1, "stride": 1, "out": 64},
-            {"n": 1, "c": 64, "h": 56, "k": 1, "pad": 0, "stride": 1, "out": 256},
-            {"n": 1, "c": 128, "h": 28, "k": 3, "pad": 1, "stride": 1, "out": 128},
-            {"n": 1, "c": 512, "h": 28, "k": 1, "pad": 0, "stride": 2, "out": 1024},
-            {"n": 1, "c": 1024, "h": 14, "k": 1, "pad": 0, "stride": 1, "out": 256},
-            {"n": 1, "c": 512, "h": 7, "k": 3, "pad": 1, "stride": 1, "out": 512},
-            {"n": 1, "c": 96, "h": 35, "k": 3, "pad": 1, "stride": 1, "out": 96},
+        known=tuple(
+            {"n": 1, "c": c, "h": h, "k": k, "pad": k // 2, "stride": stride, "out": out}
+            for c, h, k, stride, out in _CONVOLUTIONS
         ),
     ),
     "depthwise": Family(

@@ -1,7 +1,7 @@
 """Kernels as rows of numbers: facts of the operator, of the layouts, of the schedule.
 
 A kernel is a workload with a candidate. Its columns are `op.*` (see `operator_facts`), `layout.*`,
-`implementation.*` (1 for its own), `knob.*` (sizes as logarithms, other values 1 where chosen) and
+`implementation.*` (1 for its own), `knob.*` (numbers as they are, other values 1 where chosen) and
 `schedule.*` (what the implementation's facts say of the setting). What a kernel does not have is
 NaN, which trees take as an answer of its own.
 """
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.core.records import Candidate, Device, KnobValue
+from tilewright.core.records import Candidate, Device, KnobValue, Settings
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 from tilewright.predict.operator_facts import layout_facts, operator_facts, roofline_s
 
 Floats = npt.NDArray[np.float64]
 Kernel = tuple[Workload, Candidate]
-_Row = dict[str, float]
+_Columns = dict[str, Floats | float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +32,13 @@ class KernelTable:
     values: Floats
     roof_s: Floats
 
+    def __len__(self) -> int:
+        return len(self.values)
+
     def aligned(self, names: Sequence[str]) -> Floats:
         """The same rows with these columns; NaN for those that are not here."""
+        if tuple(names) == self.names:
+            return self.values
         place = {name: column for column, name in enumerate(self.names)}
         found = np.full((len(self.values), len(names)), np.nan)
         for column, name in enumerate(names):
@@ -46,22 +51,20 @@ def kernel_table(
     kernels: Sequence[Kernel], device: Device, peaks: Mapping[str, float]
 ) -> KernelTable:
     """The facts of many kernels; those of one workload, implementation and layouts are computed
-    together."""
-    rows: list[_Row] = [{} for _ in kernels]
+    together. `peaks` as in `roofline_s`."""
     roof_s = np.zeros(len(kernels))
+    parts: list[tuple[list[int], _Columns]] = []
     for numbers in _alike(kernels):
         workload, first = kernels[numbers[0]]
-        shared = _shared(workload, first, device)
-        roof_s[numbers] = roofline_s(workload, peaks)
-        shared["op.roof_s"] = float(np.log2(roof_s[numbers[0]]))
-        spec = implementation(first.implementation)
         settings = [dict(kernels[number][1].settings) for number in numbers]
-        facts = spec.facts(workload, device, first.layouts, settings)
-        for place, number in enumerate(numbers):
-            own = {f"schedule.{name}": float(column[place]) for name, column in facts.items()}
-            rows[number] = {**shared, **own, **_knobs(settings[place])}
-            _derive(rows[number], float(roof_s[number]), device)
-    return _table(rows, roof_s)
+        floor_s = roofline_s(workload, peaks)
+        roof_s[numbers] = floor_s
+        columns = _shared(workload, first, device)
+        columns["op.roof_s"] = float(np.log2(floor_s))
+        columns |= _knobs(settings)
+        columns |= _schedule(workload, first, device, settings, floor_s)
+        parts.append((numbers, columns))
+    return _assembled(parts, roof_s)
 
 
 def _alike(kernels: Sequence[Kernel]) -> Iterable[list[int]]:
@@ -72,46 +75,85 @@ def _alike(kernels: Sequence[Kernel]) -> Iterable[list[int]]:
     return groups.values()
 
 
-def _shared(workload: Workload, candidate: Candidate, device: Device) -> _Row:
-    row = {f"op.{name}": value for name, value in operator_facts(workload, device).items()}
-    row |= {f"layout.{name}": value for name, value in layout_facts(candidate.layouts).items()}
-    row[f"implementation.{candidate.implementation}"] = 1.0
-    return row
+def _shared(workload: Workload, candidate: Candidate, device: Device) -> _Columns:
+    columns: _Columns = {
+        f"op.{name}": value for name, value in operator_facts(workload, device).items()
+    }
+    for name, value in layout_facts(candidate.layouts).items():
+        columns[f"layout.{name}"] = value
+    columns[f"implementation.{candidate.implementation}"] = 1.0
+    return columns
 
 
-def _knobs(settings: Mapping[str, KnobValue]) -> _Row:
-    row: _Row = {}
-    for name, value in settings.items():
-        if isinstance(value, bool):
-            row[f"knob.{name}"] = float(value)
-        elif isinstance(value, int):
-            row[f"knob.{name}"] = float(value)
-        elif all(part.isdigit() for part in value.split(",")):
-            for place, part in enumerate(value.split(",")):
-                row[f"knob.{name}.{place}"] = float(part)
-        else:
-            row[f"knob.{name}={value}"] = 1.0
-    return row
+def _knobs(settings: Sequence[Settings]) -> _Columns:
+    """A column per number of a setting, one per text that occurs."""
+    columns: dict[str, Floats] = {}
+    for row, chosen in enumerate(settings):
+        for name, value in chosen.items():
+            for column, number in _knob_numbers(name, value):
+                if column not in columns:
+                    columns[column] = np.full(len(settings), np.nan)
+                columns[column][row] = number
+    return dict(columns)
 
 
-def _derive(row: _Row, roof_s: float, device: Device) -> None:
-    """What follows from the implementation's facts, the same way for all of them."""
-    estimate_s = row.pop("schedule.estimate_s")
-    row["schedule.estimate_over_roof"] = float(np.log2(estimate_s / roof_s))
-    row["schedule.estimate_s"] = float(np.log2(estimate_s))
-    pieces = max(1.0, row.get("schedule.parallel_extent", 1.0))
-    rounds = -(-pieces // device.threads)
-    row["schedule.balance"] = pieces / (rounds * device.threads)
-    row["schedule.piece_s"] = float(np.log2(estimate_s / rounds))
-    for name in [name for name in row if name.startswith("schedule.") and name.endswith("_bytes")]:
-        row[f"{name}_of_l1"] = float(np.log2(max(1.0, row[name]) / device.cpu.l1_bytes))
+def _knob_numbers(name: str, value: KnobValue) -> Iterable[tuple[str, float]]:
+    if isinstance(value, (bool, int)):
+        return [(f"knob.{name}", float(value))]
+    parts = value.split(",")
+    if all(part.isdigit() for part in parts):
+        return [(f"knob.{name}.{place}", float(part)) for place, part in enumerate(parts)]
+    return [(f"knob.{name}={value}", 1.0)]
 
 
-def _table(rows: Sequence[_Row], roof_s: Floats) -> KernelTable:
-    names = tuple(sorted({name for row in rows for name in row}))
+def _schedule(
+    workload: Workload,
+    candidate: Candidate,
+    device: Device,
+    settings: Sequence[Settings],
+    roof_s: float,
+) -> _Columns:
+    """The implementation's facts, and what follows from them the same way for all."""
+    spec = implementation(candidate.implementation)
+    facts = dict(spec.facts(workload, device, candidate.layouts, settings))
+    estimate_s = np.asarray(facts.pop("estimate_s"), dtype=np.float64)
+    columns: _Columns = {f"schedule.{name}": np.asarray(found) for name, found in facts.items()}
+    columns |= _vectors(settings, device)
+    pieces = np.maximum(1.0, facts.get("parallel_extent", np.ones(len(settings))))
+    rounds = np.ceil(pieces / device.threads)
+    columns["schedule.estimate_s"] = np.log2(estimate_s)
+    columns["schedule.estimate_over_roof"] = np.log2(estimate_s / roof_s)
+    columns["schedule.balance"] = pieces / (rounds * device.threads)
+    columns["schedule.round_s"] = np.log2(estimate_s / rounds)
+    for name, found in facts.items():
+        if name.endswith("_bytes"):
+            sizes = np.maximum(1.0, found)
+            columns[f"schedule.{name}_of_l1"] = np.log2(sizes / device.cpu.l1_bytes)
+            columns[f"schedule.{name}_of_l2"] = np.log2(sizes / device.cpu.l2_bytes)
+    return columns
+
+
+def _vectors(settings: Sequence[Settings], device: Device) -> _Columns:
+    """Whole registers in a vector of `lanes` values, the values beyond them, and how many powers
+    of two these are torn into; nothing for schedules without that knob."""
+    lanes = [chosen.get("lanes") for chosen in settings]
+    if not all(isinstance(value, int) for value in lanes):
+        return {}
+    counts = np.array(lanes, dtype=np.int64)
+    beyond = counts % device.lanes_f32
+    torn = np.array([int(value).bit_count() for value in beyond], dtype=np.float64)
+    return {
+        "schedule.whole_vectors": (counts // device.lanes_f32).astype(np.float64),
+        "schedule.beyond_vectors": beyond.astype(np.float64),
+        "schedule.torn_pieces": np.where(counts > device.lanes_f32, torn, 0.0),
+    }
+
+
+def _assembled(parts: Sequence[tuple[list[int], _Columns]], roof_s: Floats) -> KernelTable:
+    names = tuple(sorted({name for _, columns in parts for name in columns}))
     place = {name: column for column, name in enumerate(names)}
-    values = np.full((len(rows), len(names)), np.nan)
-    for number, row in enumerate(rows):
-        for name, value in row.items():
-            values[number, place[name]] = value
+    values = np.full((len(roof_s), len(names)), np.nan)
+    for numbers, columns in parts:
+        for name, found in columns.items():
+            values[numbers, place[name]] = found
     return KernelTable(names=names, values=values, roof_s=roof_s)

@@ -58,7 +58,10 @@ def operator_facts(workload: Workload, device: Device) -> dict[str, float]:
         "data_of_l2": log2((moving + result.bytes + 1) / device.cpu.l2_bytes),
         "all_of_l3": log2((workload.bytes + 1) / max(1, device.cpu.l3_bytes)),
         "exponentials": float(
-            sum(step.operator in ("exp", "sigmoid", "tanh", "erf", "gelu") for step in workload.steps)
+            sum(
+                step.operator in ("exp", "sigmoid", "tanh", "erf", "gelu")
+                for step in workload.steps
+            )
         ),
     }
     facts |= {f"extent_{n}": log2(max(1, size)) for n, size in enumerate(result.shape[::-1])}
@@ -73,9 +76,9 @@ def _of_the_anchor(workload: Workload, device: Device) -> dict[str, float]:
     if anchor.operator == "conv2d":
         return _of_convolution(workload, device)
     inputs, output = workload.step_types(index)
-    facts = {
-        f"input_{n}": log2(max(1, size)) for n, size in enumerate(inputs[0].shape[::-1])
-    } | {"depth": log2(max(1.0, workload.flop / (2 * max(1, output.elements))))}
+    facts = {f"input_{n}": log2(max(1, size)) for n, size in enumerate(inputs[0].shape[::-1])} | {
+        "depth": log2(max(1.0, workload.flop / (2 * max(1, output.elements))))
+    }
     for name, value in anchor.attributes:
         if name in _WINDOWED and isinstance(value, tuple):
             facts |= {f"{name}_{n}": float(part) for n, part in enumerate(value)}

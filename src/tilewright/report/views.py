@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.core.predictions import CollectResult
 from tilewright.core.results import (
     CompareResult,
     DatabaseInfo,
@@ -295,17 +294,3 @@ def phases_table(seconds_by_phase: Mapping[str, float]) -> Table:
         for phase, spent in seconds_by_phase.items()
     )
     return Table(columns=columns, records=records, title="Budget by phase")
-
-
-def collected(result: CollectResult) -> Table:
-    """What was measured, in a few lines."""
-    return facts_table(
-        "Collected",
-        (
-            ("measured", result.samples, shown.whole(result.samples)),
-            ("known before", result.known, shown.whole(result.known)),
-            ("failed", result.failures, shown.whole(result.failures)),
-            ("complete", result.complete, "yes" if result.complete else "no, the budget ended"),
-            ("time", result.elapsed_s, shown.seconds(result.elapsed_s)),
-        ),
-    )

@@ -7,7 +7,7 @@ where the last one stopped and never measures anything twice.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
@@ -16,10 +16,11 @@ import numpy as np
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Stage, TuningProgress
 from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.core.predictions import CollectResult
 from tilewright.core.protocols import MeasurementStore
 from tilewright.core.records import Candidate, Device, Failure, Outcome, Run
-from tilewright.core.predictions import CollectResult
 from tilewright.graph.workload import Workload
+from tilewright.kernels.registry import implementation
 from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import FAMILIES, drawn, family_named
@@ -38,6 +39,8 @@ PROBE = "op:conv2d[c=64,h=28,k=3,out=64,pad=1]"
 _PROBE_EVERY = 25
 _SLOW_S = 0.05
 """Candidates slower than this get a single sample."""
+
+_USUAL, _ANYWHERE = 0.75, 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +105,14 @@ class _Count:
         return self.measured + self.known + self.failures
 
 
+Measurers = Callable[[Device, int], Measurer]
+"""Opens the measurer of a device, with a seed."""
+
+
+def _open(device: Device, seed: int) -> Measurer:
+    return open_measurer(device, seed=seed)
+
+
 @dataclass(slots=True, kw_only=True)
 class Collector:
     """One `collect` command."""
@@ -109,6 +120,7 @@ class Collector:
     device: Device
     store: SqliteStore
     events: EventSink
+    measurers: Measurers = _open
     _count: _Count = field(default_factory=_Count)
 
     def run(self, request: CollectRequest) -> CollectResult:
@@ -161,7 +173,7 @@ class Collector:
             return "spent"
         with (
             graceful_interrupt() as interruption,
-            open_measurer(self.device, seed=request.seed) as measurer,
+            self.measurers(self.device, request.seed) as measurer,
         ):
             measurer.start()
             measured_peaks(self.store, self.device, measurer)
@@ -296,20 +308,27 @@ def _in_turn(
 def _candidates(
     task: Task, device: Device, request: CollectRequest, origin: str
 ) -> list[Candidate]:
-    """The default candidate, then random ones: any implementation, half of them in other layouts."""
-    first = default_candidate(task.workload, task.layouts, device)[0]
-    found = {first: None}
+    """The default candidate in the layouts a network would have, then random ones of any
+    implementation: half of them in these layouts, the others in the operator's own or in any."""
+    usual = _usual_layouts(task, device)
+    found = {default_candidate(task.workload, usual, device)[0]: None}
     random = np.random.default_rng([request.seed, int(digest(origin), 16) % 2**32])
     for _ in range(request.settings):
-        layouts = task.layouts
+        layouts = usual if random.random() < _USUAL else task.layouts
         offered = spaces(task.workload, layouts, device)
         space = offered[int(random.integers(len(offered)))]
-        if random.random() < 0.5:
+        if random.random() < _ANYWHERE:
             space = _elsewhere(space, random)
-        if len(space.numbers):
-            number = int(space.numbers[int(random.integers(len(space.numbers)))])
-            found.setdefault(space.part.candidate(number))
+        number = int(space.numbers[int(random.integers(len(space.numbers)))])
+        found.setdefault(space.part.candidate(number))
     return list(found)
+
+
+def _usual_layouts(task: Task, device: Device) -> tuple[str, ...]:
+    """What the default implementation would read and write inside a network; a single operator's
+    own layouts are those of a network's inputs and outputs."""
+    chosen = default_candidate(task.workload, task.layouts, device)[0]
+    return implementation(chosen.implementation).port_layouts(task.workload, device)[0]
 
 
 def _elsewhere(space: TaskSpace, random: np.random.Generator) -> TaskSpace:

@@ -32,7 +32,13 @@ from tilewright.store.database import SqliteStore
 if TYPE_CHECKING:
     import polars
 
-    from tilewright.core.predictions import CollectResult
+    from tilewright.core.predictions import (
+        CollectResult,
+        ExplainResult,
+        FitResult,
+        PredictResult,
+        ThreadsResult,
+    )
     from tilewright.session.levels import GraphLevel
     from tilewright.session.requests import OptimizeRequest
 
@@ -246,6 +252,60 @@ class Session:
         )
         collector = Collector(device=self.device, store=self.store, events=self.events)
         return collector.run(request)
+
+    def fit(self, families: Sequence[str] = ()) -> FitResult:
+        """Learn predictors from what was measured; see `tilewright fit --help`."""
+        from tilewright.session.modelling import fit_all
+
+        return fit_all(self.device, self.store, self.events, families)
+
+    def predict(
+        self,
+        model: str | Path,
+        *,
+        options: ModelOptions | None = None,
+        settings: str = "default",
+    ) -> PredictResult:
+        """A network's latency and memory without running it; see `tilewright predict --help`."""
+        from tilewright.session.choices import checked_settings
+        from tilewright.session.forecasting import Forecaster
+        from tilewright.session.modelling import predictors_of
+
+        chosen = checked_settings(settings)
+        predictors = predictors_of(self.device, self.store, self.events)
+        forecaster = Forecaster(device=self.device, predictors=predictors, events=self.events)
+        return forecaster.network(str(model), options or ModelOptions(seed=self.seed), chosen)
+
+    def explain(
+        self, name: str, *, versus: str | None = None, options: ModelOptions | None = None
+    ) -> ExplainResult:
+        """Why an operator is as fast as it is; see `tilewright explain --help`."""
+        from tilewright.session.explaining import Explainer
+        from tilewright.session.modelling import predictors_of
+
+        explainer = Explainer(
+            device=self.device,
+            predictors=predictors_of(self.device, self.store, self.events),
+            events=self.events,
+            options=options or ModelOptions(seed=self.seed),
+        )
+        return explainer.explain(name, versus)
+
+    def best_threads(
+        self, model: str | Path, *, options: ModelOptions | None = None, settings: str = "default"
+    ) -> ThreadsResult:
+        """The fastest of up to five numbers of threads, each measured."""
+        from tilewright.session.choices import checked_settings
+        from tilewright.session.thread_counts import network_timer, study_threads
+
+        chosen = options or ModelOptions(seed=self.seed)
+        return study_threads(
+            str(model),
+            lambda count: parse_target(self._target, count),
+            self.device.threads,
+            network_timer(str(model), chosen, self.store, checked_settings(settings)),
+            self.events,
+        )
 
     def compare(
         self,

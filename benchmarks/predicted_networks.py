@@ -1,0 +1,132 @@
+"""Networks predicted before they ran: latency against `profile`, kernel by kernel and whole.
+
+    python benchmarks/predicted_networks.py [--networks NAME…] [--results FOLDER]
+
+Each network is predicted from an empty database, with the data that comes with tilewright alone,
+then compiled with its default settings and timed. Results are kept network by network; the same
+command goes on where it stopped. The table goes to docs/benchmarks-predictors.md. Nothing else may
+run meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from measured_command import run_tilewright
+
+HERE = Path(__file__).parent
+NETWORKS = (
+    "resnet18", "resnet50", "vgg19_bn", "inception_v3", "googlenet", "densenet121", "mobilenet_v2",
+    "squeezenet1_1", "ssd_resnet50_512", "nasnet_mobile", "bert_base", "vit_b16",
+)  # fmt: skip
+BEGIN, END = "<!-- networks: begin -->", "<!-- networks: end -->"
+HEADER = (
+    "network", "predicted, ms", "interval, ms", "measured, ms", "error", "kernels' sum, ms",
+    "sum's error", "in sequence", "kernels' mean error", "within 10 %",
+)  # fmt: skip
+
+Item = dict[str, Any]
+
+
+def run_network(name: str, folder: Path) -> Item:
+    """Predict, then measure with the same settings."""
+    models = folder.parent / "predictors.db"
+    predicted = run_tilewright(
+        ["predict", f"zoo:{name}", "--db", str(models)], log=folder / "predict.txt"
+    )
+    for path in folder.glob("measured.db*"):
+        path.unlink()
+    measured = run_tilewright(
+        ["profile", f"zoo:{name}", "--settings", "default", "--db", str(folder / "measured.db")],
+        log=folder / "profile.txt",
+    )
+    tasks = {task["name"]: task["latency_s"] for task in measured.answer["data"]["tasks"]}
+    operators = [
+        {**operator, "measured_s": tasks[operator["name"]]}
+        for operator in predicted.answer["data"]["operators"]
+        if operator["name"] in tasks
+    ]
+    return {
+        "network": name,
+        "predicted": predicted.answer["data"]["network"],
+        "measured_s": measured.answer["data"]["network_latency_s"],
+        "tasks_s": measured.answer["data"]["tasks_latency_s"],
+        "planned_memory_bytes": measured.answer["data"]["planned_memory_bytes"],
+        "operators": operators,
+        "warnings": predicted.answer["warnings"],
+    }
+
+
+def row(item: Mapping[str, Any]) -> tuple[str, ...]:
+    """One network in the table."""
+    network, measured_s = item["predicted"], item["measured_s"]
+    predicted_sum_s = sum(o["latency_s"] * o["count"] for o in item["operators"])
+    errors = [abs(o["latency_s"] / o["measured_s"] - 1) for o in item["operators"]]
+    return (
+        item["network"],
+        f"{1e3 * network['latency_s']:.2f}",
+        f"{1e3 * network['latency_low_s']:.2f} to {1e3 * network['latency_high_s']:.2f}",
+        f"{1e3 * measured_s:.2f}",
+        f"{network['latency_s'] / measured_s - 1:+.1%}",
+        f"{1e3 * item['tasks_s']:.2f}",
+        f"{predicted_sum_s / item['tasks_s'] - 1:+.1%}",
+        f"{measured_s / item['tasks_s'] - 1:+.1%}",
+        f"{fmean(errors):.1%}",
+        f"{fmean(error <= 0.1 for error in errors):.0%}",
+    )
+
+
+def summary(items: Sequence[Mapping[str, Any]]) -> str:
+    """The figures of the bars."""
+    errors = [abs(i["predicted"]["latency_s"] / i["measured_s"] - 1) for i in items]
+    inside = [
+        i["predicted"]["latency_low_s"] <= i["measured_s"] <= i["predicted"]["latency_high_s"]
+        for i in items
+    ]
+    return (
+        f"{len(items)} networks: mean error {fmean(errors):.1%}, median {median(errors):.1%}, "
+        f"{fmean(error <= 0.15 for error in errors):.0%} within 15 %, "
+        f"{fmean(inside):.0%} inside their intervals."
+    )
+
+
+def write_table(results: Path, page: Path) -> None:
+    """Replace the page's table by what was measured so far."""
+    found = [results / name / "result.json" for name in NETWORKS]
+    items: list[Item] = [json.loads(path.read_text()) for path in found if path.exists()]
+    lines = [
+        "| " + " | ".join(HEADER) + " |",
+        "| " + " | ".join("---" for _ in HEADER) + " |",
+        *("| " + " | ".join(row(item)) + " |" for item in items),
+    ]
+    text = page.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    table = "\n".join(["", "", *lines, "", summary(items), "", ""])
+    page.write_text(before + BEGIN + table + END + after, encoding="utf-8")
+
+
+def main() -> None:
+    """Measure what is not there yet, then write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--networks", nargs="*", default=list(NETWORKS))
+    parser.add_argument("--results", type=Path, default=HERE / "results" / "predicted_networks")
+    arguments = parser.parse_args()
+    for name in arguments.networks:
+        folder = arguments.results / name
+        if (folder / "result.json").exists():
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        item = run_network(name, folder)
+        (folder / "result.json").write_text(json.dumps(item, indent=1))
+        print(" ".join(row(item)), flush=True)
+    write_table(arguments.results, HERE.parent / "docs" / "benchmarks-predictors.md")
+
+
+if __name__ == "__main__":
+    main()

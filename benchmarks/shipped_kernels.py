@@ -1,0 +1,44 @@
+"""Write the measured kernels that come with tilewright, from a database that `collect` filled.
+
+    tilewright collect --op conv2d --samples 6500 --budget 30m --db collected.db
+    tilewright collect --op depthwise --op dense --samples 1000 --budget 15m --db collected.db
+    tilewright collect --op all --samples 350 --budget 20m --db collected.db
+    python benchmarks/shipped_kernels.py --db collected.db
+
+Rows of this machine's device class go to src/tilewright/predict/data.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+
+from tilewright.hardware.device import local_device
+from tilewright.predict.collected import family_of, rows_of
+from tilewright.predict.shipped import write_rows
+from tilewright.store import open_store
+
+DATA = Path(__file__).parent.parent / "src" / "tilewright" / "predict" / "data"
+PEAKS = ("flop_per_s", "bytes_per_s", "cache_bytes_per_s")
+
+
+def main() -> None:
+    """Write the rows and say how many of each family there are."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--db", type=Path, required=True)
+    parser.add_argument("--threads", type=int)
+    arguments = parser.parse_args()
+    device = local_device(arguments.threads)
+    with open_store(arguments.db) as store:
+        workloads = {workload.key: workload for workload in store.workloads()}
+        rows = rows_of(store.stored_measurements(device_class=device.class_key), workloads)
+        peaks = {name: store.peak(device.class_key, name) or 0.0 for name in PEAKS}
+    DATA.mkdir(exist_ok=True)
+    write_rows(DATA / f"{device.class_key}.parquet", rows, device, peaks)
+    for family, count in Counter(family_of(row.workload) for row in rows).most_common():
+        print(f"{family:16} {count}")
+
+
+if __name__ == "__main__":
+    main()

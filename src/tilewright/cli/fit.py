@@ -1,0 +1,30 @@
+"""`tilewright fit`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tilewright.cli.flags import SharedFlags, TargetFlag
+from tilewright.cli.output import Answer, emit
+from tilewright.cli.work import working
+from tilewright.report import forecasts
+
+
+def fit(
+    *families: Annotated[str, Parameter(help="Families of operators [default: all known].")],
+    target_flag: TargetFlag | None = None,
+    flags: SharedFlags | None = None,
+) -> int:
+    """Learn predictors of kernel times from what was measured on this device class.
+
+    They learn from the rows that come with tilewright and from the database; `predict` uses them,
+    and fits by itself those that are not there yet.
+    """
+    flags, target_flag = flags or SharedFlags(), target_flag or TargetFlag()
+    with working(flags, target=target_flag.target, tracker=target_flag.tracker) as work:
+        result = work.session.fit(families)
+    table = forecasts.fitted_table(result.families)
+    emit(Answer(command="fit", data=result, rows=table, warnings=work.warnings), flags)
+    return 0

@@ -1,0 +1,43 @@
+"""`tilewright predict`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tilewright.cli.flags import ModelFlags, Settings, SharedFlags
+from tilewright.cli.output import Answer, emit
+from tilewright.cli.work import working
+from tilewright.report import forecasts
+
+
+def predict(
+    model: Annotated[str, Parameter(help="An .onnx file, zoo:NAME, or op:conv2d[...].")],
+    /,
+    *,
+    settings: Annotated[
+        Settings, Parameter(help="Our defaults, the best known per task, or what shipped.")
+    ] = "default",
+    model_flags: ModelFlags | None = None,
+    flags: SharedFlags | None = None,
+) -> int:
+    """Say how long a network will take and how much memory it needs, without compiling it.
+
+    Each kernel's answer says where it comes from: exact (this very kernel was measured),
+    interpolated (its neighbours in size were), model, or roofline (a lower bound).
+    """
+    flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
+    options = model_flags.options(flags.seed)
+    with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
+        result = work.session.predict(model, options=options, settings=settings)
+    operators = forecasts.operators_table(result.operators)
+    answer = Answer(
+        command="predict",
+        data=result,
+        rows=operators,
+        tables=(operators, forecasts.forecast_summary(result)),
+        warnings=work.warnings,
+    )
+    emit(answer, flags)
+    return 0

@@ -1,0 +1,83 @@
+"""Measured kernels as training sets: from a database, or from a file that one wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.core.fingerprints import canonical_json
+from tilewright.core.records import Candidate, Device, Measurement
+from tilewright.graph.workload import Workload
+from tilewright.predict.kernel_facts import KernelTable, kernel_table
+from tilewright.predict.kernel_models import TrainingSet, data_hash
+
+ELEMENTWISE = "elementwise"
+_FEW_SAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A kernel and its time, the median over all measurements of it."""
+
+    workload: Workload
+    candidate: Candidate
+    latency_s: float
+
+
+def family_of(workload: Workload) -> str:
+    """The family whose model answers for a workload: its anchor's operator; depthwise convolutions
+    and quantized products are families of their own.
+
+    `conv2d` of 64 groups on 64 channels → `depthwise`
+    """
+    name, anchor, index = workload.anchor_name, workload.anchor, workload.anchor_index
+    if anchor is None or index is None:
+        return name
+    inputs = workload.step_types(index)[0]
+    if inputs[0].dtype in ("int8", "uint8"):
+        return f"{name}_int8"
+    if name == "conv2d" and anchor.integer("groups") == inputs[0].shape[1] > 1:
+        return "depthwise"
+    return name
+
+
+def rows_of(measurements: Iterable[Measurement], workloads: Mapping[str, Workload]) -> list[Row]:
+    """A row per kernel that was measured with at least a few samples, or is slow."""
+    samples: dict[tuple[str, Candidate], list[float]] = {}
+    for measurement in measurements:
+        if measurement.workload_key in workloads and measurement.samples_s:
+            key = (measurement.workload_key, measurement.candidate)
+            samples.setdefault(key, []).append(measurement.latency_s)
+    return [
+        Row(workload=workloads[key], candidate=candidate, latency_s=float(np.median(times)))
+        for (key, candidate), times in samples.items()
+    ]
+
+
+def training_set(
+    rows: Sequence[Row], family: str, device: Device, peaks: Mapping[str, float]
+) -> TrainingSet:
+    """The facts and times of a family's rows on a device class."""
+    mine = [row for row in rows if family_of(row.workload) == family]
+    table = (
+        kernel_table([(row.workload, row.candidate) for row in mine], device, peaks)
+        if mine
+        else KernelTable(names=(), values=np.empty((0, 0)), roof_s=np.empty(0))
+    )
+    keys = [row.workload.key for row in mine]
+    return TrainingSet(
+        family=family,
+        device_class=device.class_key,
+        table=table,
+        latency_s=np.array([row.latency_s for row in mine]),
+        configurations=np.unique(keys, return_inverse=True)[1].ravel().astype(np.int64),
+        data_hash=data_hash(
+            [(row.workload.key, _identity(row.candidate), row.latency_s) for row in mine]
+        ),
+    )
+
+
+def _identity(candidate: Candidate) -> str:
+    return canonical_json([candidate.implementation, candidate.settings, candidate.layouts])

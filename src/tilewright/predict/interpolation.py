@@ -1,0 +1,108 @@
+"""Times of kernels between two measured ones that differ from them in size alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.core.fingerprints import canonical_json
+from tilewright.core.records import Candidate
+from tilewright.graph.workload import Workload
+
+NEAR = 1.25
+"""Each of the two is at most this factor away in every extent."""
+
+_OWN_DOUBT = 0.05
+_SAME_DIRECTION = 0.999
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Between:
+    """Seconds, and the interval that the two ends span, a little widened."""
+
+    latency_s: float
+    low_s: float
+    high_s: float
+
+
+@dataclass(slots=True)
+class MeasuredKernels:
+    """What was measured, by form: the same steps, implementation, settings and layouts."""
+
+    _forms: dict[str, list[tuple[Floats, float]]] = field(
+        default_factory=dict[str, list[tuple[Floats, float]]]
+    )
+    _exact: dict[tuple[str, Candidate], float] = field(
+        default_factory=dict[tuple[str, Candidate], float]
+    )
+
+    def add(self, workload: Workload, candidate: Candidate, latency_s: float) -> None:
+        """Take in a kernel's time."""
+        self._exact[workload.key, candidate] = latency_s
+        form = _form(workload, candidate)
+        self._forms.setdefault(form, []).append((_extents(workload), latency_s))
+
+    def exact(self, workload: Workload, candidate: Candidate) -> float | None:
+        """The measured time of this very kernel, None where there is none."""
+        return self._exact.get((workload.key, candidate))
+
+    def between(self, workload: Workload, candidate: Candidate) -> Between | None:
+        """The time on the line between the two nearest kernels that lie on either side, in
+        logarithms of sizes and times; None where there are no such two."""
+        known = self._forms.get(_form(workload, candidate), [])
+        if len(known) < 2:
+            return None
+        steps = np.array([extents for extents, _ in known]) - _extents(workload)
+        lengths = np.linalg.norm(steps, axis=1)
+        near = np.flatnonzero((np.abs(steps).max(1) <= np.log(NEAR)) & (lengths > 0))
+        best: tuple[float, int, int] | None = None
+        for first in near:
+            along = steps[near] @ steps[first] / (lengths[near] * lengths[first])
+            for second in near[along <= -_SAME_DIRECTION]:
+                span = float(lengths[first] + lengths[second])
+                if best is None or span < best[0]:
+                    best = (span, int(first), int(second))
+        if best is None:
+            return None
+        span, first, second = best
+        share = lengths[first] / span
+        ends = np.log([known[first][1], known[second][1]])
+        middle = float(np.exp((1 - share) * ends[0] + share * ends[1]))
+        return Between(
+            latency_s=middle,
+            low_s=float(np.exp(ends.min())) * (1 - _OWN_DOUBT),
+            high_s=float(np.exp(ends.max())) * (1 + _OWN_DOUBT),
+        )
+
+
+def measured_kernels(
+    rows: Sequence[tuple[Workload, Candidate, float]],
+) -> MeasuredKernels:
+    """What these rows tell."""
+    found = MeasuredKernels()
+    for workload, candidate, latency_s in rows:
+        found.add(workload, candidate, latency_s)
+    return found
+
+
+def _form(workload: Workload, candidate: Candidate) -> str:
+    attributes: list[Mapping[str, object]] = [dict(step.attributes) for step in workload.steps]
+    return canonical_json(
+        [
+            [[a.type.dtype, len(a.type.shape), a.role] for a in workload.arguments],
+            [[step.operator, step.inputs] for step in workload.steps],
+            attributes,
+            [candidate.implementation, candidate.settings, candidate.layouts],
+        ]
+    )
+
+
+def _extents(workload: Workload) -> Floats:
+    """Logarithms of all extents, arguments first, then the result."""
+    shapes = [argument.type.shape for argument in workload.arguments] + [workload.result.shape]
+    return np.log(np.array([max(1, size) for shape in shapes for size in shape], dtype=np.float64))

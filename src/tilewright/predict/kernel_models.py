@@ -1,0 +1,231 @@
+# pyright: basic
+"""A family's predictor on one device class: boosted trees that say how much of the roof is reached.
+
+Several models, each blind to one part of the configurations, predict together (their median). Each
+one's errors on what it did not see make the intervals: split conformal prediction after Barber,
+Candès, Ramdas & Tibshirani, "Predictive inference with the jackknife+", 2021. The target is the
+logarithm of roofline time ÷ time, bounded by what training saw, so that extrapolation stays sane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.core.errors import ModelError
+from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.predict.base import Facts, Floats, Trees
+from tilewright.predict.kernel_facts import KernelTable
+from tilewright.predict.metrics import conformal_reach
+from tilewright.predict.splits import Integers, folds_of
+from tilewright.predict.trees import Utilisation, fit_trees
+
+LEAST_ROWS = 40
+"""Fewer rows than this teach no model."""
+
+_BEYOND = 0.05
+"""Operator facts may lie this part of their range outside what training saw."""
+
+_WIDER = 2.0
+DEFAULT_TREES = Trees(rounds=500, rate=0.05, depth=9, least_weight=2.0, column_share=0.4, members=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTimes:
+    """Seconds of kernels with the interval that holds 90 % of such; `outside` marks rows whose
+    operator is unlike all that was learnt from, whose intervals are twice as wide in the logarithm.
+    """
+
+    latency_s: Floats
+    low_s: Floats
+    high_s: Floats
+    outside: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSet:
+    """Measured kernels of one family. `configurations` is a number per row: equal ones are the
+    same operator in other settings; `data_hash` identifies the rows."""
+
+    family: str
+    device_class: str
+    table: KernelTable
+    latency_s: Floats
+    configurations: Integers
+    data_hash: str
+
+    def __len__(self) -> int:
+        return len(self.latency_s)
+
+    def part(self, rows: Integers) -> TrainingSet:
+        """These rows only."""
+        table = self.table
+        return replace(
+            self,
+            table=KernelTable(
+                names=table.names, values=table.values[rows], roof_s=table.roof_s[rows]
+            ),
+            latency_s=self.latency_s[rows],
+            configurations=self.configurations[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelModel:
+    """See the module's docstring. It answers for `device_class`; where it learnt from another one,
+    `origin`, intervals are twice as wide. `reach` is their half width in the logarithm; `lowest`
+    and `highest` bound the facts that training saw, `margins` what it was to say."""
+
+    family: str
+    device_class: str
+    origin: str
+    names: tuple[str, ...]
+    members: tuple[Utilisation, ...]
+    reach: float
+    lowest: Floats
+    highest: Floats
+    margins: tuple[float, float]
+    rows: int
+    data_hash: str
+
+    def times(self, table: KernelTable) -> KernelTimes:
+        """Predict the rows of a table."""
+        values = table.aligned(self.names)
+        latency_s = table.roof_s * np.exp(-self.margin(values))
+        outside = self._outside(values)
+        borrowed = _WIDER if self.origin != self.device_class else 1.0
+        reach = self.reach * borrowed * np.where(outside, _WIDER, 1.0)
+        return KernelTimes(
+            latency_s=latency_s,
+            low_s=latency_s * np.exp(-reach),
+            high_s=latency_s * np.exp(reach),
+            outside=outside,
+        )
+
+    def margin(self, values: Floats) -> Floats:
+        """The logarithm of the utilisation for rows of facts, in the order of `names`."""
+        found = np.median([member.margin(values) for member in self.members], axis=0)
+        return np.clip(found, *self.margins)
+
+    def _outside(self, values: Floats) -> np.ndarray:
+        own = np.array([name.startswith("op.") for name in self.names])
+        slack = _BEYOND * (self.highest - self.lowest) + 1e-9
+        with np.errstate(invalid="ignore"):
+            beyond = (values < self.lowest - slack) | (values > self.highest + slack)
+        return (beyond & own).any(axis=1)
+
+
+def fit_kernel_model(
+    data: TrainingSet, *, trees: Trees = DEFAULT_TREES, columns: Sequence[str] | None = None
+) -> KernelModel:
+    """Learn from measured kernels, with these columns only where some are given.
+
+    Raises ModelError for fewer than `LEAST_ROWS` rows, or fewer configurations than members.
+    """
+    count = len(np.unique(data.configurations))
+    if len(data) < LEAST_ROWS or count < trees.members:
+        raise ModelError(
+            f"{len(data)} rows of {count} configurations teach nothing about {data.family}",
+            hint=f"tilewright collect --op {data.family} --samples 500",
+        )
+    names = tuple(columns) if columns is not None else data.table.names
+    values = data.table.aligned(names)
+    inner = np.unique(data.configurations, return_inverse=True)[1].ravel()
+    parts = folds_of(inner, trees.members, seed=1)
+    members: list[Utilisation] = []
+    residuals = np.zeros(len(data))
+    known = Facts(names=names, values=values, scale=data.table.roof_s)
+    for member in range(trees.members):
+        seen, unseen = np.flatnonzero(parts != member), np.flatnonzero(parts == member)
+        facts = Facts(names=names, values=values[seen], scale=known.scale[seen])
+        fitted = fit_trees(facts, data.latency_s[seen], trees, member)
+        margin = fitted.margin(values[unseen])
+        residuals[unseen] = np.log(known.scale[unseen] / data.latency_s[unseen]) - margin
+        members.append(fitted)
+    margin = np.log(data.table.roof_s / data.latency_s)
+    with np.errstate(invalid="ignore"):
+        lowest, highest = _range(values)
+    return KernelModel(
+        family=data.family,
+        device_class=data.device_class,
+        origin=data.device_class,
+        names=names,
+        members=tuple(members),
+        reach=conformal_reach(residuals),
+        lowest=lowest,
+        highest=highest,
+        margins=(float(margin.min()), float(margin.max())),
+        rows=len(data),
+        data_hash=data.data_hash,
+    )
+
+
+def _range(values: Floats) -> tuple[Floats, Floats]:
+    """Least and largest value of each column; columns without any are unbounded."""
+    there = np.isfinite(values)
+    lowest = np.where(there, values, np.inf).min(0)
+    highest = np.where(there, values, -np.inf).max(0)
+    empty = ~there.any(0)
+    lowest[empty], highest[empty] = -np.inf, np.inf
+    return lowest, highest
+
+
+def data_hash(rows: Sequence[tuple[str, str, float]]) -> str:
+    """Identity of training rows: workload, candidate, seconds."""
+    return digest("\n".join(sorted(canonical_json(row) for row in rows)))
+
+
+def to_json(model: KernelModel) -> dict[str, Any]:
+    """The model as JSON values; `from_json` reads it."""
+    import json
+
+    return {
+        "family": model.family,
+        "device_class": model.device_class,
+        "origin": model.origin,
+        "names": list(model.names),
+        "reach": _plain(np.array([model.reach]))[0],
+        "lowest": _plain(model.lowest),
+        "highest": _plain(model.highest),
+        "margins": list(model.margins),
+        "rows": model.rows,
+        "data_hash": model.data_hash,
+        "members": [json.loads(member.booster.save_raw("json")) for member in model.members],
+    }
+
+
+def from_json(found: Mapping[str, Any]) -> KernelModel:
+    """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
+    import json
+
+    import xgboost
+
+    members: list[Utilisation] = []
+    for stored in found["members"]:
+        booster = xgboost.Booster()
+        booster.load_model(bytearray(json.dumps(stored).encode()))
+        members.append(Utilisation(booster=booster, overhead=0.0))
+    return KernelModel(
+        family=str(found["family"]),
+        device_class=str(found["device_class"]),
+        origin=str(found["origin"]),
+        names=tuple(found["names"]),
+        members=tuple(members),
+        reach=float(_wide([found["reach"]])[0]),
+        lowest=_wide(found["lowest"], -np.inf),
+        highest=_wide(found["highest"]),
+        margins=(float(found["margins"][0]), float(found["margins"][1])),
+        rows=int(found["rows"]),
+        data_hash=str(found["data_hash"]),
+    )
+
+
+def _plain(values: Floats) -> list[float | None]:
+    return [float(value) if np.isfinite(value) else None for value in values]
+
+
+def _wide(values: Sequence[float | None], infinite: float = np.inf) -> Floats:
+    return np.array([infinite if value is None else value for value in values], dtype=np.float64)

@@ -1,0 +1,130 @@
+"""Measured kernels that come with the package: a Parquet file of rows and a JSON file of the device
+per device class, in the folder `data`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import as_file, files
+from math import log2
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from tilewright.core.errors import ModelError
+from tilewright.core.fingerprints import canonical_json
+from tilewright.core.records import Candidate, Device
+from tilewright.graph.workload import parse_workload
+from tilewright.predict.collected import Row
+
+_COLUMNS = ("workload", "implementation", "settings", "layouts", "latency_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShippedData:
+    """Rows of one device class. `exact` says that it is the class asked for, not the nearest."""
+
+    device: Device
+    peaks: Mapping[str, float]
+    rows: tuple[Row, ...]
+    exact: bool
+
+
+def shipped_data(device: Device) -> ShippedData | None:
+    """The rows for a device's class, else those of the nearest class of its architecture; None
+    where there is none."""
+    known = [_described(name) for name in _names()]
+    near = [found for found in known if found[0].cpu.architecture == device.cpu.architecture]
+    if not near:
+        return None
+    other, peaks, name = min(near, key=lambda found: _distance(found[0], device))
+    with as_file(_folder() / f"{name}.parquet") as path:
+        rows = read_rows(path)
+    return ShippedData(
+        device=other, peaks=peaks, rows=rows, exact=other.class_key == device.class_key
+    )
+
+
+def _folder() -> Any:
+    return files("tilewright.predict") / "data"
+
+
+@cache
+def _names() -> tuple[str, ...]:
+    folder = _folder()
+    if not folder.is_dir():
+        return ()
+    return tuple(sorted(p.name[:-5] for p in folder.iterdir() if p.name.endswith(".json")))
+
+
+@cache
+def _described(name: str) -> tuple[Device, dict[str, float], str]:
+    found = json.loads((_folder() / f"{name}.json").read_text(encoding="utf-8"))
+    return msgspec.convert(found["device"], Device), dict(found["peaks"]), name
+
+
+def _distance(known: Device, device: Device) -> float:
+    """How unlike two devices are: doublings of vector width, threads and caches; another CPU of
+    the same sizes counts a little, too."""
+    if known.class_key == device.class_key:
+        return -1.0
+    return (
+        2 * _doublings(known.cpu.vector_bytes, device.cpu.vector_bytes)
+        + _doublings(known.threads, device.threads)
+        + _doublings(known.cpu.l2_bytes, device.cpu.l2_bytes) / 2
+        + _doublings(known.cpu.l3_bytes, device.cpu.l3_bytes) / 4
+        + 0.25 * (known.cpu.model != device.cpu.model)
+    )
+
+
+def _doublings(one: float, other: float) -> float:
+    return abs(log2(max(1.0, one) / max(1.0, other)))
+
+
+def read_rows(path: Path) -> tuple[Row, ...]:
+    """The rows of a Parquet file. Raises ModelError for one that is broken or something else."""
+    import polars
+
+    try:
+        table = polars.read_parquet(path, columns=list(_COLUMNS))
+    except (OSError, polars.exceptions.PolarsError) as error:
+        raise ModelError(f"{path} holds no measured kernels: {error}") from error
+    parsed = {text: parse_workload(text) for text in table["workload"].unique()}
+    return tuple(
+        Row(
+            workload=parsed[row["workload"]],
+            candidate=Candidate(
+                implementation=row["implementation"],
+                settings=tuple(sorted(json.loads(row["settings"]).items())),
+                layouts=tuple(json.loads(row["layouts"])),
+            ),
+            latency_s=row["latency_s"],
+        )
+        for row in table.iter_rows(named=True)
+    )
+
+
+def write_rows(path: Path, rows: Iterable[Row], device: Device, peaks: Mapping[str, float]) -> None:
+    """Write rows as `path` (.parquet) and their device beside it (.json), without what names the
+    one machine they are from."""
+    import polars
+
+    table = polars.DataFrame(
+        [
+            {
+                "workload": row.workload.text,
+                "implementation": row.candidate.implementation,
+                "settings": canonical_json(dict(row.candidate.settings)),
+                "layouts": canonical_json(row.candidate.layouts),
+                "latency_s": row.latency_s,
+            }
+            for row in rows
+        ]
+    ).sort(_COLUMNS[:-1])
+    table.write_parquet(path, compression="zstd", compression_level=19)
+    anonymous = {**cast("dict[str, Any]", msgspec.to_builtins(device)), "instance": "", "cpus": []}
+    described = {"device": anonymous, "peaks": dict(peaks)}
+    path.with_suffix(".json").write_text(json.dumps(described, indent=1), encoding="utf-8")

@@ -1,0 +1,145 @@
+"""What `collect`, `fit` and `predict` answer, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tilewright.core.predictions import (
+    CollectResult,
+    ExplainResult,
+    FittedFamily,
+    OperatorForecast,
+    PredictResult,
+    ThreadsResult,
+)
+from tilewright.report import shown
+from tilewright.report.tables import Column, Table, facts_table, records_of
+
+_OPERATOR_COLUMNS = (
+    Column(field="name", label="task"),
+    Column(field="family", label="family"),
+    Column(field="count", label="count", number=True),
+    Column(field="latency_s", label="latency", show=shown.seconds, number=True),
+    Column(field="low_s", label="from", show=shown.seconds, number=True),
+    Column(field="high_s", label="to", show=shown.seconds, number=True),
+    Column(field="source", label="source"),
+    Column(field="implementation", label="implementation"),
+)
+_FITTED_COLUMNS = (
+    Column(field="family", label="family"),
+    Column(field="rows", label="rows", show=shown.whole, number=True),
+    Column(field="reach", label="90 % within", show=shown.percent, number=True),
+    Column(field="data_hash", label="data"),
+    Column(field="error", label="note"),
+)
+_FACTOR_COLUMNS = (
+    Column(field="name", label="factor"),
+    Column(field="importance", label="importance", show=shown.percent, number=True),
+    Column(field="rank_correlation", label="rank correlation", show=shown.number, number=True),
+    Column(field="effects", label="time of each value over the best", show=shown.pairs),
+)
+_TURNING_COLUMNS = (
+    Column(field="parameter", label="parameter"),
+    Column(field="value", label="from", number=True),
+    Column(field="fact", label="fact"),
+    Column(field="before", label="before", show=shown.number, number=True),
+    Column(field="after", label="after", show=shown.number, number=True),
+    Column(field="ratio", label="time per FLOP", show=shown.ratio, number=True),
+)
+_DIFFERENCE_COLUMNS = (
+    Column(field="fact", label="fact"),
+    Column(field="first", label="first", show=shown.number, number=True),
+    Column(field="second", label="second", show=shown.number, number=True),
+    Column(field="share", label="part of the gap", show=shown.percent, number=True),
+)
+_MOST_ROWS = 12
+
+
+def collected(result: CollectResult) -> Table:
+    """What was measured, in a few lines."""
+    return facts_table(
+        "Collected",
+        (
+            ("measured", result.samples, shown.whole(result.samples)),
+            ("known before", result.known, shown.whole(result.known)),
+            ("failed", result.failures, shown.whole(result.failures)),
+            ("complete", result.complete, "yes" if result.complete else "no, the budget ended"),
+            ("time", result.elapsed_s, shown.seconds(result.elapsed_s)),
+        ),
+    )
+
+
+def operators_table(operators: Sequence[OperatorForecast]) -> Table:
+    """The predicted kernels, those that take most first."""
+    ordered = sorted(operators, key=lambda operator: -operator.latency_s * operator.count)
+    return Table(columns=_OPERATOR_COLUMNS, records=records_of(ordered), title="Operators")
+
+
+def forecast_summary(result: PredictResult) -> Table:
+    """What is predicted of the network, in a few lines."""
+    network = result.network
+    interval = f"{shown.seconds(network.latency_low_s)} to {shown.seconds(network.latency_high_s)}"
+    unknown = "unknown: no meter has measured this device"
+    power = unknown if network.power_w is None else f"{network.power_w:.1f} W"
+    return facts_table(
+        result.model,
+        (
+            ("latency", network.latency_s, shown.seconds(network.latency_s)),
+            ("90 % interval", network.latency_high_s, interval),
+            ("peak memory", network.peak_memory_bytes, shown.size(network.peak_memory_bytes)),
+            ("power", network.power_w, power),
+        ),
+    )
+
+
+def fitted_table(families: Sequence[FittedFamily]) -> Table:
+    """The predictors that were fitted."""
+    return Table(columns=_FITTED_COLUMNS, records=records_of(families), title="Predictors")
+
+
+def explained_tables(found: ExplainResult) -> tuple[Table, ...]:
+    """What matters, where times jump, and what sets two operators apart; the first rows of each."""
+    tables = [
+        Table(
+            columns=_FACTOR_COLUMNS,
+            records=tuple(
+                {**record, "effects": _rounded(record["effects"])}
+                for record in records_of(found.factors)
+            ),
+            title="Factors",
+        ),
+        Table(
+            columns=_TURNING_COLUMNS,
+            records=records_of(found.turning_points[:_MOST_ROWS]),
+            title="Turning points",
+        ),
+    ]
+    if found.ratio is not None:
+        tables.append(
+            Table(
+                columns=_DIFFERENCE_COLUMNS,
+                records=records_of(found.differences[:_MOST_ROWS]),
+                title=f"{shown.ratio(found.ratio)} the other's time, because of",
+            )
+        )
+    return tuple(tables)
+
+
+def _rounded(effects: Mapping[str, float]) -> dict[str, float]:
+    return {value: round(effect, 2) for value, effect in effects.items()}
+
+
+def threads_table(found: ThreadsResult) -> Table:
+    """The measured numbers of threads, the best one marked."""
+    return Table(
+        columns=(
+            Column(field="threads", label="threads", number=True),
+            Column(field="latency_s", label="latency", show=shown.seconds, number=True),
+            Column(field="best", label=""),
+        ),
+        records=tuple(
+            {**record, "best": "best" if record["threads"] == found.best_threads else ""}
+            for record in records_of(found.measured)
+        ),
+        title=found.model,
+    )

@@ -1,0 +1,209 @@
+"""`explain`: why an operator is as fast as it is, from its family's model."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.core.errors import ModelError, UsageError
+from tilewright.core.events import EventSink, Stage
+from tilewright.core.predictions import (
+    ExplainResult,
+    FactDifference,
+    Factor,
+    TurningPoint,
+)
+from tilewright.core.records import Candidate, Device
+from tilewright.graph.workload import Workload
+from tilewright.models import ModelOptions
+from tilewright.predict.collected import family_of
+from tilewright.predict.insight import differences, influences, jumps
+from tilewright.predict.kernel_facts import Kernel, kernel_table
+from tilewright.predict.kernel_models import KernelModel
+from tilewright.session.choices import own, ranked
+from tilewright.session.forecasting import Forecaster
+from tilewright.session.modelling import Predictors
+from tilewright.session.preparation import prepare
+from tilewright.tune.space import default_candidate, spaces
+
+_NUMBER = re.compile(r"(\w+)=(\d+)(?=[,\]])")
+_STEPS = 17
+_SETTINGS = 400
+_FLAGS = frozenset({"bias", "relu", "groups", "dilation", "n"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explainer:
+    """Explains operators of one device class."""
+
+    device: Device
+    predictors: Predictors
+    events: EventSink
+    options: ModelOptions
+
+    def explain(self, name: str, versus: str | None = None) -> ExplainResult:
+        """One operator, and what sets it apart from another one.
+
+        `name` is `op:conv2d[...]`, or a task's key, for which turning points are not searched.
+        Raises UsageError for anything else, and for two operators of different families;
+        ModelError where the family has no model.
+        """
+        workload, candidate = self._kernel(name)
+        family = family_of(workload)
+        model = self._model(family)
+        forecaster = Forecaster(device=self.device, predictors=self.predictors, events=self.events)
+        estimate = forecaster.kernels([(workload, candidate)])[0]
+        self.events(Stage(name="explain", detail=workload.key))
+        ratio, unlike = None, ()
+        if versus is not None:
+            ratio, unlike = self._versus((workload, candidate), versus, model)
+        table = kernel_table([(workload, candidate)], self.device, self.predictors.peaks)
+        facts: dict[str, float | str] = {
+            fact: float(value)
+            for fact, value in zip(table.names, table.values[0], strict=True)
+            if np.isfinite(value)
+        }
+        return ExplainResult(
+            name=name,
+            family=family,
+            latency_s=estimate.latency_s,
+            source=estimate.source,
+            factors=self._factors(workload, candidate, model),
+            turning_points=self._turning_points(name, model) if name.startswith("op:") else (),
+            facts={"implementation": candidate.implementation, **dict(candidate.settings), **facts},
+            ratio=ratio,
+            differences=unlike,
+        )
+
+    def _model(self, family: str) -> KernelModel:
+        model = self.predictors.model(family)
+        if model is None:
+            raise ModelError(
+                f"too little is known of {family} to explain it",
+                hint=f"tilewright collect --op {family} --samples 500",
+            )
+        return model
+
+    def _kernel(self, name: str) -> Kernel:
+        """The operator with the best settings known, else the default ones."""
+        store = self.predictors.store
+        workload = store.workload(name)
+        layouts = None
+        if workload is None:
+            if not name.startswith("op:"):
+                raise UsageError(
+                    f"{name!r} is neither an operator nor a task that was measured",
+                    hint="tilewright explain 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]'",
+                )
+            tasks = prepare(name, self.options, self.device).tasks.values()
+            task = max(tasks, key=lambda task: (task.workload.flop, task.workload.bytes))
+            workload, layouts = task.workload, task.layouts
+        best = ranked(own(store.outcomes(workload.key, self.device.class_key)))
+        fitting = [m.candidate for m in best if layouts is None or m.candidate.layouts == layouts]
+        plain = layouts or ("plain",) * (len(workload.arguments) + 1)
+        return workload, (
+            fitting[0] if fitting else default_candidate(workload, plain, self.device)[0]
+        )
+
+    def _factors(
+        self, workload: Workload, candidate: Candidate, model: KernelModel
+    ) -> tuple[Factor, ...]:
+        """What each knob, and the choice of implementation, does to the predicted time."""
+        kernels: list[Kernel] = []
+        random = np.random.default_rng(0)
+        for space in spaces(workload, candidate.layouts, self.device):
+            numbers = random.permutation(space.numbers)[:_SETTINGS]
+            kernels += [(workload, space.part.candidate(int(number))) for number in numbers]
+        times = model.times(kernel_table(kernels, self.device, self.predictors.peaks))
+        own_kind = np.array(
+            [found.implementation == candidate.implementation for _, found in kernels]
+        )
+        found = influences(
+            [{"implementation": chosen.implementation} for _, chosen in kernels], times.latency_s
+        )
+        found += influences(
+            [
+                dict(chosen.settings)
+                for (_, chosen), mine in zip(kernels, own_kind, strict=True)
+                if mine
+            ],
+            times.latency_s[own_kind],
+        )
+        return tuple(
+            Factor(
+                name=influence.name,
+                importance=influence.importance,
+                rank_correlation=influence.rank_correlation,
+                effects=dict(influence.effects),
+            )
+            for influence in found
+        )
+
+    def _turning_points(self, name: str, model: KernelModel) -> tuple[TurningPoint, ...]:
+        """Sweeps of each number of the operator, from half to twice of it, in default settings."""
+        found: list[TurningPoint] = []
+        for parameter, value in _numbers(name).items():
+            kernels: list[Kernel] = []
+            values: list[int] = []
+            for step in _around(value):
+                try:
+                    kernels.append(self._default(_with(name, parameter, step)))
+                except (UsageError, ModelError):
+                    continue
+                values.append(step)
+            if len(values) < 2:
+                continue
+            table = kernel_table(kernels, self.device, self.predictors.peaks)
+            times = model.times(table)
+            flop = [float(workload.flop or workload.bytes) for workload, _ in kernels]
+            found += [
+                TurningPoint(
+                    parameter=parameter,
+                    value=jump.value,
+                    fact=jump.fact,
+                    before=jump.before,
+                    after=jump.after,
+                    ratio=jump.ratio,
+                )
+                for jump in jumps(values, table, times.latency_s, flop)
+            ]
+        return tuple(sorted(found, key=lambda point: -abs(np.log(point.ratio))))
+
+    def _default(self, name: str) -> Kernel:
+        tasks = prepare(name, self.options, self.device).tasks.values()
+        task = max(tasks, key=lambda task: (task.workload.flop, task.workload.bytes))
+        return task.workload, default_candidate(task.workload, task.layouts, self.device)[0]
+
+    def _versus(
+        self, kernel: Kernel, versus: str, model: KernelModel
+    ) -> tuple[float, tuple[FactDifference, ...]]:
+        other = self._kernel(versus)
+        families = family_of(kernel[0]), family_of(other[0])
+        if families[0] != families[1]:
+            raise UsageError(
+                f"a {families[0]} and a {families[1]} have no model in common to compare them by"
+            )
+        table = kernel_table([kernel, other], self.device, self.predictors.peaks)
+        ratio, found = differences(model, table)
+        return ratio, tuple(
+            FactDifference(fact=d.fact, first=d.first, second=d.second, share=d.share)
+            for d in found
+        )
+
+
+def _numbers(name: str) -> dict[str, int]:
+    """`op:conv2d[c=64,h=28,pad=1]` → {"c": 64, "h": 28, "pad": 1}, without what is no size."""
+    found = {key: int(value) for key, value in _NUMBER.findall(name)}
+    return {key: value for key, value in found.items() if key not in _FLAGS}
+
+
+def _with(name: str, parameter: str, value: int) -> str:
+    return re.sub(rf"(?<=[\[,]){parameter}=\d+", f"{parameter}={value}", name)
+
+
+def _around(value: int) -> list[int]:
+    """Up to 17 values from half to twice of one, itself included."""
+    steps = np.linspace(value // 2, 2 * value, _STEPS).round().astype(int)
+    return sorted({value, *(int(step) for step in steps)})

@@ -1,0 +1,213 @@
+"""`predict`: what a network will take, without compiling or running it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.predictions import (
+    NetworkForecast,
+    OperatorForecast,
+    PredictResult,
+    Source,
+)
+from tilewright.core.records import Candidate, Device
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Workload
+from tilewright.kernels.blueprint import TaskKey, blueprint
+from tilewright.models import ModelOptions
+from tilewright.predict.collected import family_of
+from tilewright.predict.kernel_facts import Kernel, kernel_table
+from tilewright.predict.kernel_models import KernelModel
+from tilewright.predict.operator_facts import roofline_s
+from tilewright.session.choices import SettingsName, choose, shipped_plan
+from tilewright.session.modelling import Predictors
+from tilewright.session.preparation import PreparedNetwork, laid_out, prepare
+
+IN_SEQUENCE = 1.1
+"""A network's time over the sum of its kernels' times alone; docs/benchmarks-predictors.md has how
+it was measured."""
+
+_TOGETHER = 0.3
+"""How much the errors of a network's operators go together: 0 for chance, 1 for one cause."""
+
+_MEASURED = 0.05
+"""Half width of an exact answer's interval: what times of one kernel differ by from day to day."""
+
+_OVER_ROOF = 20.0
+"""A roofline alone: the time may be as long as this many times it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Seconds of one call of a kernel, with the interval that holds 90 % of such."""
+
+    latency_s: float
+    low_s: float
+    high_s: float
+    source: Source
+    outside: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecaster:
+    """Answers for kernels and networks from what is known of a device class."""
+
+    device: Device
+    predictors: Predictors
+    events: EventSink
+
+    def network(self, model: str, options: ModelOptions, settings: SettingsName) -> PredictResult:
+        """A network's latency and memory, and every kernel's latency."""
+        self.events(Stage(name="import", detail=model))
+        network = prepare(model, options, self.device)
+        store = self.predictors.store
+        network = laid_out(network, shipped_plan(network, store, self.device, settings))
+        chosen = choose(network, store, self.device, settings)
+        keys = list(network.tasks)
+        estimates = dict(
+            zip(
+                keys,
+                self.kernels([(network.tasks[key].workload, chosen[key]) for key in keys]),
+                strict=True,
+            )
+        )
+        self._tell(estimates)
+        return PredictResult(
+            model=network.model.name,
+            target=self.device.target,
+            threads=self.device.threads,
+            settings=settings,
+            network=composed(network, chosen, estimates),
+            operators=tuple(
+                OperatorForecast(
+                    name=network.tasks[key].name,
+                    family=family_of(network.tasks[key].workload),
+                    implementation=chosen[key].implementation,
+                    count=network.tasks[key].count,
+                    latency_s=estimates[key].latency_s,
+                    low_s=estimates[key].low_s,
+                    high_s=estimates[key].high_s,
+                    source=estimates[key].source,
+                )
+                for key in keys
+            ),
+        )
+
+    def kernels(self, kernels: Sequence[Kernel]) -> list[Estimate]:
+        """The best answer there is for each: this very kernel measured, its neighbours in size, the
+        family's model, the roofline."""
+        found: list[Estimate | None] = [self._known(*kernel) for kernel in kernels]
+        left: dict[str, list[int]] = {}
+        for number, (workload, _) in enumerate(kernels):
+            if found[number] is None:
+                left.setdefault(family_of(workload), []).append(number)
+        for family, numbers in left.items():
+            mine = [kernels[number] for number in numbers]
+            model = self.predictors.model(family)
+            answers = self._modelled(mine, model) if model is not None else self._roofs(mine)
+            for number, answer in zip(numbers, answers, strict=True):
+                found[number] = answer
+        return [answer for answer in found if answer is not None]
+
+    def _known(self, workload: Workload, candidate: Candidate) -> Estimate | None:
+        exact_s = self.predictors.measured.exact(workload, candidate)
+        if exact_s is not None:
+            return Estimate(
+                latency_s=exact_s,
+                low_s=exact_s * (1 - _MEASURED),
+                high_s=exact_s * (1 + _MEASURED),
+                source="exact",
+            )
+        between = self.predictors.measured.between(workload, candidate)
+        if between is None:
+            return None
+        return Estimate(
+            latency_s=between.latency_s,
+            low_s=between.low_s,
+            high_s=between.high_s,
+            source="interpolated",
+        )
+
+    def _modelled(self, kernels: Sequence[Kernel], model: KernelModel) -> list[Estimate]:
+        times = model.times(kernel_table(kernels, self.device, self.predictors.peaks))
+        return [
+            Estimate(
+                latency_s=float(latency_s),
+                low_s=float(low_s),
+                high_s=float(high_s),
+                source="model",
+                outside=bool(outside),
+            )
+            for latency_s, low_s, high_s, outside in zip(
+                times.latency_s, times.low_s, times.high_s, times.outside, strict=True
+            )
+        ]
+
+    def _roofs(self, kernels: Sequence[Kernel]) -> list[Estimate]:
+        roofs = [roofline_s(workload, self.predictors.peaks) for workload, _ in kernels]
+        return [
+            Estimate(latency_s=roof, low_s=roof, high_s=_OVER_ROOF * roof, source="roofline")
+            for roof in roofs
+        ]
+
+    def _tell(self, estimates: Mapping[TaskKey, Estimate]) -> None:
+        roofs = sum(estimate.source == "roofline" for estimate in estimates.values())
+        outside = sum(estimate.outside for estimate in estimates.values())
+        if roofs:
+            self.events(
+                Note(
+                    message=f"{roofs} tasks are of families that nothing was measured of: their "
+                    "times are the roofline's, the least there can be"
+                )
+            )
+        if outside:
+            self.events(
+                Note(
+                    message=f"{outside} tasks are unlike all that was measured: their intervals "
+                    "are twice as wide"
+                )
+            )
+        shipped = self.predictors.shipped
+        if shipped is not None and not shipped.exact and not self.predictors.own_rows:
+            self.events(
+                Note(
+                    message="this device class was never measured; the nearest one that was is "
+                    f"{shipped.device.class_key}: intervals are twice as wide"
+                )
+            )
+
+
+def composed(
+    network: PreparedNetwork,
+    chosen: Mapping[TaskKey, Candidate],
+    estimates: Mapping[TaskKey, Estimate],
+) -> NetworkForecast:
+    """The network's figures from its kernels': latencies add up and grow a little in sequence;
+    errors partly cancel; memory is the plan's arena, the packed weights, and the largest workspace.
+    """
+    counts = {key: task.count for key, task in network.tasks.items()}
+    total_s = sum(estimate.latency_s * counts[key] for key, estimate in estimates.items())
+    below = _widths([(e.latency_s - e.low_s) * counts[key] for key, e in estimates.items()])
+    above = _widths([(e.high_s - e.latency_s) * counts[key] for key, e in estimates.items()])
+    plan = blueprint(network.arrangement, chosen)
+    weights = sum(TensorType(c.parameter.shape, c.parameter.dtype).bytes for c in plan.constants)
+    return NetworkForecast(
+        latency_s=IN_SEQUENCE * total_s,
+        latency_low_s=IN_SEQUENCE * (total_s - below),
+        latency_high_s=IN_SEQUENCE * (total_s + above),
+        power_w=None,
+        energy_j=None,
+        peak_memory_bytes=network.arrangement.memory.arena_bytes + weights,
+    )
+
+
+def _widths(widths: Sequence[float]) -> float:
+    """The half width of a sum whose terms' errors go together in part."""
+    each = np.array(widths)
+    apart = float((each**2).sum())
+    return sqrt(_TOGETHER * float(each.sum()) ** 2 + (1 - _TOGETHER) * apart)

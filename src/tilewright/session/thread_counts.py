@@ -1,0 +1,61 @@
+"""`explain --threads`: the best number of threads of a network, from at most five measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from tilewright.core.events import EventSink, Stage
+from tilewright.core.predictions import ThreadsResult, ThreadTime
+from tilewright.core.records import Device
+from tilewright.graph.sample import random_inputs
+from tilewright.kernels.blueprint import blueprint
+from tilewright.measure.networks import NetworkWorker
+from tilewright.models import ModelOptions
+from tilewright.predict.thread_counts import best_count, counts_to_measure
+from tilewright.session.choices import SettingsName, choose
+from tilewright.session.preparation import prepare
+from tilewright.store.database import SqliteStore
+
+_REPEATS, _WARMUP = 15, 2
+
+Timer = Callable[[Device], float]
+"""Seconds of the network on a device with its number of threads."""
+
+
+def network_timer(
+    model: str, options: ModelOptions, store: SqliteStore, settings: SettingsName
+) -> Timer:
+    """Compiles a network for a device and times it alone."""
+
+    def timed(device: Device) -> float:
+        network = prepare(model, options, device)
+        plan = blueprint(network.arrangement, choose(network, store, device, settings))
+        inputs = random_inputs(network.model.graph, options.seed)
+        ordered = [inputs[name] for name in network.graph.inputs]
+        with TemporaryDirectory(prefix="tilewright-") as folder, NetworkWorker(device) as worker:
+            worker.compile(plan, network.graph.constants, Path(folder))
+            worker.load("network", Path(folder), [c.parameter.name for c in plan.constants])
+            samples_s = worker.time("network", ordered, repeats=_REPEATS, warmup=_WARMUP)
+        return median(samples_s)
+
+    return timed
+
+
+def study_threads(
+    model: str, device_with: Callable[[int], Device], most: int, timer: Timer, events: EventSink
+) -> ThreadsResult:
+    """Measure `most` threads and up to four fewer, and pick the fastest measured."""
+    times_s: dict[int, float] = {}
+    for count in counts_to_measure(most):
+        events(Stage(name="time", detail=f"{model} with {count} threads"))
+        times_s[count] = timer(device_with(count))
+    best = best_count(times_s)
+    return ThreadsResult(
+        model=model,
+        measured=tuple(ThreadTime(threads=n, latency_s=s) for n, s in times_s.items()),
+        best_threads=best,
+        loss_of_all=times_s[most] / times_s[best] - 1,
+    )

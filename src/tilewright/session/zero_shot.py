@@ -1,0 +1,51 @@
+"""The settings that the predictors expect to be fastest, before anything is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from tilewright.core.records import Candidate, Device
+from tilewright.graph.workload import Workload
+from tilewright.predict.collected import family_of
+from tilewright.predict.kernel_facts import Kernel, kernel_table
+from tilewright.session.modelling import Predictors
+from tilewright.tune.space import spaces
+
+_CONSIDERED = 256
+"""Settings per implementation that the facts' rough time puts first; the model ranks these."""
+
+_GUESSES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestGuesses:
+    """The best settings of a task by the family's model; none where no model knows this class."""
+
+    device: Device
+    predictors: Predictors
+    max_error: float = inf
+    _found: dict[tuple[str, tuple[str, ...]], tuple[Candidate, ...]] = field(
+        default_factory=dict[tuple[str, tuple[str, ...]], tuple[Candidate, ...]]
+    )
+
+    def __call__(self, workload: Workload, layouts: tuple[str, ...]) -> tuple[Candidate, ...]:
+        """A few candidates, the most promising first."""
+        key = (workload.key, layouts)
+        if key not in self._found:
+            self._found[key] = self._guessed(workload, layouts)
+        return self._found[key]
+
+    def _guessed(self, workload: Workload, layouts: tuple[str, ...]) -> tuple[Candidate, ...]:
+        model = self.predictors.model(family_of(workload))
+        if model is None or model.origin != self.device.class_key:
+            return ()
+        kernels: list[Kernel] = []
+        for space in spaces(workload, layouts, self.device, self.max_error):
+            first = np.argsort(space.estimates_s, kind="stable")[:_CONSIDERED]
+            kernels += [(workload, space.part.candidate(int(space.numbers[n]))) for n in first]
+        times = model.times(kernel_table(kernels, self.device, self.predictors.peaks))
+        order = np.argsort(times.latency_s, kind="stable")[:_GUESSES]
+        return tuple(kernels[int(number)][1] for number in order)

@@ -1,0 +1,143 @@
+"""A model of kernels learns from schedules, knows its limits, and survives its file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fake_measuring import DEVICE
+from kernels import PEAKS, SMALL, candidates, convolution, made_up_s, relu, rows
+
+from tilewright.core.errors import ModelError
+from tilewright.predict.collected import family_of, training_set
+from tilewright.predict.crossvalidation import operator_columns, unseen
+from tilewright.predict.kernel_facts import kernel_table
+from tilewright.predict.kernel_models import (
+    KernelModel,
+    TrainingSet,
+    fit_kernel_model,
+    from_json,
+    to_json,
+)
+from tilewright.predict.metrics import score
+from tilewright.predict.operator_facts import operator_facts, roofline_s
+
+
+@pytest.fixture(scope="module")
+def data() -> TrainingSet:
+    return training_set(rows(), "conv2d", DEVICE, PEAKS)
+
+
+@pytest.fixture(scope="module")
+def model(data: TrainingSet) -> KernelModel:
+    return fit_kernel_model(data, trees=SMALL)
+
+
+def test_facts_of_the_schedule_are_worth_more_than_those_of_the_operator(
+    data: TrainingSet,
+) -> None:
+    every = unseen(data, folds=3, trees=SMALL)
+    names = operator_columns(data.table.names)
+    alone = unseen(data, folds=3, trees=SMALL, columns=names)
+    assert score(every.predicted_s, data.latency_s).mape < 0.2
+    assert (
+        score(every.predicted_s, data.latency_s).mape
+        < 0.6 * score(alone.predicted_s, data.latency_s).mape
+    )
+
+
+def test_intervals_hold_what_they_say(data: TrainingSet) -> None:
+    found = unseen(data, folds=3, trees=SMALL)
+    covered = score(found.predicted_s, data.latency_s, found.reach).coverage_90
+    assert covered is not None and covered > 0.75
+
+
+def test_an_operator_unlike_all_that_was_seen_is_marked_and_doubted(model: KernelModel) -> None:
+    usual, huge = convolution(16, 32, 14), convolution(512, 512, 64)
+    kernels = [(w, candidates(w, 1)[0]) for w in (usual, huge)]
+    times = model.times(kernel_table(kernels, DEVICE, PEAKS))
+    assert list(times.outside) == [False, True]
+    width = np.log(times.high_s / times.low_s)
+    assert width[1] == pytest.approx(2 * width[0])
+    assert times.latency_s[1] > times.latency_s[0]
+
+
+def test_what_was_learnt_elsewhere_is_doubted(model: KernelModel) -> None:
+    workload = convolution(16, 32, 14)
+    table = kernel_table([(workload, candidates(workload, 1)[0])], DEVICE, PEAKS)
+    own = model.times(table)
+    borrowed = replace(model, device_class="another").times(table)
+    assert borrowed.high_s[0] / borrowed.latency_s[0] > own.high_s[0] / own.latency_s[0]
+
+
+def test_a_model_survives_json(model: KernelModel, data: TrainingSet) -> None:
+    back = from_json(json.loads(json.dumps(to_json(model))))
+    assert np.allclose(back.times(data.table).latency_s, model.times(data.table).latency_s)
+    assert (back.family, back.data_hash, back.rows) == (model.family, model.data_hash, model.rows)
+    assert np.array_equal(back.lowest, model.lowest)
+
+
+def test_five_rows_teach_nothing() -> None:
+    few = training_set(rows()[:5], "conv2d", DEVICE, PEAKS)
+    with pytest.raises(ModelError, match="5 rows") as caught:
+        fit_kernel_model(few, trees=SMALL)
+    assert "collect" in (caught.value.hint or "")
+
+
+def test_one_configuration_teaches_nothing() -> None:
+    workload = convolution(16, 32, 14)
+    every = [row for row in rows(24, 60) if row.workload == workload]
+    same = training_set(every, "conv2d", DEVICE, PEAKS)
+    assert len(same) >= 40
+    with pytest.raises(ModelError, match="of 1 configurations"):
+        fit_kernel_model(same, trees=SMALL)
+
+
+def test_constant_columns_and_duplicates_do_no_harm(data: TrainingSet) -> None:
+    twice = training_set([*rows(), *rows()], "conv2d", DEVICE, PEAKS)
+    assert len(twice) == 2 * len(data)
+    constant = [name for name in data.table.names if name.endswith("kernel_height")]
+    assert constant
+    model = fit_kernel_model(twice, trees=SMALL)
+    assert np.isfinite(model.times(twice.table).latency_s).all()
+
+
+def test_equal_rows_have_equal_hashes_in_any_order(data: TrainingSet) -> None:
+    turned = training_set(rows()[::-1], "conv2d", DEVICE, PEAKS)
+    assert turned.data_hash == data.data_hash
+    other = [replace(row, latency_s=2 * row.latency_s) for row in rows()]
+    assert training_set(other, "conv2d", DEVICE, PEAKS).data_hash != data.data_hash
+
+
+def test_a_table_has_the_facts_of_each_kernel_alone() -> None:
+    """Computed together or one by one, facts are the same."""
+    kernels = [(row.workload, row.candidate) for row in rows(6, 4)]
+    together = kernel_table(kernels, DEVICE, PEAKS)
+    for number, kernel in enumerate(kernels):
+        alone = kernel_table([kernel], DEVICE, PEAKS).aligned(together.names)[0]
+        assert np.array_equal(alone, together.values[number], equal_nan=True)
+
+
+def test_padding_and_what_follows_from_it_are_facts() -> None:
+    without, padded = convolution(16, 16, 14, padding=0), convolution(16, 16, 14)
+    facts = operator_facts(without, DEVICE), operator_facts(padded, DEVICE)
+    differing = {name for name in facts[0] if facts[0][name] != facts[1][name]}
+    assert {"padding", "border_share", "out_pixels", "flop", "halo"} <= differing
+
+
+def test_the_roofline_is_the_larger_of_its_two_sides() -> None:
+    compute, memory = convolution(256, 256, 28), relu(10**7)
+    assert roofline_s(compute, PEAKS) == pytest.approx(compute.flop / PEAKS["flop_per_s"])
+    assert roofline_s(memory, PEAKS) == pytest.approx(memory.bytes / PEAKS["cache_bytes_per_s"])
+
+
+def test_families() -> None:
+    assert family_of(convolution(16, 32, 14)) == "conv2d"
+    assert family_of(relu(10)) == "elementwise"
+
+
+def test_the_made_up_times_depend_on_the_knob() -> None:
+    workload = convolution(16, 32, 14)
+    assert len({made_up_s(workload, c) for c in candidates(workload, 8)}) > 1

@@ -1,0 +1,147 @@
+"""What `collect` measures follows from the request, once, and survives being stopped."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+import pytest
+from fake_measuring import DEVICE, FakeMeasurer
+
+from tilewright.core.errors import UsageError
+from tilewright.core.events import Event, discard
+from tilewright.core.records import Candidate
+from tilewright.graph.workload import Workload
+from tilewright.models import ModelOptions
+from tilewright.session.collecting import Collector, CollectRequest, collect_request
+from tilewright.store import open_store
+from tilewright.store.database import SqliteStore
+from tilewright.tune.budget import Budget, parse_budget
+
+
+class Opened(FakeMeasurer):
+    """A measurer as `open_measurer` gives it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def peaks(self) -> dict[str, float]:
+        return {"flop_per_s": 1e11, "bytes_per_s": 1e10, "cache_bytes_per_s": 1e11}
+
+
+def seconds(workload: Workload, candidate: Candidate) -> float | None:
+    """Every seventh or so fails to build."""
+    return None if hash((workload.text, candidate.settings)) % 7 == 0 else 1e-4
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    with open_store(tmp_path / "c.db") as opened:
+        yield opened
+
+
+def request(
+    *families: str, samples: int = 12, budget: str = "1000", models: tuple[str, ...] = ()
+) -> CollectRequest:
+    return collect_request(
+        families,
+        models,
+        samples=samples,
+        settings=3,
+        budget=parse_budget(budget),
+        options=ModelOptions(),
+    )
+
+
+def collector(store: SqliteStore, measurer: Opened) -> Collector:
+    return Collector(
+        device=DEVICE, store=store, events=discard, measurers=lambda _device, _seed: measurer
+    )  # pyright: ignore[reportArgumentType]
+
+
+def test_a_repeated_command_measures_nothing_anew(store: SqliteStore) -> None:
+    first = collector(store, Opened(seconds)).run(request("dense"))
+    assert first.complete and first.known == 0
+    assert first.samples + first.failures == 13, "twelve and the probe of the machine's speed"
+    again = Opened(seconds)
+    second = collector(store, again).run(request("dense"))
+    assert (second.samples, second.failures, second.known) == (0, 0, 12)
+    assert not again.asked
+
+
+def test_more_samples_begin_with_those_that_are_known(store: SqliteStore) -> None:
+    collector(store, Opened(seconds)).run(request("softmax", samples=8))
+    more = collector(store, Opened(seconds)).run(request("softmax", samples=20))
+    assert more.known == 8
+
+
+def test_families_take_turns(store: SqliteStore) -> None:
+    measurer = Opened(seconds)
+    collector(store, measurer).run(request("relu", "softmax", "dense", samples=8))
+    kinds = [key.split("-")[0] for key, _ in measurer.asked]
+    assert {"elementwise", "softmax", "dense"} <= set(kinds)
+    assert kinds.index("dense") < len(kinds) - 1 - kinds[::-1].index("elementwise")
+
+
+def test_defaults_come_first_and_no_kernel_twice(store: SqliteStore) -> None:
+    measurer = Opened(lambda _w, _c: 1e-4)
+    collector(store, measurer).run(request("conv2d", samples=16))
+    assert len(set(measurer.asked)) == len(measurer.asked)
+    assert len({c.layouts for _, c in measurer.asked}) > 1, "other layouts are tried, too"
+
+
+def test_the_budget_ends_it_and_a_larger_one_goes_on(store: SqliteStore) -> None:
+    part = collector(store, Opened(seconds)).run(request("relu", samples=40, budget="10"))
+    assert not part.complete
+    assert 10 <= part.samples + part.failures <= 14
+    rest = collector(store, Opened(seconds)).run(request("relu", samples=40, budget="1000"))
+    assert rest.complete and rest.known == part.samples + part.failures - 1
+
+
+def test_nothing_is_measured_without_a_budget(store: SqliteStore) -> None:
+    measurer = Opened(seconds)
+    found = collector(store, measurer).run(request("relu", budget="0"))
+    assert (found.samples, found.complete) == (0, False)
+    assert not measurer.asked
+
+
+def test_control_c_keeps_what_was_measured(store: SqliteStore) -> None:
+    measurer = Opened(seconds)
+
+    def interrupt(_event: Event) -> None:
+        if len(measurer.asked) >= 6:
+            signal.raise_signal(signal.SIGINT)
+
+    stopped = replace(collector(store, measurer), events=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        stopped.run(request("relu", samples=400))
+    kept = len(store.stored_measurements())
+    assert 0 < kept < 20
+    runs = store.runs(request("relu", samples=400).key, DEVICE.class_key)
+    assert [run.state for run in runs] == ["interrupted"]
+    assert runs[0].measurements == kept
+
+
+def test_a_networks_own_tasks(store: SqliteStore) -> None:
+    measurer = Opened(lambda _w, _c: 1e-4)
+    found = collector(store, measurer).run(request(models=("zoo:mlp",)))
+    assert found.complete and found.samples > 3
+    assert any(key.startswith("dense") for key, _ in measurer.asked)
+
+
+def test_families_that_are_not_known_and_numbers_that_make_no_sense() -> None:
+    with pytest.raises(UsageError, match="no family of operators 'conv3d'"):
+        request("conv3d")
+    with pytest.raises(UsageError, match="samples"):
+        request("relu", samples=0)
+    assert "conv2d" in request("all").families
+    assert CollectRequest(budget=Budget(), options=ModelOptions()).key != request("relu").key

@@ -1,0 +1,77 @@
+"""A prediction says where it comes from, and never passes a guess off as more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_measuring import DEVICE
+from level_fakes import convolution, relu
+from predictor_rows import known_store, rows_of_convolutions
+
+from tilewright.core.events import Event, Note
+from tilewright.models import ModelOptions
+from tilewright.predict.operator_facts import roofline_s
+from tilewright.session.forecasting import Forecaster
+from tilewright.session.modelling import Predictors
+
+
+@pytest.fixture
+def heard() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def forecaster(tmp_path: Path, heard: list[Event]) -> Iterator[Forecaster]:
+    with known_store(tmp_path / "t.db") as store:
+        predictors = Predictors(
+            device=DEVICE, store=store, folder=tmp_path / "models", events=heard.append
+        )
+        yield Forecaster(device=DEVICE, predictors=predictors, events=heard.append)
+
+
+def test_a_measured_kernel_is_exact(forecaster: Forecaster) -> None:
+    row = rows_of_convolutions()[3]
+    (found,) = forecaster.kernels([(row.workload, row.candidate)])
+    assert found.source == "exact"
+    assert found.latency_s == pytest.approx(row.latency_s)
+    assert found.low_s < found.latency_s < found.high_s
+
+
+def test_a_kernel_between_two_measured_ones_is_interpolated(forecaster: Forecaster) -> None:
+    row = rows_of_convolutions()[0]
+    between = convolution(channels=16, filters=17)
+    outside = convolution(channels=16, filters=4000)
+    found = forecaster.kernels([(between, row.candidate), (outside, row.candidate)])
+    assert found[0].source in ("interpolated", "model")
+    assert found[1].source == "model" and found[1].outside
+
+
+def test_a_family_never_seen_is_the_roofline_and_says_so(
+    forecaster: Forecaster, heard: list[Event]
+) -> None:
+    found = forecaster.network("op:softmax[shape=64x128]", ModelOptions(), "default")
+    (operator,) = found.operators
+    assert (operator.family, operator.source) == ("softmax", "roofline")
+    assert operator.latency_s == operator.low_s < operator.high_s
+    notes = [event.message for event in heard if isinstance(event, Note)]
+    assert any("roofline" in note for note in notes)
+
+
+def test_a_network_has_every_figure_of_the_contract(forecaster: Forecaster) -> None:
+    found = forecaster.network("zoo:mlp", ModelOptions(), "default")
+    network = found.network
+    assert 0 < network.latency_low_s <= network.latency_s < network.latency_high_s
+    assert network.power_w is None and network.energy_j is None
+    assert network.peak_memory_bytes > 0
+    total_s = sum(operator.latency_s * operator.count for operator in found.operators)
+    assert network.latency_s >= total_s
+
+
+def test_no_time_is_below_the_roofline_of_a_roofline_answer(forecaster: Forecaster) -> None:
+    workload = relu()
+    candidate = rows_of_convolutions()[0].candidate
+    (found,) = forecaster.kernels([(workload, candidate)])
+    assert found.source == "roofline"
+    assert found.latency_s == roofline_s(workload, forecaster.predictors.peaks)
