@@ -242,6 +242,11 @@ def test_nvml_that_answers_nothing_says_so() -> None:
     assert "GPU is lost" in reason(nvml_meter(0, library))
 
 
+def test_nvml_that_is_not_installed_says_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.hardware.meters.nvml.find_spec", lambda _name: None)
+    assert "pip install 'tilewright[nvml]'" in reason(nvml_meter())
+
+
 def channel(folder: Path, number: int, label: str, millivolts: int, milliamperes: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "name").write_text("ina3221\n")
