@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from tilewright.cli.flags import ModelFlags, Settings, SharedFlags
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
+from tilewright.core.errors import UsageError
 from tilewright.report import noise, views
 
 
@@ -21,14 +22,29 @@ def profile(
     settings: Annotated[
         Settings, Parameter(help="Our defaults, the best known per task, or what shipped.")
     ] = "best",
+    power: Annotated[
+        bool,
+        Parameter(help="Also measure energy and power.", negative="", show_default=False),
+    ] = False,
+    meter: Annotated[
+        str | None,
+        Parameter(
+            help="With --power: auto, powercap, hwmon, nvml, none, or command:CMD, which prints "
+            "watts or joules [default: auto]."
+        ),
+    ] = None,
     model_flags: ModelFlags | None = None,
     flags: SharedFlags | None = None,
 ) -> int:
     """Show where a network's time goes, task by task, and what limits each."""
     flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
+    if meter is not None and not power:
+        raise UsageError("--meter says how --power measures.", hint="Add --power.")
     options = model_flags.options(flags.seed)
     with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
-        result = work.session.profile(model, options=options, settings=settings)
+        result = work.session.profile(
+            model, options=options, settings=settings, meter=(meter or "auto") if power else None
+        )
     tasks = views.tasks_table(
         result.tasks,
         peak_flop_per_s=result.peak_flop_per_s,
@@ -37,11 +53,14 @@ def profile(
     explained = noise.explain_difference(
         result.tasks_latency_s, result.network_latency_s, result.explanation
     )
+    tables = [tasks, views.profile_summary(result)]
+    if result.energy is not None:
+        tables.append(views.energy_table(result.energy))
     answer = Answer(
         command="profile",
         data=result,
         rows=tasks,
-        tables=(tasks, views.profile_summary(result)),
+        tables=tables,
         remarks=[explained] if explained else [],
         warnings=work.warnings,
     )

@@ -96,6 +96,15 @@ class LoadedNetwork:
             samples.append(perf_counter() - began)
         return samples
 
+    def repeat(self, inputs: Sequence[np.ndarray], seconds: float) -> int:
+        """Run again and again, for at least so many seconds and once; returns how often."""
+        tensors = [tvm.runtime.tensor(np.asarray(array, order="C")) for array in inputs]
+        count, end = 0, perf_counter() + seconds
+        while count == 0 or perf_counter() < end:
+            self._run(tensors)
+            count += 1
+        return count
+
     def time_calls(self, inputs: Sequence[np.ndarray], repeats: int) -> list[tuple[str, float]]:
         """Symbol and median seconds of every call in its place in the network, in order.
 

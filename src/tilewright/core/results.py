@@ -44,8 +44,30 @@ class TaskReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyUse:
+    """Energy of one run: measured values with their method, or None with the reason.
+
+    `energy_j` is the median of `samples_j`, one value per window; in a window of at least
+    `window_s` the network ran again and again, `runs` times in all windows together. `power_w` is
+    the mean power meanwhile. Both hold all that the sensor sees, idle power included.
+    `idle_power_w` is what the same sensor said while nothing of ours ran. `method` names the
+    sensor and how it was read, `none` where there is none; `reason` says what is missing and why,
+    and is empty where nothing is.
+    """
+
+    method: str
+    energy_j: float | None = None
+    power_w: float | None = None
+    idle_power_w: float | None = None
+    reason: str = ""
+    samples_j: tuple[float, ...] = ()
+    runs: int = 0
+    window_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileResult:
-    """`tilewright profile`."""
+    """`tilewright profile`. `energy` is None unless it was asked for."""
 
     model: str
     target: str
@@ -58,6 +80,7 @@ class ProfileResult:
     planned_memory_bytes: int
     weight_bytes: int
     explanation: str = ""
+    energy: EnergyUse | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

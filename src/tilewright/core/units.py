@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_ENERGY = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"))
 _BYTES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
@@ -12,6 +13,14 @@ def format_seconds(value_s: float) -> str:
         if abs(value_s) >= scale:
             return f"{value_s / scale:.3g} {unit}"
     return f"{value_s / 1e-9:.3g} ns"
+
+
+def format_joules(value_j: float) -> str:
+    """`0.0123` → `12.3 mJ`."""
+    for scale, unit in _ENERGY:
+        if abs(value_j) >= scale:
+            return f"{value_j / scale:.3g} {unit}"
+    return f"{value_j / 1e-6:.3g} µJ"
 
 
 def format_bytes(value_bytes: float) -> str:

@@ -88,9 +88,14 @@ def _ticks(root: Path) -> tuple[int, int]:
     return (ticks[7] if len(ticks) > 7 else 0), sum(ticks)
 
 
+def is_virtual(root: Path = Path("/")) -> bool:
+    """Whether the CPU says that a hypervisor is below; x86 only, others never say so."""
+    blocks = cpuinfo_blocks(root)
+    return bool(blocks) and "hypervisor" in blocks[0].get("flags", "").split()
+
+
 def read_environment(root: Path = Path("/")) -> Environment:
     """Read the environment now; `root` holds `proc` and `sys`. Missing files never raise."""
-    blocks = cpuinfo_blocks(root)
     load = (read_text(root / "proc/loadavg") or "").split()[:1]
     memory = _memory(root)
     stolen, total = _ticks(root)
@@ -103,7 +108,7 @@ def read_environment(root: Path = Path("/")) -> Environment:
         load_1m=float(load[0]) if load else 0.0,
         memory_bytes=memory.get("MemTotal", 0),
         available_bytes=memory.get("MemAvailable", 0),
-        virtualised=bool(blocks) and "hypervisor" in blocks[0].get("flags", "").split(),
+        virtualised=is_virtual(root),
         steal_ticks=stolen,
         total_ticks=total,
         versions=installed_versions(),

@@ -67,6 +67,14 @@ def time_runs(name: str, inputs: list[Array], repeats: int, warmup: int) -> list
     return samples
 
 
+def repeat(name: str, inputs: list[Array], seconds: float) -> int:
+    """Run for at least so many seconds; returns how often.
+
+    It does not wait for the thread pool to sleep: somebody reads a meter when this ends.
+    """
+    return _networks[name].repeat(inputs, seconds)
+
+
 def time_calls(name: str, inputs: list[Array], repeats: int) -> list[tuple[str, float]]:
     """Symbol and median seconds of each call in its place; returns when the pool sleeps again."""
     calls = _networks[name].time_calls(inputs, repeats)
@@ -83,6 +91,7 @@ if __name__ == "__main__":
             "unload": unload,
             "run": run,
             "time": time_runs,
+            "repeat": repeat,
             "time calls": time_calls,
         }
     )

@@ -99,6 +99,10 @@ class NetworkWorker:
         """Seconds of each run."""
         return self._ask(("time", name, list(inputs), repeats, warmup), RUN_TIMEOUT_S)
 
+    def repeat(self, name: str, inputs: Sequence[Array], seconds: float) -> int:
+        """Run again and again for at least so many seconds; returns how often."""
+        return self._ask(("repeat", name, list(inputs), seconds), RUN_TIMEOUT_S + seconds)
+
     def time_calls(
         self, name: str, inputs: Sequence[Array], *, repeats: int
     ) -> list[tuple[str, float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tilewright.core.units import format_bytes, format_seconds
+from tilewright.core.units import format_bytes, format_joules, format_seconds
 
 MISSING = "–"
 _LONGEST, _CUT = 60, 24
@@ -19,6 +19,11 @@ def known(value: float | None) -> bool:
 def seconds(value_s: float | None) -> str:
     """`0.0123` → `12.3 ms`."""
     return format_seconds(value_s) if value_s is not None and math.isfinite(value_s) else MISSING
+
+
+def joules(value_j: float | None) -> str:
+    """`0.0123` → `12.3 mJ`."""
+    return format_joules(value_j) if value_j is not None and math.isfinite(value_j) else MISSING
 
 
 def size(value_bytes: float | None) -> str:

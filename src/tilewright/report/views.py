@@ -9,6 +9,7 @@ from tilewright.core.results import (
     CompareResult,
     DatabaseInfo,
     DoctorResult,
+    EnergyUse,
     OptimizeResult,
     ProfileResult,
     SubgraphStudyRow,
@@ -203,6 +204,23 @@ def profile_summary(result: ProfileResult) -> Table:
         ("weights", result.weight_bytes, shown.size(result.weight_bytes)),
     )
     return facts_table(result.model, facts)
+
+
+def energy_table(energy: EnergyUse) -> Table:
+    """Energy and power with the meter that told them, or why there is none."""
+    facts: list[tuple[str, Any, str]] = [
+        ("energy per run", energy.energy_j, shown.joules(energy.energy_j)),
+        ("power", energy.power_w, shown.rate(energy.power_w, "W")),
+        ("idle power", energy.idle_power_w, shown.rate(energy.idle_power_w, "W")),
+        ("meter", energy.method, energy.method),
+    ]
+    if energy.runs:
+        count, seconds = len(energy.samples_j), shown.seconds(energy.window_s)
+        text = f"{shown.whole(energy.runs)} in {count} windows of {seconds}"
+        facts.append(("runs", energy.runs, text))
+    if energy.reason:
+        facts.append(("missing", energy.reason, energy.reason))
+    return facts_table("Energy", facts)
 
 
 _COMPARE_COLUMNS = (

@@ -11,6 +11,7 @@ from tilewright.core.results import Check, DoctorResult
 from tilewright.core.units import format_bytes
 from tilewright.hardware.device import local_device
 from tilewright.hardware.environment import noise_warnings, read_environment
+from tilewright.hardware.meters import Meter, find_cpu_meter, nvml_meter
 from tilewright.measure.kernels import WORKER
 from tilewright.measure.peers.known import KNOWN_PEERS, make_peer
 from tilewright.measure.processes import Child, ChildError, RemoteError
@@ -19,6 +20,8 @@ from tilewright.store import open_store
 
 _LITTLE_DISK_BYTES = 2 << 30
 _TIMEOUT_S = 120.0
+_NVIDIA_DRIVER = Path("proc/driver/nvidia")
+_OTHER_METER = "profile --power --meter command:CMD takes any program that prints watts or joules."
 
 
 def examine(database: Path) -> DoctorResult:
@@ -27,6 +30,7 @@ def examine(database: Path) -> DoctorResult:
     device = local_device(None)
     checks = [_compiler(), _tvm(), _database(database), _disk(database)]
     checks += [_peer(name) for name in KNOWN_PEERS]
+    checks += meter_checks()
     checks += [
         Check(name="noise", status="warning", detail=text, advice="Close what else runs.")
         for text in noise_warnings(environment)
@@ -98,4 +102,28 @@ def _peer(name: str) -> Check:
         status="problem" if needed else "ok",
         detail=reason,
         advice="Reinstall tilewright." if needed else f"pip install '{extra}' adds it.",
+    )
+
+
+def meter_checks(root: Path = Path("/")) -> list[Check]:
+    """The power meter of the CPU, and that of the GPU where NVIDIA's driver is, or why not.
+
+    `root` holds `sys` and `proc`. None of them is needed, so nothing found here is a problem.
+    """
+    found = [_meter("power meter", find_cpu_meter(root))]
+    if (root / _NVIDIA_DRIVER).is_dir():
+        found.append(_meter("GPU power meter", nvml_meter()))
+    return found
+
+
+def _meter(name: str, meter: Meter) -> Check:
+    """A warning where something would help."""
+    lost = meter.unavailable()
+    if lost is None:
+        return Check(name=name, status="ok", detail=meter.method)
+    return Check(
+        name=name,
+        status="warning" if lost.hint else "ok",
+        detail=f"none: {lost.message}",
+        advice=lost.hint or _OTHER_METER,
     )

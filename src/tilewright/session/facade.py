@@ -217,13 +217,22 @@ class Session:
         *,
         options: ModelOptions | None = None,
         settings: str = "best",
+        meter: str | None = None,
     ) -> ProfileResult:
-        """Time every task and the whole network."""
+        """Time every task and the whole network.
+
+        With a `meter` (`auto`, or another name of docs/reference/meters.md) also its energy.
+        """
+        from tilewright.hardware.meters import named_meter
         from tilewright.session.choices import checked_settings
         from tilewright.session.profiling import Profiler
 
         profiler = Profiler(
-            device=self.device, store=self.store, events=self.events, seed=self.seed
+            device=self.device,
+            store=self.store,
+            events=self.events,
+            seed=self.seed,
+            meter=None if meter is None else named_meter(meter),
         )
         chosen = checked_settings(settings)
         return profiler.run(str(model), options or ModelOptions(seed=self.seed), chosen)

@@ -1,7 +1,8 @@
-"""`profile`: the time of every task, alone and in its place, and of the whole network."""
+"""`profile`: the time of every task, alone and in its place, the whole network's, its energy."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,8 +10,10 @@ from tempfile import TemporaryDirectory
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.records import Candidate, Device, LayoutPlan, Measurement
-from tilewright.core.results import ProfileResult, TaskReport
+from tilewright.core.results import EnergyUse, ProfileResult, TaskReport
+from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
+from tilewright.hardware.meters import Meter, measure_energy
 from tilewright.kernels.blueprint import TaskKey, blueprint
 from tilewright.measure.base import Measurer
 from tilewright.measure.networks import NetworkWorker
@@ -36,16 +39,27 @@ from tilewright.session.timing import network_runner, time_places, time_together
 from tilewright.store.database import SqliteStore
 
 _WARMUP, _REPEATS = 5, 15
+_NAME = "network"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Whole:
+    """The compiled network: its time, that of a call of each task in it, its energy."""
+
+    latency_s: float
+    in_place_s: dict[TaskKey, float]
+    energy: EnergyUse | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profiler:
-    """One `profile` command."""
+    """One `profile` command; without a `meter` no energy is measured."""
 
     device: Device
     store: SqliteStore
     events: EventSink
     seed: int
+    meter: Meter | None = None
 
     def run(self, model: str, options: ModelOptions, settings: SettingsName) -> ProfileResult:
         """Time each task alone and the compiled network as a whole."""
@@ -67,9 +81,10 @@ class Profiler:
             peaks = measured_peaks(self.store, self.device, measurer)
             self.events(Stage(name="time", detail=f"{len(network.tasks)} tasks"))
             measured = self._time_tasks(network, chosen, measurer)
-        network_s, in_place_s = self._time_network(network, chosen)
-        rows = in_their_places(task_reports(network.tasks, chosen, measured, {}, peaks), in_place_s)
-        return self._result(network, rows, peaks, network_s)
+        whole = self._measure_network(network, chosen)
+        rows = task_reports(network.tasks, chosen, measured, {}, peaks)
+        rows = in_their_places(rows, whole.in_place_s)
+        return replace(self._result(network, rows, peaks, whole.latency_s), energy=whole.energy)
 
     def _time_tasks(
         self,
@@ -90,20 +105,29 @@ class Profiler:
             measured[key] = outcome
         return measured
 
-    def _time_network(
+    def _measure_network(
         self, network: PreparedNetwork, chosen: dict[TaskKey, Candidate]
-    ) -> tuple[float, dict[TaskKey, float]]:
-        """Seconds of the network, and of a call of each task in it."""
+    ) -> _Whole:
         self.events(Stage(name="compile", detail=f"{len(network.tasks)} kernels"))
         plan = blueprint(network.arrangement, chosen)
         inputs = random_inputs(network.model.graph, self.seed)
         ordered = [inputs[name] for name in network.graph.inputs]
         with TemporaryDirectory(prefix="tilewright-") as folder, NetworkWorker(self.device) as w:
             w.compile(plan, network.graph.constants, Path(folder))
-            w.load("network", Path(folder), [c.parameter.name for c in plan.constants])
-            timing = time_together({"network": network_runner(w, "network", ordered)})
-            in_place_s = time_places(w, "network", plan, ordered)
-        return timing["network"].latency_s, in_place_s
+            w.load(_NAME, Path(folder), [c.parameter.name for c in plan.constants])
+            timing = time_together({_NAME: network_runner(w, _NAME, ordered)})
+            return _Whole(
+                latency_s=timing[_NAME].latency_s,
+                in_place_s=time_places(w, _NAME, plan, ordered),
+                energy=self._energy(w, ordered),
+            )
+
+    def _energy(self, worker: NetworkWorker, inputs: Sequence[Array]) -> EnergyUse | None:
+        """Of one run: the worker runs in a loop while this process reads the meter."""
+        if self.meter is None:
+            return None
+        self.events(Stage(name="energy", detail=self.meter.method))
+        return measure_energy(self.meter, lambda seconds: worker.repeat(_NAME, inputs, seconds))
 
     def _result(
         self,

@@ -1,0 +1,91 @@
+"""Energy per call of something that takes far less time than a sensor needs for one value.
+
+The call is repeated until the window is so long that the sensor's steps at its ends are 2 % of it.
+Several windows are taken; idle power is measured apart and never subtracted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+from tilewright.core.results import EnergyUse
+from tilewright.hardware.meters.base import Meter, MeterLost, Reading
+
+RESOLUTION = 0.02
+"""Share of a window that the sensor's steps at its two ends may be."""
+LEAST_WINDOW_S = 1.0
+"""Clocks and fans need about that long, whatever the sensor resolves."""
+WINDOWS = 3
+
+Work = Callable[[float], int]
+"""Makes calls one after the other for at least so many seconds; returns how many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    reading: Reading
+    calls: int
+
+
+def needed_window_s(meter: Meter) -> float:
+    """Seconds of a window in which two steps of the sensor are `RESOLUTION` of it."""
+    return max(LEAST_WINDOW_S, 2 * meter.update_s / RESOLUTION)
+
+
+def measure_energy(
+    meter: Meter, work: Work, *, sleep: Callable[[float], None] = time.sleep
+) -> EnergyUse:
+    """Energy of one call of `work`, and the power of a window without it.
+
+    Nothing is run and no time is spent where the meter is unavailable. A sensor that fails in any
+    window gives a result without energy: what was taken before is not trusted either.
+    """
+    lost = meter.unavailable()
+    if lost is not None:
+        return EnergyUse(method=meter.method, reason=lost.reason)
+
+    def rest(seconds: float) -> int:
+        sleep(seconds)
+        return 0
+
+    window_s = needed_window_s(meter)
+    idle = _window(meter, rest, window_s)
+    work(meter.update_s)
+    windows: list[_Window] = []
+    while len(windows) < WINDOWS:
+        windows.append(_window(meter, work, window_s))
+        if windows[-1].reading.energy_j is None:
+            return EnergyUse(
+                idle_power_w=idle.reading.power_w,
+                method=meter.method,
+                reason=windows[-1].reading.reason,
+            )
+    powers = [w.reading.power_w for w in windows if w.reading.power_w is not None]
+    energies = [w.reading.energy_j / w.calls for w in windows if w.reading.energy_j is not None]
+    return EnergyUse(
+        energy_j=median(energies),
+        power_w=median(powers),
+        idle_power_w=idle.reading.power_w,
+        method=meter.method,
+        reason=f"No idle power: {idle.reading.reason}" if idle.reading.reason else "",
+        samples_j=tuple(energies),
+        runs=sum(w.calls for w in windows),
+        window_s=min(w.reading.window_s for w in windows),
+    )
+
+
+def _window(meter: Meter, work: Work, seconds: float) -> _Window:
+    try:
+        meter.start()
+    except MeterLost as error:
+        lost = Reading(energy_j=None, window_s=0.0, reason=error.reason)
+        return _Window(reading=lost, calls=0)
+    calls = 0
+    try:
+        calls = work(seconds)
+    finally:
+        reading = meter.stop()
+    return _Window(reading=reading, calls=calls)

@@ -1,0 +1,108 @@
+"""RAPL through the kernel's powercap tree: energy of CPU packages and, where it is there, memory.
+
+/sys/class/powercap/intel-rapl:0/{name,energy_uj,max_energy_range_uj}, one folder per package, with
+subdomains intel-rapl:0:0 and so on. The files are named after Intel on AMD, too. Since Linux 5.10
+only root may read `energy_uj` (CVE-2020-8694).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from time import monotonic
+
+from tilewright.hardware.environment import is_virtual
+from tilewright.hardware.meters.base import Meter, MeterLost, NullMeter, no_meter
+from tilewright.hardware.meters.counting import CountingMeter
+from tilewright.hardware.topology import read_text
+
+_TREE = Path("sys/class/powercap")
+_PACKAGE = re.compile(r"intel-rapl:\d+")
+_MEMORY = re.compile(r"intel-rapl:\d+:\d+")
+_UPDATE_S = 0.001
+"""RAPL's counters are brought up to date about every millisecond."""
+_MICRO = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaplDomain:
+    """One domain's folder: a package, or the memory beside it."""
+
+    folder: Path
+    name: str
+    range_j: float
+
+    def read_j(self) -> float:
+        """Joules since some moment; raises MeterLost with what would help."""
+        path = self.folder / "energy_uj"
+        try:
+            text = path.read_text(encoding="ascii", errors="replace").strip()
+        except PermissionError:
+            raise MeterLost(
+                f"{path} may not be read by this user.",
+                hint=f"As root, until the next start: chmod a+r {path.parent.parent}/*/energy_uj",
+            ) from None
+        except OSError as error:
+            raise MeterLost(f"{path} cannot be read: {error.strerror}.") from None
+        if not text.isdecimal():
+            raise MeterLost(f"{path} holds {text[:40]!r}, which is no number of microjoules.")
+        energy_j = int(text) * _MICRO
+        if energy_j >= self.range_j:
+            raise MeterLost(f"{path} holds {text[:40]}, more than its own largest value.")
+        return energy_j
+
+
+def rapl_domains(root: Path = Path("/")) -> tuple[RaplDomain, ...]:
+    """All packages, then the memory beside them; cores and graphics are part of their package."""
+    folders = _folders(root)
+    packages = [f for f in folders if _PACKAGE.fullmatch(f.name) and _named(f, "package")]
+    memory = [f for f in folders if _MEMORY.fullmatch(f.name) and _named(f, "dram")]
+    return tuple(_domain(folder) for folder in (*packages, *memory))
+
+
+def rapl_meter(root: Path = Path("/"), clock: Callable[[], float] = monotonic) -> Meter:
+    """All packages and their memory together; a null meter where there are none."""
+    domains = rapl_domains(root)
+    if not domains:
+        return _missing(root)
+    names = ", ".join(domain.name for domain in domains)
+    return CountingMeter(
+        method=f"powercap: {names}", update_s=_UPDATE_S, counters=domains, clock=clock
+    )
+
+
+def _missing(root: Path) -> NullMeter:
+    """Why there is no package, as far as the tree and the CPU tell."""
+    tree = root / _TREE
+    what = f"no {tree}" if not tree.is_dir() else f"no RAPL package in {tree}"
+    if any(_PACKAGE.fullmatch(folder.name) for folder in _folders(root)):
+        return no_meter(
+            f"{tree} leads to folders that cannot be read: containers hide them.",
+            "Docker shows them with --security-opt systempaths=unconfined.",
+        )
+    if is_virtual(root):
+        return no_meter(f"There is {what}: this is a virtual machine, and they mostly have none.")
+    return no_meter(
+        f"There is {what}: the kernel's driver is not loaded, or has none for this CPU.",
+        "On Intel and AMD, as root: modprobe intel_rapl_msr",
+    )
+
+
+def _folders(root: Path) -> list[Path]:
+    tree = root / _TREE
+    return sorted(tree.iterdir()) if tree.is_dir() else []
+
+
+def _named(folder: Path, start: str) -> bool:
+    return (read_text(folder / "name") or "").startswith(start)
+
+
+def _domain(folder: Path) -> RaplDomain:
+    text = read_text(folder / "max_energy_range_uj") or ""
+    range_j = (int(text) + 1) * _MICRO if text.isdecimal() else inf
+    return RaplDomain(
+        folder=folder, name=read_text(folder / "name") or folder.name, range_j=range_j
+    )
