@@ -70,6 +70,7 @@ def training_set(
     return TrainingSet(
         family=family,
         device_class=device.class_key,
+        peaks=peaks,
         table=table,
         latency_s=np.array([row.latency_s for row in mine]),
         configurations=np.unique(keys, return_inverse=True)[1].ravel().astype(np.int64),

@@ -48,10 +48,12 @@ class KernelTimes:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSet:
     """Measured kernels of one family. `configurations` is a number per row: equal ones are the
-    same operator in other settings; `data_hash` identifies the rows."""
+    same operator in other settings; `data_hash` identifies the rows, `peaks` are those of the
+    table's rooflines."""
 
     family: str
     device_class: str
+    peaks: Mapping[str, float]
     table: KernelTable
     latency_s: Floats
     configurations: Integers
@@ -77,11 +79,13 @@ class TrainingSet:
 class KernelModel:
     """See the module's docstring. It answers for `device_class`; where it learnt from another one,
     `origin`, intervals are twice as wide. `reach` is their half width in the logarithm; `lowest`
-    and `highest` bound the facts that training saw, `margins` what it was to say."""
+    and `highest` bound the facts that training saw, `margins` what it was to say; `peaks` are the
+    origin's, on which its rooflines rest."""
 
     family: str
     device_class: str
     origin: str
+    peaks: Mapping[str, float]
     names: tuple[str, ...]
     members: tuple[Utilisation, ...]
     reach: float
@@ -152,6 +156,7 @@ def fit_kernel_model(
         family=data.family,
         device_class=data.device_class,
         origin=data.device_class,
+        peaks=dict(data.peaks),
         names=names,
         members=tuple(members),
         reach=conformal_reach(residuals),
@@ -186,6 +191,7 @@ def to_json(model: KernelModel) -> dict[str, Any]:
         "family": model.family,
         "device_class": model.device_class,
         "origin": model.origin,
+        "peaks": dict(model.peaks),
         "names": list(model.names),
         "reach": _plain(np.array([model.reach]))[0],
         "lowest": _plain(model.lowest),
@@ -212,6 +218,7 @@ def from_json(found: Mapping[str, Any]) -> KernelModel:
         family=str(found["family"]),
         device_class=str(found["device_class"]),
         origin=str(found["origin"]),
+        peaks={str(name): float(value) for name, value in found["peaks"].items()},
         names=tuple(found["names"]),
         members=tuple(members),
         reach=float(_wide([found["reach"]])[0]),

@@ -6,8 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import as_file, files
+from functools import cache, cached_property
 from math import log2
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from tilewright.core.errors import ModelError
-from tilewright.core.fingerprints import canonical_json
+from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Candidate, Device
 from tilewright.graph.workload import parse_workload
 from tilewright.predict.collected import Row
@@ -23,14 +22,29 @@ from tilewright.predict.collected import Row
 _COLUMNS = ("workload", "implementation", "settings", "layouts", "latency_s")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+DATA = Path(__file__).parent / "data"
+"""Where the files are."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShippedData:
-    """Rows of one device class. `exact` says that it is the class asked for, not the nearest."""
+    """Rows of one device class. `exact` says that it is the class asked for, not the nearest;
+    `identity` is a hash of the file."""
 
     device: Device
     peaks: Mapping[str, float]
-    rows: tuple[Row, ...]
+    path: Path
     exact: bool
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """The measured kernels, read when they are asked for."""
+        return read_rows(self.path)
+
+    @cached_property
+    def identity(self) -> str:
+        """A hash of the rows' file."""
+        return digest(self.path.read_bytes())
 
 
 def shipped_data(device: Device) -> ShippedData | None:
@@ -41,28 +55,22 @@ def shipped_data(device: Device) -> ShippedData | None:
     if not near:
         return None
     other, peaks, name = min(near, key=lambda found: _distance(found[0], device))
-    with as_file(_folder() / f"{name}.parquet") as path:
-        rows = read_rows(path)
     return ShippedData(
-        device=other, peaks=peaks, rows=rows, exact=other.class_key == device.class_key
+        device=other,
+        peaks=peaks,
+        path=DATA / f"{name}.parquet",
+        exact=other.class_key == device.class_key,
     )
-
-
-def _folder() -> Any:
-    return files("tilewright.predict") / "data"
 
 
 @cache
 def _names() -> tuple[str, ...]:
-    folder = _folder()
-    if not folder.is_dir():
-        return ()
-    return tuple(sorted(p.name[:-5] for p in folder.iterdir() if p.name.endswith(".json")))
+    return tuple(sorted(path.stem for path in DATA.glob("*.json")))
 
 
 @cache
 def _described(name: str) -> tuple[Device, dict[str, float], str]:
-    found = json.loads((_folder() / f"{name}.json").read_text(encoding="utf-8"))
+    found = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
     return msgspec.convert(found["device"], Device), dict(found["peaks"]), name
 
 

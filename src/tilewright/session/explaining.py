@@ -20,7 +20,7 @@ from tilewright.graph.workload import Workload
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
 from tilewright.predict.insight import differences, influences, jumps
-from tilewright.predict.kernel_facts import Kernel, kernel_table
+from tilewright.predict.kernel_facts import Kernel
 from tilewright.predict.kernel_models import KernelModel
 from tilewright.session.choices import own, ranked
 from tilewright.session.forecasting import Forecaster
@@ -59,7 +59,7 @@ class Explainer:
         ratio, unlike = None, ()
         if versus is not None:
             ratio, unlike = self._versus((workload, candidate), versus, model)
-        table = kernel_table([(workload, candidate)], self.device, self.predictors.peaks)
+        table = self.predictors.table([(workload, candidate)], model)
         facts: dict[str, float | str] = {
             fact: float(value)
             for fact, value in zip(table.names, table.values[0], strict=True)
@@ -116,7 +116,7 @@ class Explainer:
         for space in spaces(workload, candidate.layouts, self.device):
             numbers = random.permutation(space.numbers)[:_SETTINGS]
             kernels += [(workload, space.part.candidate(int(number))) for number in numbers]
-        times = model.times(kernel_table(kernels, self.device, self.predictors.peaks))
+        times = model.times(self.predictors.table(kernels, model))
         own_kind = np.array(
             [found.implementation == candidate.implementation for _, found in kernels]
         )
@@ -155,7 +155,7 @@ class Explainer:
                 values.append(step)
             if len(values) < 2:
                 continue
-            table = kernel_table(kernels, self.device, self.predictors.peaks)
+            table = self.predictors.table(kernels, model)
             times = model.times(table)
             flop = [float(workload.flop or workload.bytes) for workload, _ in kernels]
             found += [
@@ -185,7 +185,7 @@ class Explainer:
             raise UsageError(
                 f"a {families[0]} and a {families[1]} have no model in common to compare them by"
             )
-        table = kernel_table([kernel, other], self.device, self.predictors.peaks)
+        table = self.predictors.table([kernel, other], model)
         ratio, found = differences(model, table)
         return ratio, tuple(
             FactDifference(fact=d.fact, first=d.first, second=d.second, share=d.share)

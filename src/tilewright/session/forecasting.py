@@ -21,7 +21,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.blueprint import TaskKey, blueprint
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
-from tilewright.predict.kernel_facts import Kernel, kernel_table
+from tilewright.predict.kernel_facts import Kernel
 from tilewright.predict.kernel_models import KernelModel
 from tilewright.predict.operator_facts import roofline_s
 from tilewright.session.choices import SettingsName, choose, shipped_plan
@@ -134,7 +134,7 @@ class Forecaster:
         )
 
     def _modelled(self, kernels: Sequence[Kernel], model: KernelModel) -> list[Estimate]:
-        times = model.times(kernel_table(kernels, self.device, self.predictors.peaks))
+        times = model.times(self.predictors.table(kernels, model))
         return [
             Estimate(
                 latency_s=float(latency_s),

@@ -15,8 +15,10 @@ from tilewright.core.errors import ModelError, OutputError, UsageError, close_ma
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.predictions import FitResult, FittedFamily
 from tilewright.core.records import Device
+from tilewright.core.settings import read_settings
 from tilewright.predict.collected import Row, family_of, rows_of, training_set
 from tilewright.predict.interpolation import MeasuredKernels, measured_kernels
+from tilewright.predict.kernel_facts import Kernel, KernelTable, kernel_table
 from tilewright.predict.kernel_models import (
     LEAST_ROWS,
     KernelModel,
@@ -34,15 +36,17 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Predictors:
-    """The predictors of one device class, fitted where they are not yet.
+    """The predictors of one device class.
 
-    `folder` holds their files. `shipped` are the rows that came with this package for the class or,
-    where it is unknown, for the nearest one (then `nearest` is its name).
+    `fit` learns from the shipped rows and the database, and keeps models in `folder`. Where that
+    was never done, models of the shipped rows alone are made on first use and kept in `cache`; and
+    of the database alone where no rows of the architecture come with tilewright.
     """
 
     device: Device
     store: SqliteStore
     folder: Path
+    cache: Path
     events: EventSink
     _loaded: dict[str, KernelModel | None] = field(default_factory=dict[str, KernelModel | None])
 
@@ -66,6 +70,11 @@ class Predictors:
             f"nothing is known of {self.device.class_key}",
             hint="`tilewright collect --op all` measures it.",
         )
+
+    def table(self, kernels: Sequence[Kernel], model: KernelModel) -> KernelTable:
+        """The facts that a model wants: on the peaks it learnt with, where it learnt here."""
+        own = model.origin == self.device.class_key
+        return kernel_table(kernels, self.device, model.peaks if own else self.peaks)
 
     @cached_property
     def own_rows(self) -> list[Row]:
@@ -93,42 +102,64 @@ class Predictors:
     def fit(self, family: str) -> KernelModel:
         """Learn a family's model anew and keep it: from rows of this class, or from those of the
         nearest one where these are too few. Raises ModelError where that knows too little, too."""
-        self.events(Stage(name="fit", detail=family))
-        model = fit_kernel_model(self._training_set(family))
-        model = replace(model, device_class=self.device.class_key)
-        save_model(model, self._path(family))
-        self._loaded[family] = model
-        return model
-
-    def _training_set(self, family: str) -> TrainingSet:
         shipped = self.shipped
         if shipped is not None and not shipped.exact:
             own = [row for row in self.rows if family_of(row.workload) == family]
             if len(own) < LEAST_ROWS:
-                return training_set(shipped.rows, family, shipped.device, shipped.peaks)
-        return training_set(self.rows, family, self.device, self.peaks)
+                return self._kept(_of_shipped(shipped, family), self._path(family))
+        data = training_set(self.rows, family, self.device, self.peaks)
+        return self._kept(data, self._path(family))
 
-    def model(self, family: str) -> KernelModel | None:
+    def _kept(self, data: TrainingSet, path: Path) -> KernelModel:
+        self.events(Stage(name="fit", detail=f"{data.family}: {len(data)} kernels"))
+        model = replace(fit_kernel_model(data), device_class=self.device.class_key)
+        save_model(model, path)
+        self._loaded[data.family] = model
+        return model
+
+    def model(self, family: str, *, fitting: bool = True) -> KernelModel | None:
         """A family's model from its file, fitted where there is none; None where too little is
-        known. Raises ModelError for a file that is broken or of another device class."""
+        known, or without `fitting` where there is no file. Raises ModelError for a file that is
+        broken or of another device class."""
         if family not in self._loaded:
-            path = self._path(family)
-            if path.exists():
-                self._loaded[family] = load_model(path, self.device.class_key)
-            else:
-                self._loaded[family] = self._fitted_if_known(family)
+            found = self._kept_before(family)
+            if found is None and not fitting:
+                return None
+            self._loaded[family] = found or self._made(family)
         return self._loaded[family]
 
-    def _fitted_if_known(self, family: str) -> KernelModel | None:
-        if family not in self.families():
-            return None
+    def _kept_before(self, family: str) -> KernelModel | None:
+        """From its file; one of the cache that is broken does not count."""
+        if self._path(family).exists():
+            return load_model(self._path(family), self.device.class_key)
+        cached = self._cache_path(family)
         try:
-            return self.fit(family)
+            return load_model(cached, self.device.class_key) if cached.exists() else None
         except ModelError:
             return None
 
+    def _made(self, family: str) -> KernelModel | None:
+        if family not in self.families():
+            return None
+        try:
+            if self.shipped is None:
+                return self.fit(family)
+            return self._kept(_of_shipped(self.shipped, family), self._cache_path(family))
+        except ModelError:
+            return None
+
+    def _cache_path(self, family: str) -> Path:
+        """Named by what it learnt from, so that other rows make another file."""
+        origin = self.shipped.identity if self.shipped is not None else "none"
+        folder = self.cache / "models" / self.device.class_key
+        return folder / f"{family}-{origin}-{FORMAT}.json"
+
     def _path(self, family: str) -> Path:
         return self.folder / self.device.class_key / f"{family}.json"
+
+
+def _of_shipped(shipped: ShippedData, family: str) -> TrainingSet:
+    return training_set(shipped.rows, family, shipped.device, shipped.peaks)
 
 
 def models_folder(database: Path) -> Path:
@@ -138,8 +169,13 @@ def models_folder(database: Path) -> Path:
 
 def predictors_of(device: Device, store: SqliteStore, events: EventSink) -> Predictors:
     """The predictors that go with a database."""
-    folder = models_folder(store.path)
-    return Predictors(device=device, store=store, folder=folder, events=events)
+    return Predictors(
+        device=device,
+        store=store,
+        folder=models_folder(store.path),
+        cache=read_settings().cache,
+        events=events,
+    )
 
 
 def fit_all(

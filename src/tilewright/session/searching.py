@@ -20,6 +20,7 @@ from tilewright.session.graph_search import CHOSEN, GraphSearch, Proposal
 from tilewright.session.interrupts import graceful_interrupt
 from tilewright.session.knowledge import known_of
 from tilewright.session.levels import GraphLevel
+from tilewright.session.modelling import predictors_of
 from tilewright.session.phases import timed
 from tilewright.session.places import Places
 from tilewright.session.preparation import PreparedNetwork, Task, laid_out
@@ -27,8 +28,9 @@ from tilewright.session.protocols import kernel_protocol
 from tilewright.session.racing import Finish
 from tilewright.session.reporting import Peaks
 from tilewright.session.requests import OptimizeRequest
-from tilewright.session.tuning import NetworkTuner, TuningTerms
+from tilewright.session.tuning import Guess, NetworkTuner, TuningTerms, no_guess
 from tilewright.session.winners import Referee, Searched, Winner, measured_last
+from tilewright.session.zero_shot import BestGuesses
 from tilewright.store.database import SqliteStore
 from tilewright.tune.assignment.problem_file import write_problem
 from tilewright.tune.budget import Spending
@@ -61,12 +63,24 @@ class NetworkSearch:
     tuner: NetworkTuner | None = None
     graph: GraphSearch | None = None
     proposals: list[Proposal] = field(default_factory=list[Proposal])
+    _guess: Guess = no_guess
     _searched_graph: bool = False
     _looked_at: list[Searched] = field(default_factory=list[Searched])
     _referees: list[Referee] = field(default_factory=list[Referee])
     _checks: dict[TaskKey, tuple[Candidate, KernelCheck]] = field(
         default_factory=dict[TaskKey, tuple[Candidate, KernelCheck]]
     )
+
+    def __post_init__(self) -> None:
+        """A search starts from what the predictors expect to be fastest if they are there; where
+        nothing may be measured they are made."""
+        if not remote_place(self.device):
+            self._guess = BestGuesses(
+                device=self.device,
+                predictors=predictors_of(self.device, self.store, self.events),
+                max_error=self.request.max_error,
+                fitting=self.request.budget.nothing,
+            )
 
     @property
     def measurements(self) -> int:
@@ -88,6 +102,7 @@ class NetworkSearch:
             tuner=self.request.tuner,
             level=self.request.searched_level,
             max_error=self.request.max_error,
+            guess=self._guess,
         )
 
     def _parts(self) -> list[NetworkTuner | GraphSearch | Referee]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import inf
@@ -11,6 +11,7 @@ from tilewright.core.events import EventSink, Note
 from tilewright.core.records import Candidate, Device, KnobValue, Measurement, Outcome, Protocol
 from tilewright.core.results import CurvePoint, TaskSearchReport
 from tilewright.core.results import Trial as TrialReport
+from tilewright.graph.workload import Workload
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.measure.base import Measurer
 from tilewright.measure.featurizing import WorkloadFeaturizer
@@ -30,12 +31,20 @@ from tilewright.tune.tuners import DEFAULT, make_tuner
 
 _LONGEST = 120
 
+Guess = Callable[[Workload, tuple[str, ...]], Sequence[Candidate]]
+
+
+def no_guess(_workload: Workload, _layouts: tuple[str, ...]) -> Sequence[Candidate]:
+    """Nothing is known beforehand."""
+    return ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningTerms:
     """What holds for a whole run: how kernels are timed, the seed, the run's row, who listens,
     which tuner searches, at which level; implementations with an error bound above `max_error` are
-    out, as are their records."""
+    out, as are their records. `guess` tells settings that are worth a try first, for a workload in
+    layouts."""
 
     protocol: Protocol
     seed: int
@@ -45,6 +54,7 @@ class TuningTerms:
     level: Level = "subgraph"
     recall: bool = True
     max_error: float = inf
+    guess: Guess = no_guess
 
 
 class NetworkTuner:
@@ -188,7 +198,11 @@ class NetworkTuner:
                     precedents=precedents(
                         task, space, self._latest(), self._similar(), self._device
                     ),
-                    guesses=(*defaults, *self._elsewhere(task)),
+                    guesses=(
+                        *defaults,
+                        *self._terms.guess(task.workload, task.layouts),
+                        *self._elsewhere(task),
+                    ),
                 ),
             )
 

@@ -111,7 +111,10 @@ class Referee:
                 chosen[key] = self._from_operator(task, spending, checked.get(key))
             else:
                 known = ranked(self._known[key])
-                chosen[key] = self._checked_winner(task, known, checked.get(key))
+                guesses = () if known else self._terms.guess(task.workload, task.layouts)
+                chosen[key] = self._checked_winner(
+                    task, known, checked.get(key), first=next(iter(guesses), None)
+                )
         return chosen
 
     def look_again(self, spending: Spending) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.core.records import Candidate, Device
 from tilewright.graph.workload import Workload
 from tilewright.predict.collected import family_of
-from tilewright.predict.kernel_facts import Kernel, kernel_table
+from tilewright.predict.kernel_facts import Kernel
 from tilewright.session.modelling import Predictors
 from tilewright.tune.space import spaces
 
@@ -22,11 +22,13 @@ _GUESSES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class BestGuesses:
-    """The best settings of a task by the family's model; none where no model knows this class."""
+    """The best settings of a task by the family's model; none where no model knows this class.
+    Models that are not there yet are made with `fitting` only."""
 
     device: Device
     predictors: Predictors
     max_error: float = inf
+    fitting: bool = True
     _found: dict[tuple[str, tuple[str, ...]], tuple[Candidate, ...]] = field(
         default_factory=dict[tuple[str, tuple[str, ...]], tuple[Candidate, ...]]
     )
@@ -39,13 +41,13 @@ class BestGuesses:
         return self._found[key]
 
     def _guessed(self, workload: Workload, layouts: tuple[str, ...]) -> tuple[Candidate, ...]:
-        model = self.predictors.model(family_of(workload))
+        model = self.predictors.model(family_of(workload), fitting=self.fitting)
         if model is None or model.origin != self.device.class_key:
             return ()
         kernels: list[Kernel] = []
         for space in spaces(workload, layouts, self.device, self.max_error):
             first = np.argsort(space.estimates_s, kind="stable")[:_CONSIDERED]
             kernels += [(workload, space.part.candidate(int(space.numbers[n]))) for n in first]
-        times = model.times(kernel_table(kernels, self.device, self.predictors.peaks))
+        times = model.times(self.predictors.table(kernels, model))
         order = np.argsort(times.latency_s, kind="stable")[:_GUESSES]
         return tuple(kernels[int(number)][1] for number in order)

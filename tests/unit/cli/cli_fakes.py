@@ -8,9 +8,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import forecast_fakes
 import numpy as np
 
 from tilewright.core.events import Event, EventSink, Note, discard
+from tilewright.core.predictions import (
+    CollectResult,
+    ExplainResult,
+    FitResult,
+    PredictResult,
+    ThreadsResult,
+)
 from tilewright.core.results import (
     Check,
     CompareResult,
@@ -233,6 +241,28 @@ class FakeSession:
     def profile(self, model: str, **options: Any) -> ProfileResult:
         self._answer(model=model, **options)
         return self.profiled
+
+    def collect(
+        self, families: Sequence[str], models: Sequence[str], **options: Any
+    ) -> CollectResult:
+        self._answer(families=families, models=models, **options)
+        return forecast_fakes.COLLECTED
+
+    def fit(self, families: Sequence[str]) -> FitResult:
+        self._answer(families=families)
+        return forecast_fakes.FITTED
+
+    def predict(self, model: str, **options: Any) -> PredictResult:
+        self._answer(model=model, **options)
+        return forecast_fakes.PREDICTED
+
+    def explain(self, name: str, **options: Any) -> ExplainResult:
+        self._answer(name=name, **options)
+        return forecast_fakes.EXPLAINED
+
+    def best_threads(self, model: str, **options: Any) -> ThreadsResult:
+        self._answer(model=model, **options)
+        return forecast_fakes.THREADS
 
     def compare(self, models: Sequence[str], **options: Any) -> CompareResult:
         self._answer(models=models, **options)

@@ -36,6 +36,10 @@ VERBS = (
     ("profile", ("zoo:resnet50",)),
     ("compare", ("zoo:mlp",)),
     ("show", ("op:conv2d[n=1]",)),
+    ("collect", ("--op", "conv2d")),
+    ("fit", ()),
+    ("predict", ("zoo:resnet50",)),
+    ("explain", ("op:conv2d[c=64]", "--versus", "op:conv2d[c=65]")),
     ("doctor", ()),
     ("targets", ()),
     ("db info", ()),
@@ -100,6 +104,32 @@ def test_fields_other_tools_rely_on(tilewright: Command) -> None:
     imported = data("db", "import", "some.log")
     assert {"lines", "imported", "skipped"} <= set(imported)
     assert imported["skipped"][0] == {"line": 1, "reason": "reason 1"}
+
+
+def test_fields_of_predictions(tilewright: Command) -> None:
+    def data(*tokens: str) -> Any:
+        return json.loads(tilewright(*tokens, "--format", "json").out)["data"]
+
+    assert {"samples", "failures", "elapsed_s"} <= set(data("collect", "--op", "conv2d"))
+    predicted = data("predict", "zoo:resnet50")
+    wanted = "latency_s latency_low_s latency_high_s power_w energy_j peak_memory_bytes"
+    assert set(predicted["network"]) == set(wanted.split())
+    assert predicted["network"]["power_w"] is None
+    wanted = "name family latency_s low_s high_s source"
+    assert set(wanted.split()) <= set(predicted["operators"][0])
+    assert {"factors", "turning_points", "facts"} <= set(data("explain", "op:conv2d[c=64]"))
+    assert data("explain", "zoo:mlp", "--thread-counts")["best_threads"] == 1
+
+
+def test_collect_wants_something_to_collect(tilewright: Command) -> None:
+    ran = tilewright("collect")
+    assert ran.code == 2
+    assert "family of operators or a network" in ran.err
+
+
+def test_threads_are_not_compared(tilewright: Command) -> None:
+    ran = tilewright("explain", "zoo:mlp", "--thread-counts", "--versus", "zoo:mlp")
+    assert ran.code == 2
 
 
 def test_json_holds_no_nan_and_is_ascii(tilewright: Command, session: FakeSession) -> None:

@@ -26,7 +26,11 @@ def heard() -> list[Event]:
 def forecaster(tmp_path: Path, heard: list[Event]) -> Iterator[Forecaster]:
     with known_store(tmp_path / "t.db") as store:
         predictors = Predictors(
-            device=DEVICE, store=store, folder=tmp_path / "models", events=heard.append
+            device=DEVICE,
+            store=store,
+            folder=tmp_path / "models",
+            cache=tmp_path / "cache",
+            events=heard.append,
         )
         yield Forecaster(device=DEVICE, predictors=predictors, events=heard.append)
 

@@ -83,7 +83,11 @@ def test_a_model_is_fitted_once(tmp_path: Path) -> None:
     with known_store(tmp_path / "t.db") as store:
         stages: list[object] = []
         predictors = Predictors(
-            device=DEVICE, store=store, folder=tmp_path / "m", events=stages.append
+            device=DEVICE,
+            store=store,
+            folder=tmp_path / "m",
+            cache=tmp_path / "cache",
+            events=stages.append,
         )
         model = predictors.model("conv2d")
         assert model is not None and predictors.model("conv2d") is model

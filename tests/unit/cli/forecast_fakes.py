@@ -1,0 +1,76 @@
+"""What the fake session answers to `collect`, `fit`, `predict` and `explain`."""
+
+from __future__ import annotations
+
+from tilewright.core.predictions import (
+    CollectResult,
+    ExplainResult,
+    FactDifference,
+    Factor,
+    FitResult,
+    FittedFamily,
+    NetworkForecast,
+    OperatorForecast,
+    PredictResult,
+    ThreadsResult,
+    ThreadTime,
+    TurningPoint,
+)
+
+COLLECTED = CollectResult(samples=20, known=3, failures=1, complete=True, elapsed_s=12.5)
+FITTED = FitResult(
+    device_class="some-cpu-2t",
+    folder="known.models",
+    families=(
+        FittedFamily(family="conv2d", rows=4000, reach=0.2, data_hash="0123abcd"),
+        FittedFamily(family="softmax", rows=0, reach=None, data_hash="", error="too few"),
+    ),
+    elapsed_s=9.0,
+)
+PREDICTED = PredictResult(
+    model="resnet50",
+    target="llvm",
+    threads=2,
+    settings="default",
+    network=NetworkForecast(
+        latency_s=0.03,
+        latency_low_s=0.028,
+        latency_high_s=0.033,
+        power_w=None,
+        energy_j=None,
+        peak_memory_bytes=10**8,
+    ),
+    operators=(
+        OperatorForecast(
+            name="conv1",
+            family="conv2d",
+            implementation="conv2d_direct",
+            count=2,
+            latency_s=0.001,
+            low_s=0.0009,
+            high_s=0.0012,
+            source="model",
+        ),
+    ),
+)
+EXPLAINED = ExplainResult(
+    name="op:conv2d[c=64]",
+    family="conv2d",
+    latency_s=0.001,
+    source="model",
+    factors=(Factor(name="tile_width", importance=0.7, rank_correlation=-0.9, effects={"1": 3.0}),),
+    turning_points=(
+        TurningPoint(
+            parameter="out", value=65, fact="op.out_whole", before=1.0, after=0.81, ratio=1.2
+        ),
+    ),
+    facts={"implementation": "conv2d_direct", "op.padding": 4.0},
+    ratio=1.5,
+    differences=(FactDifference(fact="op.padding", first=4.0, second=None, share=0.8),),
+)
+THREADS = ThreadsResult(
+    model="zoo:mlp",
+    measured=(ThreadTime(threads=2, latency_s=0.002), ThreadTime(threads=1, latency_s=0.001)),
+    best_threads=1,
+    loss_of_all=1.0,
+)

@@ -1,0 +1,59 @@
+"""Rows that come with the package: written, read, and found for the nearest device class."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_measuring import DEVICE
+from kernels import PEAKS, rows
+
+from tilewright.core.errors import ModelError
+from tilewright.predict import shipped
+from tilewright.predict.shipped import read_rows, shipped_data, write_rows
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(shipped, "DATA", tmp_path)
+    for function in (shipped._names, shipped._described):  # pyright: ignore[reportPrivateUsage]
+        function.cache_clear()
+    return tmp_path
+
+
+def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "some.parquet"
+    write_rows(path, rows(4, 3), DEVICE, PEAKS)
+    back = read_rows(path)
+    assert sorted(map(repr, back)) == sorted(map(repr, rows(4, 3)))
+    described = json.loads(path.with_suffix(".json").read_text())
+    assert described["peaks"] == PEAKS
+    assert described["device"]["instance"] == "", "nothing names the machine"
+
+
+def test_the_class_itself_is_exact_and_another_one_is_the_nearest(folder: Path) -> None:
+    wide = replace(DEVICE, class_key="wide", cpu=replace(DEVICE.cpu, vector_bytes=64))
+    narrow = replace(DEVICE, class_key="narrow", cpu=replace(DEVICE.cpu, vector_bytes=16))
+    for device in (wide, narrow):
+        write_rows(folder / f"{device.class_key}.parquet", rows(2, 2), device, PEAKS)
+    own = shipped_data(wide)
+    assert own is not None and own.exact and own.device.class_key == "wide"
+    similar = replace(wide, class_key="other", threads=4)
+    near = shipped_data(similar)
+    assert near is not None and not near.exact and near.device.class_key == "wide"
+    assert len(near.rows) == 4
+    foreign = replace(DEVICE, cpu=replace(DEVICE.cpu, architecture="riscv64"))
+    assert shipped_data(foreign) is None
+
+
+def test_without_any_there_is_none(folder: Path) -> None:
+    assert shipped_data(DEVICE) is None
+
+
+def test_a_broken_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "broken.parquet"
+    path.write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(ModelError, match="broken.parquet"):
+        read_rows(path)

@@ -1,0 +1,107 @@
+"""`explain` on a device whose kernels were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_measuring import DEVICE
+from predictor_rows import known_store, rows_of_convolutions
+
+from tilewright.core.errors import ModelError, UsageError
+from tilewright.core.events import discard
+from tilewright.core.records import Device
+from tilewright.models import ModelOptions
+from tilewright.session.explaining import Explainer
+from tilewright.session.modelling import Predictors
+from tilewright.session.thread_counts import study_threads
+from tilewright.session.zero_shot import BestGuesses
+from tilewright.tune.space import search_space
+
+OPERATOR = "op:conv2d[c=16,h=8,k=3,pad=1,out=32]"
+
+
+@pytest.fixture
+def predictors(tmp_path: Path) -> Iterator[Predictors]:
+    with known_store(tmp_path / "t.db") as store:
+        yield Predictors(
+            device=DEVICE,
+            store=store,
+            folder=tmp_path / "m",
+            cache=tmp_path / "cache",
+            events=discard,
+        )
+
+
+@pytest.fixture
+def explainer(predictors: Predictors) -> Explainer:
+    return Explainer(device=DEVICE, predictors=predictors, events=discard, options=ModelOptions())
+
+
+def test_an_operator_is_explained(explainer: Explainer) -> None:
+    found = explainer.explain(OPERATOR)
+    assert found.family == "conv2d"
+    names = [factor.name for factor in found.factors]
+    assert "tile_width" in names
+    assert all(0 <= factor.importance <= 1.0001 for factor in found.factors)
+    assert {point.parameter for point in found.turning_points} <= {"c", "h", "k", "pad", "out"}
+    assert any(point.parameter in ("c", "out") for point in found.turning_points)
+    assert found.facts["op.padding"] == 4.0
+    assert found.ratio is None
+
+
+def test_two_near_identical_operators(explainer: Explainer) -> None:
+    found = explainer.explain(OPERATOR, OPERATOR.replace("pad=1", "pad=0"))
+    assert found.ratio is not None and found.ratio > 0
+    assert any(difference.fact == "op.padding" for difference in found.differences)
+
+
+def test_a_task_by_its_key(explainer: Explainer) -> None:
+    key = rows_of_convolutions()[0].workload.key
+    found = explainer.explain(key)
+    assert found.source == "exact"
+    assert found.turning_points == ()
+
+
+def test_what_cannot_be_explained(explainer: Explainer) -> None:
+    with pytest.raises(UsageError, match="neither an operator nor a task"):
+        explainer.explain("nonsense")
+    with pytest.raises(ModelError, match="too little is known of softmax") as caught:
+        explainer.explain("op:softmax[shape=8x8]")
+    assert "collect --op softmax" in (caught.value.hint or "")
+    with pytest.raises(UsageError, match="no model in common"):
+        explainer.explain(OPERATOR, "op:softmax[shape=8x8]")
+
+
+def test_guesses_are_settings_of_the_space(predictors: Predictors) -> None:
+    workload = rows_of_convolutions()[0].workload
+    layouts = ("plain",) * (len(workload.arguments) + 1)
+    guesses = BestGuesses(device=DEVICE, predictors=predictors)(workload, layouts)
+    assert 1 <= len(guesses) <= 3
+    space = search_space(workload, layouts, DEVICE)
+    assert all(space.number(candidate) is not None for candidate in guesses)
+
+
+def test_no_guess_without_a_model_of_this_class(predictors: Predictors) -> None:
+    workload = rows_of_convolutions()[0].workload
+    layouts = ("plain",) * (len(workload.arguments) + 1)
+    unfitted = BestGuesses(device=DEVICE, predictors=predictors, fitting=False)
+    assert unfitted(workload, layouts) == ()
+    model = predictors.model("conv2d")
+    assert model is not None
+    borrowed = replace(predictors, _loaded={"conv2d": replace(model, origin="another")})
+    assert BestGuesses(device=DEVICE, predictors=borrowed)(workload, layouts) == ()
+
+
+def test_numbers_of_threads() -> None:
+    times = {16: 2.0, 14: 1.0, 12: 1.5, 10: 3.0, 8: 4.0}
+
+    def with_threads(count: int) -> Device:
+        return replace(DEVICE, threads=count)
+
+    found = study_threads("m", with_threads, 16, lambda device: times[device.threads], discard)
+    assert [(t.threads, t.latency_s) for t in found.measured] == list(times.items())
+    assert found.best_threads == 14
+    assert found.loss_of_all == pytest.approx(1.0)
