@@ -10,6 +10,7 @@ from cyclopts import App, CycloptsError
 from tilewright.cli.compare import compare
 from tilewright.cli.db import db
 from tilewright.cli.doctor import doctor
+from tilewright.cli.evaluate import evaluate
 from tilewright.cli.faults import tell_bug, tell_interrupted, tell_known, tell_usage
 from tilewright.cli.optimize import optimize
 from tilewright.cli.profile import profile
@@ -39,7 +40,7 @@ def _version() -> str:
 def build_app() -> App:
     """The command line with all verbs."""
     app = App(name="tilewright", help=HELP, version=_version, help_format="plaintext")
-    verbs = (optimize, tune, profile, compare, run, show, solve, doctor, targets)
+    verbs = (optimize, tune, profile, compare, run, show, solve, evaluate, doctor, targets)
     for order, verb in enumerate(verbs):
         app.command(verb, sort_key=order)
     app.command(study)

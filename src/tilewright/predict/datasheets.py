@@ -1,0 +1,138 @@
+"""What a datasheet says of a device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any, cast
+
+from tilewright.core.errors import ModelError
+
+_GIGA, _MEGA, _MEBI = 1e9, 1e6, 2.0**20
+_FIELDS = {
+    "memory_bandwidth_gb_s": _GIGA,
+    "peak_fp32_gflop_s": _GIGA,
+    "multiprocessors": 1.0,
+    "l2_cache_mb": _MEBI,
+    "clock_mhz": _MEGA,
+}
+_CAPABILITIES = {
+    "P100": 6.0,
+    "P40": 6.1,
+    "P4": 6.1,
+    "1080": 6.1,
+    "V100": 7.0,
+    "TITAN V": 7.0,
+    "T4": 7.5,
+    "2080": 7.5,
+    "A100": 8.0,
+    "A30": 8.0,
+    "A10": 8.6,
+    "A40": 8.6,
+    "A4000": 8.6,
+    "A6000": 8.6,
+    "3090": 8.6,
+    "L4": 8.9,
+    "L40": 8.9,
+    "4090": 8.9,
+    "H100": 9.0,
+    "H200": 9.0,
+}
+"""NVIDIA's compute capabilities, from its public list, by a word of the device's name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Datasheet:
+    """A device's peaks. `capability` is NVIDIA's compute capability, 0 where there is none."""
+
+    device: str
+    bytes_per_s: float
+    flop_per_s: float
+    multiprocessors: int
+    l2_bytes: float
+    clock_hz: float
+    capability: float = 0.0
+
+    @property
+    def ridge(self) -> float:
+        """FLOP per byte at which compute and memory take equally long."""
+        return self.flop_per_s / self.bytes_per_s
+
+
+def nominal(device: str) -> Datasheet:
+    """A stand-in for a device without datasheet. Its peaks scale the target and nothing else."""
+    return Datasheet(
+        device=device,
+        bytes_per_s=500e9,
+        flop_per_s=8e12,
+        multiprocessors=28,
+        l2_bytes=4 * _MEBI,
+        clock_hz=1.5e9,
+    )
+
+
+def read_datasheets(path: Path) -> dict[str, Datasheet]:
+    """Datasheets by device from a JSON list of objects.
+
+    Each has `device`, `memory_bandwidth_gb_s`, `peak_fp32_gflop_s`, `multiprocessors`,
+    `l2_cache_mb`, `clock_mhz`, and may have `compute_capability`. Raises ModelError for a file
+    that is missing or something else, naming the entry and the field.
+    """
+    try:
+        entries: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ModelError(f"{path} is no JSON: {error}") from error
+    if not isinstance(entries, list):
+        raise ModelError(f"{path} is no list of datasheets")
+    sheets: dict[str, Datasheet] = {}
+    for number, entry in enumerate(cast("list[Any]", entries)):
+        sheet = _sheet(entry, f"entry {number} of {path}")
+        if sheet.device in sheets:
+            raise ModelError(f"{path} has two datasheets of {sheet.device}")
+        sheets[sheet.device] = sheet
+    return sheets
+
+
+def _sheet(entry: Any, where: str) -> Datasheet:
+    fields = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+    device = fields.get("device")
+    if not isinstance(device, str):
+        raise ModelError(f"{where} is no object with a device")
+    values = {name: _number(fields, name, where) * si for name, si in _FIELDS.items()}
+    given = "compute_capability" in fields
+    return Datasheet(
+        device=device,
+        bytes_per_s=values["memory_bandwidth_gb_s"],
+        flop_per_s=values["peak_fp32_gflop_s"],
+        multiprocessors=int(values["multiprocessors"]),
+        l2_bytes=values["l2_cache_mb"],
+        clock_hz=values["clock_mhz"],
+        capability=(
+            _number(fields, "compute_capability", where) if given else known_capability(device)
+        ),
+    )
+
+
+def _number(entry: Mapping[str, Any], name: str, where: str) -> float:
+    value = entry.get(name)
+    fine = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not fine or not isfinite(value) or value <= 0:
+        raise ModelError(f"{where} has no {name} above zero")
+    return float(value)
+
+
+def known_capability(device: str) -> float:
+    """The compute capability of a device by its name; 0 for one that is not known.
+
+    `Tesla P4` → 6.1, `NVIDIA A100-PCIE-40GB` → 8.0
+    """
+    words = device.replace("-", " ").split()
+    for name, capability in _CAPABILITIES.items():
+        if name in words or (" " in name and name in device):
+            return capability
+    return 0.0
