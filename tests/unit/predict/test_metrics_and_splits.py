@@ -32,7 +32,8 @@ def test_errors_keep_their_promises(measured: np.ndarray, factor: float) -> None
     off = score(measured * factor, measured)
     assert off.mape == pytest.approx(abs(factor - 1), abs=1e-9)
     assert off.median_ape <= off.p90_ape + 1e-12
-    assert off.spearman is None or off.spearman == pytest.approx(1)
+    if len(np.unique(measured * factor)) == len(np.unique(measured)) > 1:
+        assert off.spearman == pytest.approx(1)
 
 
 @given(arrays.arrays(float, 12, elements=positive), arrays.arrays(float, 12, elements=positive))
@@ -78,5 +79,6 @@ def test_equal_configurations_share_a_fold(table: np.ndarray, folds: int, seed: 
         assert 0 <= fold < folds
         assert 0 <= group < len(np.unique(table, axis=0))
     assert np.array_equal(assigned, folds_of(groups, folds, seed))
-    per_fold = np.bincount([folds_of(groups, folds, seed)[groups == g][0] for g in set(groups)])
-    assert per_fold.max() - per_fold[per_fold > 0].min() <= 1 or len(per_fold) < folds
+    fold_of_group = {int(group): int(fold) for group, fold in zip(groups, assigned, strict=True)}
+    sizes = np.bincount(list(fold_of_group.values()), minlength=folds)
+    assert sizes.max() - sizes.min() <= 1
