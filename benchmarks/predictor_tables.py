@@ -47,7 +47,6 @@ def _worst(field: str) -> Callable[[Found], float]:
     return lambda found: max(fmean(values) for values in _groups(found, field).values())
 
 
-
 def _mean(field: str) -> Callable[[Found], float]:
     return lambda found: fmean(fmean(values) for values in _groups(found, field).values())
 
@@ -152,7 +151,7 @@ def rendered(results: Path) -> str:
 
 
 def _item(name: str, found: Found) -> str:
-    walls = [run["wall_s"] for run in found["runs"]]
+    spent = [run["cpu_s"] for run in found["runs"]]
     fields = ("n", "mape", "median_ape", "p90_ape", "within_10", "spearman", "coverage_90")
     cells: dict[tuple[str, str], dict[str, Values]] = {}
     for run in found["runs"]:
@@ -166,7 +165,7 @@ def _item(name: str, found: Found) -> str:
         for key, values in cells.items()
     ]
     heads = ["target", "group", "rows", "mean", "median", "p90", "within 10 %", "rank", "covered"]
-    text = f"## {name}\n\n`{found['command']}`, {fmean(walls):.0f} s each, {found['date']}.\n\n"
+    text = f"## {name}\n\n`{found['command']}`, {fmean(spent):.0f} s of CPU time a run, {found['date']}.\n\n"
     text += _table(heads, rows)
     regrets = _regrets(found)
     if regrets:

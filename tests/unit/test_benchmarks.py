@@ -100,11 +100,11 @@ def test_bars_of_prediction_belong_to_items_that_are_run(tmp_path: Path) -> None
             {
                 "date": "2030-01-02",
                 "command": "tilewright evaluate",
-                "runs": [{"wall_s": 3.0, "rows": [row], "picks": []}],
+                "runs": [{"cpu_s": 3.0, "rows": [row], "picks": []}],
             }
         )
     )
     text = rendered(tmp_path)
     assert "| gemm_power | median error of power_w | ≤ 2.5% | 2.0% | yes |" in text
     assert "| gemm_power | mean error of power_w | ≤ 9.0% | 10.0% | no |" in text
-    assert "`tilewright evaluate`, 3 s each, 2030-01-02." in text
+    assert "`tilewright evaluate`, 3 s of CPU time a run, 2030-01-02." in text

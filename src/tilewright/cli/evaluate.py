@@ -9,8 +9,7 @@ from cyclopts import Parameter
 
 from tilewright.cli.flags import SharedFlags
 from tilewright.cli.output import Answer, emit
-from tilewright.cli.streams import stdout_for_data
-from tilewright.cli.warn import warn
+from tilewright.cli.work import working
 from tilewright.report import views
 
 FAMILIES = "conv2d, linear, bmm, softmax, layer_norm, gemm_power, knobs, energy"
@@ -35,33 +34,23 @@ def evaluate(
     ] = 0,
     flags: SharedFlags | None = None,
 ) -> int:
-    """Judge a predictor on a table of measurements, by a split that does not leak."""
-    flags = flags or SharedFlags()
-    with stdout_for_data():
-        from tilewright.predict.evaluation import Question
-        from tilewright.predict.evaluation import evaluate as judge
+    """Judge a predictor on a table of measurements, by a split that does not leak.
 
-        result = judge(
-            Question(
-                table=table,
-                family=family,
-                split=split,
-                folds=folds,
-                specs=specs,
-                shots=shots,
-                seed=flags.seed,
-            )
+    --threads is the number of threads that fit the predictor.
+    """
+    flags = flags or SharedFlags()
+    with working(flags) as work:
+        result = work.session.evaluate(
+            table, family=family, split=split, folds=folds, specs=specs, shots=shots
         )
-    for note in result.notes:
-        warn(note)
     rows = views.evaluation_table(result.rows)
-    picks = views.picks_table(result.picks)
+    picks = (views.picks_table(result.picks),) if result.picks else ()
     answer = Answer(
         command="evaluate",
         data=result,
         rows=rows,
-        tables=(rows, picks) if result.picks else (rows,),
-        warnings=result.notes,
+        tables=(rows, *picks),
+        warnings=work.warnings,
     )
     emit(answer, flags)
     return 0

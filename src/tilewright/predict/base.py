@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -58,7 +58,7 @@ class Facts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trees:
     """Settings of gradient-boosted trees. `members` models, each blind to one part of the training
-    data, make one predictor; `loss` is of the logarithm."""
+    data, make one predictor; `loss` is of the logarithm. `threads` fit and ask them."""
 
     rounds: int = 600
     rate: float = 0.05
@@ -68,6 +68,7 @@ class Trees:
     column_share: float = 0.5
     loss: Loss = "square"
     members: int = 4
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +96,10 @@ class Family:
     def configuration(self) -> tuple[str, ...]:
         """The names of the columns that tell configurations apart."""
         return self.apart or tuple(column.name for column in self.operands)
+
+    def with_threads(self, threads: int) -> Family:
+        """The same family, fitted by this many threads."""
+        return replace(self, trees=replace(self.trees, threads=threads))
 
 
 def facts_of(named: Mapping[str, Any], scale: Floats) -> Facts:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.core.errors import ModelError, UsageError
+from tilewright.core.errors import ModelError, UsageError, close_matches
 from tilewright.core.results import EvaluatePick, EvaluateResult, EvaluateRow
 from tilewright.predict.base import Facts, Family, Floats, Target
 from tilewright.predict.crossfit import cross_fit, part_of
@@ -36,8 +36,9 @@ _SEEDS = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """What is to be evaluated. `folds` is for the split by configuration, `shots` for the one by
-    device: samples that the left-out device may be measured on. Raises UsageError for numbers
-    that make no sense or do not go with the split."""
+    device: samples that the left-out device may be measured on. `threads` fit the predictor.
+    Raises UsageError for an unknown split, and for numbers that make no sense or do not go with
+    the split."""
 
     table: Path
     family: str
@@ -46,8 +47,13 @@ class Question:
     specs: Path | None = None
     shots: int = 0
     seed: int = 0
+    threads: int = 1
 
     def __post_init__(self) -> None:
+        if self.split not in get_args(Split):
+            raise UsageError(
+                f"There is no split {self.split!r}.", hint=close_matches(self.split, get_args(Split))
+            )
         if self.folds < 2:
             raise UsageError(f"--folds must be at least 2, not {self.folds}.")
         if self.shots and self.split != "device":
@@ -69,7 +75,7 @@ def evaluate(question: Question) -> EvaluateResult:
     Raises UsageError for an unknown family, a column or datasheet that is missing, or a single
     device with none to learn from; ModelError for a file that is broken or holds too few rows.
     """
-    family = family_named(question.family)
+    family = family_named(question.family).with_threads(question.threads)
     sheets = read_datasheets(question.specs) if question.specs else {}
     table = read_table(question.table)
     findings = _Findings()

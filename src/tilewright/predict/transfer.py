@@ -27,11 +27,9 @@ _MOST_MARGIN = 12.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """A measured device: its facts, times, overhead of a run, and models."""
+    """A measured device: its datasheet, what every run costs beside its work, and its models."""
 
     sheet: Datasheet
-    facts: Facts
-    target: Floats
     overhead: float
     models: tuple[Utilisation, ...]
 
@@ -48,7 +46,7 @@ def learn(family: Family, sheet: Datasheet, facts: Facts, target: Floats, seeds:
     models = tuple(
         fit_trees(facts, target, family.trees, seed, overhead) for seed in range(seeds)
     )
-    return Known(sheet=sheet, facts=facts, target=target, overhead=overhead, models=models)
+    return Known(sheet=sheet, overhead=overhead, models=models)
 
 
 def device_weights(new: Datasheet, known: Sequence[Datasheet]) -> Floats:

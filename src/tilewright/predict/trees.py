@@ -16,7 +16,6 @@ import numpy as np
 
 from tilewright.predict.base import Facts, Floats, Trees
 
-_THREADS = 2
 _LARGEST = 3.0
 _SOFT = 0.05
 _LEAST_HESSIAN = 1e-3
@@ -40,7 +39,7 @@ def fit_trees(facts: Facts, target: Floats, trees: Trees, seed: int, overhead: f
     import xgboost
 
     log_target = np.log(target)
-    data = xgboost.QuantileDMatrix(facts.values, log_target, nthread=_THREADS, max_bin=256)
+    data = xgboost.QuantileDMatrix(facts.values, log_target, nthread=trees.threads, max_bin=256)
     middle = np.median(np.log(facts.scale / np.maximum(target - overhead, 0.2 * target)))
     parameters = {
         "eta": trees.rate,
@@ -49,7 +48,7 @@ def fit_trees(facts: Facts, target: Floats, trees: Trees, seed: int, overhead: f
         "subsample": trees.row_share,
         "colsample_bytree": trees.column_share,
         "tree_method": "hist",
-        "nthread": _THREADS,
+        "nthread": trees.threads,
         "base_score": float(middle),
         "seed": seed,
         "verbosity": 0,

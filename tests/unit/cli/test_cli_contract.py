@@ -36,6 +36,7 @@ VERBS = (
     ("profile", ("zoo:resnet50",)),
     ("compare", ("zoo:mlp",)),
     ("show", ("op:conv2d[n=1]",)),
+    ("evaluate", ("--table", "t.csv", "--family", "knobs")),
     ("doctor", ()),
     ("targets", ()),
     ("db info", ()),

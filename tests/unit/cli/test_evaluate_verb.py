@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,25 @@ import polars
 import pytest
 from tables import knob_table, power_table, softmax_table, write_sheets
 
+import tilewright as tw
+from tilewright.cli.evaluate import FAMILIES as NAMED
+from tilewright.core.errors import UsageError
+from tilewright.core.events import Event, Stage
+from tilewright.predict.families.registry import FAMILIES
+
 Command = Callable[..., Any]
 FIELDS = {"group", "n", "mape", "median_ape", "p90_ape", "within_10", "spearman", "coverage_90"}
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No fake: the verb needs neither a compiler nor a database. Fewer trees than usual suffice
+    for tables this small."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TILEWRIGHT_DB", str(tmp_path / "none.db"))
+    for name, family in FAMILIES.items():
+        trees = replace(family.trees, rounds=80, rate=0.15)
+        monkeypatch.setitem(FAMILIES, name, replace(family, trees=trees))
 
 
 def data(ran: Any) -> dict[str, Any]:
@@ -34,6 +52,7 @@ def test_a_split_by_configuration(tilewright: Command, tmp_path: Path) -> None:
     assert row["mape"] < 0.06 and row["spearman"] > 0.95
     assert 0.8 <= row["coverage_90"] <= 1
     assert data(tilewright(*asked, "--folds", "4")) == found
+    assert not (tmp_path / "none.db").exists()
 
 
 def test_a_device_left_out(tilewright: Command, tmp_path: Path) -> None:
@@ -161,8 +180,39 @@ def test_unknown_words_are_named(tilewright: Command, tmp_path: Path) -> None:
     assert ran.code == 4 and "'full'; known are same, valid" in ran.err
 
 
+def test_from_python(session: None, tmp_path: Path) -> None:
+    power_table(12).write_parquet(tmp_path / "t.parquet")
+    events: list[Event] = []
+    with tw.open(threads=1, events=events.append) as opened:
+        found = opened.evaluate("t.parquet", family="gemm_power", folds=2)
+        with pytest.raises(UsageError, match="no split 'row'"):
+            opened.evaluate("t.parquet", family="gemm_power", split="row")  # pyright: ignore
+    assert found.rows[0].n == 12 * 7
+    assert [type(event) for event in events] == [Stage]
+
+
+def test_threads_reach_the_trees(
+    session: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import xgboost
+
+    used: set[int] = set()
+    train = xgboost.train
+
+    def watched(parameters: dict[str, Any], *rest: Any, **named: Any) -> Any:
+        used.add(parameters["nthread"])
+        return train(parameters, *rest, **named)
+
+    monkeypatch.setattr(xgboost, "train", watched)
+    power_table(12).write_parquet(tmp_path / "t.parquet")
+    with tw.open(threads=1) as opened:
+        opened.evaluate("t.parquet", family="gemm_power", folds=2)
+    assert used == {1}
+
+
 def test_help(tilewright: Command) -> None:
     ran = tilewright("evaluate", "--help")
     assert ran.code == 0
-    for word in ("conv2d", "layer_norm", "--specs", "--shots", "--folds"):
+    for word in (*FAMILIES, "--specs", "--shots", "--folds"):
         assert word in ran.out
+    assert NAMED.split(", ") == list(FAMILIES)
