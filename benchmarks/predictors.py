@@ -84,9 +84,7 @@ def items() -> list[Item]:
             seeds=SEEDS,
         )
     )
-    found.append(
-        Item(name="gemm_power", table="gpu_gemm_power_h200.parquet", family="gemm_power")
-    )
+    found.append(Item(name="gemm_power", table="gpu_gemm_power_h200.parquet", family="gemm_power"))
     found.append(Item(name="energy", table="conv2d_energy_neurstruc.csv", family="energy"))
     return found
 

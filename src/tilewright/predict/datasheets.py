@@ -120,10 +120,10 @@ def _sheet(entry: Any, where: str) -> Datasheet:
 
 def _number(entry: Mapping[str, Any], name: str, where: str) -> float:
     value = entry.get(name)
-    fine = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not fine or not isfinite(value) or value <= 0:
+    number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
+    if not isfinite(number) or number <= 0:
         raise ModelError(f"{where} has no {name} above zero")
-    return float(value)
+    return float(number)
 
 
 def known_capability(device: str) -> float:

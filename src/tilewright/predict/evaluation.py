@@ -52,7 +52,8 @@ class Question:
     def __post_init__(self) -> None:
         if self.split not in get_args(Split):
             raise UsageError(
-                f"There is no split {self.split!r}.", hint=close_matches(self.split, get_args(Split))
+                f"There is no split {self.split!r}.",
+                hint=close_matches(self.split, get_args(Split)),
             )
         if self.folds < 2:
             raise UsageError(f"--folds must be at least 2, not {self.folds}.")
@@ -217,8 +218,7 @@ def _require_devices(question: Question, case: _Case) -> None:
     devices = case.rows.devices
     if len(devices) < 2:
         raise UsageError(
-            "--split device needs rows of two devices at least; this table has "
-            f"{len(devices)}.",
+            f"--split device needs rows of two devices at least; this table has {len(devices)}.",
             hint="--split configuration keeps configurations apart on one device.",
         )
     bare = [device for device in devices if device not in case.sheets]
@@ -262,9 +262,7 @@ def _forecast(
     return forecast(case.family, known[new].sheet, case.facts(new).scale, sources)
 
 
-def _zero_shot_reach(
-    case: _Case, known: list[Known], margins: Margins, others: list[int]
-) -> float:
+def _zero_shot_reach(case: _Case, known: list[Known], margins: Margins, others: list[int]) -> float:
     """The largest 90 % reach among the known devices, each predicted from the rest of them."""
     return max(_reaches(case, known, margins, others), default=float("inf"))
 

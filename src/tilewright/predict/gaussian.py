@@ -102,8 +102,8 @@ class GaussianProcess:
 
     def _kernels(self, parameters: Floats, left: Inputs, right: Inputs):
         lengths = np.exp(parameters[_LENGTHS:])[self._tied]
-        squares = _squares(left.near / lengths, right.near / lengths)
-        near = np.exp(parameters[_NEAR]) / (1 + squares / 2)
+        apart = squares(left.near / lengths, right.near / lengths)
+        near = np.exp(parameters[_NEAR]) / (1 + apart / 2)
         linear = np.exp(parameters[_LINEAR]) * (left.linear @ right.linear.T)
         return near, linear, np.exp(parameters[_CONSTANT])
 
@@ -135,11 +135,13 @@ class GaussianProcess:
 
     def _length_slopes(self, parameters: Floats, inputs: Inputs, pulled: Floats) -> Floats:
         scaled = inputs.near / np.exp(parameters[_LENGTHS:])[self._tied]
-        bent = pulled / (1 + _squares(scaled, scaled) / 2)
+        bent = pulled / (1 + squares(scaled, scaled) / 2)
         each = 2 * ((scaled**2 * bent.sum(1)[:, None]).sum(0) - (scaled * (bent @ scaled)).sum(0))
-        return np.bincount(self._tied, weights=each, minlength=len(parameters) - _LENGTHS)
+        found = np.bincount(self._tied, weights=each, minlength=len(parameters) - _LENGTHS)
+        return np.asarray(found, dtype=np.float64)
 
 
-def _squares(left: Floats, right: Floats) -> Floats:
+def squares(left: Floats, right: Floats) -> Floats:
+    """The squared distances between all rows of the one and all rows of the other."""
     found = (left**2).sum(1)[:, None] + (right**2).sum(1)[None, :] - 2 * left @ right.T
     return np.maximum(found, 0)

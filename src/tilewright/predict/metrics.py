@@ -54,11 +54,14 @@ def score(predicted: Floats, measured: Floats, reach: Floats | None = None) -> S
 
 def rank_correlation(first: Floats, second: Floats) -> float | None:
     """Spearman's, ties sharing their mean rank; None where one side is constant."""
-    from scipy.stats import rankdata
-
     if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
-    return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
+    return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
+
+
+def _ranks(values: Floats) -> Floats:
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[place.ravel()]
 
 
 def conformal_reach(residuals: Floats, share: float = COVERAGE) -> float:

@@ -8,7 +8,6 @@ in the known devices, so that the samples also correct how much of each the new 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.predict.base import Columns, Family, Floats
-from tilewright.predict.gaussian import GaussianProcess, Inputs, Prior
+from tilewright.predict.gaussian import GaussianProcess, Inputs, Prior, squares
 from tilewright.predict.metrics import conformal_reach
 from tilewright.predict.transfer import Forecast
 
@@ -93,17 +92,32 @@ def _medoids(
     near: Floats, rows: npt.NDArray[np.int64], count: int, random: np.random.Generator
 ) -> npt.NDArray[np.int64]:
     """The rows closest to the centres of `count` clusters."""
-    from scipy.cluster.vq import kmeans2
-
     pool = random.permutation(rows)[:_POOL]
     pool = pool[np.unique(near[pool].round(9), axis=0, return_index=True)[1]]
     if len(pool) <= count:
         return pool
     points = near[pool]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        centres, _ = kmeans2(points, count, minit="++", iter=_STEPS, seed=random)
-    return np.unique([pool[np.argmin(((points - c) ** 2).sum(1))] for c in centres])
+    closest = np.argmin(squares(points, _centres(points, count, random)), axis=0)
+    return np.unique(pool[closest])
+
+
+def _centres(points: Floats, count: int, random: np.random.Generator) -> Floats:
+    """k-means, begun far apart: Arthur & Vassilvitskii, "k-means++", SODA 2007."""
+    centres = points[[random.integers(len(points))]]
+    for _ in range(count - 1):
+        away = squares(points, centres).min(1)
+        if not away.any():
+            break
+        centres = np.vstack([centres, points[random.choice(len(points), p=away / away.sum())]])
+    for _ in range(_STEPS):
+        owner = np.argmin(squares(points, centres), axis=1)
+        centres = np.array(
+            [
+                points[owner == number].mean(0) if (owner == number).any() else centre
+                for number, centre in enumerate(centres)
+            ]
+        )
+    return centres
 
 
 def _work_share(forecast: Forecast) -> Floats:
@@ -136,9 +150,7 @@ def correct(
     process.fit([(known, missed - mean)])
     margin = forecast.margin + mean + process.predict(inputs)
     residuals = process.left_out() * share
-    return Corrected(
-        predicted=forecast.times(margin, overhead), reach=conformal_reach(residuals)
-    )
+    return Corrected(predicted=forecast.times(margin, overhead), reach=conformal_reach(residuals))
 
 
 def regret(

@@ -91,8 +91,8 @@ def measured(table: polars.DataFrame, family: Family, target: Target) -> Measure
     values = _values(table, target.column) * target.si
     names = np.full(len(table), ONLY, dtype=object)
     if DEVICE in table.columns:
-        names = np.array([str(name) for name in table[DEVICE]], dtype=object)
-    fine = np.ones(len(table), dtype=bool)
+        names = np.array(["" if n is None else str(n) for n in table[DEVICE]], dtype=object)
+    fine = np.array(names != "", dtype=bool)
     for column in family.operands:
         fine &= _usable(columns[column.name], column)
     positive = np.isfinite(values) & (values > 0)
@@ -100,7 +100,7 @@ def measured(table: polars.DataFrame, family: Family, target: Target) -> Measure
     kept = fine & (positive | failed)
     devices, device = np.unique(names[kept].astype(str), return_inverse=True)
     reasons = {
-        "an operand that is missing or not above zero": int((~fine).sum()),
+        "no device, or an operand that is missing or not above zero": int((~fine).sum()),
         f"no {target.column.name} above zero": int((fine & ~positive & ~failed).sum()),
     }
     return Measured(

@@ -43,9 +43,7 @@ def learn(family: Family, sheet: Datasheet, facts: Facts, target: Floats, seeds:
     overhead = 0.0
     if family.roofed:
         overhead = float(np.quantile(target, _LEAST_TIMES)) * _BELOW
-    models = tuple(
-        fit_trees(facts, target, family.trees, seed, overhead) for seed in range(seeds)
-    )
+    models = tuple(fit_trees(facts, target, family.trees, seed, overhead) for seed in range(seeds))
     return Known(sheet=sheet, overhead=overhead, models=models)
 
 
@@ -60,13 +58,12 @@ def device_weights(new: Datasheet, known: Sequence[Datasheet]) -> Floats:
     system = np.ones((count + 1, count + 1))
     system[:count, :count] = points @ points.T + _SHRINK * np.eye(count)
     system[count, count] = 0
-    return np.linalg.solve(system, np.append(points @ _point(new), 1.0))[:count]
+    weights = np.linalg.solve(system, np.append(points @ _point(new), 1.0))[:count]
+    return np.asarray(weights, dtype=np.float64)
 
 
 def _point(sheet: Datasheet) -> Floats:
-    return np.array(
-        [np.log2(sheet.ridge), _GENERATION * (sheet.capability >= _TENSOR_CAPABILITY)]
-    )
+    return np.array([np.log2(sheet.ridge), _GENERATION * (sheet.capability >= _TENSOR_CAPABILITY)])
 
 
 def likely_overhead(known: Sequence[float]) -> float:

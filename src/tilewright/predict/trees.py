@@ -19,6 +19,8 @@ from tilewright.predict.base import Facts, Floats, Trees
 _LARGEST = 3.0
 _SOFT = 0.05
 _LEAST_HESSIAN = 1e-3
+_ROWS_PER_THREAD = 2000
+"""With fewer, threads would mostly wait for each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +40,9 @@ def fit_trees(facts: Facts, target: Floats, trees: Trees, seed: int, overhead: f
     """Learn the utilisation from rows whose target, in SI units, is above the overhead mostly."""
     import xgboost
 
+    threads = max(1, min(trees.threads, len(target) // _ROWS_PER_THREAD))
     log_target = np.log(target)
-    data = xgboost.QuantileDMatrix(facts.values, log_target, nthread=trees.threads, max_bin=256)
+    data = xgboost.QuantileDMatrix(facts.values, log_target, nthread=threads, max_bin=256)
     middle = np.median(np.log(facts.scale / np.maximum(target - overhead, 0.2 * target)))
     parameters = {
         "eta": trees.rate,
@@ -48,7 +51,7 @@ def fit_trees(facts: Facts, target: Floats, trees: Trees, seed: int, overhead: f
         "subsample": trees.row_share,
         "colsample_bytree": trees.column_share,
         "tree_method": "hist",
-        "nthread": trees.threads,
+        "nthread": threads,
         "base_score": float(middle),
         "seed": seed,
         "verbosity": 0,

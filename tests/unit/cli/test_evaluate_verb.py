@@ -191,25 +191,6 @@ def test_from_python(session: None, tmp_path: Path) -> None:
     assert [type(event) for event in events] == [Stage]
 
 
-def test_threads_reach_the_trees(
-    session: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    import xgboost
-
-    used: set[int] = set()
-    train = xgboost.train
-
-    def watched(parameters: dict[str, Any], *rest: Any, **named: Any) -> Any:
-        used.add(parameters["nthread"])
-        return train(parameters, *rest, **named)
-
-    monkeypatch.setattr(xgboost, "train", watched)
-    power_table(12).write_parquet(tmp_path / "t.parquet")
-    with tw.open(threads=1) as opened:
-        opened.evaluate("t.parquet", family="gemm_power", folds=2)
-    assert used == {1}
-
-
 def test_help(tilewright: Command) -> None:
     ran = tilewright("evaluate", "--help")
     assert ran.code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,6 +41,23 @@ def test_trees_find_the_utilisation_beneath_the_overhead(loss: Loss) -> None:
     assert np.mean(np.abs(predicted / time_s - 1)) < 0.02
     again = fit_trees(known, time_s, trees, seed=0, overhead=OVERHEAD_S)
     assert np.array_equal(again.margin(known.values), fitted.margin(known.values))
+
+
+def test_threads_reach_the_trees_where_there_is_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    import xgboost
+
+    used: list[int] = []
+    train = xgboost.train
+
+    def watched(parameters: dict[str, Any], *rest: Any, **named: Any) -> Any:
+        used.append(parameters["nthread"])
+        return train({**parameters, "nthread": 1}, *rest, **named)
+
+    monkeypatch.setattr(xgboost, "train", watched)
+    for rows in (400, 5000, 8000):
+        known, time_s = facts(rows)
+        fit_trees(known, time_s, Trees(rounds=1, threads=3), seed=0)
+    assert used == [1, 2, 3]
 
 
 @pytest.mark.parametrize("one_length", [True, False])

@@ -71,9 +71,7 @@ CONV2D = Family(
         ),
     ),
     targets=(
-        Target(
-            column=Column(name="time_median_ms", meaning="median time", unit="ms"), si=1e-3
-        ),
+        Target(column=Column(name="time_median_ms", meaning="median time", unit="ms"), si=1e-3),
     ),
     facts=_facts,
 )

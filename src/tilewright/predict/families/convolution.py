@@ -118,10 +118,7 @@ def convolution_facts(conv: Convolution, sheet: Datasheet) -> dict[str, Any]:
         "batch_in": log2(conv.batch * conv.in_channels),
     }
     facts["transformed"] = log2(
-        (
-            conv.batch * (conv.in_channels + conv.out_channels)
-            + conv.in_channels * conv.out_channels
-        )
+        (conv.batch * (conv.in_channels + conv.out_channels) + conv.in_channels * conv.out_channels)
         * facts["fourier"] ** 2
     )
     facts |= _remainders(conv)

@@ -46,9 +46,7 @@ ENERGY = Family(
     ),
     targets=(
         Target(column=Column(name="total_energy_j", meaning="energy of one run", unit="J")),
-        Target(
-            column=Column(name="mean_power_w", meaning="mean power", unit="W"), scaled=False
-        ),
+        Target(column=Column(name="mean_power_w", meaning="mean power", unit="W"), scaled=False),
         Target(column=Column(name="latency_s", meaning="time", unit="s")),
     ),
     facts=_facts,

@@ -59,8 +59,6 @@ GEMM_POWER = Family(
     targets=(Target(column=Column(name="power_w", meaning="mean power", unit="W"), scaled=False),),
     facts=_facts,
     apart=("n", "k"),
-    trees=Trees(
-        rounds=400, depth=8, rate=0.06, column_share=0.6, loss="relative", members=3
-    ),
+    trees=Trees(rounds=400, depth=8, rate=0.06, column_share=0.6, loss="relative", members=3),
     roofed=False,
 )
