@@ -151,14 +151,18 @@ def test_rows_that_cannot_be_used_are_counted(tilewright: Command, tmp_path: Pat
     bad = table[:4].with_columns(
         power_w=polars.Series([0.0, -3.0, float("nan"), None], dtype=polars.Float64)
     )
-    twice = polars.concat([table, table, bad]).with_columns(m=polars.lit(64))
+    nameless = table[:2].with_columns(device=polars.lit(None, polars.String))
+    twice = polars.concat([table, table, bad, nameless]).with_columns(m=polars.lit(64))
     twice.write_parquet(tmp_path / "t.parquet")
     asked = ("evaluate", "--table", "t.parquet", "--family", "gemm_power", "--format", "json")
     ran = tilewright(*asked)
     assert ran.code == 0
     document = json.loads(ran.out)
     assert document["data"]["rows"][0]["n"] == 2 * len(table)
-    assert document["warnings"] == ["power_w: 4 rows left out: no power_w above zero."]
+    assert document["warnings"] == [
+        "power_w: 2 rows left out: no device, or an operand that is missing or not above zero.",
+        "power_w: 4 rows left out: no power_w above zero.",
+    ]
 
 
 def test_unknown_words_are_named(tilewright: Command, tmp_path: Path) -> None:
