@@ -132,10 +132,8 @@ def write_tables(results: Path, page: Path) -> None:
 
 def rendered(results: Path) -> str:
     """The bars, then every item with its command and rows."""
-    items = {
-        path.parent.name: json.loads(path.read_text())
-        for path in sorted(results.glob("*/result.json"))
-    }
+    paths = {bar.item: results / bar.item / "result.json" for bar in BARS}
+    items = {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
     rows: list[list[str]] = []
     for bar in BARS:
         if bar.item in items:
@@ -165,7 +163,8 @@ def _item(name: str, found: Found) -> str:
         for key, values in cells.items()
     ]
     heads = ["target", "group", "rows", "mean", "median", "p90", "within 10 %", "rank", "covered"]
-    text = f"## {name}\n\n`{found['command']}`, {fmean(spent):.0f} s of CPU time a run, {found['date']}.\n\n"
+    text = f"## {name}\n\n`{found['command']}`, "
+    text += f"{fmean(spent):.0f} s of CPU time a run, {found['date']}.\n\n"
     text += _table(heads, rows)
     regrets = _regrets(found)
     if regrets:

@@ -114,7 +114,7 @@ def _children_s() -> float:
 
 
 def _shown(item: Item) -> str:
-    words = item.arguments(Path("."), 0)
+    words = item.arguments(Path(), 0)
     place = words.index("--seed")
     seed = f" --seed 0…{item.seeds - 1}" if item.seeds > 1 else ""
     return "tilewright " + " ".join(words[:place] + words[place + 2 :]) + seed

@@ -22,9 +22,7 @@ def forecast(rows: int, distinct: int, seed: int = 0) -> tuple[dict[str, np.ndar
     b, h = (random.integers(64, 8192, distinct).astype(float)[which] for _ in "bh")
     margins = -random.uniform(0.2, 2, (distinct, 2))[which]
     scale = 8 * b * h / 3e11
-    known = Forecast(
-        margins=margins, margin=margins.mean(1), scale=scale, overhead=OVERHEAD_S
-    )
+    known = Forecast(margins=margins, margin=margins.mean(1), scale=scale, overhead=OVERHEAD_S)
     return {"b": b, "h": h}, known
 
 
