@@ -56,3 +56,12 @@ def test_tuning(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "problem.json").read_text())["variables"]
     assert any(text.startswith("gap ") for text in printed)
     assert (tmp_path / "ours.log").is_file()
+
+
+def test_predicting(tmp_path: Path) -> None:
+    steps = blocks(DOCS / "tutorials" / "predicting.md")
+    runnable = [step for step in steps if step.language in ("bash", "python")]
+    printed = [run_block(step, tmp_path, tmp_path / "tutorial.db") for step in runnable]
+    rows = json.loads((tmp_path / "few.json").read_text())["data"]["rows"]
+    assert {row["group"] for row in rows} == {"small", "middle", "large", "all"}
+    assert "mean error" in printed[1] and "large" in printed[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from bar_records import Item, Record, Records
 from bar_tables import write_tables
 from bars import SECTIONS, chosen_items
+from predictor_tables import BARS, rendered
+from predictors import items
 
 
 def record(network: str, *, speedup: float = 1.0, error: str = "") -> Record:
@@ -75,3 +78,33 @@ def test_sections_name_networks_of_the_zoo(section: str) -> None:
     assert items and {item.network for item in items} <= set(zoo.names())
     assert len({item.id for item in items}) == len(items)
     assert [i.budget for i in chosen_items([section], ["mlp"], "3")] == ["3"]
+
+
+def test_bars_of_prediction_belong_to_items_that_are_run(tmp_path: Path) -> None:
+    assert {bar.item for bar in BARS} == {item.name for item in items()}
+    row = {
+        "target": "power_w",
+        "group": "NVIDIA H200",
+        "n": 10,
+        "mape": 0.1,
+        "median_ape": 0.02,
+        "p90_ape": 0.2,
+        "within_10": 0.8,
+        "spearman": None,
+        "coverage_90": 0.9,
+    }
+    kept = tmp_path / "gemm_power" / "result.json"
+    kept.parent.mkdir()
+    kept.write_text(
+        json.dumps(
+            {
+                "date": "2030-01-02",
+                "command": "tilewright evaluate",
+                "runs": [{"cpu_s": 3.0, "rows": [row], "picks": []}],
+            }
+        )
+    )
+    text = rendered(tmp_path)
+    assert "| gemm_power | median error of power_w | ≤ 2.5% | 2.0% | yes |" in text
+    assert "| gemm_power | mean error of power_w | ≤ 9.0% | 10.0% | no |" in text
+    assert "`tilewright evaluate`, 3 s of CPU time a run, 2030-01-02." in text

@@ -35,7 +35,10 @@ CATCHES_ALL = {
 }
 """The outermost frame of the command line, the border of a worker process, and that of a remote
 device: all turn whatever went wrong into an answer, and say so where they do it."""
-HEAVY = ("tvm", "tvm_ffi", "onnx", "onnxruntime", "polars", "plotly", "sqlalchemy", "torch")
+HEAVY = (
+    *("tvm", "tvm_ffi", "onnx", "onnxruntime", "polars", "plotly", "scipy", "sqlalchemy"),
+    *("torch", "xgboost"),
+)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -11,6 +11,7 @@ from tilewright.cli.collect import collect
 from tilewright.cli.compare import compare
 from tilewright.cli.db import db
 from tilewright.cli.doctor import doctor
+from tilewright.cli.evaluate import evaluate
 from tilewright.cli.explain import explain
 from tilewright.cli.faults import tell_bug, tell_interrupted, tell_known, tell_usage
 from tilewright.cli.fit import fit
@@ -45,7 +46,7 @@ def build_app() -> App:
     app = App(name="tilewright", help=HELP, version=_version, help_format="plaintext")
     verbs = (
         *(optimize, tune, profile, compare, run, show, solve),
-        *(collect, fit, predict, explain, doctor, targets),
+        *(collect, fit, predict, explain, evaluate, doctor, targets),
     )
     for order, verb in enumerate(verbs):
         app.command(verb, sort_key=order)

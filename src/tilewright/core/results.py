@@ -399,3 +399,48 @@ class SolveResult:
     note: str = ""
     by_role_s: dict[str, float] = field(default_factory=dict[str, float])
     assignment: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateRow:
+    """Predictions of one target for one group of rows, a device or all.
+
+    Errors are |predicted ÷ measured − 1| as fractions: mean, median, 90th percentile, share of at
+    most 0.1. `spearman` is None where all are equal, `coverage_90` is the share of rows inside
+    their 90 % interval.
+    """
+
+    target: str
+    group: str
+    n: int
+    mape: float
+    median_ape: float
+    p90_ape: float
+    within_10: float
+    spearman: float | None
+    coverage_90: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatePick:
+    """A search by prediction: after `shots` samples the `verified` best guesses are measured.
+
+    `regret` is how much slower the best of all these is than the best there is, as a fraction.
+    """
+
+    group: str
+    shots: int
+    verified: int
+    regret: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateResult:
+    """`tilewright evaluate`; `notes` say which rows were left out."""
+
+    family: str
+    split: str
+    shots: int
+    rows: tuple[EvaluateRow, ...]
+    picks: tuple[EvaluatePick, ...] = ()
+    notes: tuple[str, ...] = ()

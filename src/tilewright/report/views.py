@@ -10,6 +10,8 @@ from tilewright.core.results import (
     DatabaseInfo,
     DoctorResult,
     EnergyUse,
+    EvaluatePick,
+    EvaluateRow,
     OptimizeResult,
     ProfileResult,
     SubgraphStudyRow,
@@ -312,3 +314,32 @@ def phases_table(seconds_by_phase: Mapping[str, float]) -> Table:
         for phase, spent in seconds_by_phase.items()
     )
     return Table(columns=columns, records=records, title="Budget by phase")
+
+
+_EVALUATION_COLUMNS = (
+    Column(field="target", label="target"),
+    Column(field="group", label="group"),
+    Column(field="n", label="rows", number=True),
+    Column(field="mape", label="mean error", show=shown.percent, number=True),
+    Column(field="median_ape", label="median", show=shown.percent, number=True),
+    Column(field="p90_ape", label="90th percentile", show=shown.percent, number=True),
+    Column(field="within_10", label="within 10 %", show=shown.percent, number=True),
+    Column(field="spearman", label="rank correlation", show=shown.rate, number=True),
+    Column(field="coverage_90", label="in 90 % interval", show=shown.percent, number=True),
+)
+
+
+def evaluation_table(rows: Sequence[EvaluateRow]) -> Table:
+    """How good predictions are, by target and group."""
+    return Table(columns=_EVALUATION_COLUMNS, records=records_of(rows), title="Predictions")
+
+
+def picks_table(picks: Sequence[EvaluatePick]) -> Table:
+    """What a search by prediction finds, by group."""
+    columns = (
+        Column(field="group", label="group"),
+        Column(field="shots", label="samples", number=True),
+        Column(field="verified", label="guesses measured", number=True),
+        Column(field="regret", label="slower than the best", show=shown.percent, number=True),
+    )
+    return Table(columns=columns, records=records_of(picks), title="Search by prediction")

@@ -14,6 +14,7 @@ from tilewright.core.records import Device
 from tilewright.core.results import (
     CompareResult,
     DoctorResult,
+    EvaluateResult,
     ImportResult,
     ProfileResult,
     SolveResult,
@@ -23,7 +24,7 @@ from tilewright.core.results import (
 )
 from tilewright.core.settings import read_settings
 from tilewright.graph.network import Array
-from tilewright.hardware.device import parse_target
+from tilewright.hardware.device import local_device, parse_target
 from tilewright.models import ModelOptions
 from tilewright.session.outcome import OptimizedNetwork, default_folder
 from tilewright.store import open_store
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         PredictResult,
         ThreadsResult,
     )
+    from tilewright.predict.evaluation import Split
     from tilewright.session.levels import GraphLevel
     from tilewright.session.requests import OptimizeRequest
 
@@ -166,6 +168,32 @@ class Session:
         from tilewright.session.solving import solve_file
 
         return solve_file(Path(file), solver)
+
+    def evaluate(
+        self,
+        table: str | Path,
+        *,
+        family: str,
+        split: Split = "configuration",
+        folds: int = 5,
+        specs: Path | None = None,
+        shots: int = 0,
+    ) -> EvaluateResult:
+        """Judge a predictor on a table of measurements; see `tilewright evaluate --help`."""
+        from tilewright.predict.evaluation import Question
+        from tilewright.session.evaluating import evaluate_table
+
+        question = Question(
+            table=Path(table),
+            family=family,
+            split=split,
+            folds=folds,
+            specs=specs,
+            shots=shots,
+            seed=self.seed,
+            threads=local_device(self._threads).threads,
+        )
+        return evaluate_table(question, self.events)
 
     def study_tuners(
         self,

@@ -25,6 +25,9 @@ from tilewright.core.results import (
     CompareRow,
     DatabaseInfo,
     DoctorResult,
+    EvaluatePick,
+    EvaluateResult,
+    EvaluateRow,
     ImportResult,
     OptimizeResult,
     ProfileResult,
@@ -110,6 +113,25 @@ STUDIED = TunerStudyResult(
 SUBGRAPHS = SubgraphStudyResult(
     rows=(SubgraphStudyRow(task="conv", op_level_s=0.003, subgraph_level_s=0.002, gain=1.5),),
     network_gain=1.063,
+)
+EVALUATED = EvaluateResult(
+    family="knobs",
+    split="device",
+    shots=50,
+    rows=(
+        EvaluateRow(
+            target="time_ms",
+            group="gpu0",
+            n=950,
+            mape=0.123,
+            median_ape=0.1,
+            p90_ape=0.3,
+            within_10=0.5,
+            spearman=None,
+            coverage_90=0.91,
+        ),
+    ),
+    picks=(EvaluatePick(group="gpu0", shots=50, verified=20, regret=0.456),),
 )
 PROFILED = ProfileResult(
     model="zoo:resnet50",
@@ -237,6 +259,10 @@ class FakeSession:
     def study_subgraph(self, model: str, **options: Any) -> SubgraphStudyResult:
         self._answer(model=model, **options)
         return SUBGRAPHS
+
+    def evaluate(self, table: Path, **options: Any) -> EvaluateResult:
+        self._answer(table=table, **options)
+        return EVALUATED
 
     def profile(self, model: str, **options: Any) -> ProfileResult:
         self._answer(model=model, **options)

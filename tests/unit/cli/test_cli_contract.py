@@ -40,6 +40,7 @@ VERBS = (
     ("fit", ()),
     ("predict", ("zoo:resnet50",)),
     ("explain", ("op:conv2d[c=64]", "--versus", "op:conv2d[c=65]")),
+    ("evaluate", ("--table", "t.csv", "--family", "knobs")),
     ("doctor", ()),
     ("targets", ()),
     ("db info", ()),

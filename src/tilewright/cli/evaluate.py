@@ -1,0 +1,74 @@
+"""`tilewright evaluate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Group, Parameter
+
+from tilewright.cli.flags import SharedFlags
+from tilewright.cli.output import Answer, emit
+from tilewright.cli.work import working
+from tilewright.report import views
+
+FAMILIES = "conv2d, linear, bmm, softmax, layer_norm, gemm_power, knobs, energy"
+
+
+_SPLIT = Group("Split", sort_key=10)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitFlags:
+    """What the predictor has not seen when it is judged."""
+
+    split: Annotated[
+        Literal["configuration", "device"],
+        Parameter(
+            group=_SPLIT,
+            help="configuration: equal configurations stay together; device: each is left out.",
+        ),
+    ] = "configuration"
+    folds: Annotated[int, Parameter(group=_SPLIT, help="Parts of a split by configuration.")] = 5
+    specs: Annotated[
+        Path | None, Parameter(group=_SPLIT, help="Datasheets of the devices, a .json list.")
+    ] = None
+    shots: Annotated[
+        int, Parameter(group=_SPLIT, help="Samples of the device left out that may be learnt from.")
+    ] = 0
+
+
+def evaluate(
+    *,
+    table: Annotated[Path, Parameter(help="Measurements of operators, .parquet or .csv.")],
+    family: Annotated[str, Parameter(help=f"What the rows are: {FAMILIES}.")],
+    split_flags: SplitFlags | None = None,
+    flags: SharedFlags | None = None,
+) -> int:
+    """Judge a predictor on a table of measurements, by a split that does not leak.
+
+    --threads is the number of threads that fit the predictor.
+    """
+    flags, split = flags or SharedFlags(), split_flags or SplitFlags()
+    with working(flags) as work:
+        result = work.session.evaluate(
+            table,
+            family=family,
+            split=split.split,
+            folds=split.folds,
+            specs=split.specs,
+            shots=split.shots,
+        )
+    rows = views.evaluation_table(result.rows)
+    picks = (views.picks_table(result.picks),) if result.picks else ()
+    answer = Answer(
+        command="evaluate",
+        data=result,
+        rows=rows,
+        tables=(rows, *picks),
+        warnings=work.warnings,
+    )
+    emit(answer, flags)
+    return 0

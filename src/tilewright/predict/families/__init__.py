@@ -1,0 +1,1 @@
+"""Families of operators that are predicted, one declaration each."""

@@ -1,0 +1,56 @@
+"""`energy`: power and energy of convolutions under a power meter."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.predict.base import Column, Columns, Facts, Family, Target, Trees, facts_of
+from tilewright.predict.datasheets import Datasheet
+from tilewright.predict.families.convolution import Convolution, convolution_facts
+
+_FLOP_PER_S, _BYTES_PER_S, _LAUNCH_S = 3e11, 1.5e10, 3e-4
+"""A small GPU's peaks and launch; they shape the natural size of an energy and nothing else."""
+
+
+def _facts(columns: Columns, sheet: Datasheet) -> Facts:
+    kernel, dilation = columns["kh"], columns["dh"]
+    conv = Convolution(
+        batch=columns["n"],
+        in_channels=columns["c_in"],
+        out_channels=columns["c_out"],
+        size=columns["h"],
+        out_size=columns["h_out"],
+        kernel=kernel,
+        reach=(kernel - 1) * dilation + 1,
+        stride=columns["sh"],
+        padding=2 * columns["ph"],
+        groups=columns["groups"],
+    )
+    work_s = np.maximum(conv.flop / _FLOP_PER_S, conv.moved_bytes / _BYTES_PER_S)
+    return facts_of(convolution_facts(conv, sheet), work_s + _LAUNCH_S)
+
+
+ENERGY = Family(
+    name="energy",
+    operands=(
+        Column(name="n", meaning="images"),
+        Column(name="c_in", meaning="input channels"),
+        Column(name="h", meaning="height and width of the input"),
+        Column(name="c_out", meaning="output channels"),
+        Column(name="h_out", meaning="height and width of the output"),
+        Column(name="kh", meaning="height and width of the kernel"),
+        Column(name="sh", meaning="stride in both directions"),
+        Column(name="ph", meaning="padding on each side", signed=True),
+        Column(name="dh", meaning="dilation in both directions"),
+        Column(name="groups", meaning="groups of channels"),
+    ),
+    targets=(
+        Target(column=Column(name="total_energy_j", meaning="energy of one run", unit="J")),
+        Target(column=Column(name="mean_power_w", meaning="mean power", unit="W"), scaled=False),
+        Target(column=Column(name="latency_s", meaning="time", unit="s")),
+    ),
+    facts=_facts,
+    trees=Trees(rounds=500, rate=0.03, depth=8, least_weight=2, column_share=0.6, members=8),
+    roofed=False,
+    smooth=True,
+)

@@ -1,0 +1,93 @@
+"""`linear` and `bmm`: matrix products on GPUs, timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.predict.base import (
+    Column,
+    Columns,
+    Facts,
+    Family,
+    Target,
+    Trees,
+    facts_of,
+)
+from tilewright.predict.datasheets import Datasheet
+from tilewright.predict.families.convolution import FLOAT_BYTES, log2
+
+_TILES = ((128, 128), (128, 64), (64, 64), (32, 128), (128, 32), (32, 32))
+_TREES = Trees(rounds=500, rate=0.06, depth=7, least_weight=2, column_share=0.6)
+
+
+def _product(shared_weights: bool) -> Callable[[Columns, Datasheet], Facts]:
+    def facts(columns: Columns, sheet: Datasheet) -> Facts:
+        b, m, n, k = (columns[name] for name in "bmnk")
+        flop = 2 * b * m * n * k
+        left = FLOAT_BYTES * b * m * k
+        right = FLOAT_BYTES * n * k * (1 if shared_weights else b)
+        moved = left + right + FLOAT_BYTES * b * m * n
+        compute_s, memory_s = flop / sheet.flop_per_s, moved / sheet.bytes_per_s
+        roofline_s = np.maximum(compute_s, memory_s)
+        named: dict[str, Any] = {
+            "b": log2(b),
+            "m": log2(m),
+            "n": log2(n),
+            "k": log2(k),
+            "compute": log2(compute_s),
+            "memory": log2(memory_s),
+            "roofline": log2(roofline_s),
+            "balance": log2(compute_s / memory_s),
+            "of_cache": log2(moved / sheet.l2_bytes),
+            "left_of_cache": log2(left / sheet.l2_bytes),
+            "right_of_cache": log2(right / sheet.l2_bytes),
+            "outputs": log2(b * m * n),
+            "slenderness": log2(k / np.sqrt(m * n)),
+            "k_mod_4": k % 4,
+            "n_mod_4": n % 4,
+            "m_mod_4": m % 4,
+            "k_mod_32": k % 32,
+        }
+        for rows, width in _TILES:
+            named |= _tiling(columns, sheet, rows, width)
+        return facts_of(named, roofline_s)
+
+    return facts
+
+
+def _tiling(columns: Columns, sheet: Datasheet, rows: int, width: int) -> dict[str, Any]:
+    b, m, n, k = (columns[name] for name in "bmnk")
+    tiles = b * np.ceil(m / rows) * np.ceil(n / width)
+    waves = tiles / sheet.multiprocessors
+    whole = np.ceil(waves)
+    padded = tiles * rows * width / (b * m * n)
+    busy_flop = whole * sheet.multiprocessors * rows * width * 2 * k
+    name = f"{rows}x{width}"
+    return {
+        f"waves_{name}": log2(waves),
+        f"tail_{name}": whole / waves,
+        f"waste_{name}": padded,
+        f"busy_{name}": log2(busy_flop / sheet.flop_per_s),
+    }
+
+
+def _family(name: str, shared_weights: bool, rows: str) -> Family:
+    return Family(
+        name=name,
+        operands=(
+            Column(name="b", meaning="products in the batch"),
+            Column(name="m", meaning=rows),
+            Column(name="n", meaning="columns of the result"),
+            Column(name="k", meaning="products summed up"),
+        ),
+        targets=(Target(column=Column(name="latency_ms", meaning="time", unit="ms"), si=1e-3),),
+        facts=_product(shared_weights),
+        trees=_TREES,
+    )
+
+
+LINEAR = _family("linear", True, "rows of the input, batch included; `b` is 1 as a rule")
+BMM = _family("bmm", False, "rows of the result")

@@ -1,0 +1,203 @@
+"""`tilewright evaluate`: the json contract, the formats, bad input."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+from tables import knob_table, power_table, softmax_table, write_sheets
+
+import tilewright as tw
+from tilewright.cli.evaluate import FAMILIES as NAMED
+from tilewright.core.errors import UsageError
+from tilewright.core.events import Event, Stage
+from tilewright.predict.families.registry import FAMILIES
+
+Command = Callable[..., Any]
+FIELDS = {"group", "n", "mape", "median_ape", "p90_ape", "within_10", "spearman", "coverage_90"}
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No fake: the verb needs neither a compiler nor a database. Fewer trees than usual suffice
+    for tables this small."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TILEWRIGHT_DB", str(tmp_path / "none.db"))
+    for name, family in FAMILIES.items():
+        trees = replace(family.trees, rounds=80, rate=0.15)
+        monkeypatch.setitem(FAMILIES, name, replace(family, trees=trees))
+
+
+def data(ran: Any) -> dict[str, Any]:
+    assert ran.code == 0, ran.err
+    document = json.loads(ran.out)
+    assert document["command"] == "evaluate"
+    return document["data"]
+
+
+def test_a_split_by_configuration(tilewright: Command, tmp_path: Path) -> None:
+    power_table().write_parquet(tmp_path / "t.parquet")
+    asked = ("evaluate", "--table", "t.parquet", "--family", "gemm_power", "--format", "json")
+    found = data(tilewright(*asked, "--folds", "4"))
+    (row,) = found["rows"]
+    assert set(row) >= FIELDS
+    assert (row["group"], row["target"], row["n"]) == ("gpu", "power_w", 280)
+    assert row["mape"] < 0.06 and row["spearman"] > 0.95
+    assert 0.8 <= row["coverage_90"] <= 1
+    assert data(tilewright(*asked, "--folds", "4")) == found
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_device_left_out(tilewright: Command, tmp_path: Path) -> None:
+    softmax_table().write_csv(tmp_path / "t.csv")
+    write_sheets(tmp_path / "s.json")
+    asked = ("evaluate", "--table", "t.csv", "--family", "softmax", "--split", "device")
+    asked += ("--specs", "s.json", "--format", "json")
+    rows = {row["group"]: row for row in data(tilewright(*asked))["rows"]}
+    assert set(rows) == {"gpu0", "gpu1", "gpu2", "all"}
+    assert rows["all"]["n"] == 360 == sum(rows[f"gpu{d}"]["n"] for d in range(3))
+    assert rows["all"]["mape"] < 0.12 and rows["all"]["spearman"] > 0.95
+    few = {row["group"]: row for row in data(tilewright(*asked, "--shots", "20"))["rows"]}
+    assert few["all"]["mape"] < 0.06
+    assert 300 <= few["all"]["n"] < 345
+
+
+def test_knobs_are_searched(tilewright: Command, tmp_path: Path) -> None:
+    knob_table().write_parquet(tmp_path / "t.parquet")
+    ran = tilewright(
+        *("evaluate", "--table", "t.parquet", "--family", "knobs", "--split", "device"),
+        *("--shots", "30", "--format", "json"),
+    )
+    found = data(ran)
+    assert [pick["group"] for pick in found["picks"]] == ["gpu0", "gpu1", "gpu2"]
+    assert all(pick["verified"] == 20 and pick["regret"] < 0.05 for pick in found["picks"])
+
+
+@pytest.mark.parametrize("format", ["table", "csv", "md"])
+def test_formats(tilewright: Command, tmp_path: Path, format: str) -> None:
+    power_table(12).write_parquet(tmp_path / "t.parquet")
+    asked = ("evaluate", "--table", "t.parquet", "--family", "gemm_power", "--folds", "2")
+    ran = tilewright(*asked, "--format", format)
+    assert ran.code == 0
+    if format == "csv":
+        (row,) = csv.DictReader(io.StringIO(ran.out))
+        assert set(row) >= FIELDS
+    else:
+        assert "mean error" in ran.out
+
+
+def broken(tmp_path: Path, name: str) -> polars.DataFrame:
+    table = power_table(12)
+    if name == "five rows":
+        return table[:5]
+    if name == "lacking":
+        return table.drop("n", "power_w")
+    if name == "text":
+        return table.with_columns(polars.col("m").cast(polars.String) + "x")
+    if name == "nothing":
+        return table.with_columns(power_w=polars.lit(None, polars.Float64))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "says"),
+    [
+        ("five rows", 4, "5 usable rows"),
+        ("lacking", 2, "n, power_w (W)"),
+        ("text", 4, "column m holds String"),
+        ("nothing", 4, "0 usable rows"),
+    ],
+)
+def test_bad_tables(tilewright: Command, tmp_path: Path, name: str, code: int, says: str) -> None:
+    broken(tmp_path, name).write_parquet(tmp_path / "t.parquet")
+    ran = tilewright("evaluate", "--table", "t.parquet", "--family", "gemm_power")
+    assert ran.code == code
+    assert says in ran.err and "Traceback" not in ran.err
+
+
+def test_bad_flags(tilewright: Command, tmp_path: Path) -> None:
+    softmax_table(devices=1).write_parquet(tmp_path / "one.parquet")
+    softmax_table().write_parquet(tmp_path / "t.parquet")
+    write_sheets(tmp_path / "s.json")
+    (tmp_path / "broken.parquet").write_text("no")
+    (tmp_path / "t.txt").write_text("no")
+    device = ("--family", "softmax", "--split", "device")
+    known = ("--table", "t.parquet", *device, "--specs", "s.json")
+    for code, says, tokens in (
+        (2, "no family 'softmaks'", ("--table", "t.parquet", "--family", "softmaks")),
+        (2, "two devices", ("--table", "one.parquet", *device, "--specs", "s.json")),
+        (2, "No datasheet of gpu0", ("--table", "t.parquet", *device)),
+        (2, "--shots goes with", ("--table", "t.parquet", "--family", "softmax", "--shots", "9")),
+        (2, "at least 5", ("--table", "t.parquet", *device, "--shots", "3")),
+        (2, "--folds", ("--table", "t.parquet", "--family", "softmax", "--folds", "1")),
+        (2, "neither .parquet nor .csv", ("--table", "t.txt", "--family", "softmax")),
+        (4, "no table", ("--table", "broken.parquet", "--family", "softmax")),
+        (4, "cannot read", ("--table", "none.csv", "--family", "softmax")),
+        (4, "needs 1020", (*known, "--shots", "1000")),
+    ):
+        ran = tilewright("evaluate", *tokens)
+        assert (ran.code, says in ran.err) == (code, True), (tokens, ran.err)
+
+
+def test_rows_that_cannot_be_used_are_counted(tilewright: Command, tmp_path: Path) -> None:
+    table = power_table(12)
+    bad = table[:4].with_columns(
+        power_w=polars.Series([0.0, -3.0, float("nan"), None], dtype=polars.Float64)
+    )
+    nameless = table[:2].with_columns(device=polars.lit(None, polars.String))
+    twice = polars.concat([table, table, bad, nameless]).with_columns(m=polars.lit(64))
+    twice.write_parquet(tmp_path / "t.parquet")
+    asked = ("evaluate", "--table", "t.parquet", "--family", "gemm_power", "--format", "json")
+    ran = tilewright(*asked)
+    assert ran.code == 0
+    document = json.loads(ran.out)
+    assert document["data"]["rows"][0]["n"] == 2 * len(table)
+    assert document["warnings"] == [
+        "power_w: 2 rows left out: no device, or an operand that is missing or not above zero.",
+        "power_w: 4 rows left out: no power_w above zero.",
+    ]
+
+
+def test_unknown_words_are_named(tilewright: Command, tmp_path: Path) -> None:
+    polars.DataFrame(
+        {
+            "batch": [1] * 30,
+            "in_channels": 3,
+            "out_channels": range(1, 31),
+            "height": 32,
+            "kernel": 3,
+            "stride": 1,
+            "padding": ["full"] * 30,
+            "use_bias": 0,
+            "activation": ["relu"] * 30,
+            "time_median_ms": 1.0,
+        }
+    ).write_csv(tmp_path / "t.csv")
+    ran = tilewright("evaluate", "--table", "t.csv", "--family", "conv2d")
+    assert ran.code == 4 and "'full'; known are same, valid" in ran.err
+
+
+def test_from_python(session: None, tmp_path: Path) -> None:
+    power_table(12).write_parquet(tmp_path / "t.parquet")
+    events: list[Event] = []
+    with tw.open(threads=1, events=events.append) as opened:
+        found = opened.evaluate("t.parquet", family="gemm_power", folds=2)
+        with pytest.raises(UsageError, match="no split 'row'"):
+            opened.evaluate("t.parquet", family="gemm_power", split="row")  # pyright: ignore
+    assert found.rows[0].n == 12 * 7
+    assert [type(event) for event in events] == [Stage]
+
+
+def test_help(tilewright: Command) -> None:
+    ran = tilewright("evaluate", "--help")
+    assert ran.code == 0
+    for word in (*FAMILIES, "--specs", "--shots", "--folds"):
+        assert word in ran.out
+    assert NAMED.split(", ") == list(FAMILIES)

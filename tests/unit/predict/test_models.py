@@ -1,0 +1,153 @@
+"""Trees under an overhead, Gaussian processes, devices from datasheets, samples."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tables import SHEETS, write_sheets
+
+from tilewright.core.errors import ModelError
+from tilewright.predict.base import Facts, Loss, Trees
+from tilewright.predict.datasheets import known_capability, read_datasheets
+from tilewright.predict.gaussian import GaussianProcess, Inputs, Prior
+from tilewright.predict.shots import regret
+from tilewright.predict.transfer import device_weights, likely_overhead
+from tilewright.predict.trees import fit_trees, times
+
+OVERHEAD_S = 30e-6
+
+
+def facts(rows: int = 400) -> tuple[Facts, np.ndarray]:
+    """Rows whose utilisation steps from 0.2 to 0.8, and their times."""
+    random = np.random.default_rng(3)
+    values = random.uniform(0, 1, (rows, 3))
+    scale = np.exp(random.uniform(-14, -6, rows))
+    time_s = OVERHEAD_S + scale / np.where(values[:, 0] > 0.5, 0.8, 0.2)
+    return Facts(names=("a", "b", "c"), values=values, scale=scale), time_s
+
+
+@pytest.mark.parametrize("loss", ["square", "relative"])
+def test_trees_find_the_utilisation_beneath_the_overhead(loss: Loss) -> None:
+    known, time_s = facts()
+    trees = Trees(rounds=150, rate=0.1, depth=3, least_weight=1, column_share=1, loss=loss)
+    fitted = fit_trees(known, time_s, trees, seed=0, overhead=OVERHEAD_S)
+    margin = fitted.margin(np.array([[0.1, 0.5, 0.5], [0.9, 0.5, 0.5]]))
+    assert np.exp(margin) == pytest.approx([0.2, 0.8], rel=0.05)
+    predicted = times(fitted.margin(known.values), known.scale, OVERHEAD_S)
+    assert np.mean(np.abs(predicted / time_s - 1)) < 0.02
+    again = fit_trees(known, time_s, trees, seed=0, overhead=OVERHEAD_S)
+    assert np.array_equal(again.margin(known.values), fitted.margin(known.values))
+
+
+def test_threads_reach_the_trees_where_there_is_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    import xgboost
+
+    used: list[int] = []
+    train = xgboost.train
+
+    def watched(parameters: dict[str, Any], *rest: Any, **named: Any) -> Any:
+        used.append(parameters["nthread"])
+        return train({**parameters, "nthread": 1}, *rest, **named)
+
+    monkeypatch.setattr(xgboost, "train", watched)
+    for rows in (400, 5000, 8000):
+        known, time_s = facts(rows)
+        fit_trees(known, time_s, Trees(rounds=1, threads=3), seed=0)
+    assert used == [1, 2, 3]
+
+
+@pytest.mark.parametrize("one_length", [True, False])
+def test_slopes_of_the_likelihood(one_length: bool) -> None:
+    random = np.random.default_rng(0)
+    inputs = Inputs(
+        near=random.standard_normal((20, 3)),
+        linear=random.standard_normal((20, 2)),
+        noise=random.uniform(1, 3, 20),
+    )
+    values = random.standard_normal(20)
+    process = GaussianProcess(Prior(one_length=one_length), 3)
+    data = [(inputs, values)]
+    at = process._parameters + 0.3
+    _, slope = process._loss_of_all(at, data)
+    for place in range(len(at)):
+        step = np.zeros(len(at))
+        step[place] = 1e-5
+        rise = process._loss_of_all(at + step, data)[0] - process._loss_of_all(at - step, data)[0]
+        assert slope[place] == pytest.approx(rise / 2e-5, rel=1e-3, abs=1e-3)
+
+
+def test_left_out_residuals_are_those_of_fits_without_the_row() -> None:
+    random = np.random.default_rng(1)
+    inputs = Inputs(
+        near=random.standard_normal((12, 2)), linear=np.zeros((12, 1)), noise=np.ones(12)
+    )
+    values = random.standard_normal(12)
+    process = GaussianProcess(Prior(), 2)
+    process.condition(inputs, values)
+    left = process.left_out()[4]
+    others = np.arange(12) != 4
+    process.condition(inputs.rows(others), values[others])
+    assert left == pytest.approx(values[4] - process.predict(inputs.rows(~others))[0])
+
+
+def test_device_weights_add_up_and_favour_the_like(tmp_path: Path) -> None:
+    sheets = list(read_datasheets(write_sheets(tmp_path / "s.json")).values())
+    weights = device_weights(sheets[0], sheets[1:])
+    assert weights.sum() == pytest.approx(1)
+    text = json.dumps(
+        [
+            {**SHEETS[0], "device": name, "peak_fp32_gflop_s": peak}
+            for name, peak in (("Tesla T4", 8000), ("Tesla V100", 4000), ("Tesla P4", 8000))
+        ]
+    )
+    (tmp_path / "named.json").write_text(text)
+    t4, v100, p4 = read_datasheets(tmp_path / "named.json").values()
+    assert (t4.capability, v100.capability, p4.capability) == (7.5, 7.0, 6.1)
+    same, ridge, generation = device_weights(t4, [t4, v100, p4])
+    assert same > ridge and same > generation
+
+
+def test_names_of_devices() -> None:
+    assert known_capability("NVIDIA A100-PCIE-40GB") == 8.0
+    assert known_capability("Tesla P40") == 6.1
+    assert known_capability("AMD Instinct MI250X") == 0
+
+
+def test_likely_overhead_lies_among_the_known() -> None:
+    assert likely_overhead([1e-5, 1e-5, 3e-5]) == pytest.approx(1e-5)
+    assert likely_overhead([0.0, 0.0]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[", "no JSON"),
+        ("{}", "no list"),
+        ("[1]", "no object with a device"),
+        ('[{"device": "a"}]', "memory_bandwidth_gb_s"),
+        (json.dumps([{**SHEETS[0], "multiprocessors": 0}]), "multiprocessors above zero"),
+        (json.dumps([SHEETS[0], SHEETS[0]]), "two datasheets"),
+    ],
+)
+def test_bad_datasheets(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "s.json").write_text(text)
+    with pytest.raises(ModelError, match=says):
+        read_datasheets(tmp_path / "s.json")
+
+
+def test_missing_datasheets(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot read"):
+        read_datasheets(tmp_path / "none.json")
+
+
+def test_regret_counts_samples_and_guesses_and_skips_failures() -> None:
+    target = np.array([4.0, 2.0, np.nan, 1.0, 3.0])
+    predicted = np.array([4.0, 2.0, 0.5, 3.0, 3.5])
+    assert regret(predicted, target, np.array([0]), 1) == 3
+    assert regret(predicted, target, np.array([0]), 2) == 1
+    assert regret(predicted, target, np.array([0]), 3) == 0
+    assert regret(predicted, target, np.array([3]), 0) == 0

@@ -1,0 +1,27 @@
+"""What other people measured, where it is at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilewright.predict.evaluation import Question, evaluate
+
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
+
+
+def shared(name: str) -> Path:
+    """The file, or the test is skipped and says so."""
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip(f"the shared data {name} is not here")
+    return path
+
+
+def test_layer_norm_on_a_gpu_that_is_left_out() -> None:
+    table, specs = shared("gpu_ln_neusight.parquet"), shared("gpu_specs_neusight.json")
+    asked = Question(table=table, family="layer_norm", split="device", specs=specs)
+    rows = [row for row in evaluate(asked).rows if row.group != "all"]
+    assert len(rows) == 5 and sum(row.n for row in rows) == 7000
+    assert sum(row.mape for row in rows) / 5 < 0.2

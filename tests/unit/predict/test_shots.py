@@ -1,0 +1,78 @@
+"""Which rows of a new device are measured, and what they change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.predict.families.knobs import KNOBS
+from tilewright.predict.families.rows import SOFTMAX
+from tilewright.predict.shots import choose, coordinates, correct
+from tilewright.predict.transfer import Forecast
+
+OVERHEAD_S = 2e-5
+
+
+def forecast(rows: int, distinct: int, seed: int = 0) -> tuple[dict[str, np.ndarray], Forecast]:
+    """Softmaxes of a few different shapes, and what two known devices say of them."""
+    random = np.random.default_rng(seed)
+    which = random.integers(0, distinct, rows)
+    b, h = (random.integers(64, 8192, distinct).astype(float)[which] for _ in "bh")
+    margins = -random.uniform(0.2, 2, (distinct, 2))[which]
+    scale = 8 * b * h / 3e11
+    known = Forecast(margins=margins, margin=margins.mean(1), scale=scale, overhead=OVERHEAD_S)
+    return {"b": b, "h": h}, known
+
+
+@given(st.integers(30, 200), st.integers(1, 200), st.integers(5, 40), st.integers(0, 5))
+@settings(deadline=None, max_examples=30)
+def test_samples_are_different_rows(rows: int, distinct: int, count: int, seed: int) -> None:
+    columns, known = forecast(rows, distinct)
+    inputs = coordinates(SOFTMAX, columns, known)
+    chosen = choose(SOFTMAX, inputs, known, count, seed)
+    assert 1 <= len(chosen) <= count
+    assert len(set(chosen.tolist())) == len(chosen)
+    assert chosen.min() >= 0 and chosen.max() < rows
+    assert np.array_equal(chosen, choose(SOFTMAX, inputs, known, count, seed))
+
+
+def test_samples_lie_in_every_cluster() -> None:
+    columns, known = forecast(300, 300)
+    inputs = coordinates(SOFTMAX, columns, known)
+    far = inputs.near.copy()
+    far[:, 0] += 100 * (np.arange(300) % 8)
+    spread = type(inputs)(near=far, linear=inputs.linear, noise=inputs.noise)
+    assert set(choose(SOFTMAX, spread, known, 12, 0) % 8) == set(range(8))
+
+
+def test_samples_correct_a_device_that_is_slower_than_forecast() -> None:
+    columns, known = forecast(400, 400)
+    target = OVERHEAD_S / 2 + known.scale * np.exp(-known.margin) * 3
+    inputs = coordinates(SOFTMAX, columns, known)
+    sampled = choose(SOFTMAX, inputs, known, 30, 0)
+    corrected = correct(SOFTMAX, inputs, known, {int(row): target[row] for row in sampled})
+    assert np.mean(np.abs(known.times() / target - 1)) > 0.3
+    assert np.mean(np.abs(corrected.predicted / target - 1)) < 0.03
+    assert 0 < corrected.reach < 0.2
+
+
+def test_samples_that_all_failed_teach_nothing() -> None:
+    columns, known = forecast(50, 50)
+    inputs = coordinates(SOFTMAX, columns, known)
+    corrected = correct(SOFTMAX, inputs, known, {3: float("nan"), 4: float("nan")})
+    assert corrected.predicted == pytest.approx(known.times())
+    assert corrected.reach == float("inf")
+
+
+def test_half_of_the_samples_of_a_search_are_promising() -> None:
+    random = np.random.default_rng(1)
+    margins = random.standard_normal((1000, 2))
+    known = Forecast(margins=margins, margin=margins.mean(1), scale=np.ones(1000), overhead=0.0)
+    columns = {column.name: random.integers(1, 9, 1000).astype(float) for column in KNOBS.operands}
+    sampled = choose(KNOBS, coordinates(KNOBS, columns, known), known, 40, 0)
+    assert len(sampled) >= 35
+    best = {int(row) for view in (known.margin, *margins.T) for row in np.argsort(-view)[:50]}
+    promising = len(best & set(sampled.tolist()))
+    assert len(sampled) / 2 - 2 <= promising <= len(sampled) * 0.75
