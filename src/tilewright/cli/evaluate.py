@@ -42,12 +42,23 @@ class SplitFlags:
 
 def evaluate(
     *,
-    table: Annotated[Path, Parameter(help="Measurements of operators, .parquet or .csv.")],
-    family: Annotated[str, Parameter(help=f"What the rows are: {FAMILIES}.")],
+    family: Annotated[
+        str,
+        Parameter(
+            help=f"What a table's rows are: {FAMILIES}. Without a table a family of `collect`."
+        ),
+    ],
+    table: Annotated[
+        Path | None,
+        Parameter(
+            help="Measurements of operators, .parquet or .csv [default: the kernels known of this "
+            "device class]."
+        ),
+    ] = None,
     split_flags: SplitFlags | None = None,
     flags: SharedFlags | None = None,
 ) -> int:
-    """Judge a predictor on a table of measurements, by a split that does not leak.
+    """Judge a predictor on measurements that it has not seen, by a split that does not leak.
 
     --threads is the number of threads that fit the predictor.
     """

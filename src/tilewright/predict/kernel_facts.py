@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,18 @@ class KernelTable:
         return found
 
 
+_IMPLEMENTATION = "implementation."
+
+
+def implementation_of(table: KernelTable) -> npt.NDArray[Any]:
+    """The name of each row's implementation."""
+    found = np.full(len(table), "", dtype=object)
+    for column, name in enumerate(table.names):
+        if name.startswith(_IMPLEMENTATION):
+            found[table.values[:, column] == 1] = name.removeprefix(_IMPLEMENTATION)
+    return found
+
+
 def kernel_table(
     kernels: Sequence[Kernel], device: Device, peaks: Mapping[str, float]
 ) -> KernelTable:
@@ -81,7 +94,7 @@ def _shared(workload: Workload, candidate: Candidate, device: Device) -> _Column
     }
     for name, value in layout_facts(candidate.layouts).items():
         columns[f"layout.{name}"] = value
-    columns[f"implementation.{candidate.implementation}"] = 1.0
+    columns[f"{_IMPLEMENTATION}{candidate.implementation}"] = 1.0
     return columns
 
 

@@ -1,12 +1,19 @@
-"""`evaluate`: a predictor judged on a table, with as many threads as the session has."""
+"""`evaluate`: a predictor judged on a table, or on the kernels known of this device class."""
 
 from __future__ import annotations
 
 from threadpoolctl import threadpool_limits
 
+from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.results import EvaluateResult
+from tilewright.core.results import EvaluateResult, EvaluateRow
+from tilewright.predict.base import Trees
+from tilewright.predict.crossvalidation import operator_columns, unseen
 from tilewright.predict.evaluation import Question, evaluate
+from tilewright.predict.kernel_facts import implementation_of
+from tilewright.predict.kernel_models import DEFAULT_TREES
+from tilewright.predict.metrics import Score, score
+from tilewright.session.modelling import Predictors
 
 
 def evaluate_table(question: Question, events: EventSink) -> EvaluateResult:
@@ -17,3 +24,45 @@ def evaluate_table(question: Question, events: EventSink) -> EvaluateResult:
     for note in result.notes:
         events(Note(message=note))
     return result
+
+
+def evaluate_kernels(
+    predictors: Predictors, family: str, *, folds: int, seed: int, trees: Trees = DEFAULT_TREES
+) -> EvaluateResult:
+    """A family's own predictor on the kernels known of this device class, by configuration.
+
+    Groups are the implementations, all of them, and what facts of the operator alone would reach.
+    Raises UsageError for a family of which nothing is known, ModelError for too few rows.
+    """
+    known = predictors.families()
+    if family not in known:
+        raise UsageError(
+            f"nothing was measured of a family {family!r}", hint=close_matches(family, known)
+        )
+    predictors.events(Stage(name="evaluate", detail=f"{family} by configuration"))
+    data = predictors.training_set(family)
+    found = unseen(data, folds=folds, seed=seed, trees=trees)
+    rows = [_row("all", score(found.predicted_s, data.latency_s, found.reach))]
+    own = implementation_of(data.table)
+    for name in sorted(set(own)):
+        mine = own == name
+        judged = score(found.predicted_s[mine], data.latency_s[mine], found.reach[mine])
+        rows.append(_row(name, judged))
+    columns = operator_columns(data.table.names)
+    alone = unseen(data, folds=folds, seed=seed, columns=columns, trees=trees)
+    rows.append(_row("operator facts alone", score(alone.predicted_s, data.latency_s, alone.reach)))
+    return EvaluateResult(family=family, split="configuration", shots=0, rows=tuple(rows))
+
+
+def _row(group: str, judged: Score) -> EvaluateRow:
+    return EvaluateRow(
+        target="latency_s",
+        group=group,
+        n=judged.n,
+        mape=judged.mape,
+        median_ape=judged.median_ape,
+        p90_ape=judged.p90_ape,
+        within_10=judged.within_10,
+        spearman=judged.spearman,
+        coverage_90=judged.coverage_90,
+    )

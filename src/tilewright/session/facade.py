@@ -171,7 +171,7 @@ class Session:
 
     def evaluate(
         self,
-        table: str | Path,
+        table: str | Path | None = None,
         *,
         family: str,
         split: Split = "configuration",
@@ -179,9 +179,21 @@ class Session:
         specs: Path | None = None,
         shots: int = 0,
     ) -> EvaluateResult:
-        """Judge a predictor on a table of measurements; see `tilewright evaluate --help`."""
+        """Judge a predictor on a table of measurements, or on the kernels known of this device
+        class; see `tilewright evaluate --help`."""
         from tilewright.predict.evaluation import Question
-        from tilewright.session.evaluating import evaluate_table
+        from tilewright.session.evaluating import evaluate_kernels, evaluate_table
+        from tilewright.session.modelling import predictors_of
+
+        if table is None:
+            if split != "configuration" or specs is not None or shots:
+                raise UsageError(
+                    "Without a table only --split configuration is possible: the kernels are of "
+                    "one device class.",
+                    hint="--table FILE takes measurements of several devices.",
+                )
+            predictors = predictors_of(self.device, self.store, self.events)
+            return evaluate_kernels(predictors, family, folds=folds, seed=self.seed)
 
         question = Question(
             table=Path(table),

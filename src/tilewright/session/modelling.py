@@ -102,13 +102,17 @@ class Predictors:
     def fit(self, family: str) -> KernelModel:
         """Learn a family's model anew and keep it: from rows of this class, or from those of the
         nearest one where these are too few. Raises ModelError where that knows too little, too."""
+        return self._kept(self.training_set(family), self._path(family))
+
+    def training_set(self, family: str) -> TrainingSet:
+        """What `fit` learns from."""
         shipped = self.shipped
         if shipped is not None and not shipped.exact:
             own = [row for row in self.rows if family_of(row.workload) == family]
             if len(own) < LEAST_ROWS:
-                return self._kept(_of_shipped(shipped, family), self._path(family))
-        data = training_set(self.rows, family, self.device, self.peaks)
-        return self._kept(data, self._path(family))
+                return _of_shipped(shipped, family)
+        peaks = shipped.peaks if shipped is not None and shipped.exact else self.peaks
+        return training_set(self.rows, family, self.device, peaks)
 
     def _kept(self, data: TrainingSet, path: Path) -> KernelModel:
         self.events(Stage(name="fit", detail=f"{data.family}: {len(data)} kernels"))
