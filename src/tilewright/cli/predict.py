@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -9,13 +10,20 @@ from cyclopts import Parameter
 from tilewright.cli.flags import ModelFlags, Settings, SharedFlags
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
+from tilewright.core.errors import UsageError
 from tilewright.report import forecasts
 
 
 def predict(
-    model: Annotated[str, Parameter(help="An .onnx file, zoo:NAME, or op:conv2d[...].")],
+    model: Annotated[
+        str | None, Parameter(help="An .onnx file, zoo:NAME, or op:conv2d[...].")
+    ] = None,
     /,
     *,
+    table: Annotated[
+        Path | None,
+        Parameter(help="Instead: operators, a .csv or .parquet with op:… in a column `operator`."),
+    ] = None,
     settings: Annotated[
         Settings, Parameter(help="Our defaults, the best known per task, or what shipped.")
     ] = "default",
@@ -28,15 +36,23 @@ def predict(
     interpolated (its neighbours in size were), model, or roofline (a lower bound).
     """
     flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
+    if (model is None) == (table is None):
+        raise UsageError(
+            "predict takes a model or --table FILE.", hint="tilewright predict zoo:resnet50"
+        )
     options = model_flags.options(flags.seed)
     with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
-        result = work.session.predict(model, options=options, settings=settings)
+        if model is not None:
+            result = work.session.predict(model, options=options, settings=settings)
+        else:
+            result = work.session.predict_table(str(table), options=options, settings=settings)
     operators = forecasts.operators_table(result.operators)
+    summary = (forecasts.forecast_summary(result),) if result.network is not None else ()
     answer = Answer(
         command="predict",
         data=result,
         rows=operators,
-        tables=(operators, forecasts.forecast_summary(result)),
+        tables=(operators, *summary),
         warnings=work.warnings,
     )
     emit(answer, flags)

@@ -11,7 +11,8 @@ from tilewright.cli.flags import ModelFlags, SharedFlags
 from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
-from tilewright.report import views
+from tilewright.core.errors import UsageError
+from tilewright.report import forecasts, views
 
 study = App(
     name="study",
@@ -87,3 +88,42 @@ def subgraph(
     )
     emit(answer, flags)
     return 0
+
+
+@study.command
+def padding(
+    operator: Annotated[str, Parameter(help="op:conv2d[...] or any other single operator.")],
+    /,
+    *,
+    parameter: Annotated[str, Parameter(help="Which of its numbers changes: pad, h, c, …")] = "pad",
+    values: Annotated[
+        str, Parameter(help="Its values, 0,1,2 say [default: 0 to 3, or around the given one].")
+    ] = "",
+    model_flags: ModelFlags | None = None,
+    flags: SharedFlags | None = None,
+) -> int:
+    """Measure an operator along one parameter, padding say, beside the prediction and the facts
+    that change with it, in default settings."""
+    flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
+    options = model_flags.options(flags.seed)
+    steps = read_steps(values)
+    with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
+        result = work.session.study_padding(
+            operator, parameter=parameter, values=steps, options=options
+        )
+    answer = Answer(
+        command="study padding",
+        data=result,
+        rows=forecasts.sweep_table(result),
+        warnings=work.warnings,
+    )
+    emit(answer, flags)
+    return 0
+
+
+def read_steps(text: str) -> tuple[int, ...]:
+    """`0,1,2` → (0, 1, 2). Raises UsageError for anything else."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdigit() for part in parts):
+        raise UsageError(f"--values {text!r} are no whole numbers.", hint="--values 0,1,2,3")
+    return tuple(int(part) for part in parts)

@@ -76,14 +76,36 @@ class NetworkForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictResult:
-    """`tilewright predict`."""
+    """`tilewright predict`; `network` is None for a table of operators."""
 
     model: str
     target: str
     threads: int
     settings: str
-    network: NetworkForecast
+    network: NetworkForecast | None
     operators: tuple[OperatorForecast, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRow:
+    """An operator with one parameter at `value`, in its default settings: measured (None where it
+    failed) and predicted seconds, the roofline's, and facts that change along the sweep."""
+
+    value: int
+    latency_s: float | None
+    predicted_s: float
+    roof_s: float
+    implementation: str
+    facts: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepResult:
+    """`tilewright study padding`."""
+
+    operator: str
+    parameter: str
+    rows: tuple[SweepRow, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

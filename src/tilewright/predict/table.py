@@ -63,6 +63,17 @@ def _read_csv(path: Path) -> polars.DataFrame:
     return polars.read_csv(path, infer_schema_length=None)
 
 
+def read_texts(path: Path, column: str) -> list[str]:
+    """A column of texts of a table. Raises UsageError where the table has no such column, and what
+    `read_table` raises."""
+    table = read_table(path)
+    if column not in table.columns:
+        raise UsageError(
+            f"{path} has no column {column}.", hint=f"It has {', '.join(table.columns) or 'none'}."
+        )
+    return [str(value) for value in table[column] if value is not None]
+
+
 def targets_in(table: polars.DataFrame, family: Family) -> list[Target]:
     """The family's targets that the table has, at least one.
 

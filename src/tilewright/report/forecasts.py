@@ -10,6 +10,7 @@ from tilewright.core.predictions import (
     FittedFamily,
     OperatorForecast,
     PredictResult,
+    SweepResult,
     ThreadsResult,
 )
 from tilewright.report import shown
@@ -78,6 +79,8 @@ def operators_table(operators: Sequence[OperatorForecast]) -> Table:
 def forecast_summary(result: PredictResult) -> Table:
     """What is predicted of the network, in a few lines."""
     network = result.network
+    if network is None:
+        return facts_table(result.model, ())
     interval = f"{shown.seconds(network.latency_low_s)} to {shown.seconds(network.latency_high_s)}"
     unknown = "unknown: no meter has measured this device"
     power = unknown if network.power_w is None else f"{network.power_w:.1f} W"
@@ -143,3 +146,25 @@ def threads_table(found: ThreadsResult) -> Table:
         ),
         title=found.model,
     )
+
+
+def sweep_table(found: SweepResult) -> Table:
+    """An operator along one parameter, with the facts that change along it."""
+    facts = sorted({fact for row in found.rows for fact in row.facts})
+    columns = (
+        Column(field="value", label=found.parameter, number=True),
+        Column(field="latency_s", label="measured", show=shown.seconds, number=True),
+        Column(field="predicted_s", label="predicted", show=shown.seconds, number=True),
+        Column(field="of_roof", label="of roof", show=shown.percent, number=True),
+        Column(field="implementation", label="implementation"),
+        *(Column(field=fact, label=fact, show=shown.number, number=True) for fact in facts),
+    )
+    records = tuple(
+        {
+            **record,
+            "of_roof": row.roof_s / row.latency_s if row.latency_s else None,
+            **{fact: row.facts.get(fact) for fact in facts},
+        }
+        for row, record in zip(found.rows, records_of(found.rows), strict=True)
+    )
+    return Table(columns=columns, records=records, title=found.operator)

@@ -144,12 +144,12 @@ class Explainer:
     def _turning_points(self, name: str, model: KernelModel) -> tuple[TurningPoint, ...]:
         """Sweeps of each number of the operator, from half to twice of it, in default settings."""
         found: list[TurningPoint] = []
-        for parameter, value in _numbers(name).items():
+        for parameter, value in numbers_of(name).items():
             kernels: list[Kernel] = []
             values: list[int] = []
-            for step in _around(value):
+            for step in around(value):
                 try:
-                    kernels.append(self._default(_with(name, parameter, step)))
+                    kernels.append(self._default(with_number(name, parameter, step)))
                 except (UsageError, ModelError):
                     continue
                 values.append(step)
@@ -193,17 +193,17 @@ class Explainer:
         )
 
 
-def _numbers(name: str) -> dict[str, int]:
+def numbers_of(name: str) -> dict[str, int]:
     """`op:conv2d[c=64,h=28,pad=1]` → {"c": 64, "h": 28, "pad": 1}, without what is no size."""
     found = {key: int(value) for key, value in _NUMBER.findall(name)}
     return {key: value for key, value in found.items() if key not in _FLAGS}
 
 
-def _with(name: str, parameter: str, value: int) -> str:
+def with_number(name: str, parameter: str, value: int) -> str:
     return re.sub(rf"(?<=[\[,]){parameter}=\d+", f"{parameter}={value}", name)
 
 
-def _around(value: int) -> list[int]:
+def around(value: int) -> list[int]:
     """Up to 17 values from half to twice of one, itself included."""
     steps = np.linspace(value // 2, 2 * value, _STEPS).round().astype(int)
     return sorted({value, *(int(step) for step in steps)})

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         ExplainResult,
         FitResult,
         PredictResult,
+        SweepResult,
         ThreadsResult,
     )
     from tilewright.predict.evaluation import Split
@@ -324,6 +325,42 @@ class Session:
         predictors = predictors_of(self.device, self.store, self.events)
         forecaster = Forecaster(device=self.device, predictors=predictors, events=self.events)
         return forecaster.network(str(model), options or ModelOptions(seed=self.seed), chosen)
+
+    def predict_table(
+        self, table: str | Path, *, options: ModelOptions | None = None, settings: str = "default"
+    ) -> PredictResult:
+        """The operators of a .csv or .parquet with a column `operator` of `op:…` texts."""
+        from tilewright.predict.table import read_texts
+        from tilewright.session.choices import checked_settings
+        from tilewright.session.forecasting import Forecaster
+        from tilewright.session.modelling import predictors_of
+
+        texts = read_texts(Path(table), "operator")
+        predictors = predictors_of(self.device, self.store, self.events)
+        forecaster = Forecaster(device=self.device, predictors=predictors, events=self.events)
+        chosen = options or ModelOptions(seed=self.seed)
+        return forecaster.operators(texts, chosen, checked_settings(settings))
+
+    def study_padding(
+        self,
+        operator: str,
+        *,
+        parameter: str = "pad",
+        values: Sequence[int] = (),
+        options: ModelOptions | None = None,
+    ) -> SweepResult:
+        """An operator along one parameter, measured and predicted; see `tilewright study padding
+        --help`."""
+        from tilewright.session.modelling import predictors_of
+        from tilewright.session.sweeping import Sweeping
+
+        sweeping = Sweeping(
+            device=self.device,
+            predictors=predictors_of(self.device, self.store, self.events),
+            events=self.events,
+            options=options or ModelOptions(seed=self.seed),
+        )
+        return sweeping.run(operator, parameter, tuple(values))
 
     def explain(
         self, name: str, *, versus: str | None = None, options: ModelOptions | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
@@ -26,7 +26,7 @@ from tilewright.predict.kernel_models import KernelModel
 from tilewright.predict.operator_facts import roofline_s
 from tilewright.session.choices import SettingsName, choose, shipped_plan
 from tilewright.session.modelling import Predictors
-from tilewright.session.preparation import PreparedNetwork, laid_out, prepare
+from tilewright.session.preparation import PreparedNetwork, Task, laid_out, prepare
 
 IN_SEQUENCE = 1.1
 """A network's time over the sum of its kernels' times alone; docs/benchmarks-predictors.md has how
@@ -76,7 +76,7 @@ class Forecaster:
                 strict=True,
             )
         )
-        self._tell(estimates)
+        self._tell(list(estimates.values()))
         return PredictResult(
             model=network.model.name,
             target=self.device.target,
@@ -84,17 +84,39 @@ class Forecaster:
             settings=settings,
             network=composed(network, chosen, estimates),
             operators=tuple(
-                OperatorForecast(
-                    name=network.tasks[key].name,
-                    family=family_of(network.tasks[key].workload),
-                    implementation=chosen[key].implementation,
-                    count=network.tasks[key].count,
-                    latency_s=estimates[key].latency_s,
-                    low_s=estimates[key].low_s,
-                    high_s=estimates[key].high_s,
-                    source=estimates[key].source,
+                _forecast(network.tasks[key], chosen[key], estimates[key]) for key in keys
+            ),
+        )
+
+    def operators(
+        self, texts: Sequence[str], options: ModelOptions, settings: SettingsName
+    ) -> PredictResult:
+        """Single operators, `op:…` texts, the heaviest kernel of each.
+
+        Raises UsageError for a text that is none.
+        """
+        store = self.predictors.store
+        tasks: list[Task] = []
+        kernels: list[Kernel] = []
+        for text in texts:
+            network = prepare(text, options, self.device)
+            chosen = choose(network, store, self.device, settings)
+            key = max(network.tasks, key=lambda key: network.tasks[key].workload.flop)
+            tasks.append(network.tasks[key])
+            kernels.append((network.tasks[key].workload, chosen[key]))
+        estimates = self.kernels(kernels)
+        self._tell(estimates)
+        return PredictResult(
+            model=f"{len(texts)} operators",
+            target=self.device.target,
+            threads=self.device.threads,
+            settings=settings,
+            network=None,
+            operators=tuple(
+                replace(_forecast(task, kernel[1], estimate), name=text)
+                for text, task, kernel, estimate in zip(
+                    texts, tasks, kernels, estimates, strict=True
                 )
-                for key in keys
             ),
         )
 
@@ -113,6 +135,14 @@ class Forecaster:
             for number, answer in zip(numbers, answers, strict=True):
                 found[number] = answer
         return [answer for answer in found if answer is not None]
+
+    def modelled(self, kernels: Sequence[Kernel]) -> list[Estimate]:
+        """What the models say, or the roofline, also of kernels that were measured."""
+        found: list[Estimate] = []
+        for kernel in kernels:
+            model = self.predictors.model(family_of(kernel[0]))
+            found += self._modelled([kernel], model) if model else self._roofs([kernel])
+        return found
 
     def _known(self, workload: Workload, candidate: Candidate) -> Estimate | None:
         exact_s = self.predictors.measured.exact(workload, candidate)
@@ -155,9 +185,9 @@ class Forecaster:
             for roof in roofs
         ]
 
-    def _tell(self, estimates: Mapping[TaskKey, Estimate]) -> None:
-        roofs = sum(estimate.source == "roofline" for estimate in estimates.values())
-        outside = sum(estimate.outside for estimate in estimates.values())
+    def _tell(self, estimates: Sequence[Estimate]) -> None:
+        roofs = sum(estimate.source == "roofline" for estimate in estimates)
+        outside = sum(estimate.outside for estimate in estimates)
         if roofs:
             self.events(
                 Note(
@@ -180,6 +210,19 @@ class Forecaster:
                     f"{shipped.device.class_key}: intervals are twice as wide"
                 )
             )
+
+
+def _forecast(task: Task, candidate: Candidate, estimate: Estimate) -> OperatorForecast:
+    return OperatorForecast(
+        name=task.name,
+        family=family_of(task.workload),
+        implementation=candidate.implementation,
+        count=task.count,
+        latency_s=estimate.latency_s,
+        low_s=estimate.low_s,
+        high_s=estimate.high_s,
+        source=estimate.source,
+    )
 
 
 def composed(

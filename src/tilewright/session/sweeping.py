@@ -1,0 +1,111 @@
+"""`study padding`: an operator along one of its parameters, measured and predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.core.errors import UsageError
+from tilewright.core.events import EventSink, Stage
+from tilewright.core.predictions import SweepResult, SweepRow
+from tilewright.core.records import Device, Measurement
+from tilewright.models import ModelOptions
+from tilewright.predict.kernel_facts import Kernel, kernel_table
+from tilewright.predict.operator_facts import roofline_s
+from tilewright.session.explaining import around, numbers_of, with_number
+from tilewright.session.forecasting import Forecaster
+from tilewright.session.measuring import open_measurer
+from tilewright.session.modelling import Predictors
+from tilewright.session.preparation import prepare
+from tilewright.session.protocols import kernel_protocol
+from tilewright.tune.space import default_candidate
+
+_PADDINGS = (0, 1, 2, 3)
+_MOST_FACTS = 6
+_SHOWN = (
+    "op.flop",
+    "op.out_pixels",
+    "op.border_share",
+    "schedule.balance",
+    "schedule.waste",
+    "op.innermost_whole",
+    "op.data_of_l2",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweeping:
+    """One `study padding` command."""
+
+    device: Device
+    predictors: Predictors
+    events: EventSink
+    options: ModelOptions
+
+    def run(self, operator: str, parameter: str, values: tuple[int, ...]) -> SweepResult:
+        """Measure and predict the operator at each value, in its default settings.
+
+        Raises UsageError for what is no single operator or has no such number.
+        """
+        if not operator.startswith("op:"):
+            raise UsageError(
+                f"{operator!r} is no single operator",
+                hint="tilewright study padding 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]'",
+            )
+        known = numbers_of(operator)
+        if parameter not in known:
+            raise UsageError(
+                f"{operator} has no number {parameter!r}", hint="It has " + ", ".join(known)
+            )
+        steps = values or (_PADDINGS if parameter == "pad" else tuple(around(known[parameter])))
+        kernels = [self._default(with_number(operator, parameter, step)) for step in steps]
+        times_s = self._measured(kernels)
+        forecaster = Forecaster(device=self.device, predictors=self.predictors, events=self.events)
+        estimates = forecaster.modelled(kernels)
+        peaks = self.predictors.peaks
+        table = kernel_table(kernels, self.device, peaks)
+        changing = [
+            name
+            for column, name in enumerate(table.names)
+            if name in _SHOWN and len(np.unique(table.values[:, column])) > 1
+        ]
+        shown = table.aligned(changing[:_MOST_FACTS])
+        return SweepResult(
+            operator=operator,
+            parameter=parameter,
+            rows=tuple(
+                SweepRow(
+                    value=step,
+                    latency_s=times_s[number],
+                    predicted_s=estimates[number].latency_s,
+                    roof_s=roofline_s(kernels[number][0], peaks),
+                    implementation=kernels[number][1].implementation,
+                    facts={
+                        name: float(value)
+                        for name, value in zip(changing, shown[number], strict=False)
+                    },
+                )
+                for number, step in enumerate(steps)
+            ),
+        )
+
+    def _default(self, name: str) -> Kernel:
+        tasks = prepare(name, self.options, self.device).tasks.values()
+        task = max(tasks, key=lambda task: (task.workload.flop, task.workload.bytes))
+        return task.workload, default_candidate(task.workload, task.layouts, self.device)[0]
+
+    def _measured(self, kernels: list[Kernel]) -> list[float | None]:
+        store = self.predictors.store
+        store.add_device(self.device)
+        store.add_workloads([workload for workload, _ in kernels])
+        found: list[float | None] = []
+        with open_measurer(self.device, seed=self.options.seed) as measurer:
+            measurer.start()
+            for workload, candidate in kernels:
+                self.events(Stage(name="time", detail=workload.key))
+                (outcome,) = measurer.measure(workload, [candidate], kernel_protocol(self.device))
+                store.add([outcome])
+                timed = isinstance(outcome, Measurement)
+                found.append(outcome.latency_s if timed else None)
+        return found
