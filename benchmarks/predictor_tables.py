@@ -143,7 +143,7 @@ def rendered(results: Path) -> str:
             rows.append(
                 [bar.item, bar.words, f"{sign} {bar.shown(bar.bar)}", bar.shown(value), verdict]
             )
-    parts = ["## Bars", _table(["item", "what", "bar", "reached", "met"], rows)]
+    parts = ["### Bars", _table(["item", "what", "bar", "reached", "met"], rows)]
     parts += [_item(name, found) for name, found in items.items()]
     return "\n\n".join(parts)
 
@@ -163,7 +163,7 @@ def _item(name: str, found: Found) -> str:
         for key, values in cells.items()
     ]
     heads = ["target", "group", "rows", "mean", "median", "p90", "within 10 %", "rank", "covered"]
-    text = f"## {name}\n\n`{found['command']}`, "
+    text = f"### {name}\n\n`{found['command']}`, "
     text += f"{fmean(spent):.0f} s of CPU time a run, {found['date']}.\n\n"
     text += _table(heads, rows)
     regrets = _regrets(found)
