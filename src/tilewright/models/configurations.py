@@ -318,6 +318,12 @@ FAMILIES: Mapping[str, Family] = {
         )
         for name in ("relu", "sigmoid", "gelu", "add", "multiply")
     },
+    "reduce_mean": Family(
+        spans=_IMAGE,
+        text=lambda n: f"op:reduce_mean[shape={n['n']}x{n['c']}x{n['h']}x{n['h']},axes=2x3]",
+        size_bytes=_shape_bytes,
+        known=({"n": 1, "c": 2048, "h": 7}, {"n": 1, "c": 512, "h": 13}),
+    ),
     "concat": Family(
         spans={**_IMAGE, "count": Span(few=(2, 2, 3, 4))},
         text=lambda n: f"op:concat[shape={n['n']}x{n['c']}x{n['h']}x{n['h']},count={n['count']}]",

@@ -57,13 +57,10 @@ def operator_facts(workload: Workload, device: Device) -> dict[str, float]:
         "constants_of_l2": log2((constants + 1) / device.cpu.l2_bytes),
         "data_of_l2": log2((moving + result.bytes + 1) / device.cpu.l2_bytes),
         "all_of_l3": log2((workload.bytes + 1) / max(1, device.cpu.l3_bytes)),
-        "exponentials": float(
-            sum(
-                step.operator in ("exp", "sigmoid", "tanh", "erf", "gelu")
-                for step in workload.steps
-            )
-        ),
     }
+    for step in workload.steps:
+        name = f"steps_{step.operator}"
+        facts[name] = facts.get(name, 0.0) + 1.0
     facts |= {f"extent_{n}": log2(max(1, size)) for n, size in enumerate(result.shape[::-1])}
     facts |= _of_the_anchor(workload, device)
     return facts
