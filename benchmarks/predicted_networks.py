@@ -21,8 +21,8 @@ from measured_command import run_tilewright
 
 HERE = Path(__file__).parent
 NETWORKS = (
-    "resnet18", "resnet50", "vgg19_bn", "inception_v3", "googlenet", "densenet121", "mobilenet_v2",
-    "squeezenet1_1", "ssd_resnet50_512", "nasnet_mobile", "bert_base", "vit_b16",
+    "resnet18", "resnet50", "vgg19_bn", "inception_v3", "googlenet", "densenet201", "mobilenet_v2",
+    "squeezenet1_1", "ssd_resnet50_512", "nasnet_mobile", "bert_base", "gpt2_small", "vit_b16",
 )  # fmt: skip
 BEGIN, END = "<!-- networks: begin -->", "<!-- networks: end -->"
 HEADER = (
