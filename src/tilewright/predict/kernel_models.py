@@ -121,7 +121,7 @@ class KernelModel:
         slack = _BEYOND * (self.highest - self.lowest) + 1e-9
         with np.errstate(invalid="ignore"):
             beyond = (values < self.lowest - slack) | (values > self.highest + slack)
-        return (beyond & own).any(axis=1)
+        return np.asarray((beyond & own).any(axis=1))
 
 
 def fit_kernel_model(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from math import log2
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -133,6 +133,7 @@ def write_rows(path: Path, rows: Iterable[Row], device: Device, peaks: Mapping[s
         ]
     ).sort(_COLUMNS[:-1])
     table.write_parquet(path, compression="zstd", compression_level=19)
-    anonymous = {**cast("dict[str, Any]", msgspec.to_builtins(device)), "instance": "", "cpus": []}
+    anonymous = cast("dict[str, object]", msgspec.to_builtins(device))
+    anonymous["instance"], anonymous["cpus"] = "", ()
     described = {"device": anonymous, "peaks": dict(peaks)}
     path.with_suffix(".json").write_text(json.dumps(described, indent=1), encoding="utf-8")
