@@ -30,9 +30,7 @@ _BEYOND = 0.05
 """Operator facts may lie this part of their range outside what training saw."""
 
 _WIDER = 2.0
-DEFAULT_TREES = Trees(
-    rounds=500, rate=0.06, depth=6, least_weight=2.0, column_share=0.3, members=4, threads=2
-)
+DEFAULT_TREES = Trees(rounds=500, rate=0.06, depth=6, least_weight=2.0, column_share=0.3, members=4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,6 +55,11 @@ class Predictors:
         """Rows that came with the package; None where there are none that fit."""
         return shipped_data(self.device)
 
+    @property
+    def known(self) -> bool:
+        """Whether this very class was measured, not only one like it."""
+        return self.shipped is None or self.shipped.exact
+
     @cached_property
     def peaks(self) -> dict[str, float]:
         """This device's measured peaks, else those of the shipped data. Raises ModelError where

@@ -41,7 +41,8 @@ class BestGuesses:
         return self._found[key]
 
     def _guessed(self, workload: Workload, layouts: tuple[str, ...]) -> tuple[Candidate, ...]:
-        model = self.predictors.model(family_of(workload), fitting=self.fitting)
+        fitting = self.fitting and self.predictors.known
+        model = self.predictors.model(family_of(workload), fitting=fitting)
         if model is None or model.origin != self.device.class_key:
             return ()
         kernels: list[Kernel] = []
