@@ -25,7 +25,7 @@ from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import FAMILIES, drawn, family_named
 from tilewright.session.interrupts import graceful_interrupt
-from tilewright.session.measuring import open_measurer
+from tilewright.session.measuring import opened
 from tilewright.session.preparation import Task, prepare
 from tilewright.session.protocols import kernel_protocol
 from tilewright.session.shelf import measured_peaks
@@ -109,10 +109,6 @@ Measurers = Callable[[Device, int], Measurer]
 """Opens the measurer of a device, with a seed."""
 
 
-def _open(device: Device, seed: int) -> Measurer:
-    return open_measurer(device, seed=seed)
-
-
 @dataclass(slots=True, kw_only=True)
 class Collector:
     """One `collect` command."""
@@ -120,7 +116,7 @@ class Collector:
     device: Device
     store: SqliteStore
     events: EventSink
-    measurers: Measurers = _open
+    measurers: Measurers = opened
     _count: _Count = field(default_factory=_Count)
 
     def run(self, request: CollectRequest) -> CollectResult:

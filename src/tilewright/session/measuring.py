@@ -17,3 +17,8 @@ def open_measurer(device: Device, *, seed: int) -> Measurer:
         return KernelMeasurer(device, seed=seed)
     key, host, port = place
     return RemoteMeasurer(device, Tracker(host=host, port=port), key, seed=seed)
+
+
+def opened(device: Device, seed: int) -> Measurer:
+    """The same, for who takes the opening of measurers as an argument."""
+    return open_measurer(device, seed=seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +11,13 @@ from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.predictions import SweepResult, SweepRow
 from tilewright.core.records import Device, Measurement
+from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
 from tilewright.predict.kernel_facts import Kernel, kernel_table
 from tilewright.predict.operator_facts import roofline_s
 from tilewright.session.explaining import around, numbers_of, with_number
 from tilewright.session.forecasting import Forecaster
-from tilewright.session.measuring import open_measurer
+from tilewright.session.measuring import opened
 from tilewright.session.modelling import Predictors
 from tilewright.session.preparation import prepare
 from tilewright.session.protocols import kernel_protocol
@@ -42,6 +44,7 @@ class Sweeping:
     predictors: Predictors
     events: EventSink
     options: ModelOptions
+    measurers: Callable[[Device, int], Measurer] = opened
 
     def run(self, operator: str, parameter: str, values: tuple[int, ...]) -> SweepResult:
         """Measure and predict the operator at each value, in its default settings.
@@ -100,7 +103,7 @@ class Sweeping:
         store.add_device(self.device)
         store.add_workloads([workload for workload, _ in kernels])
         found: list[float | None] = []
-        with open_measurer(self.device, seed=self.options.seed) as measurer:
+        with self.measurers(self.device, self.options.seed) as measurer:
             measurer.start()
             for workload, candidate in kernels:
                 self.events(Stage(name="time", detail=workload.key))

@@ -17,6 +17,7 @@ from tilewright.core.predictions import (
     ExplainResult,
     FitResult,
     PredictResult,
+    SweepResult,
     ThreadsResult,
 )
 from tilewright.core.results import (
@@ -281,6 +282,14 @@ class FakeSession:
     def predict(self, model: str, **options: Any) -> PredictResult:
         self._answer(model=model, **options)
         return forecast_fakes.PREDICTED
+
+    def predict_table(self, table: str, **options: Any) -> PredictResult:
+        self._answer(table=table, **options)
+        return replace(forecast_fakes.PREDICTED, network=None)
+
+    def study_padding(self, operator: str, **options: Any) -> SweepResult:
+        self._answer(operator=operator, **options)
+        return forecast_fakes.SWEPT
 
     def explain(self, name: str, **options: Any) -> ExplainResult:
         self._answer(name=name, **options)

@@ -12,6 +12,8 @@ from tilewright.core.predictions import (
     NetworkForecast,
     OperatorForecast,
     PredictResult,
+    SweepResult,
+    SweepRow,
     ThreadsResult,
     ThreadTime,
     TurningPoint,
@@ -73,4 +75,26 @@ THREADS = ThreadsResult(
     measured=(ThreadTime(threads=2, latency_s=0.002), ThreadTime(threads=1, latency_s=0.001)),
     best_threads=1,
     loss_of_all=1.0,
+)
+SWEPT = SweepResult(
+    operator="op:conv2d[c=64,pad=1]",
+    parameter="pad",
+    rows=(
+        SweepRow(
+            value=0,
+            latency_s=0.001,
+            predicted_s=0.0011,
+            roof_s=0.0005,
+            implementation="conv2d_direct",
+            facts={"op.border_share": 0.0},
+        ),
+        SweepRow(
+            value=1,
+            latency_s=None,
+            predicted_s=0.0012,
+            roof_s=0.0006,
+            implementation="conv2d_direct",
+            facts={"op.border_share": 0.07},
+        ),
+    ),
 )

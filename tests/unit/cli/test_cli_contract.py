@@ -40,6 +40,7 @@ VERBS = (
     ("fit", ()),
     ("predict", ("zoo:resnet50",)),
     ("explain", ("op:conv2d[c=64]", "--versus", "op:conv2d[c=65]")),
+    ("study padding", ("op:conv2d[c=64,pad=1]", "--values", "0,1")),
     ("evaluate", ("--table", "t.csv", "--family", "knobs")),
     ("doctor", ()),
     ("targets", ()),
@@ -120,6 +121,20 @@ def test_fields_of_predictions(tilewright: Command) -> None:
     assert set(wanted.split()) <= set(predicted["operators"][0])
     assert {"factors", "turning_points", "facts"} <= set(data("explain", "op:conv2d[c=64]"))
     assert data("explain", "zoo:mlp", "--thread-counts")["best_threads"] == 1
+
+
+def test_a_table_of_operators_or_a_model(tilewright: Command) -> None:
+    ran = tilewright("predict", "--table", "ops.csv", "--format", "json")
+    assert json.loads(ran.out)["data"]["network"] is None
+    assert tilewright("predict").code == 2
+    assert tilewright("predict", "zoo:mlp", "--table", "ops.csv").code == 2
+    assert tilewright("predict", "--table", "ops.csv").code == 0
+
+
+def test_values_of_a_study_are_numbers(tilewright: Command) -> None:
+    ran = tilewright("study", "padding", "op:conv2d[c=64,pad=1]", "--values", "0,x")
+    assert ran.code == 2
+    assert "0,1,2,3" in ran.err
 
 
 def test_collect_wants_something_to_collect(tilewright: Command) -> None:

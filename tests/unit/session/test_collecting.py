@@ -6,10 +6,10 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
 
 import pytest
-from fake_measuring import DEVICE, FakeMeasurer
+from fake_measuring import DEVICE
+from opened_measurer import Opened
 
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, discard
@@ -20,22 +20,6 @@ from tilewright.session.collecting import Collector, CollectRequest, collect_req
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 from tilewright.tune.budget import Budget, parse_budget
-
-
-class Opened(FakeMeasurer):
-    """A measurer as `open_measurer` gives it."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        pass
-
-    def start(self) -> None:
-        pass
-
-    def peaks(self) -> dict[str, float]:
-        return {"flop_per_s": 1e11, "bytes_per_s": 1e10, "cache_bytes_per_s": 1e11}
 
 
 def seconds(workload: Workload, candidate: Candidate) -> float | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fake_measuring import DEVICE
+from opened_measurer import Opened
 from predictor_rows import known_store, rows_of_convolutions
 
 from tilewright.core.errors import ModelError, UsageError
@@ -16,6 +17,7 @@ from tilewright.core.records import Device
 from tilewright.models import ModelOptions
 from tilewright.session.explaining import Explainer
 from tilewright.session.modelling import Predictors
+from tilewright.session.sweeping import Sweeping
 from tilewright.session.thread_counts import study_threads
 from tilewright.session.zero_shot import BestGuesses
 from tilewright.tune.space import search_space
@@ -93,6 +95,36 @@ def test_no_guess_without_a_model_of_this_class(predictors: Predictors) -> None:
     assert model is not None
     borrowed = replace(predictors, _loaded={"conv2d": replace(model, origin="another")})
     assert BestGuesses(device=DEVICE, predictors=borrowed)(workload, layouts) == ()
+
+
+def sweeping(predictors: Predictors) -> Sweeping:
+    measurer = Opened(lambda workload, _candidate: workload.flop / 1e10 or None)
+    return Sweeping(
+        device=DEVICE,
+        predictors=predictors,
+        events=discard,
+        options=ModelOptions(),
+        measurers=lambda _device, _seed: measurer,  # pyright: ignore[reportArgumentType]
+    )
+
+
+def test_an_operator_along_its_padding(predictors: Predictors) -> None:
+    found = sweeping(predictors).run(OPERATOR, "pad", ())
+    assert [row.value for row in found.rows] == [0, 1, 2, 3]
+    times = [row.latency_s for row in found.rows]
+    assert None not in times and times == sorted(times)  # pyright: ignore[reportArgumentType]
+    assert all(row.predicted_s > 0 and row.roof_s > 0 for row in found.rows)
+    assert found.rows[0].facts["op.border_share"] == 0.0
+    assert found.rows[3].facts["op.border_share"] > 0.5
+    assert len(predictors.store.stored_measurements(device_class=DEVICE.class_key)) > 60
+
+
+def test_what_cannot_be_swept(predictors: Predictors) -> None:
+    with pytest.raises(UsageError, match="no single operator"):
+        sweeping(predictors).run("zoo:mlp", "pad", ())
+    with pytest.raises(UsageError, match="no number 'stride'") as caught:
+        sweeping(predictors).run(OPERATOR, "stride", ())
+    assert "pad" in (caught.value.hint or "")
 
 
 def test_numbers_of_threads() -> None:

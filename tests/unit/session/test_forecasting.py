@@ -73,6 +73,15 @@ def test_a_network_has_every_figure_of_the_contract(forecaster: Forecaster) -> N
     assert network.latency_s >= total_s
 
 
+def test_single_operators(forecaster: Forecaster) -> None:
+    texts = ["op:conv2d[c=16,h=8,k=3,pad=1,out=32]", "op:softmax[shape=64x128]"]
+    found = forecaster.operators(texts, ModelOptions(), "default")
+    assert found.network is None
+    assert [operator.name for operator in found.operators] == texts
+    assert [operator.family for operator in found.operators] == ["conv2d", "softmax"]
+    assert found.operators[1].source == "roofline"
+
+
 def test_no_time_is_below_the_roofline_of_a_roofline_answer(forecaster: Forecaster) -> None:
     workload = relu()
     candidate = rows_of_convolutions()[0].candidate

@@ -1,0 +1,27 @@
+"""A column of texts of a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars
+import pytest
+
+from tilewright.core.errors import ModelError, UsageError
+from tilewright.predict.table import read_texts
+
+
+def test_texts_come_in_order_without_gaps(tmp_path: Path) -> None:
+    path = tmp_path / "ops.csv"
+    polars.DataFrame({"operator": ["op:a", None, "op:b"], "n": [1, 2, 3]}).write_csv(path)
+    assert read_texts(path, "operator") == ["op:a", "op:b"]
+
+
+def test_a_table_without_the_column_and_no_table(tmp_path: Path) -> None:
+    path = tmp_path / "ops.parquet"
+    polars.DataFrame({"name": ["x"]}).write_parquet(path)
+    with pytest.raises(UsageError, match="no column operator") as caught:
+        read_texts(path, "operator")
+    assert "name" in (caught.value.hint or "")
+    with pytest.raises(ModelError):
+        read_texts(tmp_path / "none.csv", "operator")
