@@ -97,6 +97,21 @@ def evaluate(question: Question) -> EvaluateResult:
     )
 
 
+def row_of(target: str, group: str, judged: Score) -> EvaluateRow:
+    """A score as a row of the answer."""
+    return EvaluateRow(
+        target=target,
+        group=group,
+        n=judged.n,
+        mape=judged.mape,
+        median_ape=judged.median_ape,
+        p90_ape=judged.p90_ape,
+        within_10=judged.within_10,
+        spearman=judged.spearman,
+        coverage_90=judged.coverage_90,
+    )
+
+
 def _require_rows(rows: Measured, question: Question) -> None:
     usable = int(np.isfinite(rows.target).sum())
     if usable < LEAST_ROWS:
@@ -132,17 +147,7 @@ class _Case:
 
     def row(self, group: str, judged: Score) -> EvaluateRow:
         """A row of the answer."""
-        return EvaluateRow(
-            target=self.target.column.name,
-            group=group,
-            n=judged.n,
-            mape=judged.mape,
-            median_ape=judged.median_ape,
-            p90_ape=judged.p90_ape,
-            within_10=judged.within_10,
-            spearman=judged.spearman,
-            coverage_90=judged.coverage_90,
-        )
+        return row_of(self.target.column.name, group, judged)
 
 
 def _by_configuration(question: Question, case: _Case, findings: _Findings) -> None:

@@ -9,7 +9,7 @@ from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.results import EvaluateResult, EvaluateRow
 from tilewright.predict.base import Trees
 from tilewright.predict.crossvalidation import operator_columns, unseen
-from tilewright.predict.evaluation import Question, evaluate
+from tilewright.predict.evaluation import Question, evaluate, row_of
 from tilewright.predict.kernel_facts import implementation_of
 from tilewright.predict.kernel_models import DEFAULT_TREES
 from tilewright.predict.metrics import Score, score
@@ -55,14 +55,4 @@ def evaluate_kernels(
 
 
 def _row(group: str, judged: Score) -> EvaluateRow:
-    return EvaluateRow(
-        target="latency_s",
-        group=group,
-        n=judged.n,
-        mape=judged.mape,
-        median_ape=judged.median_ape,
-        p90_ape=judged.p90_ape,
-        within_10=judged.within_10,
-        spearman=judged.spearman,
-        coverage_90=judged.coverage_90,
-    )
+    return row_of("latency_s", group, judged)

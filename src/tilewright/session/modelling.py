@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tilewright.core.errors import ModelError, OutputError, UsageError, close_matches
-from tilewright.core.events import EventSink, Stage
+from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.predictions import FitResult, FittedFamily
 from tilewright.core.records import Device
 from tilewright.core.settings import read_settings
@@ -120,11 +120,14 @@ class Predictors:
         return training_set(self.rows, family, self.device, peaks)
 
     def _kept(self, data: TrainingSet, path: Path) -> KernelModel:
-        self.events(Stage(name="fit", detail=f"{data.family}: {len(data)} kernels"))
-        model = replace(fit_kernel_model(data), device_class=self.device.class_key)
+        model = self._learnt(data)
         save_model(model, path)
         self._loaded[data.family] = model
         return model
+
+    def _learnt(self, data: TrainingSet) -> KernelModel:
+        self.events(Stage(name="fit", detail=f"{data.family}: {len(data)} kernels"))
+        return replace(fit_kernel_model(data), device_class=self.device.class_key)
 
     def model(self, family: str, *, fitting: bool = True) -> KernelModel | None:
         """A family's model from its file, fitted where there is none; None where too little is
@@ -153,9 +156,18 @@ class Predictors:
         try:
             if self.shipped is None:
                 return self.fit(family)
-            return self._kept(_of_shipped(self.shipped, family), self._cache_path(family))
+            return self._remembered(_of_shipped(self.shipped, family))
         except ModelError:
             return None
+
+    def _remembered(self, data: TrainingSet) -> KernelModel:
+        """Learnt, and kept in the cache where that can be written: an answer does not need it."""
+        model = self._learnt(data)
+        try:
+            save_model(model, self._cache_path(data.family))
+        except OutputError as error:
+            self.events(Note(message=f"The predictor is not kept: {error.message}"))
+        return model
 
     def _cache_path(self, family: str) -> Path:
         """Named by what it learnt from, so that other rows make another file."""

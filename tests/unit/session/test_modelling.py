@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from fake_measuring import DEVICE
-from predictor_rows import SMALL, fitted, known_store, rows_of_convolutions
+from predictor_rows import PEAKS, SMALL, fitted, known_store, rows_of_convolutions
 
 from tilewright.core.errors import ModelError, OutputError, UsageError
-from tilewright.core.events import discard
+from tilewright.core.events import Event, Note, discard
+from tilewright.predict import shipped
 from tilewright.session.evaluating import evaluate_kernels
 from tilewright.session.modelling import (
     Predictors,
@@ -65,6 +66,34 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot write"):
         save_model(fitted(), tmp_path / "file" / "conv2d.json")
+
+
+def test_a_cache_that_cannot_be_written_costs_the_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").write_text("no folder")
+    monkeypatch.setattr(shipped, "DATA", tmp_path / "data")
+    for function in (shipped._names, shipped._described):  # pyright: ignore[reportPrivateUsage]
+        function.cache_clear()
+    (tmp_path / "data").mkdir()
+    path = tmp_path / "data" / f"{DEVICE.class_key}.parquet"
+    shipped.write_rows(path, rows_of_convolutions(), DEVICE, PEAKS)
+    heard: list[Event] = []
+    try:
+        with known_store(tmp_path / "t.db") as store:
+            predictors = Predictors(
+                device=DEVICE,
+                store=store,
+                folder=tmp_path / "m",
+                cache=tmp_path / "cache",
+                events=heard.append,
+            )
+            assert predictors.model("conv2d") is not None
+    finally:
+        for function in (shipped._names, shipped._described):  # pyright: ignore[reportPrivateUsage]
+            function.cache_clear()
+    notes = [event.message for event in heard if isinstance(event, Note)]
+    assert any("not kept" in note for note in notes)
 
 
 def test_models_lie_beside_their_database(tmp_path: Path) -> None:
