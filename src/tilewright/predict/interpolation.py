@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.core.fingerprints import canonical_json
 from tilewright.core.records import Candidate
-from tilewright.graph.workload import Workload
+from tilewright.graph.workload import Step, Workload
 
 NEAR = 1.25
 """Each of the two is at most this factor away in every extent."""
@@ -19,6 +18,7 @@ _OWN_DOUBT = 0.05
 _SAME_DIRECTION = 0.999
 
 Floats = npt.NDArray[np.float64]
+_Form = tuple[tuple[tuple[str, int, str], ...], tuple[Step, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,29 +32,34 @@ class Between:
 
 @dataclass(slots=True)
 class MeasuredKernels:
-    """What was measured, by form: the same steps, implementation, settings and layouts."""
+    """What was measured, by workload, and the workloads by form: those of one form have the same
+    steps and differ in size alone."""
 
-    _forms: dict[str, list[tuple[Floats, float]]] = field(
-        default_factory=dict[str, list[tuple[Floats, float]]]
+    _times: dict[str, dict[Candidate, float]] = field(
+        default_factory=dict[str, dict[Candidate, float]]
     )
-    _exact: dict[tuple[str, Candidate], float] = field(
-        default_factory=dict[tuple[str, Candidate], float]
-    )
+    _kin: dict[_Form, list[Workload]] = field(default_factory=dict[_Form, list[Workload]])
 
     def add(self, workload: Workload, candidate: Candidate, latency_s: float) -> None:
         """Take in a kernel's time."""
-        self._exact[workload.key, candidate] = latency_s
-        form = _form(workload, candidate)
-        self._forms.setdefault(form, []).append((_extents(workload), latency_s))
+        times = self._times.get(workload.text)
+        if times is None:
+            times = self._times[workload.text] = {}
+            self._kin.setdefault(_form(workload), []).append(workload)
+        times[candidate] = latency_s
 
     def exact(self, workload: Workload, candidate: Candidate) -> float | None:
         """The measured time of this very kernel, None where there is none."""
-        return self._exact.get((workload.key, candidate))
+        return self._times.get(workload.text, {}).get(candidate)
 
     def between(self, workload: Workload, candidate: Candidate) -> Between | None:
         """The time on the line between the two nearest kernels that lie on either side, in
         logarithms of sizes and times; None where there are no such two."""
-        known = self._forms.get(_form(workload, candidate), [])
+        known = [
+            (_extents(other), self._times[other.text][candidate])
+            for other in self._kin.get(_form(workload), ())
+            if candidate in self._times[other.text]
+        ]
         if len(known) < 2:
             return None
         steps = np.array([extents for extents, _ in known]) - _extents(workload)
@@ -90,15 +95,11 @@ def measured_kernels(
     return found
 
 
-def _form(workload: Workload, candidate: Candidate) -> str:
-    attributes: list[Mapping[str, object]] = [dict(step.attributes) for step in workload.steps]
-    return canonical_json(
-        [
-            [[a.type.dtype, len(a.type.shape), a.role] for a in workload.arguments],
-            [[step.operator, step.inputs] for step in workload.steps],
-            attributes,
-            [candidate.implementation, candidate.settings, candidate.layouts],
-        ]
+def _form(workload: Workload) -> _Form:
+    """Everything of a workload but its extents."""
+    return (
+        tuple((a.type.dtype, len(a.type.shape), a.role) for a in workload.arguments),
+        workload.steps,
     )
 
 

@@ -67,13 +67,15 @@ def kernel_table(
     together. `peaks` as in `roofline_s`."""
     roof_s = np.zeros(len(kernels))
     parts: list[tuple[list[int], _Columns]] = []
+    known: dict[str, tuple[dict[str, float], float]] = {}
     for numbers in _alike(kernels):
         workload, first = kernels[numbers[0]]
+        if workload.text not in known:
+            known[workload.text] = _of_operator(workload, device, peaks)
+        facts, floor_s = known[workload.text]
         settings = [dict(kernels[number][1].settings) for number in numbers]
-        floor_s = roofline_s(workload, peaks)
         roof_s[numbers] = floor_s
-        columns = _shared(workload, first, device)
-        columns["op.roof_s"] = float(np.log2(floor_s))
+        columns: _Columns = {**facts, **_of_candidate(first)}
         columns |= _knobs(settings)
         columns |= _schedule(workload, first, device, settings, floor_s)
         parts.append((numbers, columns))
@@ -88,14 +90,21 @@ def _alike(kernels: Sequence[Kernel]) -> Iterable[list[int]]:
     return groups.values()
 
 
-def _shared(workload: Workload, candidate: Candidate, device: Device) -> _Columns:
-    columns: _Columns = {
-        f"op.{name}": value for name, value in operator_facts(workload, device).items()
+def _of_operator(
+    workload: Workload, device: Device, peaks: Mapping[str, float]
+) -> tuple[dict[str, float], float]:
+    """The facts that no candidate changes, and the roofline's time in seconds."""
+    floor_s = roofline_s(workload, peaks)
+    facts = {f"op.{name}": value for name, value in operator_facts(workload, device).items()}
+    return {**facts, "op.roof_s": float(np.log2(floor_s))}, floor_s
+
+
+def _of_candidate(candidate: Candidate) -> dict[str, float]:
+    layouts = layout_facts(candidate.layouts)
+    return {
+        **{f"layout.{name}": value for name, value in layouts.items()},
+        f"{_IMPLEMENTATION}{candidate.implementation}": 1.0,
     }
-    for name, value in layout_facts(candidate.layouts).items():
-        columns[f"layout.{name}"] = value
-    columns[f"{_IMPLEMENTATION}{candidate.implementation}"] = 1.0
-    return columns
 
 
 def _knobs(settings: Sequence[Settings]) -> _Columns:
@@ -167,6 +176,8 @@ def _assembled(parts: Sequence[tuple[list[int], _Columns]], roof_s: Floats) -> K
     place = {name: column for column, name in enumerate(names)}
     values = np.full((len(roof_s), len(names)), np.nan)
     for numbers, columns in parts:
-        for name, found in columns.items():
-            values[numbers, place[name]] = found
+        block = np.empty((len(columns), len(numbers)))
+        for row, found in enumerate(columns.values()):
+            block[row] = found
+        values[np.ix_(numbers, [place[name] for name in columns])] = block.T
     return KernelTable(names=names, values=values, roof_s=roof_s)

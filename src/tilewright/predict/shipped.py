@@ -100,14 +100,18 @@ def read_rows(path: Path) -> tuple[Row, ...]:
         table = polars.read_parquet(path, columns=list(_COLUMNS))
     except (OSError, polars.exceptions.PolarsError) as error:
         raise ModelError(f"{path} holds no measured kernels: {error}") from error
-    parsed = {text: parse_workload(text) for text in table["workload"].unique()}
+    workloads = {text: parse_workload(text) for text in table["workload"].unique()}
+    settings = {
+        text: tuple(sorted(json.loads(text).items())) for text in table["settings"].unique()
+    }
+    layouts = {text: tuple(json.loads(text)) for text in table["layouts"].unique()}
     return tuple(
         Row(
-            workload=parsed[row["workload"]],
+            workload=workloads[row["workload"]],
             candidate=Candidate(
                 implementation=row["implementation"],
-                settings=tuple(sorted(json.loads(row["settings"]).items())),
-                layouts=tuple(json.loads(row["layouts"])),
+                settings=settings[row["settings"]],
+                layouts=layouts[row["layouts"]],
             ),
             latency_s=row["latency_s"],
         )

@@ -123,26 +123,25 @@ class Forecaster:
     def kernels(self, kernels: Sequence[Kernel]) -> list[Estimate]:
         """The best answer there is for each: this very kernel measured, its neighbours in size, the
         family's model, the roofline."""
-        found: list[Estimate | None] = [self._known(*kernel) for kernel in kernels]
-        left: dict[str, list[int]] = {}
+        known = [self._known(*kernel) for kernel in kernels]
+        unknown = [number for number, answer in enumerate(known) if answer is None]
+        modelled = self.modelled([kernels[number] for number in unknown])
+        found = dict(zip(unknown, modelled, strict=True))
+        return [answer or found[number] for number, answer in enumerate(known)]
+
+    def modelled(self, kernels: Sequence[Kernel]) -> list[Estimate]:
+        """What the models say, or the roofline, also of kernels that were measured; those of one
+        family are answered together."""
+        families: dict[str, list[int]] = {}
         for number, (workload, _) in enumerate(kernels):
-            if found[number] is None:
-                left.setdefault(family_of(workload), []).append(number)
-        for family, numbers in left.items():
+            families.setdefault(family_of(workload), []).append(number)
+        found: dict[int, Estimate] = {}
+        for family, numbers in families.items():
             mine = [kernels[number] for number in numbers]
             model = self.predictors.model(family)
             answers = self._modelled(mine, model) if model is not None else self._roofs(mine)
-            for number, answer in zip(numbers, answers, strict=True):
-                found[number] = answer
-        return [answer for answer in found if answer is not None]
-
-    def modelled(self, kernels: Sequence[Kernel]) -> list[Estimate]:
-        """What the models say, or the roofline, also of kernels that were measured."""
-        found: list[Estimate] = []
-        for kernel in kernels:
-            model = self.predictors.model(family_of(kernel[0]))
-            found += self._modelled([kernel], model) if model else self._roofs([kernel])
-        return found
+            found |= zip(numbers, answers, strict=True)
+        return [found[number] for number in range(len(kernels))]
 
     def _known(self, workload: Workload, candidate: Candidate) -> Estimate | None:
         exact_s = self.predictors.measured.exact(workload, candidate)

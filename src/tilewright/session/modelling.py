@@ -30,7 +30,7 @@ from tilewright.predict.kernel_models import (
 from tilewright.predict.shipped import ShippedData, shipped_data
 from tilewright.store.database import SqliteStore
 
-FORMAT = 1
+FORMAT = 2
 """Of the model files; another one is refused."""
 
 

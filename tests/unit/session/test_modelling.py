@@ -42,11 +42,14 @@ def test_a_file_cut_short(tmp_path: Path, share: float) -> None:
     assert "tilewright fit" in (caught.value.hint or "")
 
 
-def test_a_file_whose_trees_are_broken(tmp_path: Path) -> None:
+@pytest.mark.parametrize("trees", [{"ubjson": 3}, {"ubjson": "AAAA", "sha256": "0"}])
+def test_a_file_whose_trees_are_not_those_that_were_written(
+    tmp_path: Path, trees: dict[str, object]
+) -> None:
     path = tmp_path / "conv2d.json"
     save_model(fitted(), path)
     found = json.loads(path.read_text())
-    found["model"]["members"][0] = {"learner": {}}
+    found["model"]["members"][0] |= trees
     path.write_text(json.dumps(found))
     with pytest.raises(ModelError, match="no model"):
         load_model(path, DEVICE.class_key)
