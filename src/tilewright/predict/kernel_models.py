@@ -5,6 +5,7 @@ Several models, each blind to one part of the configurations, predict together (
 one's errors on what it did not see make the intervals: split conformal prediction after Barber,
 Candès, Ramdas & Tibshirani, "Predictive inference with the jackknife+", 2021. The target is the
 logarithm of roofline time ÷ time, bounded by what training saw, so that extrapolation stays sane.
+Trees begin at what the implementation's own rough estimate says of it, and learn the difference.
 """
 
 from __future__ import annotations
@@ -32,7 +33,16 @@ _BEYOND = 0.05
 """Operator facts may lie this part of their range outside what training saw."""
 
 _WIDER = 2.0
-DEFAULT_TREES = Trees(rounds=500, rate=0.06, depth=6, least_weight=2.0, column_share=0.3, members=4)
+DEFAULT_TREES = Trees(
+    rounds=500,
+    rate=0.06,
+    depth=7,
+    least_weight=2.0,
+    column_share=0.5,
+    loss="relative",
+    members=4,
+)
+_ESTIMATE = "schedule.estimate_over_roof"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +124,7 @@ class KernelModel:
     def margin(self, values: Floats) -> Floats:
         """The logarithm of the utilisation for rows of facts, in the order of `names`."""
         found = np.median([member.margin(values) for member in self.members], axis=0)
-        return np.clip(found, *self.margins)
+        return np.clip(found + _start(self.names, values), *self.margins)
 
     def _outside(self, values: Floats) -> np.ndarray:
         own = np.array([name.startswith("op.") for name in self.names])
@@ -143,7 +153,8 @@ def fit_kernel_model(
     parts = folds_of(inner, trees.members, seed=1)
     members: list[Utilisation] = []
     residuals = np.zeros(len(data))
-    known = Facts(names=names, values=values, scale=data.table.roof_s)
+    start = _start(names, values)
+    known = Facts(names=names, values=values, scale=data.table.roof_s * np.exp(-start))
     for member in range(trees.members):
         seen, unseen = np.flatnonzero(parts != member), np.flatnonzero(parts == member)
         facts = Facts(names=names, values=values[seen], scale=known.scale[seen])
@@ -168,6 +179,13 @@ def fit_kernel_model(
         rows=len(data),
         data_hash=data.data_hash,
     )
+
+
+def _start(names: Sequence[str], values: Floats) -> Floats:
+    """The logarithm of the utilisation by the implementation's own estimate, 0 without it."""
+    if _ESTIMATE not in names:
+        return np.zeros(len(values))
+    return -np.log(2) * values[:, list(names).index(_ESTIMATE)]
 
 
 def _range(values: Floats) -> tuple[Floats, Floats]:
