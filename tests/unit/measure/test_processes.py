@@ -86,6 +86,13 @@ MODULE = """
     def variable(name):
         return os.environ.get(name)
 
+    def offers(name):
+        try:
+            __import__(name)
+        except ImportError:
+            return False
+        return True
+
     def forked_descendant():
         if os.fork() == 0:
             time.sleep(300)
@@ -221,6 +228,13 @@ def test_affinity_and_environment_hold_before_the_module_is_imported(module: str
     with Child(module, cpus=[cpu], environment={"SOME_SWITCH": "on"}) as child:
         assert child.request(("affinity",), LONG_S) == [cpu]
         assert child.request(("variable", "SOME_SWITCH"), LONG_S) == "on"
+
+
+def test_tvm_finds_no_torch_to_import(module: str, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    with Child(module, environment={"PYTHONPATH": path}) as child:
+        assert not child.request(("offers", "torch"), LONG_S)
 
 
 def test_a_module_that_does_not_exist_is_a_crash() -> None:
