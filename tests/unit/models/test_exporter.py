@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from onnx_models import reference
 
-from tilewright.core.errors import UsageError
 from tilewright.graph.evaluate import run_graph
 from tilewright.models import ModelOptions
 from tilewright.models.exported.sources import torch_request, transformer_request
@@ -127,38 +126,3 @@ def test_examples_give_shapes_and_types(torch: Any, exporter: Any, mine: Path) -
     torch.export.save(exporter.traced(torch, request_of("program")), saved)
     again = exporter.traced(torch, {"kind": "program", "path": str(saved)})
     assert again.module()(torch.zeros(1, 3, 8, 8)).shape == (1, 5)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message", "hint"),
-    [
-        ("Network", {}, "shape of input 'x' is not known", "--shape x=1,3,224,224"),
-        ("Network", {"shapes": {"y": (1,)}}, "no input 'y'", "'x'"),
-        ("Netwrk", {}, "has no 'Netwrk'", "'Network'"),
-        ("number", {}, "gives a int, not a torch.nn.Module", "returns a module"),
-    ],
-)
-def test_what_cannot_be_traced(
-    torch: Any,
-    exporter: Any,
-    mine: Path,
-    name: str,
-    options: dict[str, Any],
-    message: str,
-    hint: str,
-) -> None:
-    with pytest.raises(UsageError, match=message) as caught:
-        exporter.traced(torch, request_of(name, **options))
-    assert hint in (caught.value.hint or "")
-
-
-def test_modules_that_are_not_there_and_those_that_lack_one(
-    torch: Any, exporter: Any, mine: Path
-) -> None:
-    _, request = torch_request("own_netwrks:Network", ModelOptions())
-    with pytest.raises(UsageError, match="no module 'own_netwrks'"):
-        exporter.traced(torch, {**request.content, "argument": "x"})
-    (mine / "lacking.py").write_text("import nowhere_to_be_found")
-    _, request = torch_request("lacking:Network", ModelOptions())
-    with pytest.raises(ModuleNotFoundError, match="nowhere_to_be_found"):
-        exporter.traced(torch, {**request.content, "argument": "x"})
