@@ -16,7 +16,7 @@ from tilewright.core.results import GraphTuneResult, OptimizeResult
 from tilewright.report import graph, noise, views
 from tilewright.report.tables import Table
 
-MODEL_HELP = "An .onnx file, zoo:NAME, or op:conv2d[...]."
+MODEL_HELP = "An .onnx or .pt2 file, zoo:NAME, hf:NAME, torch:MODULE:NAME, op:conv2d[...]."
 
 
 def _positive(_type: type, value: float) -> None:

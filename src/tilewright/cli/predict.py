@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tilewright.cli.flags import ModelFlags, Settings, SharedFlags
+from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
@@ -15,9 +16,7 @@ from tilewright.report import forecasts
 
 
 def predict(
-    model: Annotated[
-        str | None, Parameter(help="An .onnx file, zoo:NAME, or op:conv2d[...].")
-    ] = None,
+    model: Annotated[str | None, Parameter(help=MODEL_HELP)] = None,
     /,
     *,
     table: Annotated[

@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tilewright.cli.flags import ModelFlags, Settings, SharedFlags
+from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
@@ -14,9 +15,7 @@ from tilewright.report import noise, views
 
 
 def profile(
-    model: Annotated[
-        str, Parameter(help="An .onnx file, zoo:NAME, op:conv2d[...], or an artifact.")
-    ],
+    model: Annotated[str, Parameter(help=f"{MODEL_HELP[:-1]}, or an artifact.")],
     /,
     *,
     settings: Annotated[

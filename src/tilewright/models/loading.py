@@ -9,7 +9,15 @@ from tempfile import TemporaryDirectory
 import onnx
 
 from tilewright.core.errors import ModelError, OutputError, UsageError, close_matches
+from tilewright.core.settings import read_settings
 from tilewright.models.clean import fold, infer_types, inline_functions
+from tilewright.models.download import download
+from tilewright.models.exported.conversion import export
+from tilewright.models.exported.sources import (
+    program_request,
+    torch_request,
+    transformer_request,
+)
 from tilewright.models.input_shapes import bind_inputs, drop_weight_inputs, keep_inputs
 from tilewright.models.loaded import LoadedModel, ModelOptions, OnnxReference
 from tilewright.models.naming import quoted
@@ -22,16 +30,21 @@ _DEFAULT = ModelOptions()
 
 
 def load(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
-    """Load a model: a path to an ONNX file, `zoo:NAME`, or `op:OPERATOR[name=value,...]`.
+    """Load a model of any of the forms of docs/reference/models.md.
 
     Raises UsageError for an argument or option that means nothing, ModelError for a file that is
-    missing, broken or not supported.
+    missing, broken or not supported, TargetError where a package is missing that the form needs.
     """
     source = parse_source(argument)
     if source.kind == "file":
         return _load_file(Path(source.text), options)
-    name, model, rest = _built(source, options)
+    if source.kind == "url":
+        path = download(source.text, read_settings().cache)
+        return _load_file(path, options)
     try:
+        if source.kind in ("transformer", "torch", "program"):
+            return _load_exported(source, options)
+        name, model, rest = _built(source, options)
         return load_model(model, name, rest)
     except ModelError as error:
         if source.kind == "operator":
@@ -71,6 +84,20 @@ def _built(source: Source, options: ModelOptions) -> tuple[str, onnx.ModelProto,
         )
     model = zoo.build(source.text, batch=options.batch or 1, seed=options.seed)
     return source.text, model, replace(options, batch=None)
+
+
+def _load_exported(source: Source, options: ModelOptions) -> LoadedModel:
+    """A model of PyTorch, by way of its ONNX export; one the cache keeps stays where it is."""
+    if source.kind == "program":
+        name, request = program_request(Path(source.text))
+    else:
+        made = transformer_request if source.kind == "transformer" else torch_request
+        name, request = made(source.text, options)
+    exported = export(request, read_settings().cache)
+    if exported.folder is None:
+        return replace(_load_file(exported.path, options), name=name)
+    model, _ = read_onnx(exported.path)
+    return load_model(model, name, options)
 
 
 def _load_file(path: Path, options: ModelOptions) -> LoadedModel:

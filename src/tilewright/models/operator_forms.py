@@ -13,8 +13,8 @@ from onnx import helper, numpy_helper
 
 from tilewright.core.errors import UsageError
 from tilewright.graph.network import Array
+from tilewright.models.bracketed import Value
 
-Value = int | tuple[int, ...]
 _OPSET = 20
 _LIMITED = {"pad": 0, "padh": 0, "padw": 0, "output_pad": 0, "ceil": 0, "include_pad": 0,
             "bias": 0, "relu": 0, "transpose_b": 0, "keep": 0, "signed": 0,

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote, urlsplit
 
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.models.naming import quoted
 
-Kind = Literal["file", "zoo", "operator"]
-_PREFIXES: dict[str, Kind] = {"zoo": "zoo", "op": "operator"}
-_FORMS = "MODEL is a path to an .onnx file, zoo:NAME, or op:OPERATOR[name=value,...]."
+Kind = Literal["file", "zoo", "operator", "transformer", "torch", "program", "url"]
+_PREFIXES: dict[str, Kind] = {
+    "zoo": "zoo",
+    "op": "operator",
+    "hf": "transformer",
+    "torch": "torch",
+}
+_URL = re.compile(r"https?://", re.IGNORECASE)
+_FILES: dict[str, Kind] = {".onnx": "file", ".pt2": "program"}
+_FORMS = (
+    "MODEL is a path to an .onnx or .pt2 file, an address https://…onnx#sha256=HEX, zoo:NAME, "
+    "hf:NAME[name=value,...], torch:MODULE:NAME, or op:OPERATOR[name=value,...]."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +40,12 @@ def parse_source(argument: str) -> Source:
         raise UsageError("no model given", hint=_FORMS)
     prefix, colon, rest = argument.partition(":")
     path = Path(argument)
+    if _URL.match(argument):
+        return Source(kind="url", text=argument)
     if colon and prefix in _PREFIXES:
         return Source(kind=_PREFIXES[prefix], text=rest)
-    if path.suffix == ".onnx" or path.is_file():
-        return Source(kind="file", text=argument)
+    if path.suffix in _FILES or path.is_file():
+        return Source(kind=_FILES.get(path.suffix, "file"), text=argument)
     if colon and prefix.isalpha() and len(prefix) > 1:
         known = [name + ":" for name in _PREFIXES]
         hint = f"{close_matches(prefix + ':', known)} {_FORMS}"
@@ -39,6 +53,21 @@ def parse_source(argument: str) -> Source:
     if path.is_dir():
         raise UsageError(f"{quoted(argument)} is a folder, not a model", hint=_FORMS)
     raise UsageError(f"{quoted(argument)} is no model", hint=_suggestion(argument))
+
+
+def is_model_file(argument: str) -> bool:
+    """Whether an argument is a path to a model, judged by its ending."""
+    return not _URL.match(argument) and Path(argument).suffix in _FILES
+
+
+def readable_name(argument: str) -> str:
+    """What to call a model in the names of files: a file's stem, else what follows the prefix."""
+    if _URL.match(argument):
+        return Path(unquote(urlsplit(argument).path)).stem
+    if is_model_file(argument):
+        return Path(argument).stem
+    prefix, colon, rest = argument.partition(":")
+    return rest if colon and prefix in ("zoo", "hf", "torch") else argument
 
 
 def _suggestion(argument: str) -> str:

@@ -14,6 +14,7 @@ from tilewright.core.results import OptimizeResult
 from tilewright.hardware.environment import noise_warnings, read_environment
 from tilewright.hardware.remote import remote_place
 from tilewright.measure.base import Measurer
+from tilewright.models.source import is_model_file
 from tilewright.session.contenders import Contender
 from tilewright.session.finishing import FEW, Finishing
 from tilewright.session.graph_account import graph_result, predicted_only
@@ -276,4 +277,4 @@ def _check_places(request: OptimizeRequest) -> None:
 
 def _absolute(model: str) -> str:
     """A path as an absolute one, so that the artifact finds its model from anywhere."""
-    return str(Path(model).resolve()) if model.endswith(".onnx") else model
+    return str(Path(model).resolve()) if is_model_file(model) else model

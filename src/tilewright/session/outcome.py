@@ -10,6 +10,7 @@ from pathlib import Path
 from tilewright.core.fingerprints import digest
 from tilewright.core.results import GraphTuneResult, OptimizeResult
 from tilewright.models.drawing import write_drawing
+from tilewright.models.source import readable_name
 from tilewright.report.html import render
 from tilewright.report.notebook import optimize_html
 from tilewright.session.artifact import Artifact, load
@@ -23,8 +24,7 @@ _LONGEST = 100
 
 def default_folder(model: str) -> Path:
     """`./tilewright-out/NAME`, with what a file system does not like replaced."""
-    stem = Path(model).stem if model.endswith(".onnx") else model.removeprefix("zoo:")
-    name = re.sub(r"[^A-Za-z0-9._-]+", "_", stem).strip("._") or "model"
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", readable_name(model)).strip("._") or "model"
     if len(name) > _LONGEST:
         name = f"{name[:_LONGEST]}-{digest(name, length=8)}"
     return Path("tilewright-out") / name

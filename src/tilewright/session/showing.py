@@ -8,6 +8,7 @@ from tilewright.graph.workload import Workload
 from tilewright.measure.kernels import WORKER
 from tilewright.measure.processes import Child, ChildError, RemoteError
 from tilewright.models import ModelOptions
+from tilewright.models.source import is_model_file
 from tilewright.report.shown import brief
 from tilewright.session.choices import ranked
 from tilewright.session.preparation import Task, prepare
@@ -43,11 +44,11 @@ def show(name: str, view: str, device: Device, store: SqliteStore, seed: int) ->
 
 
 def _tasks(name: str, device: Device, seed: int) -> list[Task]:
-    if ":" not in name and not name.endswith(".onnx"):
+    if ":" not in name and not is_model_file(name):
         raise UsageError(
             f"no task or model is called {name!r}",
             hint="Keys of tasks are in the report and in `tilewright profile --format json`; "
-            "models are FILE.onnx, zoo:NAME or op:NAME[...].",
+            "models are FILE.onnx, zoo:NAME, op:NAME[...] and others.",
         )
     return list(prepare(name, ModelOptions(seed=seed), device).tasks.values())
 

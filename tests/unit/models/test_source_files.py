@@ -220,7 +220,8 @@ def test_names_with_escapes_stay_in_the_graph_and_out_of_messages(tmp_path: Path
     ("argument", "message", "hint"),
     [("", "no model", "zoo:NAME"), ("resnet50", "is no model", "zoo:resnet50"),
      ("zoo:resnet5", "no network 'resnet5'", "resnet50"), ("zo:resnet50", "no models by", "zoo:"),
-     ("model.pt2", "is no model", ".onnx"), ("hf:bert", "no models by", "op:OPERATOR")],
+     ("model.pth", "is no model", ".onnx"), ("tf:bert", "no models by", "op:OPERATOR"),
+     ("hf:brt", "no architecture 'brt'", "bert"), ("hf:bert[layers=2", "does not end with", "")],
 )  # fmt: skip
 def test_arguments_that_mean_nothing(argument: str, message: str, hint: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:

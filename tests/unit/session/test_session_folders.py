@@ -21,6 +21,8 @@ HOSTILE = [
     "a/b/c\x1b[31m.onnx",
     "<script>.onnx",
     "-rf.onnx",
+    "https://a.b/..%2F..%2Fetc.onnx#sha256=12",
+    "https://",
     "with space\nand line.onnx",
     "模型.onnx",
     "",
@@ -38,6 +40,10 @@ def test_hostile_names_stay_one_folder_below(name: str) -> None:
 
 def test_plain_names() -> None:
     assert default_folder("zoo:resnet18").name == "resnet18"
+    assert default_folder("hf:bert[layers=2]").name == "bert_layers_2"
+    assert default_folder("torch:a.b:c").name == "a.b_c"
+    assert default_folder("folder/net.pt2").name == "net"
+    assert default_folder("https://a.b/c/net.onnx#sha256=12").name == "net"
     assert default_folder("/somewhere/my.net-1.onnx").name == "my.net-1"
 
 

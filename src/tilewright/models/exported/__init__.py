@@ -1,0 +1,1 @@
+"""Models of PyTorch and transformers, exported to ONNX by a process of their own."""

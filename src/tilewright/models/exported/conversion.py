@@ -1,0 +1,158 @@
+"""Export by a child process, and what was exported before.
+
+PyTorch never enters this process: its threads would spin beside what is timed here, and a user's
+own code may print, crash or call exit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tilewright.core.errors import ModelError, TargetError, UsageError
+from tilewright.core.fingerprints import digest
+from tilewright.core.settings import child_environment
+from tilewright.models.naming import quoted
+
+FORMAT = 1
+"""Rises when the same request is exported to another file, so that older ones are not taken."""
+
+EXPORTER = "tilewright.models.exported.exporter"
+MODEL, RESULT, SIZES = "model.onnx", "result.json", "sizes.json"
+_TAIL_LINES = 8
+_ERRORS = {kind.__name__: kind for kind in (UsageError, ModelError, TargetError)}
+
+Export = Callable[[Mapping[str, Any], Path], None]
+"""Writes `model.onnx` into a folder, raises what the exporter raised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRequest:
+    """What is to be exported.
+
+    `argument` is what the user wrote, for messages; `content` all that the result depends on, as
+    JSON; `packages` what must be installed, and `extra` the name of tilewright's extra that brings
+    it. `lasting` says that equal contents give equal files: only such results are kept.
+    """
+
+    argument: str
+    content: Mapping[str, Any]
+    packages: Sequence[str] = ("torch", "onnxscript")
+    extra: str = "torch"
+    lasting: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """An ONNX file; `folder` removes it with this object, None where the cache keeps it."""
+
+    path: Path
+    folder: TemporaryDirectory[str] | None = field(default=None, repr=False)
+
+
+def export(request: ExportRequest, cache: Path, run: Export | None = None) -> Exported:
+    """Export, or find what was exported before by the same versions.
+
+    Raises TargetError where a package is missing, what the exporter raised, and ModelError where
+    it broke down, with the last lines it said.
+    """
+    require_packages(request)
+    kept = cache / "exports" / _key(request)
+    if request.lasting and _whole(kept):
+        return Exported(path=kept / MODEL)
+    folder = TemporaryDirectory(prefix="tilewright-")
+    try:
+        (run or run_exporter)({**request.content, "argument": request.argument}, Path(folder.name))
+    except BaseException:
+        folder.cleanup()
+        raise
+    if request.lasting and _keep(Path(folder.name), kept):
+        folder.cleanup()
+        return Exported(path=kept / MODEL)
+    return Exported(path=Path(folder.name) / MODEL, folder=folder)
+
+
+def require_packages(request: ExportRequest) -> None:
+    """Raise TargetError, with the command that helps, where a package is not installed."""
+    missing = [name for name in request.packages if find_spec(name) is None]
+    if missing:
+        raise TargetError(
+            f"{quoted(request.argument)} needs {' and '.join(missing)}, not installed here",
+            hint=f"pip install 'tilewright[{request.extra}]', or: pip install {' '.join(missing)}",
+        )
+
+
+def run_exporter(content: Mapping[str, Any], folder: Path) -> None:
+    """Run the exporter in a process of its own. Raises as `export`."""
+    search_path = os.pathsep.join(entry for entry in sys.path if entry)
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", EXPORTER, str(folder)],
+        input=json.dumps(content),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=child_environment(PYTHONPATH=search_path),
+        check=False,
+    )
+    with suppress(FileNotFoundError):
+        answer = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+        raise _ERRORS[answer["kind"]](answer["message"], hint=answer["hint"])
+    if done.returncode or not (folder / MODEL).is_file():
+        said = [line for line in done.stdout.splitlines() if line.strip(" ^~")][-_TAIL_LINES:]
+        last = quoted(said[-1].strip())[1:-1] if said else f"exit code {done.returncode}"
+        raise ModelError(
+            f"{quoted(content['argument'])} could not be exported: {last}",
+            hint="\n".join(["The last it said:", *said]) if said else None,
+        )
+
+
+def _key(request: ExportRequest) -> str:
+    versions = {name: _version(name) for name in (*request.packages, "onnx")}
+    return digest(json.dumps([FORMAT, request.content, versions], sort_keys=True), length=32)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _whole(kept: Path) -> bool:
+    """Whether every file of an earlier export is there in its length."""
+    try:
+        sizes = json.loads((kept / SIZES).read_text(encoding="utf-8"))
+        return MODEL in sizes and all(
+            (kept / name).stat().st_size == size for name, size in sizes.items()
+        )
+    except (OSError, ValueError, AttributeError, TypeError):
+        return False
+
+
+def _keep(made: Path, kept: Path) -> bool:
+    """Move an export to the cache at once; False where the cache cannot be written."""
+    partial = kept.with_name(f".{kept.name}-{secrets.token_hex(4)}")
+    try:
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(made, partial)
+        sizes = {path.name: path.stat().st_size for path in partial.iterdir()}
+        (partial / SIZES).write_text(json.dumps(sizes), encoding="utf-8")
+        shutil.rmtree(kept, ignore_errors=True)
+        partial.replace(kept)
+    except (OSError, shutil.Error):
+        shutil.rmtree(partial, ignore_errors=True)
+        return _whole(kept)
+    return True
