@@ -66,8 +66,30 @@ class EnergyUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """Bytes of memory that a network takes at its peak.
+
+    `planned_bytes` is the sum of the five parts: packed weights, the arena of all intermediates,
+    the kernels' workspaces, inputs and outputs, code. `measured_bytes` is what loading and running
+    it took in a process of its own beyond what that held before, by `method`; None with the
+    `reason` where it was not measured.
+    """
+
+    planned_bytes: int
+    weight_bytes: int
+    arena_bytes: int
+    workspace_bytes: int
+    interface_bytes: int
+    code_bytes: int
+    measured_bytes: int | None = None
+    method: str = "none"
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileResult:
-    """`tilewright profile`. `energy` is None unless it was asked for."""
+    """`tilewright profile`. `energy` is None unless it was asked for; `memory` is planned, and
+    measured where that was asked for."""
 
     model: str
     target: str
@@ -81,6 +103,7 @@ class ProfileResult:
     weight_bytes: int
     explanation: str = ""
     energy: EnergyUse | None = None
+    memory: MemoryUse | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

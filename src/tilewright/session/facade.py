@@ -259,10 +259,12 @@ class Session:
         options: ModelOptions | None = None,
         settings: str = "best",
         meter: str | None = None,
+        memory: bool = False,
     ) -> ProfileResult:
         """Time every task and the whole network.
 
-        With a `meter` (`auto`, or another name of docs/reference/meters.md) also its energy.
+        With a `meter` (`auto`, or another name of docs/reference/meters.md) also its energy, with
+        `memory` its peak memory.
         """
         from tilewright.hardware.meters import named_meter
         from tilewright.session.choices import checked_settings
@@ -274,6 +276,7 @@ class Session:
             events=self.events,
             seed=self.seed,
             meter=None if meter is None else named_meter(meter),
+            memory=memory,
         )
         chosen = checked_settings(settings)
         return profiler.run(str(model), options or ModelOptions(seed=self.seed), chosen)
