@@ -110,8 +110,8 @@ class ModelFlags:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PowerFlags:
-    """Whether energy is measured, and by what."""
+class MeteredFlags(ModelFlags):
+    """The same, and whether energy is measured, and by what."""
 
     power: Annotated[
         bool,
@@ -126,6 +126,7 @@ class PowerFlags:
     ] = None
 
     def __post_init__(self) -> None:
+        ModelFlags.__post_init__(self)
         if self.meter is not None and not self.power:
             raise UsageError("--meter says how --power measures.", hint="Add --power.")
 

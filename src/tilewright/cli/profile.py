@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import ModelFlags, PowerFlags, Settings, SharedFlags
+from tilewright.cli.flags import MeteredFlags, Settings, SharedFlags
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.report import noise, views
@@ -29,20 +29,18 @@ def profile(
             show_default=False,
         ),
     ] = False,
-    power_flags: PowerFlags | None = None,
-    model_flags: ModelFlags | None = None,
+    model_flags: MeteredFlags | None = None,
     flags: SharedFlags | None = None,
 ) -> int:
     """Show where a network's time goes, task by task, and what limits each."""
-    flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
-    power_flags = power_flags or PowerFlags()
+    flags, model_flags = flags or SharedFlags(), model_flags or MeteredFlags()
     options = model_flags.options(flags.seed)
     with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
         result = work.session.profile(
             model,
             options=options,
             settings=settings,
-            meter=power_flags.meter_name,
+            meter=model_flags.meter_name,
             memory=memory,
         )
     tasks = views.tasks_table(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tilewright.core.records import EnergyUse
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
@@ -41,28 +43,6 @@ class TaskReport:
     roof_s: float = 0.0
     nodes: tuple[str, ...] = ()
     in_place_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnergyUse:
-    """Energy of one run: measured values with their method, or None with the reason.
-
-    `energy_j` is the median of `samples_j`, one value per window; in a window of at least
-    `window_s` the network ran again and again, `runs` times in all windows together. `power_w` is
-    the mean power meanwhile. Both hold all that the sensor sees, idle power included.
-    `idle_power_w` is what the same sensor said while nothing of ours ran. `method` names the
-    sensor and how it was read, `none` where there is none; `reason` says what is missing and why,
-    and is empty where nothing is.
-    """
-
-    method: str
-    energy_j: float | None = None
-    power_w: float | None = None
-    idle_power_w: float | None = None
-    reason: str = ""
-    samples_j: tuple[float, ...] = ()
-    runs: int = 0
-    window_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,6 +347,7 @@ class ImportResult:
     workloads: int = 0
     runs: int = 0
     shipments: int = 0
+    networks: int = 0
     peaks: int = 0
     unmatched: int = 0
     note: str = ""

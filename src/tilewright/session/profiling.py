@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,8 +10,15 @@ from tempfile import TemporaryDirectory
 
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Stage
-from tilewright.core.records import Candidate, Device, LayoutPlan, Measurement
-from tilewright.core.results import EnergyUse, MemoryUse, ProfileResult, TaskReport
+from tilewright.core.records import (
+    Candidate,
+    Device,
+    EnergyUse,
+    LayoutPlan,
+    Measurement,
+    NetworkMeasurement,
+)
+from tilewright.core.results import MemoryUse, ProfileResult, TaskReport
 from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
 from tilewright.hardware.meters import Meter, measure_energy
@@ -18,6 +26,7 @@ from tilewright.kernels.blueprint import NetworkBlueprint, TaskKey, blueprint
 from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory
 from tilewright.measure.base import Measurer
 from tilewright.measure.networks import NetworkWorker
+from tilewright.measure.versions import software_versions
 from tilewright.models import ModelOptions
 from tilewright.session.choices import SettingsName, choose, shipped_plan
 from tilewright.session.manifest import (
@@ -88,6 +97,7 @@ class Profiler:
         whole = self._measure_network(network, chosen)
         rows = task_reports(network.tasks, chosen, measured, {}, peaks)
         rows = in_their_places(rows, whole.in_place_s)
+        self._keep(network, whole)
         result = self._result(network, rows, peaks, whole.latency_s)
         return replace(result, energy=whole.energy, memory=whole.memory)
 
@@ -127,6 +137,24 @@ class Profiler:
                 energy=self._energy(w, ordered),
                 memory=self._memory(plan, compiled, Path(folder), ordered),
             )
+
+    def _keep(self, network: PreparedNetwork, whole: _Whole) -> None:
+        memory = whole.memory
+        self.store.add_network(
+            NetworkMeasurement(
+                network_key=network.key,
+                device_class=self.device.class_key,
+                model=network.model.name,
+                latency_s=whole.latency_s,
+                planned_bytes=memory.planned_bytes,
+                measured_bytes=memory.measured_bytes,
+                memory_method=memory.method if memory.measured_bytes is not None else "",
+                energy=whole.energy,
+                versions=software_versions(),
+                created_at=time.time(),
+                instance=self.device.instance,
+            )
+        )
 
     def _memory(
         self,

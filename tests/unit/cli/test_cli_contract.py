@@ -330,6 +330,17 @@ def test_without_a_meter_the_reason_is_told(tilewright: Command, session: FakeSe
     assert (energy["method"], energy["reason"]) == ("none", "No RAPL here.")
 
 
+def test_energy_of_what_is_collected(tilewright: Command, session: FakeSession) -> None:
+    assert tilewright("collect", "--op", "relu").code == 0
+    assert session.meter is None
+    assert tilewright("collect", "--op", "relu", "--power").code == 0
+    assert session.meter == "auto"
+    assert tilewright("collect", "--op", "relu", "--power", "--meter", "hwmon").code == 0
+    assert session.meter == "hwmon"
+    wrong = tilewright("collect", "--op", "relu", "--meter", "hwmon")
+    assert wrong.code == 2 and "--power" in wrong.err
+
+
 def test_memory_is_planned_and_measured_where_it_is_asked_for(
     tilewright: Command, session: FakeSession
 ) -> None:
