@@ -8,7 +8,7 @@ from one_kernel import DEVICE, step
 from packed_kernel import constants_workload
 
 from tilewright.compiler.build import build_kernel
-from tilewright.compiler.kernel_runs import time_kernel
+from tilewright.compiler.kernel_runs import repeat_kernel, time_kernel
 from tilewright.compiler.rewriting import rewriter
 from tilewright.core.records import Protocol
 from tilewright.tune.space import default_candidate
@@ -45,3 +45,9 @@ def test_nothing_to_rewrite() -> None:
     few = np.ones(3, np.float32)
     rewriter([tvm_ffi.from_dlpack(few)])()
     assert few.tolist() == [1, 1, 1]
+
+
+def test_a_kernel_in_a_loop() -> None:
+    protocol = Protocol(rotation_bytes=1 << 16)
+    assert repeat_kernel(kernel(), TASK, protocol, 0, 0.0) == 1
+    assert repeat_kernel(kernel(), TASK, protocol, 0, 0.02) > 10

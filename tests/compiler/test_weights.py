@@ -31,3 +31,20 @@ def test_loading(tmp_path: Path, rows: int) -> None:
     assert places == sorted(places) and not any(place % 64 for place in places)
     size = sum(array.nbytes for array in arrays.values())
     assert places[-1] - places[0] < size + 64 * len(arrays)
+
+
+@pytest.mark.parametrize("keep", [0, 20, 60, -1])
+def test_a_file_cut_short(tmp_path: Path, keep: int) -> None:
+    path = tmp_path / "weights.params"
+    stored = {name: tvm.runtime.tensor(np.ones(9, np.float32)) for name in ("one", "two")}
+    tvm.runtime.save_param_dict_to_file(stored, str(path))
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ValueError, match="weight"):
+        load_weights(path)
+
+
+def test_another_file(tmp_path: Path) -> None:
+    path = tmp_path / "weights.params"
+    path.write_bytes(bytes(1000))
+    with pytest.raises(ValueError, match="no list of tensors"):
+        load_weights(path)

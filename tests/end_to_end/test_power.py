@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,12 @@ def test_a_machine_of_one_watt(tmp_path: Path) -> None:
     assert len(energy["samples_j"]) == 3 and energy["window_s"] >= 1
     # at one watt, joules are the seconds of a run and of the loop around it
     assert energy["energy_j"] > 0.2 * data["network_latency_s"]
+    succeed(tmp_path, "db", "export", tmp_path / "all.jsonl")
+    lines = (tmp_path / "all.jsonl").read_text().splitlines()
+    (kept,) = (line for line in map(json.loads, lines) if line["record"] == "network")
+    assert kept["latency_s"] == data["network_latency_s"]
+    assert kept["energy"]["energy_j"] == energy["energy_j"]
+    assert kept["energy"]["idle_power_w"] == energy["idle_power_w"]
     assert energy["runs"] * max(energy["samples_j"]) >= 2 * energy["window_s"]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import ModelFlags, SharedFlags
+from tilewright.cli.flags import MeteredFlags, SharedFlags
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
@@ -32,14 +32,15 @@ def collect(
         str,
         Parameter(help="Total of this command, earlier runs included: 90s, 10m, or a number."),
     ] = "10m",
-    model_flags: ModelFlags | None = None,
+    model_flags: MeteredFlags | None = None,
     flags: SharedFlags | None = None,
 ) -> int:
     """Measure operators in many configurations and settings, for predictors to learn from.
 
-    Rows go to the database. A repeated command goes on where the last one stopped.
+    With --power each kernel also runs in a loop for some seconds while a meter is read. Rows go to
+    the database. A repeated command goes on where the last one stopped.
     """
-    flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
+    flags, model_flags = flags or SharedFlags(), model_flags or MeteredFlags()
     if not models and not op:
         raise UsageError(
             "collect needs a family of operators or a network.",
@@ -47,6 +48,7 @@ def collect(
         )
     options = model_flags.options(flags.seed)
     with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
+        work.session.meter = model_flags.meter_name
         result = work.session.collect(
             op,
             models,

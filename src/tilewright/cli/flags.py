@@ -108,6 +108,34 @@ class ModelFlags:
         return ModelOptions(batch=self.batch, shapes=read_shapes(self.shape), seed=seed)
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeteredFlags(ModelFlags):
+    """The same, and whether energy is measured, and by what."""
+
+    power: Annotated[
+        bool,
+        Parameter(help="Also measure energy and power.", negative="", show_default=False),
+    ] = False
+    meter: Annotated[
+        str | None,
+        Parameter(
+            help="With --power: auto, powercap, hwmon, nvml, none, or command:CMD, which prints "
+            "watts or joules [default: auto]."
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        ModelFlags.__post_init__(self)
+        if self.meter is not None and not self.power:
+            raise UsageError("--meter says how --power measures.", hint="Add --power.")
+
+    @property
+    def meter_name(self) -> str | None:
+        """The meter that was asked for, None for none at all."""
+        return (self.meter or "auto") if self.power else None
+
+
 def read_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """`["x=1,3,224,224"]` → `{"x": (1, 3, 224, 224)}`; the name may hold `=` itself."""
     shapes: dict[str, tuple[int, ...]] = {}

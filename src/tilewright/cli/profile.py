@@ -6,11 +6,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import ModelFlags, Settings, SharedFlags
+from tilewright.cli.flags import MeteredFlags, Settings, SharedFlags
 from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
-from tilewright.core.errors import UsageError
 from tilewright.report import noise, views
 
 
@@ -21,28 +20,27 @@ def profile(
     settings: Annotated[
         Settings, Parameter(help="Our defaults, the best known per task, or what shipped.")
     ] = "best",
-    power: Annotated[
+    memory: Annotated[
         bool,
-        Parameter(help="Also measure energy and power.", negative="", show_default=False),
-    ] = False,
-    meter: Annotated[
-        str | None,
         Parameter(
-            help="With --power: auto, powercap, hwmon, nvml, none, or command:CMD, which prints "
-            "watts or joules [default: auto]."
+            help="Also measure peak memory, in a process of its own.",
+            negative="",
+            show_default=False,
         ),
-    ] = None,
-    model_flags: ModelFlags | None = None,
+    ] = False,
+    model_flags: MeteredFlags | None = None,
     flags: SharedFlags | None = None,
 ) -> int:
     """Show where a network's time goes, task by task, and what limits each."""
-    flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
-    if meter is not None and not power:
-        raise UsageError("--meter says how --power measures.", hint="Add --power.")
+    flags, model_flags = flags or SharedFlags(), model_flags or MeteredFlags()
     options = model_flags.options(flags.seed)
     with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
         result = work.session.profile(
-            model, options=options, settings=settings, meter=(meter or "auto") if power else None
+            model,
+            options=options,
+            settings=settings,
+            meter=model_flags.meter_name,
+            memory=memory,
         )
     tasks = views.tasks_table(
         result.tasks,
@@ -53,6 +51,8 @@ def profile(
         result.tasks_latency_s, result.network_latency_s, result.explanation
     )
     tables = [tasks, views.profile_summary(result)]
+    if result.memory is not None:
+        tables.append(views.memory_table(result.memory))
     if result.energy is not None:
         tables.append(views.energy_table(result.energy))
     answer = Answer(

@@ -54,6 +54,29 @@ def time_kernel(
 
     A kernel whose warm-up takes longer than `give_up_s` is sampled once and left at that.
     """
+    sets, rewrite = _operands(kernel, workload, protocol, seed)
+    return _samples(_Timed(kernel.call, sets, rewrite), protocol, give_up_s)
+
+
+def repeat_kernel(
+    kernel: BuiltKernel, workload: Workload, protocol: Protocol, seed: int, seconds: float
+) -> int:
+    """Call a kernel for at least so many seconds and once, constants rotating; returns how often.
+
+    Activations stay as they are: writing them anew would take energy of its own.
+    """
+    sets, _ = _operands(kernel, workload, protocol, seed)
+    count, end = 0, perf_counter() + seconds
+    while count == 0 or perf_counter() < end:
+        kernel.call(*sets[count % len(sets)])
+        count += 1
+    return count
+
+
+def _operands(
+    kernel: BuiltKernel, workload: Workload, protocol: Protocol, seed: int
+) -> tuple[list[list], Callable[[], None]]:
+    """Operands and result for call after call, in turn, and what writes the activations anew."""
     limit = integer_limit(workload)
     types = list(kernel.argument_types)
     rotating = [a.role == "constant" for a in workload.arguments] + [False]
@@ -73,7 +96,7 @@ def time_kernel(
         ]
         for _ in range(copies)
     ]
-    return _samples(_Timed(kernel.call, sets, rewrite), protocol, give_up_s)
+    return sets, rewrite
 
 
 class _Pool:

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
 from tilewright.compiler.build import kernel_module
 from tilewright.compiler.glue import network_module
 from tilewright.compiler.pipeline import registered
 from tilewright.compiler.prefetch import with_prefetches
+from tilewright.compiler.workspaces import WorkspaceReader
 from tilewright.core.records import Device
+from tilewright.kernels.base import Workspaces
 from tilewright.kernels.blueprint import NetworkBlueprint, task_key
 
 LIBRARY = "model.so"
@@ -23,26 +25,27 @@ WEIGHTS = "weights.params"
 
 def compile_network(
     plan: NetworkBlueprint, device: Device
-) -> tuple[relax.VMExecutable, dict[str, tirx.PrimFunc]]:
-    """Build all kernels and the glue; returns the executable and each kernel's hash."""
+) -> tuple[relax.VMExecutable, dict[str, Workspaces]]:
+    """Build all kernels and the glue; returns the executable and the kernels' workspaces."""
     workloads = {task_key(item): item for item in plan.arrangement.calls}
-    kernels, instructed = {}, {}
+    instructed = {}
     for key, symbol in plan.symbols.items():
         item = workloads[key]
         module = kernel_module(item.call.workload, plan.assignment[key], device)
-        kernels[symbol] = module["main"]
         instructed[symbol] = with_prefetches(module)["main"]
     module = network_module(
         plan.arrangement, plan.uses, instructed, [c.parameter for c in plan.constants]
     )
-    executable = relax.build(
-        module,
-        target=tvm.target.Target(device.target),
-        relax_pipeline=tvm.transform.Sequential([]),
-        tir_pipeline=registered(),
-        exec_mode="bytecode",
-    )
-    return executable, kernels
+    reader = WorkspaceReader()
+    with tvm.transform.PassContext(instruments=[reader]):
+        executable = relax.build(
+            module,
+            target=tvm.target.Target(device.target),
+            relax_pipeline=tvm.transform.Sequential([]),
+            tir_pipeline=registered(),
+            exec_mode="bytecode",
+        )
+    return executable, {symbol: reader.found[symbol] for symbol in instructed}
 
 
 def write_weights(folder: Path, plan: NetworkBlueprint, packed: Path) -> None:

@@ -25,6 +25,8 @@ GENERATION = 2
 then does not count any more. The first one had TVM's own passes."""
 _BASE = "s_tir"
 _LEAVE_ALONE = "disable_lower_builtin"
+LAST_PASS = "_on_stack"
+"""After it, what is left of buffers comes from the pool."""
 _STACK_BYTES = 8192
 """Four times the largest register file; threads have megabytes of stack."""
 
@@ -64,3 +66,8 @@ def _kept(node: Any) -> Any:
     if bits > 8 * _STACK_BYTES:
         return node
     return tirx.AllocBuffer(node.buffer, {_LEAVE_ALONE: tirx.IntImm("bool", 1)})
+
+
+def on_stack(node: tirx.AllocBuffer) -> bool:
+    """Whether a buffer was put on the stack, after `LAST_PASS`."""
+    return _LEAVE_ALONE in node.annotations

@@ -94,12 +94,36 @@ class Protocol:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyUse:
+    """Energy of one run of a network, or of one call of a kernel: measured values with their
+    method, or None with the reason.
+
+    `energy_j` is the median of `samples_j`, one value per window; in a window of at least
+    `window_s` it ran again and again, `runs` times in all windows together. `power_w` is the mean
+    power meanwhile. Both hold all that the sensor sees, idle power included.
+    `idle_power_w` is what the same sensor said while nothing of ours ran. `method` names the
+    sensor and how it was read, `none` where there is none; `reason` says what is missing and why,
+    and is empty where nothing is.
+    """
+
+    method: str
+    energy_j: float | None = None
+    power_w: float | None = None
+    idle_power_w: float | None = None
+    reason: str = ""
+    samples_j: tuple[float, ...] = ()
+    runs: int = 0
+    window_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """Raw samples of one candidate on one device class.
 
     `samples_s` are seconds per call in the order they were taken. `kernel_hash` identifies the
     scheduled kernel, so that a changed template never reuses old times. `instance` names the one
-    device of the class that was used, empty where it is not known.
+    device of the class that was used, empty where it is not known. `energy` is None where nobody
+    asked for it.
     """
 
     workload_key: str
@@ -113,6 +137,7 @@ class Measurement:
     created_at: float = 0.0
     run_id: int | None = None
     instance: str = ""
+    energy: EnergyUse | None = None
 
     @property
     def latency_s(self) -> float:
@@ -194,3 +219,25 @@ class Shipment:
     numbers: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
     created_at: float = 0.0
     plan: LayoutPlan = LayoutPlan()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkMeasurement:
+    """A whole network as `profile` found it on a device class.
+
+    `latency_s` is the median, `planned_bytes` the memory it was to take at its peak, and
+    `measured_bytes` what it took by `memory_method`. Energy and measured memory are None where
+    they were not asked for, or could not be had.
+    """
+
+    network_key: str
+    device_class: str
+    model: str
+    latency_s: float
+    planned_bytes: int
+    measured_bytes: int | None = None
+    memory_method: str = ""
+    energy: EnergyUse | None = None
+    versions: str = ""
+    created_at: float = 0.0
+    instance: str = ""

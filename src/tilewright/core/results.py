@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tilewright.core.records import EnergyUse
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
@@ -44,30 +46,30 @@ class TaskReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnergyUse:
-    """Energy of one run: measured values with their method, or None with the reason.
+class MemoryUse:
+    """Bytes of memory that a network takes at its peak.
 
-    `energy_j` is the median of `samples_j`, one value per window; in a window of at least
-    `window_s` the network ran again and again, `runs` times in all windows together. `power_w` is
-    the mean power meanwhile. Both hold all that the sensor sees, idle power included.
-    `idle_power_w` is what the same sensor said while nothing of ours ran. `method` names the
-    sensor and how it was read, `none` where there is none; `reason` says what is missing and why,
-    and is empty where nothing is.
+    `planned_bytes` is the sum of the five parts: packed weights, the arena of all intermediates,
+    the kernels' workspaces, inputs and outputs, code. `measured_bytes` is what loading and running
+    it took in a process of its own beyond what that held before, by `method`; None with the
+    `reason` where it was not measured.
     """
 
-    method: str
-    energy_j: float | None = None
-    power_w: float | None = None
-    idle_power_w: float | None = None
+    planned_bytes: int
+    weight_bytes: int
+    arena_bytes: int
+    workspace_bytes: int
+    interface_bytes: int
+    code_bytes: int
+    measured_bytes: int | None = None
+    method: str = "none"
     reason: str = ""
-    samples_j: tuple[float, ...] = ()
-    runs: int = 0
-    window_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileResult:
-    """`tilewright profile`. `energy` is None unless it was asked for."""
+    """`tilewright profile`. `energy` is None unless it was asked for; `memory` is planned, and
+    measured where that was asked for."""
 
     model: str
     target: str
@@ -81,6 +83,7 @@ class ProfileResult:
     weight_bytes: int
     explanation: str = ""
     energy: EnergyUse | None = None
+    memory: MemoryUse | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,6 +347,7 @@ class ImportResult:
     workloads: int = 0
     runs: int = 0
     shipments: int = 0
+    networks: int = 0
     peaks: int = 0
     unmatched: int = 0
     note: str = ""

@@ -6,7 +6,8 @@ The half here is numpy only; the half of the same name in `compiler.lower` build
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -82,4 +83,25 @@ class Implementation(Protocol):
         self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
     ) -> Mapping[int, Array]:
         """The physical form of each constant argument (by argument index)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspaces:
+    """Bytes of the buffers that a kernel takes from TVM's pools, in their order: `shared` ones by
+    the thread that calls it, `own` ones by every thread that takes part in a parallel loop."""
+
+    shared: tuple[int, ...] = ()
+    own: tuple[int, ...] = ()
+
+
+@runtime_checkable
+class TakesWorkspace(Protocol):
+    """An implementation whose kernels need more memory than their operands.
+
+    Buffers of a few pages, such as one row of a tile, may be left out.
+    """
+
+    def workspaces(self, workload: Workload, candidate: Candidate, device: Device) -> Workspaces:
+        """What one call takes."""
         ...

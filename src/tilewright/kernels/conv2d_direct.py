@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.core.records import Candidate, Device, Settings
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.base import FactColumn, Knob, Workspaces
 from tilewright.kernels.blocks import chunk_count, output_block, whole_chunks
 from tilewright.kernels.conv2d_direct_knobs import (
     REDUCTION,
@@ -156,6 +156,21 @@ class DirectConvolution:
         conv = convolution(workload)
         length = conv.group_in * prod(conv.kernel)
         return max(2e-6, 6e-8 * length**0.5 * 4)
+
+    def workspaces(self, workload: Workload, candidate: Candidate, device: Device) -> Workspaces:
+        """The input with its border of zeros, where that is a stage of its own."""
+        conv, settings = convolution(workload), dict(candidate.settings)
+        if settings["padding"] != "stage":
+            return Workspaces()
+        extents = (conv.out_height, conv.out_width)
+        tiles = (int(settings["tile_height"]), int(settings["tile_width"]))
+        reach = [
+            (-(-extent // tile) * tile - 1) * stride + (kernel - 1) * dilation + 1
+            for extent, tile, stride, kernel, dilation in zip(
+                extents, tiles, conv.strides, conv.kernel, conv.dilation, strict=True
+            )
+        ]
+        return Workspaces(shared=(4 * conv.batch * conv.in_channels * prod(reach),))
 
     def packed_shapes(
         self, workload: Workload, candidate: Candidate

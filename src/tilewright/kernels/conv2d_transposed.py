@@ -20,7 +20,7 @@ from tilewright.core.records import Candidate, Device, Settings
 from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.base import FactColumn, Knob, Workspaces
 from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
 from tilewright.kernels.ports import Ports, anchored_ports
 from tilewright.kernels.register_tile import issue_slowdown
@@ -232,6 +232,15 @@ class GatheringTransposedConvolution:
         conv = transposed_convolution(workload)
         length = conv.group_in * conv.rows.taps * conv.columns.taps
         return max(2e-6, 2.4e-7 * length**0.5)
+
+    def workspaces(self, workload: Workload, candidate: Candidate, device: Device) -> Workspaces:
+        """The input with zeros around it."""
+        conv = transposed_convolution(workload)
+        tile = int(candidate.setting("tile_width"))
+        across = -(-conv.columns.positions // tile) * tile
+        height = conv.rows.extent + sum(conv.rows.border(conv.rows.positions))
+        width = conv.columns.extent + sum(conv.columns.border(across))
+        return Workspaces(shared=(4 * conv.batch * conv.in_channels * height * width,))
 
     def packed_shapes(
         self, workload: Workload, candidate: Candidate

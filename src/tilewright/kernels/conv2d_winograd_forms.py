@@ -18,7 +18,7 @@ from tilewright.core.records import Candidate, Device, Settings
 from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.base import FactColumn, Knob, Workspaces
 from tilewright.kernels.blocks import chunk_count, lane_counts, out_tiles, tile_sizes, whole_chunks
 from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.ports import Ports, anchored_ports
@@ -228,6 +228,16 @@ class WinogradConvolution:
         channels of (sum |w| of the channel) times (largest |x| of the channel in the tile).
         """
         return self.bound[convolution(workload).kernel]
+
+    def workspaces(self, workload: Workload, candidate: Candidate, device: Device) -> Workspaces:
+        """The transformed input and the products: of the whole plane, or of a strip."""
+        conv, settings = convolution(workload), dict(candidate.settings)
+        form, strip, lanes = self.form(conv), int(settings["strip"]), int(settings["lanes"])
+        down, across = form.tiles(conv)
+        tiles = strip * across if strip else conv.batch * down * across
+        sums = chunk_count(conv.out_channels, lanes) * lanes
+        both = tuple(4 * form.positions * tiles * count for count in (conv.in_channels, sums))
+        return Workspaces(own=both) if strip else Workspaces(shared=both)
 
     def packed_shapes(
         self, workload: Workload, candidate: Candidate

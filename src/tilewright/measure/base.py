@@ -25,6 +25,7 @@ from tilewright.core.errors import OutputError
 from tilewright.core.records import (
     Candidate,
     Device,
+    EnergyUse,
     Failure,
     FailureKind,
     Measurement,
@@ -69,6 +70,7 @@ class Job:
     failure: tuple[FailureKind, str] | None = None
     samples_s: list[float] = field(default_factory=list[float])
     instance: str = ""
+    energy: EnergyUse | None = None
 
 
 def ignore(_outcome: Outcome) -> None:
@@ -271,6 +273,7 @@ class Measurer(ABC):
             created_at=time.time(),
             run_id=run_id,
             instance=job.instance or self.device.instance,
+            energy=job.energy,
         )
 
 

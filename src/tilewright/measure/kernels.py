@@ -15,6 +15,7 @@ from tilewright.core.records import Candidate, Device, Failure, Outcome, Protoco
 from tilewright.graph.workload import Workload
 from tilewright.measure import base
 from tilewright.measure.base import Array, Job, Measurer, as_files, classify, ignore
+from tilewright.measure.energy import KernelEnergy
 from tilewright.measure.processes import Child, ChildError, RemoteError
 
 WORKER = "tilewright.measure.kernel_worker"
@@ -23,7 +24,8 @@ MEMORY_LIMIT_BYTES = 3 << 29
 
 
 class KernelMeasurer(Measurer):
-    """Measures candidates on the local CPU; workers die with it."""
+    """Measures candidates on the local CPU, with `energy` also what a call takes; workers die with
+    it."""
 
     def __init__(
         self,
@@ -32,6 +34,7 @@ class KernelMeasurer(Measurer):
         seed: int = 0,
         builders: int | None = None,
         memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+        energy: KernelEnergy | None = None,
     ) -> None:
         count = builders or max(1, min(4, len(device.cpus)))
         environment = {"TVM_NUM_THREADS": str(device.threads)}
@@ -46,6 +49,7 @@ class KernelMeasurer(Measurer):
         ]
         super().__init__(device, workers)
         self._seed = seed
+        self._energy = energy
 
     def measure(
         self,
@@ -72,6 +76,7 @@ class KernelMeasurer(Measurer):
             mine = [job for job in jobs if job.worker == worker and job.failure is None]
             for job in mine:
                 self._time(job, workload, protocol, give_up_s)
+                self._meter(job, protocol)
                 finish(job)
             self._finish(worker, mine)
         self.spent.run_s += time.perf_counter() - began
@@ -124,6 +129,17 @@ class KernelMeasurer(Measurer):
                 self._build(job, workload)
             except ChildError as error:
                 job.failure = classify(error, "crash")
+
+    def _meter(self, job: Job, protocol: Protocol) -> None:
+        """Measure the energy of a kernel that has a time."""
+        if self._energy is None or job.failure is not None:
+            return
+
+        def work(seconds: float) -> int:
+            request = ("repeat", job.slot, protocol, self._seed, seconds)
+            return self._ready(job.worker).request(request, protocol.timeout_s + seconds)
+
+        job.energy = self._energy.of(work)
 
     def _finish(self, worker: int, jobs: Sequence[Job]) -> None:
         if not jobs or self._workers[worker].pid is None:

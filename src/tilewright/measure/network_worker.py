@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.compiler.build import kernel_hash_of
 from tilewright.compiler.execute import LoadedNetwork, set_threads
 from tilewright.compiler.network import LIBRARY, compile_network, write_weights
 from tilewright.core.records import Device
 from tilewright.kernels.blueprint import NetworkBlueprint
+from tilewright.kernels.planned_memory import CompiledNetwork
 from tilewright.measure.child import serve, wait_until_asleep
+from tilewright.measure.resident import MemoryPeak, ResidentMemory
 
 Array = npt.NDArray[np.generic]
 _networks: dict[str, LoadedNetwork] = {}
@@ -26,12 +27,13 @@ def prepare(device: Device) -> None:
     set_threads(device.threads, device.cpus)
 
 
-def compile_to(plan: NetworkBlueprint, device: Device, packed: str, folder: str) -> dict[str, str]:
-    """Write the library and the weights into `folder`; returns each kernel's hash by symbol."""
-    executable, kernels = compile_network(plan, device)
+def compile_to(plan: NetworkBlueprint, device: Device, packed: str, folder: str) -> CompiledNetwork:
+    """Write the library and the weights into `folder`."""
+    executable, workspaces = compile_network(plan, device)
     _export(executable, Path(folder) / LIBRARY)
     write_weights(Path(folder), plan, Path(packed))
-    return {symbol: kernel_hash_of(kernel) for symbol, kernel in kernels.items()}
+    size_bytes = (Path(folder) / LIBRARY).stat().st_size
+    return CompiledNetwork(workspaces=workspaces, library_bytes=size_bytes)
 
 
 def _export(executable: Any, path: Path) -> None:
@@ -48,6 +50,16 @@ def _export(executable: Any, path: Path) -> None:
 def load(name: str, folder: str, order: list[str]) -> None:
     """Load a compiled network as `name`."""
     _networks[name] = LoadedNetwork.open(Path(folder), order)
+
+
+def memory_peak(folder: str, order: list[str], inputs: list[Array], runs: int) -> MemoryPeak:
+    """The memory that a network takes, beyond what this process held before: load, run, forget."""
+    memory = ResidentMemory()
+    before = memory.begin()
+    network = LoadedNetwork.open(Path(folder), order)
+    for _ in range(runs):
+        network.time(inputs, repeats=1, warmup=0)
+    return memory.peak_since(before)
 
 
 def unload(name: str) -> None:
@@ -93,5 +105,6 @@ if __name__ == "__main__":
             "time": time_runs,
             "repeat": repeat,
             "time calls": time_calls,
+            "memory peak": memory_peak,
         }
     )

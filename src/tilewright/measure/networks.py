@@ -22,7 +22,9 @@ from tilewright.core.records import Device
 from tilewright.graph.arrange import Arrangement
 from tilewright.hardware.remote import remote_place
 from tilewright.kernels.blueprint import NetworkBlueprint, packed_constant
+from tilewright.kernels.planned_memory import CompiledNetwork
 from tilewright.measure.processes import Child, ChildError, RemoteError
+from tilewright.measure.resident import MemoryPeak
 
 WORKER = "tilewright.measure.network_worker"
 LINKERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
@@ -68,8 +70,8 @@ class NetworkWorker:
 
     def compile(
         self, plan: NetworkBlueprint, constants: Mapping[str, Array], folder: Path
-    ) -> dict[str, str]:
-        """Write library and weights into `folder`; returns each kernel's hash by symbol.
+    ) -> CompiledNetwork:
+        """Write library and weights into `folder`.
 
         Raises TargetError when no C++ compiler is there to link the library.
         """
@@ -102,6 +104,15 @@ class NetworkWorker:
     def repeat(self, name: str, inputs: Sequence[Array], seconds: float) -> int:
         """Run again and again for at least so many seconds; returns how often."""
         return self._ask(("repeat", name, list(inputs), seconds), RUN_TIMEOUT_S + seconds)
+
+    def memory_peak(
+        self, folder: Path, order: Sequence[str], inputs: Sequence[Array], *, runs: int = 3
+    ) -> MemoryPeak:
+        """The memory that loading and running a compiled network takes, beyond what the process
+        held before. Ask a process that did nothing yet: what it freed earlier would be used again.
+        """
+        message = ("memory peak", str(folder), list(order), list(inputs), runs)
+        return self._ask(message, RUN_TIMEOUT_S)
 
     def time_calls(
         self, name: str, inputs: Sequence[Array], *, repeats: int

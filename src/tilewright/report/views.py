@@ -12,6 +12,7 @@ from tilewright.core.results import (
     EnergyUse,
     EvaluatePick,
     EvaluateRow,
+    MemoryUse,
     OptimizeResult,
     ProfileResult,
     SubgraphStudyRow,
@@ -202,10 +203,25 @@ def profile_summary(result: ProfileResult) -> Table:
             f"{shown.rate(result.peak_flop_per_s / 1e9)} GFLOP/s, "
             f"{shown.rate(result.peak_bytes_per_s / 1e9)} GB/s",
         ),
-        ("planned memory", result.planned_memory_bytes, shown.size(result.planned_memory_bytes)),
-        ("weights", result.weight_bytes, shown.size(result.weight_bytes)),
     )
     return facts_table(result.model, facts)
+
+
+def memory_table(memory: MemoryUse) -> Table:
+    """Memory at the peak, planned and measured, and what it is for."""
+    measured = memory.reason
+    if memory.measured_bytes is not None:
+        measured = f"{shown.size(memory.measured_bytes)} ({memory.method})"
+    facts: list[tuple[str, Any, str]] = [
+        ("planned peak", memory.planned_bytes, shown.size(memory.planned_bytes)),
+        ("measured peak", memory.measured_bytes, measured),
+        ("weights, packed", memory.weight_bytes, shown.size(memory.weight_bytes)),
+        ("intermediates", memory.arena_bytes, shown.size(memory.arena_bytes)),
+        ("workspaces", memory.workspace_bytes, shown.size(memory.workspace_bytes)),
+        ("inputs and outputs", memory.interface_bytes, shown.size(memory.interface_bytes)),
+        ("code", memory.code_bytes, shown.size(memory.code_bytes)),
+    ]
+    return facts_table("Memory", facts)
 
 
 def energy_table(energy: EnergyUse) -> Table:

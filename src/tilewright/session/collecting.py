@@ -14,18 +14,19 @@ from itertools import chain, islice
 import numpy as np
 
 from tilewright.core.errors import UsageError
-from tilewright.core.events import EventSink, Stage, TuningProgress
+from tilewright.core.events import EventSink, Note, Stage, TuningProgress
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.predictions import CollectResult
 from tilewright.core.protocols import MeasurementStore
 from tilewright.core.records import Candidate, Device, Failure, Outcome, Run
 from tilewright.graph.workload import Workload
+from tilewright.hardware.meters import Meter, named_meter
 from tilewright.kernels.registry import implementation
 from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import FAMILIES, drawn, family_named
 from tilewright.session.interrupts import graceful_interrupt
-from tilewright.session.measuring import opened
+from tilewright.session.measuring import opened, opened_with
 from tilewright.session.preparation import Task, prepare
 from tilewright.session.protocols import kernel_protocol
 from tilewright.session.shelf import measured_peaks
@@ -111,13 +112,16 @@ Measurers = Callable[[Device, int], Measurer]
 
 @dataclass(slots=True, kw_only=True)
 class Collector:
-    """One `collect` command."""
+    """One `collect` command. With a `meter`, by which `measurers` then tell energy, too, kernels
+    without energy are not known yet."""
 
     device: Device
     store: SqliteStore
     events: EventSink
     measurers: Measurers = opened
+    meter: Meter | None = None
     _count: _Count = field(default_factory=_Count)
+    _wants_energy: bool = False
 
     def run(self, request: CollectRequest) -> CollectResult:
         """Measure what is asked for and not known yet, until the budget is spent or Ctrl-C.
@@ -125,6 +129,10 @@ class Collector:
         Raises UsageError for an unknown family, and what loading a model raises.
         """
         began_s = time.monotonic()
+        lost = self.meter.unavailable() if self.meter is not None else None
+        if lost is not None:
+            self.events(Note(message=f"No energy is measured: {lost.reason}"))
+        self._wants_energy = self.meter is not None and lost is None
         self.store.add_device(self.device)
         earlier = self.store.runs(request.key, self.device.class_key)
         spending = Spending(request.budget, earlier, began_s=began_s)
@@ -217,7 +225,7 @@ class Collector:
             yield task, _candidates(task, self.device, request, name)
 
     def _unknown(self, workload: Workload, candidates: Sequence[Candidate]) -> list[Candidate]:
-        known = known_candidates(self.store, workload, self.device)
+        known = known_candidates(self.store, workload, self.device, energy=self._wants_energy)
         wanted = [candidate for candidate in candidates if candidate not in known]
         self._count.known += len(candidates) - len(wanted)
         return wanted
@@ -262,6 +270,17 @@ class Collector:
         )
 
 
+def collector_of(
+    device: Device, store: SqliteStore, events: EventSink, meter: str | None
+) -> Collector:
+    """What collects; with the name of a `meter` also energy. Raises UsageError for another name."""
+    if meter is None:
+        return Collector(device=device, store=store, events=events)
+    found = named_meter(meter)
+    measurers = opened_with(found)
+    return Collector(device=device, store=store, events=events, measurers=measurers, meter=found)
+
+
 class _Probe:
     """One kernel of this machine that is timed again and again."""
 
@@ -276,10 +295,17 @@ class _Probe:
 
 
 def known_candidates(
-    store: MeasurementStore, workload: Workload, device: Device
+    store: MeasurementStore, workload: Workload, device: Device, *, energy: bool = False
 ) -> frozenset[Candidate]:
-    """What was tried of a workload on this device class, failures included."""
-    return frozenset(o.candidate for o in store.outcomes(workload.key, device.class_key))
+    """What was tried of a workload on this device class, failures included; with `energy` less
+    what has a time and no energy."""
+    return frozenset(
+        outcome.candidate
+        for outcome in store.outcomes(workload.key, device.class_key)
+        if not energy
+        or isinstance(outcome, Failure)
+        or (outcome.energy is not None and outcome.energy.energy_j is not None)
+    )
 
 
 def _is_anchor(task: Task) -> bool:

@@ -51,7 +51,10 @@ MAX_ERROR = 1e-4
 
 
 class Session:
-    """Work on one device with one database. Use it as a context manager or call `close`."""
+    """Work on one device with one database. Use it as a context manager or call `close`.
+
+    `meter` is the name of the meter by which `collect` measures energy, too; None for none.
+    """
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class Session:
     ) -> None:
         self.seed = seed
         self.events = events
+        self.meter: str | None = None
         self._target = target
         self._tracker = tracker
         self._threads = threads
@@ -259,10 +263,12 @@ class Session:
         options: ModelOptions | None = None,
         settings: str = "best",
         meter: str | None = None,
+        memory: bool = False,
     ) -> ProfileResult:
         """Time every task and the whole network.
 
-        With a `meter` (`auto`, or another name of docs/reference/meters.md) also its energy.
+        With a `meter` (`auto`, or another name of docs/reference/meters.md) also its energy, with
+        `memory` its peak memory.
         """
         from tilewright.hardware.meters import named_meter
         from tilewright.session.choices import checked_settings
@@ -274,6 +280,7 @@ class Session:
             events=self.events,
             seed=self.seed,
             meter=None if meter is None else named_meter(meter),
+            memory=memory,
         )
         chosen = checked_settings(settings)
         return profiler.run(str(model), options or ModelOptions(seed=self.seed), chosen)
@@ -289,7 +296,7 @@ class Session:
         options: ModelOptions | None = None,
     ) -> CollectResult:
         """Measure operators for predictors to learn from; see `tilewright collect --help`."""
-        from tilewright.session.collecting import Collector, collect_request
+        from tilewright.session.collecting import collect_request, collector_of
         from tilewright.tune.budget import parse_budget
 
         request = collect_request(
@@ -300,7 +307,7 @@ class Session:
             budget=parse_budget(budget),
             options=options or ModelOptions(seed=self.seed),
         )
-        collector = Collector(device=self.device, store=self.store, events=self.events)
+        collector = collector_of(self.device, self.store, self.events, self.meter)
         return collector.run(request)
 
     def fit(self, families: Sequence[str] = ()) -> FitResult:

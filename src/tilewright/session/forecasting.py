@@ -16,9 +16,9 @@ from tilewright.core.predictions import (
     Source,
 )
 from tilewright.core.records import Candidate, Device
-from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.blueprint import TaskKey, blueprint
+from tilewright.kernels.planned_memory import planned_memory
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_facts import Kernel
@@ -82,7 +82,7 @@ class Forecaster:
             target=self.device.target,
             threads=self.device.threads,
             settings=settings,
-            network=composed(network, chosen, estimates),
+            network=composed(network, chosen, estimates, self.device),
             operators=tuple(
                 _forecast(network.tasks[key], chosen[key], estimates[key]) for key in keys
             ),
@@ -228,23 +228,22 @@ def composed(
     network: PreparedNetwork,
     chosen: Mapping[TaskKey, Candidate],
     estimates: Mapping[TaskKey, Estimate],
+    device: Device,
 ) -> NetworkForecast:
     """The network's figures from its kernels': latencies add up and grow a little in sequence;
-    errors partly cancel; memory is the plan's arena, the packed weights, and the largest workspace.
-    """
+    errors partly cancel; memory is what will be planned for the compiled network."""
     counts = {key: task.count for key, task in network.tasks.items()}
     total_s = sum(estimate.latency_s * counts[key] for key, estimate in estimates.items())
     below = _widths([(e.latency_s - e.low_s) * counts[key] for key, e in estimates.items()])
     above = _widths([(e.high_s - e.latency_s) * counts[key] for key, e in estimates.items()])
     plan = blueprint(network.arrangement, chosen)
-    weights = sum(TensorType(c.parameter.shape, c.parameter.dtype).bytes for c in plan.constants)
     return NetworkForecast(
         latency_s=IN_SEQUENCE * total_s,
         latency_low_s=IN_SEQUENCE * (total_s - below),
         latency_high_s=IN_SEQUENCE * (total_s + above),
         power_w=None,
         energy_j=None,
-        peak_memory_bytes=network.arrangement.memory.arena_bytes + weights,
+        peak_memory_bytes=planned_memory(plan, device).peak_bytes,
     )
 
 

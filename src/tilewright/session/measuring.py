@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from tilewright.core.errors import UsageError
 from tilewright.core.records import Device
+from tilewright.hardware.meters import Meter
 from tilewright.hardware.remote import remote_place
 from tilewright.measure.base import Measurer
+from tilewright.measure.energy import KernelEnergy
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.measure.remote import RemoteMeasurer
 from tilewright.measure.tracker import Tracker
@@ -22,3 +27,18 @@ def open_measurer(device: Device, *, seed: int) -> Measurer:
 def opened(device: Device, seed: int) -> Measurer:
     """The same, for who takes the opening of measurers as an argument."""
     return open_measurer(device, seed=seed)
+
+
+def opened_with(meter: Meter) -> Callable[[Device, int], Measurer]:
+    """Opens measurers that also tell the energy of a call. They raise UsageError for devices
+    elsewhere: meters are read on this machine."""
+
+    def metered(device: Device, seed: int) -> Measurer:
+        if remote_place(device) is not None:
+            raise UsageError(
+                "--power reads a meter of this machine, and rpc: targets run on others.",
+                hint="Measure the energy of a board where it is: run tilewright there.",
+            )
+        return KernelMeasurer(device, seed=seed, energy=KernelEnergy(meter=meter))
+
+    return metered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,14 +10,23 @@ from tempfile import TemporaryDirectory
 
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Stage
-from tilewright.core.records import Candidate, Device, LayoutPlan, Measurement
-from tilewright.core.results import EnergyUse, ProfileResult, TaskReport
+from tilewright.core.records import (
+    Candidate,
+    Device,
+    EnergyUse,
+    LayoutPlan,
+    Measurement,
+    NetworkMeasurement,
+)
+from tilewright.core.results import MemoryUse, ProfileResult, TaskReport
 from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
 from tilewright.hardware.meters import Meter, measure_energy
-from tilewright.kernels.blueprint import TaskKey, blueprint
+from tilewright.kernels.blueprint import NetworkBlueprint, TaskKey, blueprint
+from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory
 from tilewright.measure.base import Measurer
 from tilewright.measure.networks import NetworkWorker
+from tilewright.measure.versions import software_versions
 from tilewright.models import ModelOptions
 from tilewright.session.choices import SettingsName, choose, shipped_plan
 from tilewright.session.manifest import (
@@ -44,22 +54,25 @@ _NAME = "network"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Whole:
-    """The compiled network: its time, that of a call of each task in it, its energy."""
+    """The compiled network: its time, that of a call of each task in it, its energy, its memory."""
 
     latency_s: float
     in_place_s: dict[TaskKey, float]
     energy: EnergyUse | None
+    memory: MemoryUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profiler:
-    """One `profile` command; without a `meter` no energy is measured."""
+    """One `profile` command; without a `meter` no energy is measured, and memory is only planned
+    unless `memory` says otherwise."""
 
     device: Device
     store: SqliteStore
     events: EventSink
     seed: int
     meter: Meter | None = None
+    memory: bool = False
 
     def run(self, model: str, options: ModelOptions, settings: SettingsName) -> ProfileResult:
         """Time each task alone and the compiled network as a whole."""
@@ -84,7 +97,9 @@ class Profiler:
         whole = self._measure_network(network, chosen)
         rows = task_reports(network.tasks, chosen, measured, {}, peaks)
         rows = in_their_places(rows, whole.in_place_s)
-        return replace(self._result(network, rows, peaks, whole.latency_s), energy=whole.energy)
+        self._keep(network, whole)
+        result = self._result(network, rows, peaks, whole.latency_s)
+        return replace(result, energy=whole.energy, memory=whole.memory)
 
     def _time_tasks(
         self,
@@ -113,14 +128,59 @@ class Profiler:
         inputs = random_inputs(network.model.graph, self.seed)
         ordered = [inputs[name] for name in network.graph.inputs]
         with TemporaryDirectory(prefix="tilewright-") as folder, NetworkWorker(self.device) as w:
-            w.compile(plan, network.graph.constants, Path(folder))
+            compiled = w.compile(plan, network.graph.constants, Path(folder))
             w.load(_NAME, Path(folder), [c.parameter.name for c in plan.constants])
             timing = time_together({_NAME: network_runner(w, _NAME, ordered)})
             return _Whole(
                 latency_s=timing[_NAME].latency_s,
                 in_place_s=time_places(w, _NAME, plan, ordered),
                 energy=self._energy(w, ordered),
+                memory=self._memory(plan, compiled, Path(folder), ordered),
             )
+
+    def _keep(self, network: PreparedNetwork, whole: _Whole) -> None:
+        memory = whole.memory
+        self.store.add_network(
+            NetworkMeasurement(
+                network_key=network.key,
+                device_class=self.device.class_key,
+                model=network.model.name,
+                latency_s=whole.latency_s,
+                planned_bytes=memory.planned_bytes,
+                measured_bytes=memory.measured_bytes,
+                memory_method=memory.method if memory.measured_bytes is not None else "",
+                energy=whole.energy,
+                versions=software_versions(),
+                created_at=time.time(),
+                instance=self.device.instance,
+            )
+        )
+
+    def _memory(
+        self,
+        plan: NetworkBlueprint,
+        compiled: CompiledNetwork,
+        folder: Path,
+        inputs: Sequence[Array],
+    ) -> MemoryUse:
+        """Planned, and measured in a fresh process: one that compiled has freed memory to use."""
+        planned = planned_memory(plan, self.device, compiled)
+        use = MemoryUse(
+            planned_bytes=planned.peak_bytes,
+            weight_bytes=planned.weight_bytes,
+            arena_bytes=planned.arena_bytes,
+            workspace_bytes=planned.workspace_bytes,
+            interface_bytes=planned.interface_bytes,
+            code_bytes=planned.code_bytes,
+            reason="It was not measured; --memory does.",
+        )
+        if not self.memory:
+            return use
+        self.events(Stage(name="memory", detail="a run in a fresh process"))
+        with NetworkWorker(self.device) as worker:
+            names = [constant.parameter.name for constant in plan.constants]
+            peak = worker.memory_peak(folder, names, inputs)
+        return replace(use, measured_bytes=peak.bytes, method=peak.method, reason=peak.reason)
 
     def _energy(self, worker: NetworkWorker, inputs: Sequence[Array]) -> EnergyUse | None:
         """Of one run: the worker runs in a loop while this process reads the meter."""

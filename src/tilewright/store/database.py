@@ -17,6 +17,7 @@ from tilewright.core.records import (
     Device,
     Failure,
     Measurement,
+    NetworkMeasurement,
     Outcome,
     Run,
     Shipment,
@@ -180,6 +181,19 @@ class SqliteStore:
         )
         query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(1)
         return next(iter(self._all(query, rows.shipment)), None)
+
+    def add_network(self, measured: NetworkMeasurement) -> None:
+        """Keep what was measured of a whole network."""
+        with self._connections.writing("keeping a network's measurement") as connection:
+            connection.execute(insert(schema.networks), rows.network_row(measured))
+
+    def networks(self, network_key: str, device_class: str) -> list[NetworkMeasurement]:
+        """What was measured of a whole network on a device class, oldest first."""
+        table = schema.networks
+        query = select(table).where(
+            table.c.network_key == network_key, table.c.device_class == device_class
+        )
+        return self._all(query.order_by(table.c.created_at, table.c.id), rows.network)
 
     def add_device(self, device: Device) -> None:
         """Keep or replace what is known about a device."""

@@ -1,8 +1,8 @@
 """The database as a stream of entries: the form in which records leave and enter it.
 
 An entry is a JSON object: `record` says what it is (`tilewright` for the header, `device`,
-`workload`, `run`, `measurement`, `failure`, `shipment`, `peak`), the rest are the record's fields
-by name. Runs carry a `uid` that is the same in every database they are copied to.
+`workload`, `run`, `measurement`, `failure`, `shipment`, `network`, `peak`), the rest are the
+record's fields by name. Runs carry a `uid` that is the same in every database they are copied to.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ def stream_entries(connection: Connection) -> Iterator[Entry]:
         yield {"record": "failure", **rows.plain(rows.failure(row))}
     for row in _stream(connection, _in_order(schema.shipments)):
         yield {"record": "shipment", **rows.plain(rows.shipment(row))}
+    for row in _stream(connection, _in_order(schema.networks)):
+        yield {"record": "network", **rows.plain(rows.network(row))}
     for row in _stream(connection, _in_order(schema.peaks)):
         yield {"record": "peak", **rows.plain(rows.peak(row))}
 

@@ -9,6 +9,7 @@ import polars
 
 from tilewright.core.fingerprints import canonical_json
 from tilewright.core.records import Measurement
+from tilewright.store.rows import energy_row
 
 COLUMNS = {
     "workload_key": polars.String,
@@ -32,9 +33,18 @@ COLUMNS = {
     "samples_s": polars.List(polars.Float64),
     "minimum_s": polars.Float64,
     "latency_s": polars.Float64,
+    "energy_j": polars.Float64,
+    "power_w": polars.Float64,
+    "idle_power_w": polars.Float64,
+    "energy_method": polars.String,
+    "energy_reason": polars.String,
+    "energy_samples_j": polars.String,
+    "energy_runs": polars.Int64,
+    "energy_window_s": polars.Float64,
 }
 """`settings` is a JSON object, `layouts` a JSON list; `samples_s` the raw samples, `samples` their
-number; the columns from `warmup` to `timeout_s` are the protocol's."""
+number; the columns from `warmup` to `timeout_s` are the protocol's, those from `energy_j` on the
+measured energy of a call, null where it was not measured; `energy_samples_j` is a JSON list."""
 
 
 EXPORTED_COLUMNS = COLUMNS | {"workload": polars.String}
@@ -67,6 +77,7 @@ def flat(measurement: Measurement) -> dict[str, Any]:
         "samples_s": list(samples_s),
         "minimum_s": min(samples_s, default=None),
         "latency_s": measurement.latency_s if samples_s else None,
+        **energy_row(measurement.energy),
     }
 
 

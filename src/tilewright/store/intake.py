@@ -16,11 +16,28 @@ from sqlalchemy import Connection, Table, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from tilewright.core.fingerprints import canonical_json, digest
-from tilewright.core.records import Device, Failure, Measurement, Run, Shipment
+from tilewright.core.records import (
+    Device,
+    EnergyUse,
+    Failure,
+    Measurement,
+    NetworkMeasurement,
+    Run,
+    Shipment,
+)
 from tilewright.core.results import ImportResult, SkippedLine
 from tilewright.store import rows, schema
 from tilewright.store.entries import BATCH_ROWS, Entry
 from tilewright.store.interchange.lines import Line
+
+_COUNTED = (
+    schema.measurements,
+    schema.failures,
+    schema.shipments,
+    schema.networks,
+    schema.peaks,
+)
+"""Tables whose rows are told by their content and may be there several times."""
 
 
 class BadEntry(ValueError):
@@ -130,7 +147,7 @@ class Intake:
 
     def _flush(self) -> None:
         """Insert what the database has fewer copies of than the source showed so far."""
-        for table in (schema.measurements, schema.failures, schema.shipments, schema.peaks):
+        for table in _COUNTED:
             mine = [row for of, row in self.waiting if of is table]
             unseen = {row["content"] for row in mine} - self.taken.keys()
             counts = select(table.c.content, func.count()).group_by(table.c.content)
@@ -168,12 +185,23 @@ def _content_row(kind: object, fields: Entry, run_ids: dict[int, int]) -> tuple[
         measurement = msgspec.convert(fields, Measurement)
         if not measurement.samples_s or not all(map(math.isfinite, measurement.samples_s)):
             raise BadEntry("a measurement needs finite samples")
+        _check_energy(measurement.energy)
         return schema.measurements, rows.outcome_row(measurement)
     if kind == "shipment":
         return schema.shipments, rows.shipment_row(msgspec.convert(fields, Shipment))
+    if kind == "network":
+        network = msgspec.convert(fields, NetworkMeasurement)
+        _check_energy(network.energy)
+        return schema.networks, rows.network_row(network)
     if kind == "peak":
         return schema.peaks, rows.peak_row(msgspec.convert(fields, rows.Peak))
     raise BadEntry(f"unknown kind of record {kind!r:.80}")
+
+
+def _check_energy(energy: EnergyUse | None) -> None:
+    """Refuse samples that a meter cannot have told; the other numbers are columns."""
+    if energy is not None and not all(map(math.isfinite, energy.samples_j)):
+        raise BadEntry("samples of energy are not finite")
 
 
 def _checked(row: rows.Row) -> rows.Row:

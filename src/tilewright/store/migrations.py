@@ -28,7 +28,19 @@ def _add_plans(connection: Connection) -> None:
     connection.exec_driver_sql("ALTER TABLE shipments ADD COLUMN plan VARCHAR DEFAULT '' NOT NULL")
 
 
-MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {2: _add_instances, 3: _add_plans}
+def _add_energy(connection: Connection) -> None:
+    """Version 4: measurements hold energy, and whole networks have a table."""
+    for column in schema.energy_columns():
+        kind = column.type.compile(connection.dialect)
+        connection.exec_driver_sql(f"ALTER TABLE measurements ADD COLUMN {column.name} {kind}")
+    schema.networks.create(connection)
+
+
+MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {
+    2: _add_instances,
+    3: _add_plans,
+    4: _add_energy,
+}
 
 
 def schema_version(connection: Connection, path: Path) -> int:

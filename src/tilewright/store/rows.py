@@ -18,19 +18,26 @@ from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import (
     Candidate,
     Device,
+    EnergyUse,
     Failure,
     FailureKind,
     LayoutPlan,
     Measurement,
+    NetworkMeasurement,
     Outcome,
     Protocol,
     Run,
     Shipment,
 )
+from tilewright.store.schema import energy_columns
 
 Row = dict[str, Any]
 _LOCAL_FIELDS = ("run_id", "id")
-_LATER_FIELDS = ("instance", "plan")
+_LATER_FIELDS = (
+    "instance",
+    "plan",
+    *(column.name for column in energy_columns()),
+)
 
 
 def plain(record: object) -> Row:
@@ -41,7 +48,8 @@ def plain(record: object) -> Row:
 def _with_content(row: Row) -> Row:
     """Add the hash of what a row says, without ids that differ from database to database.
 
-    An empty `instance` or `plan` does not count: rows of before those columns keep their hash.
+    An empty `instance`, `plan` or energy does not count: rows of before those columns keep their
+    hash.
     """
     fields = {k: v for k, v in row.items() if k not in _LOCAL_FIELDS}
     for name in _LATER_FIELDS:
@@ -77,8 +85,41 @@ def outcome_row(outcome: Outcome) -> Row:
             "protocol": canonical_json(plain(protocol)),
             "samples_s": canonical_json([float(sample_s) for sample_s in outcome.samples_s]),
             "build_s": float(outcome.build_s),
+            **energy_row(outcome.energy),
         }
     return _with_content(row)
+
+
+def energy_row(energy: EnergyUse | None) -> Row:
+    """The columns of measured energy."""
+    if energy is None:
+        return dict.fromkeys((column.name for column in energy_columns()), None)
+    return {
+        "energy_j": energy.energy_j,
+        "power_w": energy.power_w,
+        "idle_power_w": energy.idle_power_w,
+        "energy_method": storable(energy.method),
+        "energy_reason": storable(energy.reason),
+        "energy_samples_j": canonical_json([float(sample_j) for sample_j in energy.samples_j]),
+        "energy_runs": energy.runs,
+        "energy_window_s": float(energy.window_s),
+    }
+
+
+def energy(row: RowMapping) -> EnergyUse | None:
+    """The measured energy in columns of these names, None where it was not asked for."""
+    if row["energy_method"] is None:
+        return None
+    return EnergyUse(
+        energy_j=row["energy_j"],
+        power_w=row["power_w"],
+        idle_power_w=row["idle_power_w"],
+        method=row["energy_method"],
+        reason=row["energy_reason"],
+        samples_j=tuple(json.loads(row["energy_samples_j"])),
+        runs=row["energy_runs"],
+        window_s=row["energy_window_s"],
+    )
 
 
 def _candidate(row: RowMapping) -> Candidate:
@@ -102,6 +143,7 @@ def measurement(row: RowMapping) -> Measurement:
             protocol=msgspec.convert(json.loads(row["protocol"]), Protocol),
             samples_s=tuple(json.loads(row["samples_s"])),
             build_s=row["build_s"],
+            energy=energy(row),
             **_shared_fields(row),
         )
     except (ValueError, TypeError) as error:
@@ -116,6 +158,35 @@ def failure(row: RowMapping) -> Failure:
         )
     except (ValueError, TypeError) as error:
         raise _damaged("failures", row, error) from error
+
+
+def network_row(measured: NetworkMeasurement) -> Row:
+    """Columns of `networks`."""
+    return _with_content(
+        {
+            "network_key": storable(measured.network_key),
+            "device_class": storable(measured.device_class),
+            "model": storable(measured.model),
+            "latency_s": float(measured.latency_s),
+            "planned_bytes": measured.planned_bytes,
+            "measured_bytes": measured.measured_bytes,
+            "memory_method": storable(measured.memory_method),
+            **energy_row(measured.energy),
+            "versions": storable(measured.versions),
+            "created_at": float(measured.created_at),
+            "instance": storable(measured.instance),
+        }
+    )
+
+
+def network(row: RowMapping) -> NetworkMeasurement:
+    """The record in a row of `networks`. Raises `StoreError` for a damaged row."""
+    names = ("network_key", "device_class", "model", "latency_s", "planned_bytes", "instance")
+    names = (*names, "measured_bytes", "memory_method", "versions", "created_at")
+    try:
+        return NetworkMeasurement(energy=energy(row), **{name: row[name] for name in names})
+    except (ValueError, TypeError) as error:
+        raise _damaged("networks", row, error) from error
 
 
 def device_row(device: Device) -> Row:

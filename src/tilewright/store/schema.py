@@ -7,7 +7,7 @@ from sqlalchemy import Column, Float, Index, Integer, MetaData, String, Table
 APPLICATION_ID = 0x54494C57
 """`TILW`, in the header of every database of ours."""
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 metadata = MetaData()
 
@@ -41,6 +41,20 @@ def _outcome_columns() -> tuple[Column[int] | Column[str] | Column[float], ...]:
     )
 
 
+def energy_columns() -> tuple[Column[float] | Column[str] | Column[int], ...]:
+    """Measured energy; NULL where it was not measured, all of them where it was not asked for."""
+    return (
+        Column("energy_j", Float),
+        Column("power_w", Float),
+        Column("idle_power_w", Float),
+        Column("energy_method", String),
+        Column("energy_reason", String),
+        Column("energy_samples_j", String),
+        Column("energy_runs", Integer),
+        Column("energy_window_s", Float),
+    )
+
+
 meta = Table("meta", metadata, Column("name", String, primary_key=True), _text("value"))
 
 devices = Table(
@@ -60,6 +74,7 @@ measurements = Table(
     _text("protocol"),
     _text("samples_s"),
     _number("build_s"),
+    *energy_columns(),
     Index("measurements_by_task", "workload_key", "device_class"),
     Index("measurements_by_content", "content"),
 )
@@ -108,6 +123,26 @@ shipments = Table(
     _text("content"),
     Index("shipments_by_network", "network_key", "device_class"),
     Index("shipments_by_content", "content"),
+)
+
+networks = Table(
+    "networks",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    _text("network_key"),
+    _text("device_class"),
+    _text("model"),
+    _number("latency_s"),
+    _count("planned_bytes"),
+    Column("measured_bytes", Integer),
+    _text("memory_method"),
+    *energy_columns(),
+    _text("versions"),
+    _number("created_at"),
+    _text("instance"),
+    _text("content"),
+    Index("networks_by_key", "network_key", "device_class"),
+    Index("networks_by_content", "content"),
 )
 
 peaks = Table(

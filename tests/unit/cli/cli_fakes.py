@@ -204,6 +204,7 @@ class FakeSession:
 
     optimized: OptimizeResult = OPTIMIZED
     profiled: ProfileResult = PROFILED
+    meter: str | None = None
     compared: CompareResult = field(
         default_factory=lambda: CompareResult(
             rows=(compare_row("zoo:mlp", "onnxruntime", 0.95),), geomean_speedup=0.95

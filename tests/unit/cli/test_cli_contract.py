@@ -25,7 +25,7 @@ from tilewright.core.errors import (
     TilewrightError,
     UsageError,
 )
-from tilewright.core.results import Check, EnergyUse
+from tilewright.core.results import Check, EnergyUse, MemoryUse
 from tilewright.session.manifest import MANIFEST, PARTS
 from tilewright.session.manifest import SCHEMA_VERSION as MANIFEST_VERSION
 from tilewright.store import open_store
@@ -328,6 +328,44 @@ def test_without_a_meter_the_reason_is_told(tilewright: Command, session: FakeSe
     energy = json.loads(tilewright(*tokens, "--format", "json").out)["data"]["energy"]
     assert (energy["energy_j"], energy["power_w"], energy["idle_power_w"]) == (None, None, None)
     assert (energy["method"], energy["reason"]) == ("none", "No RAPL here.")
+
+
+def test_energy_of_what_is_collected(tilewright: Command, session: FakeSession) -> None:
+    assert tilewright("collect", "--op", "relu").code == 0
+    assert session.meter is None
+    assert tilewright("collect", "--op", "relu", "--power").code == 0
+    assert session.meter == "auto"
+    assert tilewright("collect", "--op", "relu", "--power", "--meter", "hwmon").code == 0
+    assert session.meter == "hwmon"
+    wrong = tilewright("collect", "--op", "relu", "--meter", "hwmon")
+    assert wrong.code == 2 and "--power" in wrong.err
+
+
+def test_memory_is_planned_and_measured_where_it_is_asked_for(
+    tilewright: Command, session: FakeSession
+) -> None:
+    planned = MemoryUse(
+        planned_bytes=149 << 20,
+        weight_bytes=137 << 20,
+        arena_bytes=7 << 20,
+        workspace_bytes=4 << 20,
+        interface_bytes=1 << 19,
+        code_bytes=1 << 19,
+        reason="--memory does.",
+    )
+    session.profiled = replace(PROFILED, memory=planned)
+    out = tilewright("profile", "m").out
+    assert session.calls[-1]["memory"] is False
+    assert "149 MiB" in out and "--memory does." in out
+    measured = replace(planned, measured_bytes=151 << 20, method="VmHWM", reason="")
+    session.profiled = replace(PROFILED, memory=measured)
+    out = tilewright("profile", "m", "--memory").out
+    assert session.calls[-1]["memory"] is True
+    assert "151 MiB (VmHWM)" in out
+    data = json.loads(tilewright("profile", "m", "--memory", "--format", "json").out)["data"]
+    assert {"planned_bytes": 149 << 20, "measured_bytes": 151 << 20}.items() <= data[
+        "memory"
+    ].items()
 
 
 def test_doctor_fails_when_something_will_not_work(

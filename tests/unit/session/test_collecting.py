@@ -6,17 +6,21 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from fake_measuring import DEVICE
 from opened_measurer import Opened
 
 from tilewright.core.errors import UsageError
-from tilewright.core.events import Event, discard
-from tilewright.core.records import Candidate
+from tilewright.core.events import Event, Note, discard
+from tilewright.core.records import Candidate, EnergyUse, Measurement, Outcome
 from tilewright.graph.workload import Workload
+from tilewright.hardware.meters import Meter, MeterLost
+from tilewright.hardware.remote import remote_place
 from tilewright.models import ModelOptions
 from tilewright.session.collecting import Collector, CollectRequest, collect_request
+from tilewright.session.measuring import opened_with
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 from tilewright.tune.budget import Budget, parse_budget
@@ -120,6 +124,66 @@ def test_a_networks_own_tasks(store: SqliteStore) -> None:
     found = collector(store, measurer).run(request(models=("zoo:mlp",)))
     assert found.complete and found.samples > 3
     assert any(key.startswith("dense") for key, _ in measurer.asked)
+
+
+def with_energy(outcome: Outcome) -> Outcome:
+    used = EnergyUse(method="fake", energy_j=1e-3, power_w=10.0)
+    return replace(outcome, energy=used) if isinstance(outcome, Measurement) else outcome
+
+
+class Metered(Opened):
+    """A measurer that tells energy, too."""
+
+    def measure(self, *arguments: Any, finished: Any = None, **more: Any) -> list[Outcome]:
+        outcomes = super().measure(*arguments, finished=lambda _: None, **more)
+        metered = [with_energy(outcome) for outcome in outcomes]
+        for outcome in metered:
+            finished(outcome)
+        return metered
+
+
+class Sensor:
+    """A meter that is there, or is not."""
+
+    method, update_s = "fake", 0.01
+
+    def __init__(self, lost: str = "") -> None:
+        self.lost = lost
+
+    def unavailable(self) -> MeterLost | None:
+        return MeterLost(self.lost) if self.lost else None
+
+
+def test_a_kernel_without_energy_is_not_known_where_energy_is_asked_for(
+    store: SqliteStore,
+) -> None:
+    timed = collector(store, Opened(lambda _w, _c: 1e-4)).run(request("relu"))
+    metered = replace(collector(store, Metered(lambda _w, _c: 1e-4)), meter=cast("Meter", Sensor()))
+    first = metered.run(request("relu"))
+    assert (first.samples, first.known) == (timed.samples, 0)
+    rows = [m for m in store.stored_measurements() if m.energy is not None]
+    assert len(rows) == first.samples
+    again = replace(collector(store, Metered(lambda _w, _c: 1e-4)), meter=cast("Meter", Sensor()))
+    assert again.run(request("relu")).samples == 0
+
+
+def test_without_a_sensor_times_are_enough_and_the_reason_is_told(store: SqliteStore) -> None:
+    collector(store, Opened(lambda _w, _c: 1e-4)).run(request("relu"))
+    heard: list[Event] = []
+    unmetered = replace(
+        collector(store, Opened(lambda _w, _c: 1e-4)),
+        meter=cast("Meter", Sensor("No RAPL here.")),
+        events=heard.append,
+    )
+    assert unmetered.run(request("relu")).samples == 0
+    assert any("No RAPL here." in e.message for e in heard if isinstance(e, Note))
+
+
+def test_no_meter_of_this_machine_tells_of_another() -> None:
+    elsewhere = replace(DEVICE, instance="rpc:box/127.0.0.1:9190")
+    assert remote_place(elsewhere) is not None
+    with pytest.raises(UsageError, match="--power"):
+        opened_with(cast("Meter", Sensor()))(elsewhere, 0)
 
 
 def test_families_that_are_not_known_and_numbers_that_make_no_sense() -> None:

@@ -8,8 +8,10 @@ from tilewright.core.records import (
     Candidate,
     CpuFacts,
     Device,
+    EnergyUse,
     Failure,
     Measurement,
+    NetworkMeasurement,
     Outcome,
     Protocol,
     Run,
@@ -34,6 +36,17 @@ PROTOCOLS = st.builds(
     rotation_bytes=st.integers(0, 1 << 40),
     timeout_s=SECONDS,
 )
+ENERGIES = st.builds(
+    EnergyUse,
+    method=TEXT.filter(bool),
+    energy_j=st.none() | SECONDS,
+    power_w=st.none() | SECONDS,
+    idle_power_w=st.none() | SECONDS,
+    reason=TEXT,
+    samples_j=st.lists(SECONDS, max_size=3).map(tuple),
+    runs=st.integers(0, 1 << 40),
+    window_s=SECONDS,
+)
 MEASUREMENTS = st.builds(
     Measurement,
     workload_key=st.sampled_from(["conv2d-1", "dense-2"]),
@@ -46,6 +59,21 @@ MEASUREMENTS = st.builds(
     versions=TEXT,
     created_at=SECONDS,
     run_id=st.none(),
+    instance=TEXT,
+    energy=st.none() | ENERGIES,
+)
+NETWORKS = st.builds(
+    NetworkMeasurement,
+    network_key=st.just("net"),
+    device_class=st.just("cpu-a"),
+    model=TEXT,
+    latency_s=SECONDS,
+    planned_bytes=st.integers(0, 1 << 40),
+    measured_bytes=st.none() | st.integers(0, 1 << 40),
+    memory_method=TEXT,
+    energy=st.none() | ENERGIES,
+    versions=TEXT,
+    created_at=SECONDS,
     instance=TEXT,
 )
 FAILURES = st.builds(

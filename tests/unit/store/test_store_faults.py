@@ -175,7 +175,7 @@ def test_creation_waits_for_a_lock_and_gives_up(tmp_path: Path) -> None:
 def test_damaged_pages(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with open_store(path) as store:
-        store.add([measurement(number=n) for n in range(200)])
+        store.add([measurement(number=n) for n in range(600)])
     content = bytearray(path.read_bytes())
     half = len(content) // 2
     content[half:] = b"\xa5" * (len(content) - half)

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_records import (
     DEVICES,
+    NETWORKS,
     OUTCOMES,
     RUNS,
     SHIPMENTS,
@@ -18,7 +19,15 @@ from store_records import (
 )
 
 from tilewright.core.protocols import MeasurementStore
-from tilewright.core.records import Device, Failure, Measurement, Outcome, Run, Shipment
+from tilewright.core.records import (
+    Device,
+    Failure,
+    Measurement,
+    NetworkMeasurement,
+    Outcome,
+    Run,
+    Shipment,
+)
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 
@@ -58,9 +67,9 @@ def test_outcomes_come_back_exactly_and_oldest_first(given_outcomes: list[Outcom
 
 
 @FEW
-@given(run=RUNS, device=DEVICES, shipment=SHIPMENTS)
-def test_runs_devices_and_shipments_come_back_exactly(
-    run: Run, device: Device, shipment: Shipment
+@given(run=RUNS, device=DEVICES, shipment=SHIPMENTS, network=NETWORKS)
+def test_runs_devices_networks_and_shipments_come_back_exactly(
+    run: Run, device: Device, shipment: Shipment, network: NetworkMeasurement
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "a.db") as store:
         begun = store.begin_run(run)
@@ -69,6 +78,9 @@ def test_runs_devices_and_shipments_come_back_exactly(
         store.add_device(device)
         store.add_device(device)
         assert exact(store.devices()) == exact([device])
+        store.add_network(network)
+        assert exact(store.networks("net", "cpu-a")) == exact([network])
+        assert store.networks("net", "cpu-b") == []
         store.ship(shipment)
         kept = store.shipment("net", "cpu-a")
         assert kept is not None

@@ -18,11 +18,11 @@ import polars
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_records import DEVICES, OUTCOMES, RUNS, SHIPMENTS, failure, measurement
+from store_records import DEVICES, NETWORKS, OUTCOMES, RUNS, SHIPMENTS, failure, measurement
 
 from tilewright.core.errors import ModelError, OutputError, StoreError, UsageError
 from tilewright.core.fingerprints import digest
-from tilewright.core.records import Device, Outcome, Run, Shipment
+from tilewright.core.records import Device, NetworkMeasurement, Outcome, Run, Shipment
 from tilewright.store import open_store, schema
 from tilewright.store.database import SqliteStore
 
@@ -45,10 +45,16 @@ def lines(path: Path) -> list[str]:
     run=RUNS,
     device=DEVICES,
     shipment=SHIPMENTS,
+    network=NETWORKS,
     as_database=st.booleans(),
 )
 def test_round_trip_through_a_file(
-    outcomes: list[Outcome], run: Run, device: Device, shipment: Shipment, as_database: bool
+    outcomes: list[Outcome],
+    run: Run,
+    device: Device,
+    shipment: Shipment,
+    network: NetworkMeasurement,
+    as_database: bool,
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -57,9 +63,10 @@ def test_round_trip_through_a_file(
             source.begin_run(run)
             source.add_device(device)
             source.ship(shipment)
+            source.add_network(network)
             source.add_peak("cpu-a", "flop_per_s", 2e11)
             written = source.export(folder / "a.jsonl")
-        assert written == len(outcomes) + 4
+        assert written == len(outcomes) + 5
         with open_store(folder / "b.db") as target:
             for _ in range(2):
                 target.import_file(folder / ("a.db" if as_database else "a.jsonl"))

@@ -10,18 +10,23 @@ from pathlib import Path
 import pytest
 from store_records import failure, measurement, shipment
 
-from tilewright.core.records import LayoutPlan
+from tilewright.core.records import EnergyUse, LayoutPlan, NetworkMeasurement
 from tilewright.store import open_store
+from tilewright.store.schema import energy_columns
 
 
 @pytest.fixture
 def first_version(tmp_path: Path) -> Path:
-    """A database without the columns `instance` and `plan`, as version 1 wrote it."""
+    """A database without the columns `instance` and `plan`, energy and networks, as version 1
+    wrote it."""
     path = tmp_path / "old.db"
     with open_store(path) as store:
         store.add([measurement(), failure()])
         store.ship(shipment())
     connection = sqlite3.connect(path)
+    connection.execute("DROP TABLE networks")
+    for column in energy_columns():
+        connection.execute(f"ALTER TABLE measurements DROP COLUMN {column.name}")
     connection.execute("ALTER TABLE shipments DROP COLUMN plan")
     for table in ("measurements", "failures"):
         connection.execute(f"ALTER TABLE {table} DROP COLUMN instance")
@@ -40,13 +45,21 @@ def test_version_1_is_brought_up_to_date(first_version: Path, tmp_path: Path) ->
         found = store.measurements(one.workload_key, one.device_class)
         assert {m.instance for m in found} == {"", named.instance}
         assert set(store.frame()["instance"]) == {"", named.instance}
+        used = replace(one, energy=EnergyUse(method="none", reason="no sensor"))
+        store.add([used])
+        assert used in store.measurements(one.workload_key, one.device_class)
+        network = NetworkMeasurement(
+            network_key="net", device_class="cpu-a", model="m", latency_s=0.5, planned_bytes=7
+        )
+        store.add_network(network)
+        assert store.networks("net", "cpu-a") == [network]
         shipped = shipment()
         assert store.shipment(shipped.network_key, shipped.device_class) == shipped
     with open_store(tmp_path / "new.db") as store:
         store.add([one, failure()])
         store.ship(shipped)
         taken = store.merge(first_version)
-        assert taken.measurements == 1 and taken.failures == 0
+        assert taken.measurements == 2 and taken.failures == 0
         assert _shipments(tmp_path / "new.db") == 1
 
 

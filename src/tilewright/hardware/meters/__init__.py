@@ -12,7 +12,7 @@ from tilewright.core.errors import UsageError, close_matches
 from tilewright.hardware.meters.base import Meter, MeterLost, NullMeter, Reading, no_meter
 from tilewright.hardware.meters.boards import board_meter
 from tilewright.hardware.meters.command import command_meter
-from tilewright.hardware.meters.energy import measure_energy
+from tilewright.hardware.meters.energy import measure_energy, measure_idle
 from tilewright.hardware.meters.nvml import nvml_meter
 from tilewright.hardware.meters.powercap import rapl_meter
 
@@ -26,6 +26,7 @@ __all__ = [
     "command_meter",
     "find_cpu_meter",
     "measure_energy",
+    "measure_idle",
     "named_meter",
     "nvml_meter",
     "rapl_meter",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
-from tilewright.core.results import EnergyUse
+from tilewright.core.records import EnergyUse
 from tilewright.hardware.meters.base import Meter, MeterLost, Reading
 
 RESOLUTION = 0.02
@@ -35,10 +35,25 @@ def needed_window_s(meter: Meter) -> float:
     return max(LEAST_WINDOW_S, 2 * meter.update_s / RESOLUTION)
 
 
+def measure_idle(meter: Meter, *, sleep: Callable[[float], None] = time.sleep) -> Reading:
+    """A window in which nothing of ours runs; without energy where the meter fails."""
+
+    def rest(seconds: float) -> int:
+        sleep(seconds)
+        return 0
+
+    return _window(meter, rest, needed_window_s(meter)).reading
+
+
 def measure_energy(
-    meter: Meter, work: Work, *, sleep: Callable[[float], None] = time.sleep
+    meter: Meter,
+    work: Work,
+    *,
+    idle: Reading | None = None,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> EnergyUse:
-    """Energy of one call of `work`, and the power of a window without it.
+    """Energy of one call of `work`, and the power of a window without it, `idle` where that was
+    read before.
 
     Nothing is run and no time is spent where the meter is unavailable. A sensor that fails in any
     window gives a result without energy: what was taken before is not trusted either.
@@ -47,19 +62,15 @@ def measure_energy(
     if lost is not None:
         return EnergyUse(method=meter.method, reason=lost.reason)
 
-    def rest(seconds: float) -> int:
-        sleep(seconds)
-        return 0
-
     window_s = needed_window_s(meter)
-    idle = _window(meter, rest, window_s)
+    idle = idle or measure_idle(meter, sleep=sleep)
     work(meter.update_s)
     windows: list[_Window] = []
     while len(windows) < WINDOWS:
         windows.append(_window(meter, work, window_s))
         if windows[-1].reading.energy_j is None:
             return EnergyUse(
-                idle_power_w=idle.reading.power_w,
+                idle_power_w=idle.power_w,
                 method=meter.method,
                 reason=windows[-1].reading.reason,
             )
@@ -68,9 +79,9 @@ def measure_energy(
     return EnergyUse(
         energy_j=median(energies),
         power_w=median(powers),
-        idle_power_w=idle.reading.power_w,
+        idle_power_w=idle.power_w,
         method=meter.method,
-        reason=f"No idle power: {idle.reading.reason}" if idle.reading.reason else "",
+        reason=f"No idle power: {idle.reason}" if idle.reason else "",
         samples_j=tuple(energies),
         runs=sum(w.calls for w in windows),
         window_s=min(w.reading.window_s for w in windows),

@@ -33,6 +33,8 @@ _NEEDED = (
     *Protocol.__dataclass_fields__,
     "samples_s",
 )
+_ENERGY = ("energy_j", "power_w", "idle_power_w", "energy_window_s")
+"""Numbers of the columns of energy, which tables of earlier versions do not have."""
 _LARGEST_CELL = 1 << 24
 
 
@@ -87,15 +89,16 @@ def _check_columns(source: Source, columns: list[str]) -> None:
 def _of_csv(row: Mapping[Any, Any]) -> Json:
     """A row with its cells read as numbers where columns hold some."""
     cells = dict(row)
-    for name in ("created_at", "build_s", "sample_s", "timeout_s", "latency_s"):
+    for name in ("created_at", "build_s", "sample_s", "timeout_s", "latency_s", *_ENERGY):
         cells[name] = _number(cells.get(name), float)
-    for name in ("warmup", "repeats", "rotation_bytes", "samples"):
+    for name in ("warmup", "repeats", "rotation_bytes", "samples", "energy_runs"):
         cells[name] = _number(cells.get(name), int)
     try:
         cells["samples_s"] = json.loads(cells.get("samples_s") or "null")
     except (ValueError, RecursionError):
         cells["samples_s"] = None
-    cells["workload"] = cells.get("workload") or None
+    for name in ("workload", "energy_method", "energy_samples_j"):
+        cells[name] = cells.get(name) or None
     return cells
 
 
@@ -142,6 +145,24 @@ def _record(row: Mapping[str, Any]) -> Json:
         "created_at": row["created_at"],
         "run_id": None,
         "instance": row.get("instance") or "",
+        "energy": _energy(row),
+    }
+
+
+def _energy(row: Mapping[str, Any]) -> Json | None:
+    """The measured energy of a row; None where its columns are empty or missing."""
+    if row.get("energy_method") is None:
+        return None
+    samples = sequence(_parsed(row.get("energy_samples_j"), "energy_samples_j"), "energy_samples_j")
+    return {
+        "method": row["energy_method"],
+        "energy_j": row.get("energy_j"),
+        "power_w": row.get("power_w"),
+        "idle_power_w": row.get("idle_power_w"),
+        "reason": row.get("energy_reason") or "",
+        "samples_j": [finite(value, "energy_samples_j") for value in samples],
+        "runs": row.get("energy_runs"),
+        "window_s": row.get("energy_window_s"),
     }
 
 

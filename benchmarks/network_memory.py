@@ -1,0 +1,133 @@
+"""Peak memory of networks, predicted and planned, against what a process took.
+
+    python benchmarks/network_memory.py [--networks NAME…] [--results FOLDER]
+
+Each network is compiled with its default settings at batch 1 and run three times in a process that
+did nothing before. Memory is not a time: others may use the machine meanwhile. Results are kept
+network by network; the same command goes on where it stopped. The table goes to
+docs/benchmarks-predictors.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tilewright.graph.sample import random_inputs
+from tilewright.hardware.device import local_device
+from tilewright.kernels.blueprint import blueprint
+from tilewright.kernels.planned_memory import planned_memory
+from tilewright.measure.networks import NetworkWorker
+from tilewright.models import ModelOptions
+from tilewright.session.choices import choose
+from tilewright.session.preparation import prepare
+from tilewright.store import open_store
+
+HERE = Path(__file__).parent
+NETWORKS = (
+    "resnet50", "vgg19_bn", "mobilenet_v2", "squeezenet1_1", "densenet201", "googlenet",
+    "inception_v3", "bert_base",
+)  # fmt: skip
+BEGIN, END = "<!-- memory: begin -->", "<!-- memory: end -->"
+HEADER = (
+    "network", "weights, packed", "intermediates", "workspaces", "inputs, outputs", "code",
+    "planned", "predicted", "measured", "planned off by", "predicted off by",
+)  # fmt: skip
+
+Item = dict[str, Any]
+
+
+def run_network(name: str, folder: Path) -> Item:
+    """Compile in one process, load and run in a fresh one."""
+    device = local_device(None)
+    with open_store(folder / "empty.db") as store:
+        network = prepare(f"zoo:{name}", ModelOptions(), device)
+        plan = blueprint(network.arrangement, choose(network, store, device, "default"))
+    inputs = random_inputs(network.model.graph, 0)
+    ordered = [inputs[key] for key in network.graph.inputs]
+    with TemporaryDirectory() as compiled:
+        with NetworkWorker(device) as worker:
+            library = worker.compile(plan, network.graph.constants, Path(compiled))
+        with NetworkWorker(device) as worker:
+            names = [constant.parameter.name for constant in plan.constants]
+            peak = worker.memory_peak(Path(compiled), names, ordered)
+    planned = planned_memory(plan, device, library)
+    return {
+        "network": name,
+        "parts": [
+            planned.weight_bytes, planned.arena_bytes, planned.workspace_bytes,
+            planned.interface_bytes, planned.code_bytes,
+        ],
+        "planned_bytes": planned.peak_bytes,
+        "predicted_bytes": planned_memory(plan, device).peak_bytes,
+        "measured_bytes": peak.bytes,
+        "method": peak.method,
+        "reason": peak.reason,
+    }  # fmt: skip
+
+
+def errors(item: Mapping[str, Any]) -> tuple[float, float]:
+    """Relative errors of the planned and the predicted peak."""
+    measured = item["measured_bytes"]
+    return item["planned_bytes"] / measured - 1, item["predicted_bytes"] / measured - 1
+
+
+def row(item: Mapping[str, Any]) -> tuple[str, ...]:
+    """One network in the table, in MB (10⁶ bytes)."""
+    sizes = [*item["parts"], item["planned_bytes"], item["predicted_bytes"], item["measured_bytes"]]
+    numbers = [f"{size / 1e6:.2f}" for size in sizes]
+    return (item["network"], *numbers, *(f"{error:+.1%}" for error in errors(item)))
+
+
+def summary(items: Sequence[Mapping[str, Any]]) -> str:
+    """The figures of the bar."""
+    off = [abs(errors(item)[1]) for item in items]
+    within = fmean(error <= 0.1 for error in off)
+    return (
+        f"MB are 10⁶ bytes. Predicted, {len(items)} networks: mean error {fmean(off):.1%}, median "
+        f"{median(off):.1%}, worst {max(off):.1%}, {within:.0%} within 10 %."
+    )
+
+
+def write_table(results: Path, page: Path) -> None:
+    """Replace the page's table by what was measured so far."""
+    found = [results / f"{name}.json" for name in NETWORKS]
+    items: list[Item] = [json.loads(path.read_text()) for path in found if path.exists()]
+    lines = [
+        "| " + " | ".join(HEADER) + " |",
+        "| " + " | ".join("---" for _ in HEADER) + " |",
+        *("| " + " | ".join(row(item)) + " |" for item in items),
+    ]
+    text = page.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    table = "\n".join(["", "", *lines, "", summary(items), "", ""])
+    page.write_text(before + BEGIN + table + END + after, encoding="utf-8")
+
+
+def main() -> None:
+    """Measure what is not there yet, then write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--networks", nargs="*", default=list(NETWORKS))
+    parser.add_argument("--results", type=Path, default=HERE / "results" / "network_memory")
+    arguments = parser.parse_args()
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    for name in arguments.networks:
+        path = arguments.results / f"{name}.json"
+        if path.exists():
+            continue
+        item = run_network(name, arguments.results)
+        if item["measured_bytes"] is None:
+            raise SystemExit(f"memory cannot be measured here: {item['reason']}")
+        path.write_text(json.dumps(item, indent=1))
+        print(" ".join(row(item)), flush=True)
+    write_table(arguments.results, HERE.parent / "docs" / "benchmarks-predictors.md")
+
+
+if __name__ == "__main__":
+    main()
