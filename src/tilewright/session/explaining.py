@@ -114,7 +114,8 @@ class Explainer:
             if not name.startswith("op:"):
                 raise UsageError(
                     f"{name!r} is neither an operator nor a task that was measured",
-                    hint="tilewright explain 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]'",
+                    hint="tilewright explain 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]'; of a network "
+                    f"the best number of threads: tilewright explain {name} --threads",
                 )
             task = main_task(name, self.options, self.device)
             workload, layouts = task.workload, task.layouts
