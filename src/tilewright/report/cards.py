@@ -30,7 +30,6 @@ class _Section:
     facts: tuple[tuple[str, str], ...]
     errors: Table
     plot: scatter.Drawing
-    series: tuple[scatter.Series, ...]
 
     @property
     def title(self) -> str:
@@ -75,7 +74,6 @@ def _sections(evaluation: Evaluation, most: int) -> Iterator[_Section]:
             facts=tuple(_facts(card)),
             errors=views.errors_table(rows),
             plot=scatter.drawing(judged, most=most),
-            series=scatter.series(judged),
         )
 
 

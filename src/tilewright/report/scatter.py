@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +28,7 @@ class Series:
 
 
 def series(judged: Judged) -> tuple[Series, ...]:
-    """A colour per group, the largest first; the last may share grey."""
+    """A colour per group, the largest first; from the ninth on they share grey."""
     names, counts = np.unique(judged.groups.astype(str), return_counts=True)
     order = np.argsort(-counts, kind="stable")
     kinds = iter(SERIES)
@@ -71,7 +72,16 @@ def drawing(judged: Judged, *, width: int = 430, most: int = MOST_POINTS) -> Dra
             for x, y in zip(mine.measured, mine.predicted, strict=True)
         ]
         found.points(places, kind=one.kind, title=f"{one.name}: {one.rows} rows")
+    _legend(found, series(judged))
     return found
+
+
+def _legend(drawing: Drawing, groups: Sequence[Series]) -> None:
+    """The groups' names in the upper left corner, where hardly a point is."""
+    for place, one in enumerate(groups[: len(SERIES)]):
+        y = 36 + 16 * place
+        drawing.dot(68, y, radius=4, kind=one.kind, title=f"{one.rows} rows")
+        drawing.mark(78, y + 4, one.name)
 
 
 def _part(judged: Judged, most: int) -> Judged:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.core.errors import UsageError
+from tilewright.core.errors import ModelError, UsageError
 from tilewright.predict.base import Floats, Trees
+from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_models import (
     LEAST_ROWS,
     KernelTimes,
@@ -16,8 +17,6 @@ from tilewright.predict.kernel_models import (
 )
 from tilewright.predict.shipped import distance, shipped_devices
 from tilewright.session.modelling import Predictors
-
-_LEAST_JUDGED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +36,15 @@ class UnseenClass:
 
 
 def classes_of(predictors: Predictors) -> list[Predictors]:
-    """The predictors of every class that rows are known of: those that came along, and the
-    database's."""
+    """The predictors of every class that rows and peaks are known of: those that came along, and
+    the database's."""
     devices = {device.class_key: device for device in shipped_devices()}
     devices |= {device.class_key: device for device in predictors.store.devices()}
     devices[predictors.device.class_key] = predictors.device
     each = [replace(predictors, device=device, _loaded={}) for device in devices.values()]
-    return sorted((one for one in each if one.rows), key=lambda one: one.device.class_key)
+    return sorted(
+        (one for one in each if one.rows and _has_peaks(one)), key=lambda one: one.device.class_key
+    )
 
 
 def unseen_classes(predictors: Predictors, family: str, trees: Trees) -> list[UnseenClass]:
@@ -52,18 +53,13 @@ def unseen_classes(predictors: Predictors, family: str, trees: Trees) -> list[Un
 
     Raises UsageError where fewer than two classes have enough kernels of the family.
     """
-    known = [one for one in classes_of(predictors) if len(one.learnt_rows(family)) >= _LEAST_JUDGED]
-    known = [one for one in known if not one.borrows(family)]
-    teachers = {
-        one.device.class_key: one for one in known if len(one.learnt_rows(family)) >= LEAST_ROWS
-    }
+    known = [one for one in classes_of(predictors) if _knows(one, family)]
     found: list[UnseenClass] = []
     for one in known:
         others = [
             other
-            for name, other in teachers.items()
-            if name != one.device.class_key
-            and other.device.cpu.architecture == one.device.cpu.architecture
+            for other in known
+            if other is not one and other.device.cpu.architecture == one.device.cpu.architecture
         ]
         if others:
             nearest = min(others, key=lambda other: distance(other.device, one.device))
@@ -78,6 +74,17 @@ def unseen_classes(predictors: Predictors, family: str, trees: Trees) -> list[Un
             "anybody's.",
         )
     return found
+
+
+def _knows(one: Predictors, family: str) -> bool:
+    return sum(family_of(row.workload) == family for row in one.rows) >= LEAST_ROWS
+
+
+def _has_peaks(one: Predictors) -> bool:
+    try:
+        return bool(one.peaks)
+    except ModelError:
+        return False
 
 
 def _predicted(one: Predictors, other: Predictors, family: str, trees: Trees) -> UnseenClass:

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from tilewright.core.errors import ModelError, UsageError, close_matches
+from tilewright.core.errors import ModelError, TilewrightError, UsageError, close_matches
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.results import EvaluateResult, EvaluateRow
 from tilewright.predict.base import Trees
@@ -130,16 +130,16 @@ def evaluate_kernels(predictors: Predictors, question: KernelQuestion) -> Evalua
     families = _families(predictors, question)
     found: list[_Judgement] = []
     notes: list[str] = []
+    errors: list[TilewrightError] = []
     for family in families:
         predictors.events(Stage(name="evaluate", detail=f"{family} by {question.split}"))
         try:
             found.append(judged_by(predictors, replace(question, family=family)))
-        except ModelError as error:
-            if question.family != ALL:
-                raise
+        except (ModelError, UsageError) as error:
+            errors.append(error)
             notes.append(f"{family}: {error.message}")
     if not found:
-        raise ModelError("; ".join(notes), hint="`tilewright collect --op all` measures more.")
+        raise errors[0]
     for note in notes:
         predictors.events(Note(message=note))
     kept_aside = KeptAside(name=question.split, folds=question.folds, seed=question.seed)

@@ -92,6 +92,8 @@ def test_pictures_are_files_of_their_own() -> None:
     dots = [path for path in root.iter() if "dots" in path.attrib.get("class", "")]
     assert sum(path.attrib["d"].count("h0") for path in dots) == 100
     assert len({path.attrib["class"] for path in dots}) == 3, "a colour each"
+    texts = [element.text for element in root.iter() if element.attrib.get("class") == "label"]
+    assert sorted(texts) == sorted(["direct", "winograd", EVIL])  # pyright: ignore
 
 
 def test_the_lines_are_ten_percent_off_and_the_band_is_the_interval() -> None:

@@ -70,6 +70,16 @@ def test_by_configuration(predictors: Predictors) -> None:
     assert any("Results of 4 bytes" in limit for limit in card.limits)
 
 
+def test_a_card_has_the_days_of_the_measurements(
+    predictors: Predictors, store: SqliteStore
+) -> None:
+    assert store.measured_days("nobody's") is None
+    row = rows_of_convolutions()[0]
+    store.add([measured(row.workload, row.candidate, row.latency_s, created_at=1893542400.0)])
+    (card,) = evaluate_kernels(predictors, question("configuration")).result.cards
+    assert (card.measured_from, card.measured_until) == ("1970-01-01", "2030-01-02")
+
+
 def test_a_network_leaves_with_its_operators_whoever_has_them(
     predictors: Predictors,
     store: SqliteStore,
