@@ -34,8 +34,9 @@ def main() -> None:
         workloads = {workload.key: workload for workload in store.workloads()}
         rows = rows_of(store.stored_measurements(device_class=device.class_key), workloads)
         peaks = {name: store.peak(device.class_key, name) or 0.0 for name in PEAKS}
+        days = store.measured_days(device.class_key)
     DATA.mkdir(exist_ok=True)
-    write_rows(DATA / f"{device.class_key}.parquet", rows, device, peaks)
+    write_rows(DATA / f"{device.class_key}.parquet", rows, device, peaks, days)
     for family, count in Counter(family_of(row.workload) for row in rows).most_common():
         print(f"{family:16} {count}")
 

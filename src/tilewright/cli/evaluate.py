@@ -25,18 +25,25 @@ class SplitFlags:
     """What the predictor has not seen when it is judged."""
 
     split: Annotated[
-        Literal["configuration", "device"],
+        Literal["configuration", "network", "device"],
         Parameter(
             group=_SPLIT,
-            help="configuration: equal configurations stay together; device: each is left out.",
+            help="configuration: equal configurations stay together; network: with all its "
+            "operators, not for a table; device: each is left out.",
         ),
     ] = "configuration"
-    folds: Annotated[int, Parameter(group=_SPLIT, help="Parts of a split by configuration.")] = 5
+    folds: Annotated[
+        int, Parameter(group=_SPLIT, help="Parts of a split by configuration or network.")
+    ] = 5
     specs: Annotated[
         Path | None, Parameter(group=_SPLIT, help="Datasheets of the devices, a .json list.")
     ] = None
     shots: Annotated[
-        int, Parameter(group=_SPLIT, help="Samples of the device left out that may be learnt from.")
+        int,
+        Parameter(
+            group=_SPLIT,
+            help="Samples of the device left out that may be learnt from; for a table.",
+        ),
     ] = 0
 
 
@@ -45,9 +52,10 @@ def evaluate(
     family: Annotated[
         str,
         Parameter(
-            help=f"What a table's rows are: {FAMILIES}. Without a table a family of `collect`."
+            help=f"What a table's rows are: {FAMILIES}. Without a table a family of `collect`, or "
+            "all of them."
         ),
-    ],
+    ] = "all",
     table: Annotated[
         Path | None,
         Parameter(
@@ -60,18 +68,28 @@ def evaluate(
 ) -> int:
     """Judge a predictor on measurements that it has not seen, by a split that does not leak.
 
-    --threads is the number of threads that fit the predictor.
+    --threads is the number of threads that fit a table's predictor. With --out the folder also gets
+    a card for each predictor (data, split, errors, limits) with a plot of predicted against
+    measured, as predictors.html and predictors.md.
     """
     flags, split = flags or SharedFlags(), split_flags or SplitFlags()
     with working(flags) as work:
-        result = work.session.evaluate(
-            table,
+        from tilewright.session.evaluating import EvaluateRequest
+
+        request = EvaluateRequest(
+            table=table,
             family=family,
             split=split.split,
             folds=split.folds,
             specs=split.specs,
             shots=split.shots,
         )
+        found = work.session.judge(request)
+        if flags.out is not None:
+            from tilewright.session.predictor_cards import write_cards
+
+            write_cards(flags.out, found)
+    result = found.result
     rows = views.evaluation_table(result.rows)
     picks = (views.picks_table(result.picks),) if result.picks else ()
     answer = Answer(
@@ -79,6 +97,7 @@ def evaluate(
         data=result,
         rows=rows,
         tables=(rows, *picks),
+        remarks=[f"Cards: {flags.out / 'predictors.html'}"] if flags.out else [],
         warnings=work.warnings,
     )
     emit(answer, flags)

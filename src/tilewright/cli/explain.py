@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import ModelFlags, SharedFlags
+from tilewright.cli.flags import ModelFlags, SharedFlagsOfExplain
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
@@ -22,41 +22,48 @@ def explain(
     versus: Annotated[
         str | None, Parameter(help="Another operator or task: what sets the two apart?")
     ] = None,
+    confirm: Annotated[
+        bool,
+        Parameter(
+            negative="", help="Measure a few values around the largest turning points of op:…."
+        ),
+    ] = False,
     thread_counts: Annotated[
         bool,
         Parameter(
             name="--thread-counts",
             negative="",
-            help="Time the network with up to five numbers of threads and name the best.",
+            help="As --threads without a number; `--thread-counts --threads 8` asks for up to 8.",
         ),
     ] = False,
     model_flags: ModelFlags | None = None,
-    flags: SharedFlags | None = None,
+    flags: SharedFlagsOfExplain | None = None,
 ) -> int:
     """Say what an operator's time depends on, and where it jumps, from the predictors.
 
     Factors are its settings, by their part of the predicted variance. Turning points are values of
     its parameters where vectors or rounds of threads stop being full or a working set leaves a
-    cache. Nothing is measured but with --thread-counts.
+    cache. `explain MODEL --threads` names the best number of threads of a network. Nothing is
+    measured but with --confirm and --threads without a number.
     """
-    flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
-    options = model_flags.options(flags.seed)
-    if versus is not None and thread_counts:
-        raise UsageError("--versus compares operators, --thread-counts is for a network.")
-    with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
-        if thread_counts:
-            threads = work.session.best_threads(name, options=options)
-            table = forecasts.threads_table(threads)
-            answer = Answer(command="explain", data=threads, rows=table, warnings=work.warnings)
+    given, model_flags = flags or SharedFlagsOfExplain(), model_flags or ModelFlags()
+    shared, threads = given.shared(), thread_counts or given.asks_for_threads
+    options = model_flags.options(shared.seed)
+    if threads and (versus is not None or confirm):
+        raise UsageError(
+            f"{'--versus' if versus is not None else '--confirm'} is for operators, --threads "
+            "without a number for a network.",
+            hint="Give the number of threads: --threads 4.",
+        )
+    with working(shared, target=model_flags.target, tracker=model_flags.tracker) as work:
+        if threads:
+            found = work.session.best_threads(name, options=options)
+            tables = (forecasts.threads_table(found),)
         else:
-            found = work.session.explain(name, versus=versus, options=options)
+            found = work.session.explain(name, versus=versus, confirm=confirm, options=options)
             tables = forecasts.explained_tables(found)
-            answer = Answer(
-                command="explain",
-                data=found,
-                rows=tables[0],
-                tables=tables,
-                warnings=work.warnings,
-            )
-    emit(answer, flags)
+    answer = Answer(
+        command="explain", data=found, rows=tables[0], tables=tables, warnings=work.warnings
+    )
+    emit(answer, shared)
     return 0

@@ -30,8 +30,9 @@ def _at_least(least: int, name: str, value: int | None) -> None:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedFlags:
-    """What every verb takes."""
+class CommonFlags:
+    """What every verb takes in the same form; `--threads` is apart, since `explain` also takes it
+    without a number."""
 
     db: Annotated[
         Path | None,
@@ -41,9 +42,6 @@ class SharedFlags:
         Path | None,
         Parameter(group=_SHARED, help="Folder for what the verb writes."),
     ] = None
-    threads: Annotated[
-        int | None, Parameter(group=_SHARED, help="Threads [default: all physical cores].")
-    ] = None
     seed: Annotated[
         int, Parameter(group=_SHARED, help="Seed of everything random: weights, inputs, search.")
     ] = 0
@@ -52,8 +50,56 @@ class SharedFlags:
     )
 
     def __post_init__(self) -> None:
-        _at_least(1, "--threads", self.threads)
         _at_least(0, "--seed", self.seed)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedFlags(CommonFlags):
+    """What every verb takes."""
+
+    threads: Annotated[
+        int | None, Parameter(group=_SHARED, help="Threads [default: all physical cores].")
+    ] = None
+
+    def __post_init__(self) -> None:
+        CommonFlags.__post_init__(self)
+        _at_least(1, "--threads", self.threads)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedFlagsOfExplain(CommonFlags):
+    """The same with `--threads` for a question, too."""
+
+    threads: Annotated[
+        tuple[int, ...] | None,
+        Parameter(
+            group=_SHARED,
+            negative="",
+            consume_multiple=True,
+            help="Without a number: which number of threads is best for the network? At most five "
+            "are measured. With one: threads [default: all physical cores].",
+        ),
+    ] = None
+
+    @property
+    def asks_for_threads(self) -> bool:
+        """Whether the number of threads is what is asked for."""
+        return self.threads == ()
+
+    def shared(self) -> SharedFlags:
+        """The same flags as other verbs have them. Raises UsageError for two numbers."""
+        if self.threads is not None and len(self.threads) > 1:
+            given = " ".join(str(count) for count in self.threads)
+            raise UsageError(f"--threads takes one number or none, not {given}.")
+        return SharedFlags(
+            db=self.db,
+            out=self.out,
+            seed=self.seed,
+            format=self.format,
+            threads=self.threads[0] if self.threads else None,
+        )
 
 
 @Parameter(name="*")

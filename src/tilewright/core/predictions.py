@@ -124,7 +124,9 @@ class Factor:
 class TurningPoint:
     """A value of an operator's parameter from which on `fact` is another one: full vectors or
     rounds of threads end, a working set leaves a cache. `ratio` is the predicted time per FLOP
-    there over that right before."""
+    there over that right before. `measured_ratio` is the step that was measured there, None where
+    it was not or too few values could be; `confirmed` says that it is the largest step around,
+    stands out of the noise, and goes the way that was predicted."""
 
     parameter: str
     value: int
@@ -132,6 +134,8 @@ class TurningPoint:
     before: float
     after: float
     ratio: float
+    measured_ratio: float | None = None
+    confirmed: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +174,7 @@ class ThreadTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadsResult:
-    """`tilewright explain --threads`: at most five measurements, all cores first, and the best."""
+    """`tilewright explain MODEL --threads`: at most five measurements, and the best of them."""
 
     model: str
     measured: tuple[ThreadTime, ...]

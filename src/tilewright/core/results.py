@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tilewright.core.cards import PredictorCard
 from tilewright.core.records import EnergyUse
 
 
@@ -407,20 +408,24 @@ class SolveResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateRow:
-    """Predictions of one target for one group of rows, a device or all.
+    """Predictions of one target for one group of a family's rows: an implementation, a network, a
+    device, or all.
 
-    Errors are |predicted ÷ measured − 1| as fractions: mean, median, 90th percentile, share of at
-    most 0.1. `spearman` is None where all are equal, `coverage_90` is the share of rows inside
-    their 90 % interval.
+    Errors are |predicted ÷ measured − 1| as fractions: mean, median, 90th percentile, shares of at
+    most 0.05, 0.1 and 0.2. `spearman` is None where all are equal, `coverage_90` is the share of
+    rows inside their 90 % interval.
     """
 
+    family: str
     target: str
     group: str
     n: int
     mape: float
     median_ape: float
     p90_ape: float
+    within_5: float
     within_10: float
+    within_20: float
     spearman: float | None
     coverage_90: float | None
 
@@ -440,7 +445,8 @@ class EvaluatePick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateResult:
-    """`tilewright evaluate`; `notes` say which rows were left out."""
+    """`tilewright evaluate`; `notes` say which rows were left out; a card for each family and
+    target."""
 
     family: str
     split: str
@@ -448,3 +454,4 @@ class EvaluateResult:
     rows: tuple[EvaluateRow, ...]
     picks: tuple[EvaluatePick, ...] = ()
     notes: tuple[str, ...] = ()
+    cards: tuple[PredictorCard, ...] = ()

@@ -41,6 +41,11 @@ class Target:
     si: float = 1.0
     scaled: bool = True
 
+    @property
+    def si_unit(self) -> str:
+        """The column's unit without its prefix: ms → s."""
+        return self.column.unit if self.si == 1.0 else self.column.unit[1:]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:

@@ -1,22 +1,23 @@
-"""How well a family's model does on configurations that it did not see."""
+"""How well a family's model does on configurations, or networks, that it did not see."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tilewright.predict.base import Floats, Trees
 from tilewright.predict.kernel_models import DEFAULT_TREES, TrainingSet, fit_kernel_model
-from tilewright.predict.splits import folds_of
+from tilewright.predict.splits import Integers, folds_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
-    """Predictions of every row by a model that saw no row of its configuration: seconds, and the
-    half width of the interval in the logarithm."""
+    """Predictions by models that saw nothing like it: `rows` are numbers of rows, `predicted_s`
+    seconds, `reach` the half width of the interval in the logarithm."""
 
+    rows: Integers
     predicted_s: Floats
     reach: Floats
 
@@ -32,18 +33,64 @@ def unseen(
     """Leave out one part of the configurations after the other; with these columns only where some
     are given. Raises ModelError where a part leaves too few rows to learn from."""
     parts = folds_of(data.configurations, folds, seed)
-    predicted_s, reach = np.full(len(data), np.nan), np.full(len(data), np.nan)
+    found: list[Unseen] = []
     for part in range(folds):
         test = np.flatnonzero(parts == part)
-        if not len(test):
-            continue
-        model = fit_kernel_model(
-            data.part(np.flatnonzero(parts != part)), trees=trees, columns=columns
-        )
-        times = model.times(data.part(test).table)
-        predicted_s[test] = times.latency_s
-        reach[test] = np.log(times.high_s / times.latency_s)
-    return Unseen(predicted_s=predicted_s, reach=reach)
+        if len(test):
+            split = np.flatnonzero(parts != part), test
+            found.append(_left_out(data, split, columns=columns, trees=trees))
+    return Unseen(
+        rows=np.concatenate([one.rows for one in found]),
+        predicted_s=np.concatenate([one.predicted_s for one in found]),
+        reach=np.concatenate([one.reach for one in found]),
+    )
+
+
+def unseen_networks(
+    data: TrainingSet,
+    members: Mapping[str, Integers],
+    operators: Integers,
+    *,
+    folds: int = 5,
+    seed: int = 0,
+    trees: Trees = DEFAULT_TREES,
+) -> dict[str, Unseen]:
+    """Leave out one part of the networks after the other; a network's answer is of its own rows.
+
+    `members` are the numbers of each network's rows. `operators` is a number per row, the same for
+    rows of the same operator whatever is fused to it: what a network that is left out has, no row
+    has that is learnt from, be it of another network or of none. Raises ModelError where a part
+    leaves too few rows to learn from.
+    """
+    names = np.array(sorted(members), dtype=object)
+    parts = folds_of(np.arange(len(names)), min(folds, max(2, len(names))), seed)
+    found: dict[str, Unseen] = {}
+    for part in np.unique(parts):
+        mine = [str(name) for name in names[parts == part]]
+        test = np.unique(np.concatenate([members[name] for name in mine]))
+        learnt = np.flatnonzero(~np.isin(operators, operators[test]))
+        answered = _left_out(data, (learnt, test), columns=None, trees=trees)
+        for name in mine:
+            own = np.isin(test, members[name])
+            found[name] = Unseen(
+                rows=test[own], predicted_s=answered.predicted_s[own], reach=answered.reach[own]
+            )
+    return {name: found[name] for name in sorted(found)}
+
+
+def _left_out(
+    data: TrainingSet,
+    split: tuple[Integers, Integers],
+    *,
+    columns: Sequence[str] | None,
+    trees: Trees,
+) -> Unseen:
+    learnt, test = split
+    model = fit_kernel_model(data.part(learnt), trees=trees, columns=columns)
+    times = model.times(data.part(test).table)
+    return Unseen(
+        rows=test, predicted_s=times.latency_s, reach=np.log(times.high_s / times.latency_s)
+    )
 
 
 def operator_columns(names: Sequence[str]) -> tuple[str, ...]:

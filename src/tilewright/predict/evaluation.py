@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -10,12 +10,16 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.core.cards import Covered, PredictorCard
 from tilewright.core.errors import ModelError, UsageError, close_matches
+from tilewright.core.fingerprints import digest
 from tilewright.core.results import EvaluatePick, EvaluateResult, EvaluateRow
 from tilewright.predict.base import Facts, Family, Floats, Target
+from tilewright.predict.cards import KeptAside, Learnt, card
 from tilewright.predict.crossfit import cross_fit, part_of
 from tilewright.predict.datasheets import Datasheet, nominal, read_datasheets
 from tilewright.predict.families.registry import family_named
+from tilewright.predict.judged import Evaluation, Judged
 from tilewright.predict.metrics import Score, score
 from tilewright.predict.shots import choose, coordinates, correct, regret
 from tilewright.predict.splits import Integers, configuration_groups, folds_of
@@ -68,9 +72,11 @@ class _Findings:
     rows: list[EvaluateRow] = field(default_factory=list[EvaluateRow])
     picks: list[EvaluatePick] = field(default_factory=list[EvaluatePick])
     notes: list[str] = field(default_factory=list[str])
+    judged: list[Judged] = field(default_factory=list[Judged])
+    cards: list[PredictorCard] = field(default_factory=list[PredictorCard])
 
 
-def evaluate(question: Question) -> EvaluateResult:
+def evaluate(question: Question) -> Evaluation:
     """Fit and judge, group by group.
 
     Raises UsageError for an unknown family, a column or datasheet that is missing, or a single
@@ -86,27 +92,35 @@ def evaluate(question: Question) -> EvaluateResult:
             findings.notes.append(f"{target.column.name}: {count} rows left out: {reason}.")
         _require_rows(rows, question)
         judge = _by_configuration if question.split == "configuration" else _by_device
-        judge(question, _Case(family=family, target=target, rows=rows, sheets=sheets), findings)
-    return EvaluateResult(
+        case = _Case(family=family, target=target, rows=rows, sheets=sheets)
+        known = len(findings.rows)
+        findings.judged.append(judge(question, case, findings))
+        findings.cards.append(_card(question, case, findings.rows[known:]))
+    result = EvaluateResult(
         family=family.name,
         split=question.split,
         shots=question.shots,
         rows=tuple(findings.rows),
         picks=tuple(findings.picks),
         notes=tuple(findings.notes),
+        cards=tuple(findings.cards),
     )
+    return Evaluation(result=result, judged=tuple(findings.judged))
 
 
-def row_of(target: str, group: str, judged: Score) -> EvaluateRow:
+def row_of(family: str, target: str, group: str, judged: Score) -> EvaluateRow:
     """A score as a row of the answer."""
     return EvaluateRow(
+        family=family,
         target=target,
         group=group,
         n=judged.n,
         mape=judged.mape,
         median_ape=judged.median_ape,
         p90_ape=judged.p90_ape,
+        within_5=judged.within_5,
         within_10=judged.within_10,
+        within_20=judged.within_20,
         spearman=judged.spearman,
         coverage_90=judged.coverage_90,
     )
@@ -147,13 +161,50 @@ class _Case:
 
     def row(self, group: str, judged: Score) -> EvaluateRow:
         """A row of the answer."""
-        return row_of(self.target.column.name, group, judged)
+        return row_of(self.family.name, self.target.column.name, group, judged)
+
+    def groups(self) -> Integers:
+        """A number per row, the same for equal configurations."""
+        return configuration_groups(self.rows.columns, self.family.configuration)
+
+    def judged(self, rows: Integers, predicted: Floats, reach: Floats) -> Judged:
+        """Predictions of these rows, by device."""
+        return Judged(
+            family=self.family.name,
+            target=self.target.column.name,
+            unit=self.target.si_unit,
+            measured=self.rows.target[rows],
+            predicted=predicted,
+            reach=reach,
+            groups=np.array(self.rows.devices, dtype=object)[self.rows.device[rows]],
+        )
 
 
-def _by_configuration(question: Question, case: _Case, findings: _Findings) -> None:
+def _card(question: Question, case: _Case, rows: Sequence[EvaluateRow]) -> PredictorCard:
+    usable = np.flatnonzero(np.isfinite(case.rows.target))
+    columns = chosen(case.rows.columns, usable)
+    return card(
+        Learnt(
+            family=case.family.name,
+            target=case.target.column.name,
+            devices=case.rows.devices,
+            rows=len(usable),
+            configurations=len(np.unique(case.groups()[usable])),
+            data_hash=digest(question.table.read_bytes()),
+            covers=[
+                Covered(name=name, low=float(columns[name].min()), high=float(columns[name].max()))
+                for name in (column.name for column in case.family.operands if not column.text)
+            ],
+        ),
+        KeptAside(name=question.split, folds=question.folds, seed=question.seed),
+        rows,
+    )
+
+
+def _by_configuration(question: Question, case: _Case, findings: _Findings) -> Judged:
     usable = np.isfinite(case.rows.target)
     facts = _all_facts(case)
-    groups = configuration_groups(case.rows.columns, case.family.configuration)
+    groups = case.groups()
     distinct = len(np.unique(groups[usable]))
     if distinct < max(question.folds, case.family.trees.members):
         raise ModelError(
@@ -177,6 +228,7 @@ def _by_configuration(question: Question, case: _Case, findings: _Findings) -> N
     if len(case.rows.devices) > 1:
         judged = score(predicted[usable], case.rows.target[usable], reach[usable])
         findings.rows.append(case.row(ONLY, judged))
+    return case.judged(np.flatnonzero(usable), predicted[usable], reach[usable])
 
 
 def _all_facts(case: _Case) -> Facts:
@@ -191,7 +243,7 @@ def _all_facts(case: _Case) -> Facts:
     return Facts(names=(*per_device[0].names, "device"), values=values, scale=scale)
 
 
-def _by_device(question: Question, case: _Case, findings: _Findings) -> None:
+def _by_device(question: Question, case: _Case, findings: _Findings) -> Judged:
     devices = case.rows.devices
     _require_devices(question, case)
     known = [_learn(case, number) for number in range(len(devices))]
@@ -202,7 +254,7 @@ def _by_device(question: Question, case: _Case, findings: _Findings) -> None:
         for about in range(len(devices))
         if source != about
     }
-    scores: list[tuple[Floats, Floats, Floats]] = []
+    parts: list[tuple[Integers, Floats, Floats]] = []
     for new, device in enumerate(devices):
         others = [number for number in range(len(devices)) if number != new]
         guess = _forecast(case, known, margins, (new, others))
@@ -213,10 +265,13 @@ def _by_device(question: Question, case: _Case, findings: _Findings) -> None:
             predicted, left = guess.times(), np.isfinite(target)
             reach = _zero_shot_reach(case, known, margins, others)
         left = left & np.isfinite(target)
-        scores.append((predicted[left], target[left], np.full(int(left.sum()), reach)))
-        findings.rows.append(case.row(device, score(*scores[-1])))
-    together = [np.concatenate(parts) for parts in zip(*scores, strict=True)]
-    findings.rows.append(case.row(ONLY, score(together[0], together[1], together[2])))
+        rows = case.device_rows(new)[left]
+        parts.append((rows, predicted[left], np.full(len(rows), reach)))
+        findings.rows.append(case.row(device, case.judged(*parts[-1]).score()))
+    together = [np.concatenate(found) for found in zip(*parts, strict=True)]
+    judged = case.judged(together[0].astype(np.int64), together[1], together[2])
+    findings.rows.append(case.row(ONLY, judged.score()))
+    return judged
 
 
 def _require_devices(question: Question, case: _Case) -> None:

@@ -16,15 +16,18 @@ COVERAGE = 0.9
 class Score:
     """Errors are |predicted ÷ measured − 1|, as fractions.
 
-    `mape` is their mean, `within_10` the share of at most 0.1. `spearman` is None where all
-    predictions or all measurements are equal; `coverage_90` is the share inside their interval.
+    `mape` is their mean, `within_5`, `within_10` and `within_20` the shares of at most 0.05, 0.1
+    and 0.2. `spearman` is None where all predictions or all measurements are equal; `coverage_90`
+    is the share inside their interval.
     """
 
     n: int
     mape: float
     median_ape: float
     p90_ape: float
+    within_5: float
     within_10: float
+    within_20: float
     spearman: float | None
     coverage_90: float | None
 
@@ -46,7 +49,9 @@ def score(predicted: Floats, measured: Floats, reach: Floats | None = None) -> S
         mape=float(errors.mean()),
         median_ape=float(np.median(errors)),
         p90_ape=float(np.quantile(errors, 0.9)),
+        within_5=float(np.mean(errors <= 0.05)),
         within_10=float(np.mean(errors <= 0.1)),
+        within_20=float(np.mean(errors <= 0.2)),
         spearman=rank_correlation(predicted, measured),
         coverage_90=covered,
     )

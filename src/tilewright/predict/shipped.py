@@ -29,12 +29,14 @@ DATA = Path(__file__).parent / "data"
 @dataclass(frozen=True, kw_only=True)
 class ShippedData:
     """Rows of one device class. `exact` says that it is the class asked for, not the nearest;
+    `measured` are the first and the last day of the measurements, where they were recorded;
     `identity` is a hash of the file."""
 
     device: Device
     peaks: Mapping[str, float]
     path: Path
     exact: bool
+    measured: tuple[str, str] | None = None
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -54,13 +56,19 @@ def shipped_data(device: Device) -> ShippedData | None:
     near = [found for found in known if found[0].cpu.architecture == device.cpu.architecture]
     if not near:
         return None
-    other, peaks, name = min(near, key=lambda found: _distance(found[0], device))
+    other, peaks, name = min(near, key=lambda found: distance(found[0], device))
     return ShippedData(
         device=other,
         peaks=peaks,
         path=DATA / f"{name}.parquet",
         exact=other.class_key == device.class_key,
+        measured=_days(name),
     )
+
+
+def shipped_devices() -> list[Device]:
+    """The devices, one of each class, that rows come with the package of."""
+    return [_described(name)[0] for name in _names()]
 
 
 @cache
@@ -74,7 +82,12 @@ def _described(name: str) -> tuple[Device, dict[str, float], str]:
     return msgspec.convert(found["device"], Device), dict(found["peaks"]), name
 
 
-def _distance(known: Device, device: Device) -> float:
+def _days(name: str) -> tuple[str, str] | None:
+    found = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+    return tuple(found["measured"]) if "measured" in found else None
+
+
+def distance(known: Device, device: Device) -> float:
     """How unlike two devices are: doublings of vector width, threads and caches; another CPU of
     the same sizes counts a little, too."""
     if known.class_key == device.class_key:
@@ -119,9 +132,15 @@ def read_rows(path: Path) -> tuple[Row, ...]:
     )
 
 
-def write_rows(path: Path, rows: Iterable[Row], device: Device, peaks: Mapping[str, float]) -> None:
+def write_rows(
+    path: Path,
+    rows: Iterable[Row],
+    device: Device,
+    peaks: Mapping[str, float],
+    measured: tuple[str, str] | None = None,
+) -> None:
     """Write rows as `path` (.parquet) and their device beside it (.json), without what names the
-    one machine they are from."""
+    one machine they are from. `measured` as in `ShippedData`."""
     import polars
 
     table = polars.DataFrame(
@@ -139,5 +158,7 @@ def write_rows(path: Path, rows: Iterable[Row], device: Device, peaks: Mapping[s
     table.write_parquet(path, compression="zstd", compression_level=19)
     anonymous = cast("dict[str, object]", msgspec.to_builtins(device))
     anonymous["instance"], anonymous["cpus"] = "", ()
-    described = {"device": anonymous, "peaks": dict(peaks)}
+    described: dict[str, object] = {"device": anonymous, "peaks": dict(peaks)}
+    if measured is not None:
+        described["measured"] = measured
     path.with_suffix(".json").write_text(json.dumps(described, indent=1), encoding="utf-8")

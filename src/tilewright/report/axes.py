@@ -42,6 +42,11 @@ class TimeAxis:
         return [(value * self.unit_s, label) for value, label in self.scale.ticks()]
 
 
+def time_unit(high_s: float) -> tuple[float, str]:
+    """The unit in which a time reads best: its seconds and its name."""
+    return next(((s, name) for s, name in _UNITS if high_s >= s), _UNITS[-1])
+
+
 def time_axis(times_s: Iterable[float], start: float, end: float) -> TimeAxis | None:
     """An axis that holds all these times with a little room; None when there is none above 0.
 
@@ -51,7 +56,7 @@ def time_axis(times_s: Iterable[float], start: float, end: float) -> TimeAxis | 
     if not known:
         return None
     low_s, high_s = min(known), max(known)
-    unit_s, unit = next(((s, name) for s, name in _UNITS if high_s >= s), _UNITS[-1])
+    unit_s, unit = time_unit(high_s)
     low, high = low_s / unit_s, high_s / unit_s
     scale: Scale
     if high / low > _WIDE:

@@ -47,6 +47,10 @@ _TURNING_COLUMNS = (
     Column(field="after", label="after", show=shown.number, number=True),
     Column(field="ratio", label="time per FLOP", show=shown.ratio, number=True),
 )
+_CONFIRMED_COLUMNS = (
+    Column(field="measured_ratio", label="measured", show=shown.ratio, number=True),
+    Column(field="confirmed", label="confirmed"),
+)
 _DIFFERENCE_COLUMNS = (
     Column(field="fact", label="fact"),
     Column(field="first", label="first", show=shown.number, number=True),
@@ -102,6 +106,7 @@ def fitted_table(families: Sequence[FittedFamily]) -> Table:
 
 def explained_tables(found: ExplainResult) -> tuple[Table, ...]:
     """What matters, where times jump, and what sets two operators apart; the first rows of each."""
+    measured = any(point.confirmed is not None for point in found.turning_points)
     tables = [
         Table(
             columns=_FACTOR_COLUMNS,
@@ -112,7 +117,7 @@ def explained_tables(found: ExplainResult) -> tuple[Table, ...]:
             title="Factors",
         ),
         Table(
-            columns=_TURNING_COLUMNS,
+            columns=(*_TURNING_COLUMNS, *(_CONFIRMED_COLUMNS if measured else ())),
             records=records_of(found.turning_points[:_MOST_ROWS]),
             title="Turning points",
         ),

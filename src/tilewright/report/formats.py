@@ -25,10 +25,10 @@ def to_csv(table: Table) -> str:
 
 def to_markdown(table: Table) -> str:
     """A pipe table with scaled units; the title is a heading."""
-    lines = [f"### {_markdown_cell(table.title)}", ""] if table.title else []
-    lines.append(_markdown_row([_markdown_cell(column.label) for column in table.columns]))
+    lines = [f"### {escaped(table.title)}", ""] if table.title else []
+    lines.append(_markdown_row([escaped(column.label) for column in table.columns]))
     lines.append(_markdown_row(["---:" if column.number else "---" for column in table.columns]))
-    lines.extend(_markdown_row([_markdown_cell(cell) for cell in row]) for row in table.shown())
+    lines.extend(_markdown_row([escaped(cell) for cell in row]) for row in table.shown())
     return "\n".join(lines) + "\n"
 
 
@@ -42,7 +42,8 @@ def _csv_cell(value: Any) -> str:
     return visible(value)
 
 
-def _markdown_cell(text: str) -> str:
+def escaped(text: str) -> str:
+    """Text as Markdown shows it, whatever is in it."""
     return visible(text).translate(_MARKDOWN)
 
 

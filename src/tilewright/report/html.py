@@ -30,7 +30,7 @@ def render(result: OptimizeResult) -> str:
     )
     bars = shares.info(result.tasks)
     return (
-        _environment()
+        environment()
         .get_template("optimize.html.j2")
         .render(
             result=result,
@@ -41,8 +41,8 @@ def render(result: OptimizeResult) -> str:
                 peak_flop_per_s=result.peak_flop_per_s,
                 peak_bytes_per_s=result.peak_bytes_per_s,
             ),
-            roofline_svg=_markup(roofline.figure(roof)),
-            shares_svg=_markup(shares.figure(bars)),
+            roofline_svg=markup(roofline.figure(roof)),
+            shares_svg=markup(shares.figure(bars)),
             graph=_graph_tables(result),
             watched=watched(result),
             phases=views.phases_table(result.seconds_by_phase),
@@ -58,7 +58,7 @@ def render(result: OptimizeResult) -> str:
 def render_tuner_study(study: TunerStudyResult) -> str:
     """A page with the regret of every tuner, a picture per sweep, and the numbers."""
     return (
-        _environment()
+        environment()
         .get_template("study.html.j2")
         .render(
             hues=regret.hues(study.rows),
@@ -105,7 +105,8 @@ def _tiles(result: OptimizeResult) -> tuple[tuple[str, str, str], ...]:
     )
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates, with filters for values and autoescaping."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -124,7 +125,7 @@ def _environment() -> Environment:
         error=shown.error,
         pairs=shown.pairs,
         whole=shown.whole,
-        drawing=_markup,
+        drawing=markup,
     )
     return environment
 
@@ -136,7 +137,8 @@ def _finalize(value: Any) -> Any:
     return value if hasattr(value, "__html__") else visible(value)
 
 
-def _markup(svg: str) -> Any:
+def markup(svg: str) -> Any:
+    """A drawing as it goes into a page, unescaped."""
     from markupsafe import Markup
 
     return Markup(svg)

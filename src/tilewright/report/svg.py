@@ -106,6 +106,18 @@ class Drawing:
         inside = _title(title) if title else ""
         self._parts.append(f'<path class="{_kind(kind)}" d="{moves}">{inside}</path>')
 
+    def points(self, places: Sequence[tuple[float, float]], *, kind: str, title: str) -> None:
+        """Many dots as one element, with one tooltip."""
+        moves = "".join(f"M{x:.0f} {y:.0f}h0" for x, y in places)
+        self._parts.append(
+            f'<path class="{_kind(kind)} dots" d="{moves}">{_title(title)}</path>' if moves else ""
+        )
+
+    def area(self, corners: Sequence[tuple[float, float]]) -> None:
+        """A pale polygon behind everything else."""
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
+        self._parts.append(f'<polygon class="band" points="{points}"/>')
+
     def dot(self, x: float, y: float, *, radius: float, kind: str, title: str) -> None:
         """A circle with a tooltip."""
         self._parts.append(
@@ -155,10 +167,18 @@ class Drawing:
 
     def svg(self) -> str:
         """The element, scaling with the page."""
+        return f"<svg {self._attributes()}>{''.join(self._parts)}</svg>"
+
+    def file(self, style: str) -> str:
+        """A file of its own, with its style sheet."""
         return (
-            f'<svg viewBox="0 0 {self.width} {self.height}" role="img" '
-            f"aria-label={quoteattr(visible(self.label))}>" + "".join(self._parts) + "</svg>"
+            f'<svg xmlns="http://www.w3.org/2000/svg" {self._attributes()}>'
+            f"<style>{escape(style)}</style>{''.join(self._parts)}</svg>\n"
         )
+
+    def _attributes(self) -> str:
+        label = quoteattr(visible(self.label))
+        return f'viewBox="0 0 {self.width} {self.height}" role="img" aria-label={label}'
 
 
 def _kind(kind: str) -> str:

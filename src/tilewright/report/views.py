@@ -339,15 +339,26 @@ _EVALUATION_COLUMNS = (
     Column(field="mape", label="mean error", show=shown.percent, number=True),
     Column(field="median_ape", label="median", show=shown.percent, number=True),
     Column(field="p90_ape", label="90th percentile", show=shown.percent, number=True),
+    Column(field="within_5", label="within 5 %", show=shown.percent, number=True),
     Column(field="within_10", label="within 10 %", show=shown.percent, number=True),
+    Column(field="within_20", label="within 20 %", show=shown.percent, number=True),
     Column(field="spearman", label="rank correlation", show=shown.rate, number=True),
     Column(field="coverage_90", label="in 90 % interval", show=shown.percent, number=True),
 )
 
 
 def evaluation_table(rows: Sequence[EvaluateRow]) -> Table:
-    """How good predictions are, by target and group."""
-    return Table(columns=_EVALUATION_COLUMNS, records=records_of(rows), title="Predictions")
+    """How good predictions are, by family where there are several, by target and group."""
+    families = {row.family for row in rows}
+    columns = (Column(field="family", label="family"),) if len(families) > 1 else ()
+    return Table(
+        columns=(*columns, *_EVALUATION_COLUMNS), records=records_of(rows), title="Predictions"
+    )
+
+
+def errors_table(rows: Sequence[EvaluateRow]) -> Table:
+    """The same of one family and target, by group."""
+    return Table(columns=_EVALUATION_COLUMNS[1:], records=records_of(rows))
 
 
 def picks_table(picks: Sequence[EvaluatePick]) -> Table:

@@ -2,57 +2,280 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
 from threadpoolctl import threadpool_limits
 
-from tilewright.core.errors import UsageError, close_matches
+from tilewright.core.errors import ModelError, TilewrightError, UsageError, close_matches
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.results import EvaluateResult, EvaluateRow
 from tilewright.predict.base import Trees
-from tilewright.predict.crossvalidation import operator_columns, unseen
+from tilewright.predict.cards import ALL, OPERATOR_ALONE, KeptAside, card, learnt_kernels
+from tilewright.predict.crossvalidation import Unseen, operator_columns, unseen, unseen_networks
 from tilewright.predict.evaluation import Question, evaluate, row_of
+from tilewright.predict.families.registry import FAMILIES
+from tilewright.predict.judged import Evaluation, Judged
 from tilewright.predict.kernel_facts import implementation_of
-from tilewright.predict.kernel_models import DEFAULT_TREES
-from tilewright.predict.metrics import Score, score
+from tilewright.predict.kernel_models import DEFAULT_TREES, TrainingSet
+from tilewright.session.device_classes import classes_of, unseen_classes
 from tilewright.session.modelling import Predictors
+from tilewright.session.network_rows import members_of, operators_of
+
+KernelSplit = Literal["configuration", "network", "device"]
+TARGET, UNIT = "latency_s", "s"
 
 
-def evaluate_table(question: Question, events: EventSink) -> EvaluateResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelQuestion:
+    """Which predictors of kernels are judged, `all` or one family's, and what they have not seen.
+    Raises UsageError for an unknown split and for fewer than two folds."""
+
+    family: str = ALL
+    split: KernelSplit = "configuration"
+    folds: int = 5
+    seed: int = 0
+    trees: Trees = DEFAULT_TREES
+
+    def __post_init__(self) -> None:
+        if self.split not in get_args(KernelSplit):
+            raise UsageError(
+                f"There is no split {self.split!r}.",
+                hint=close_matches(self.split, get_args(KernelSplit)),
+            )
+        if self.folds < 2:
+            raise UsageError(f"--folds must be at least 2, not {self.folds}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateRequest:
+    """One `evaluate` command. Without a `table` the predictors of kernels are judged, those of
+    `all` families or of one; `specs` and `shots` are for a table."""
+
+    table: Path | None = None
+    family: str = ALL
+    split: KernelSplit = "configuration"
+    folds: int = 5
+    specs: Path | None = None
+    shots: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workplace:
+    """What a request is answered with: our own predictors, opened where they are wanted; `threads`
+    fit those of a table."""
+
+    predictors: Callable[[], Predictors]
+    events: EventSink
+    seed: int
+    threads: int
+
+
+def judge(request: EvaluateRequest, place: Workplace) -> Evaluation:
+    """Raises UsageError for flags that do not go together, and what `evaluate_table` and
+    `evaluate_kernels` raise."""
+    if request.table is None:
+        if request.specs is not None or request.shots:
+            raise UsageError("--specs and --shots go with --table.")
+        question = KernelQuestion(
+            family=request.family, split=request.split, folds=request.folds, seed=place.seed
+        )
+        return evaluate_kernels(place.predictors(), question)
+    if request.split == "network":
+        raise UsageError(
+            "--split network is for our own kernels: the rows of a table are of no network.",
+            hint="--split configuration keeps equal configurations together.",
+        )
+    if request.family == ALL:
+        raise UsageError(
+            "--table needs --family: what the rows are.", hint=f"Known are {', '.join(FAMILIES)}."
+        )
+    question = Question(
+        table=request.table,
+        family=request.family,
+        split=request.split,
+        folds=request.folds,
+        specs=request.specs,
+        shots=request.shots,
+        seed=place.seed,
+        threads=place.threads,
+    )
+    return evaluate_table(question, place.events)
+
+
+def evaluate_table(question: Question, events: EventSink) -> Evaluation:
     """Fit and judge; rows that were left out are told as notes. Raises what `evaluate` raises."""
     events(Stage(name="evaluate", detail=f"{question.family} by {question.split}"))
     with threadpool_limits(limits=question.threads, user_api="blas"):
-        result = evaluate(question)
-    for note in result.notes:
+        found = evaluate(question)
+    for note in found.result.notes:
         events(Note(message=note))
-    return result
+    return found
 
 
-def evaluate_kernels(
-    predictors: Predictors, family: str, *, folds: int, seed: int, trees: Trees = DEFAULT_TREES
-) -> EvaluateResult:
-    """A family's own predictor on the kernels known of this device class, by configuration.
+def evaluate_kernels(predictors: Predictors, question: KernelQuestion) -> Evaluation:
+    """The predictors of kernels, on what is known of this device class and came along.
 
-    Groups are the implementations, all of them, and what facts of the operator alone would reach.
-    Raises UsageError for a family of which nothing is known, ModelError for too few rows.
+    By configuration, groups are all rows, the implementations, and what facts of the operator alone
+    would reach; by network the networks; by device the device classes. Of `all` families those
+    that too little is known of are told as notes.
+
+    Raises UsageError for a family of which nothing is known, and for fewer than two device classes
+    to tell apart; ModelError for too few rows, or none of a network's own.
     """
-    known = predictors.families()
-    if family not in known:
+    judged_by = _SPLITS[question.split]
+    families = _families(predictors, question)
+    found: list[_Judgement] = []
+    notes: list[str] = []
+    errors: list[TilewrightError] = []
+    for family in families:
+        predictors.events(Stage(name="evaluate", detail=f"{family} by {question.split}"))
+        try:
+            found.append(judged_by(predictors, replace(question, family=family)))
+        except (ModelError, UsageError) as error:
+            errors.append(error)
+            notes.append(f"{family}: {error.message}")
+    if not found:
+        raise errors[0]
+    for note in notes:
+        predictors.events(Note(message=note))
+    kept_aside = KeptAside(name=question.split, folds=question.folds, seed=question.seed)
+    days = _days(predictors)
+    result = EvaluateResult(
+        family=question.family,
+        split=question.split,
+        shots=0,
+        rows=tuple(row for one in found for row in one.rows),
+        notes=tuple(notes),
+        cards=tuple(card(learnt_kernels(one.data, days), kept_aside, one.rows) for one in found),
+    )
+    return Evaluation(result=result, judged=tuple(one.judged for one in found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judgement:
+    """One family's predictor: what it learns from, every prediction, and the scores."""
+
+    data: TrainingSet
+    judged: Judged
+    rows: tuple[EvaluateRow, ...]
+
+
+def _families(predictors: Predictors, question: KernelQuestion) -> list[str]:
+    if question.split == "device":
+        known = sorted({name for one in classes_of(predictors) for name in one.families()})
+    else:
+        known = predictors.families()
+    if question.family == ALL:
+        if not known:
+            raise ModelError(
+                f"nothing was measured on {predictors.device.class_key}",
+                hint="`tilewright collect --op all` measures it.",
+            )
+        return known
+    if question.family not in known:
         raise UsageError(
-            f"nothing was measured of a family {family!r}", hint=close_matches(family, known)
+            f"nothing was measured of a family {question.family!r}",
+            hint=close_matches(question.family, [*known, ALL]),
         )
-    predictors.events(Stage(name="evaluate", detail=f"{family} by configuration"))
-    data = predictors.training_set(family)
+    return [question.family]
+
+
+def _days(predictors: Predictors) -> tuple[str, str] | None:
+    """The first and last day of what is known of this class; None where a part has no date."""
+    own = predictors.store.measured_days(predictors.device.class_key)
+    shipped = predictors.shipped
+    if shipped is None:
+        return own
+    if own is None or shipped.measured is None:
+        return shipped.measured
+    return min(own[0], shipped.measured[0]), max(own[1], shipped.measured[1])
+
+
+def _by_configuration(predictors: Predictors, question: KernelQuestion) -> _Judgement:
+    data = predictors.training_set(question.family)
+    folds, seed, trees = question.folds, question.seed, question.trees
     found = unseen(data, folds=folds, seed=seed, trees=trees)
-    rows = [_row("all", score(found.predicted_s, data.latency_s, found.reach))]
-    own = implementation_of(data.table)
-    for name in sorted(set(own)):
-        mine = own == name
-        judged = score(found.predicted_s[mine], data.latency_s[mine], found.reach[mine])
-        rows.append(_row(name, judged))
+    judged = _judged(data, found)
+    rows = [_row(judged, ALL)]
+    for name in sorted(set(judged.groups)):
+        rows.append(_row(judged.part(judged.groups == name), str(name)))
     columns = operator_columns(data.table.names)
     alone = unseen(data, folds=folds, seed=seed, columns=columns, trees=trees)
-    rows.append(_row("operator facts alone", score(alone.predicted_s, data.latency_s, alone.reach)))
-    return EvaluateResult(family=family, split="configuration", shots=0, rows=tuple(rows))
+    rows.append(_row(_judged(data, alone), OPERATOR_ALONE))
+    return _Judgement(data=data, judged=judged, rows=tuple(rows))
 
 
-def _row(group: str, judged: Score) -> EvaluateRow:
-    return row_of("latency_s", group, judged)
+def _by_network(predictors: Predictors, question: KernelQuestion) -> _Judgement:
+    data = predictors.training_set(question.family)
+    kernels = predictors.learnt_rows(question.family)
+    members = members_of(kernels, predictors)
+    if not members:
+        raise ModelError(
+            f"no kernel of {question.family} is known to be a network's own",
+            hint="`tilewright collect zoo:resnet50 zoo:googlenet` measures networks' kernels.",
+        )
+    found = unseen_networks(
+        data,
+        members,
+        operators_of(kernels),
+        folds=question.folds,
+        seed=question.seed,
+        trees=question.trees,
+    )
+    parts = {name: _judged(data, one) for name, one in found.items()}
+    judged = _judged(
+        data,
+        Unseen(
+            rows=np.concatenate([one.rows for one in found.values()]),
+            predicted_s=np.concatenate([one.predicted_s for one in found.values()]),
+            reach=np.concatenate([one.reach for one in found.values()]),
+        ),
+    )
+    rows = [_row(judged, ALL), *(_row(part, name) for name, part in parts.items())]
+    return _Judgement(data=data, judged=judged, rows=tuple(rows))
+
+
+def _by_device(predictors: Predictors, question: KernelQuestion) -> _Judgement:
+    parts = unseen_classes(predictors, question.family, question.trees)
+    sources = {part.data.device_class: part.data for part in parts}
+    judged = Judged(
+        family=question.family,
+        target=TARGET,
+        unit=UNIT,
+        measured=np.concatenate([part.measured_s for part in parts]),
+        predicted=np.concatenate([part.times.latency_s for part in parts]),
+        reach=np.concatenate([part.reach for part in parts]),
+        groups=np.concatenate([np.full(len(part.reach), part.name, object) for part in parts]),
+    )
+    names = [part.name for part in parts]
+    rows = [_row(judged.part(judged.groups == name), name) for name in names]
+    rows.append(_row(judged, ALL))
+    data = sources.get(predictors.device.class_key) or parts[0].data
+    return _Judgement(data=data, judged=judged, rows=tuple(rows))
+
+
+_SPLITS: dict[KernelSplit, Callable[[Predictors, KernelQuestion], _Judgement]] = {
+    "configuration": _by_configuration,
+    "network": _by_network,
+    "device": _by_device,
+}
+
+
+def _judged(data: TrainingSet, found: Unseen) -> Judged:
+    return Judged(
+        family=data.family,
+        target=TARGET,
+        unit=UNIT,
+        measured=data.latency_s[found.rows],
+        predicted=found.predicted_s,
+        reach=found.reach,
+        groups=implementation_of(data.table)[found.rows],
+    )
+
+
+def _row(judged: Judged, group: str) -> EvaluateRow:
+    return row_of(judged.family, judged.target, group, judged.score())

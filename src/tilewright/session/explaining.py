@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,21 +17,28 @@ from tilewright.core.predictions import (
 )
 from tilewright.core.records import Candidate, Device
 from tilewright.graph.workload import Workload
+from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
 from tilewright.predict.insight import differences, influences, jumps
 from tilewright.predict.kernel_facts import Kernel
 from tilewright.predict.kernel_models import KernelModel
 from tilewright.session.choices import own, ranked
+from tilewright.session.confirming import Sweep, confirmed
 from tilewright.session.forecasting import Forecaster
+from tilewright.session.measuring import opened
 from tilewright.session.modelling import Predictors
-from tilewright.session.preparation import prepare
+from tilewright.session.single_operators import (
+    KernelTimer,
+    around,
+    default_kernel,
+    main_task,
+    numbers_of,
+    with_number,
+)
 from tilewright.tune.space import default_candidate, spaces
 
-_NUMBER = re.compile(r"(\w+)=(\d+)(?=[,\]])")
-_STEPS = 17
 _SETTINGS = 400
-_FLAGS = frozenset({"bias", "relu", "groups", "dilation", "n"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +49,24 @@ class Explainer:
     predictors: Predictors
     events: EventSink
     options: ModelOptions
+    measurers: Callable[[Device, int], Measurer] = opened
 
-    def explain(self, name: str, versus: str | None = None) -> ExplainResult:
+    def explain(
+        self, name: str, versus: str | None = None, *, confirm: bool = False
+    ) -> ExplainResult:
         """One operator, and what sets it apart from another one.
 
-        `name` is `op:conv2d[...]`, or a task's key, for which turning points are not searched.
-        Raises UsageError for anything else, and for two operators of different families;
-        ModelError where the family has no model.
+        `name` is `op:conv2d[...]`, or a task's key, for which turning points are not searched. To
+        `confirm` turning points a few values around each of the largest are measured. Raises
+        UsageError for anything else, for turning points of a task that are to be confirmed, and for
+        two operators of different families; ModelError where the family has no model.
         """
+        if confirm and not name.startswith("op:"):
+            raise UsageError(
+                f"{name!r} has no turning points to confirm: they are of op:… texts, whose numbers "
+                "can be changed",
+                hint="tilewright explain 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]' --confirm",
+            )
         workload, candidate = self._kernel(name)
         family = family_of(workload)
         model = self._model(family)
@@ -71,7 +88,9 @@ class Explainer:
             latency_s=estimate.latency_s,
             source=estimate.source,
             factors=self._factors(workload, candidate, model),
-            turning_points=self._turning_points(name, model) if name.startswith("op:") else (),
+            turning_points=(
+                self._turning_points(name, model, confirm) if name.startswith("op:") else ()
+            ),
             facts={"implementation": candidate.implementation, **dict(candidate.settings), **facts},
             ratio=ratio,
             differences=unlike,
@@ -95,10 +114,10 @@ class Explainer:
             if not name.startswith("op:"):
                 raise UsageError(
                     f"{name!r} is neither an operator nor a task that was measured",
-                    hint="tilewright explain 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]'",
+                    hint="tilewright explain 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]'; of a network "
+                    f"the best number of threads: tilewright explain {name} --threads",
                 )
-            tasks = prepare(name, self.options, self.device).tasks.values()
-            task = max(tasks, key=lambda task: (task.workload.flop, task.workload.bytes))
+            task = main_task(name, self.options, self.device)
             workload, layouts = task.workload, task.layouts
         best = ranked(own(store.outcomes(workload.key, self.device.class_key)))
         fitting = [m.candidate for m in best if layouts is None or m.candidate.layouts == layouts]
@@ -141,23 +160,15 @@ class Explainer:
             for influence in found
         )
 
-    def _turning_points(self, name: str, model: KernelModel) -> tuple[TurningPoint, ...]:
+    def _turning_points(
+        self, name: str, model: KernelModel, confirm: bool
+    ) -> tuple[TurningPoint, ...]:
         """Sweeps of each number of the operator, from half to twice of it, in default settings."""
+        sweeps = self._sweeps(name)
         found: list[TurningPoint] = []
-        for parameter, value in numbers_of(name).items():
-            kernels: list[Kernel] = []
-            values: list[int] = []
-            for step in around(value):
-                try:
-                    kernels.append(self._default(with_number(name, parameter, step)))
-                except (UsageError, ModelError):
-                    continue
-                values.append(step)
-            if len(values) < 2:
-                continue
-            table = self.predictors.table(kernels, model)
+        for parameter, sweep in sweeps.items():
+            table = self.predictors.table(sweep.kernels, model)
             times = model.times(table)
-            flop = [float(workload.flop or workload.bytes) for workload, _ in kernels]
             found += [
                 TurningPoint(
                     parameter=parameter,
@@ -167,14 +178,37 @@ class Explainer:
                     after=jump.after,
                     ratio=jump.ratio,
                 )
-                for jump in jumps(values, table, times.latency_s, flop)
+                for jump in jumps(sweep.values, table, times.latency_s, sweep.work)
             ]
-        return tuple(sorted(found, key=lambda point: -abs(np.log(point.ratio))))
+        points = tuple(sorted(found, key=lambda point: -abs(np.log(point.ratio))))
+        if not confirm:
+            return points
+        timer = KernelTimer(
+            device=self.device,
+            store=self.predictors.store,
+            events=self.events,
+            seed=self.options.seed,
+            measurers=self.measurers,
+        )
+        return confirmed(points, sweeps, timer)
 
-    def _default(self, name: str) -> Kernel:
-        tasks = prepare(name, self.options, self.device).tasks.values()
-        task = max(tasks, key=lambda task: (task.workload.flop, task.workload.bytes))
-        return task.workload, default_candidate(task.workload, task.layouts, self.device)[0]
+    def _sweeps(self, name: str) -> dict[str, Sweep]:
+        """The operator's kernels along each of its numbers; values that make no operator are left
+        out, numbers with a single value, too."""
+        found: dict[str, Sweep] = {}
+        for parameter, value in numbers_of(name).items():
+            kernels: list[Kernel] = []
+            values: list[int] = []
+            for step in around(value):
+                text = with_number(name, parameter, step)
+                try:
+                    kernels.append(default_kernel(text, self.options, self.device))
+                except (UsageError, ModelError):
+                    continue
+                values.append(step)
+            if len(values) > 1:
+                found[parameter] = Sweep(values=values, kernels=kernels)
+        return found
 
     def _versus(
         self, kernel: Kernel, versus: str, model: KernelModel
@@ -191,19 +225,3 @@ class Explainer:
             FactDifference(fact=d.fact, first=d.first, second=d.second, share=d.share)
             for d in found
         )
-
-
-def numbers_of(name: str) -> dict[str, int]:
-    """`op:conv2d[c=64,h=28,pad=1]` → {"c": 64, "h": 28, "pad": 1}, without what is no size."""
-    found = {key: int(value) for key, value in _NUMBER.findall(name)}
-    return {key: value for key, value in found.items() if key not in _FLAGS}
-
-
-def with_number(name: str, parameter: str, value: int) -> str:
-    return re.sub(rf"(?<=[\[,]){parameter}=\d+", f"{parameter}={value}", name)
-
-
-def around(value: int) -> list[int]:
-    """Up to 17 values from half to twice of one, itself included."""
-    steps = np.linspace(value // 2, 2 * value, _STEPS).round().astype(int)
-    return sorted({value, *(int(step) for step in steps)})

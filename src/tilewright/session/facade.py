@@ -41,7 +41,8 @@ if TYPE_CHECKING:
         SweepResult,
         ThreadsResult,
     )
-    from tilewright.predict.evaluation import Split
+    from tilewright.predict.judged import Evaluation
+    from tilewright.session.evaluating import EvaluateRequest, KernelSplit
     from tilewright.session.levels import GraphLevel
     from tilewright.session.requests import OptimizeRequest
 
@@ -178,39 +179,34 @@ class Session:
         self,
         table: str | Path | None = None,
         *,
-        family: str,
-        split: Split = "configuration",
+        family: str = "all",
+        split: KernelSplit = "configuration",
         folds: int = 5,
         specs: Path | None = None,
         shots: int = 0,
     ) -> EvaluateResult:
-        """Judge a predictor on a table of measurements, or on the kernels known of this device
+        """Judge predictors on a table of measurements, or on the kernels known of this device
         class; see `tilewright evaluate --help`."""
-        from tilewright.predict.evaluation import Question
-        from tilewright.session.evaluating import evaluate_kernels, evaluate_table
+        from tilewright.session.evaluating import EvaluateRequest
+
+        path = None if table is None else Path(table)
+        request = EvaluateRequest(
+            table=path, family=family, split=split, folds=folds, specs=specs, shots=shots
+        )
+        return self.judge(request).result
+
+    def judge(self, request: EvaluateRequest) -> Evaluation:
+        """As `evaluate`, with the predictions of every row, which plots and cards want."""
+        from tilewright.session.evaluating import Workplace, judge
         from tilewright.session.modelling import predictors_of
 
-        if table is None:
-            if split != "configuration" or specs is not None or shots:
-                raise UsageError(
-                    "Without a table only --split configuration is possible: the kernels are of "
-                    "one device class.",
-                    hint="--table FILE takes measurements of several devices.",
-                )
-            predictors = predictors_of(self.device, self.store, self.events)
-            return evaluate_kernels(predictors, family, folds=folds, seed=self.seed)
-
-        question = Question(
-            table=Path(table),
-            family=family,
-            split=split,
-            folds=folds,
-            specs=specs,
-            shots=shots,
+        place = Workplace(
+            predictors=lambda: predictors_of(self.device, self.store, self.events),
+            events=self.events,
             seed=self.seed,
             threads=local_device(self._threads).threads,
         )
-        return evaluate_table(question, self.events)
+        return judge(request, place)
 
     def study_tuners(
         self,
@@ -370,7 +366,12 @@ class Session:
         return sweeping.run(operator, parameter, tuple(values))
 
     def explain(
-        self, name: str, *, versus: str | None = None, options: ModelOptions | None = None
+        self,
+        name: str,
+        *,
+        versus: str | None = None,
+        confirm: bool = False,
+        options: ModelOptions | None = None,
     ) -> ExplainResult:
         """Why an operator is as fast as it is; see `tilewright explain --help`."""
         from tilewright.session.explaining import Explainer
@@ -382,7 +383,7 @@ class Session:
             events=self.events,
             options=options or ModelOptions(seed=self.seed),
         )
-        return explainer.explain(name, versus)
+        return explainer.explain(name, versus, confirm=confirm)
 
     def best_threads(
         self, model: str | Path, *, options: ModelOptions | None = None, settings: str = "default"

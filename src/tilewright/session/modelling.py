@@ -111,13 +111,22 @@ class Predictors:
 
     def training_set(self, family: str) -> TrainingSet:
         """What `fit` learns from."""
+        if self.borrows(family) and self.shipped is not None:
+            return _of_shipped(self.shipped, family)
         shipped = self.shipped
-        if shipped is not None and not shipped.exact:
-            own = [row for row in self.rows if family_of(row.workload) == family]
-            if len(own) < LEAST_ROWS:
-                return _of_shipped(shipped, family)
         peaks = shipped.peaks if shipped is not None and shipped.exact else self.peaks
         return training_set(self.rows, family, self.device, peaks)
+
+    def borrows(self, family: str) -> bool:
+        """Whether a family is learnt from the nearest class, too little being known of this one."""
+        if self.shipped is None or self.shipped.exact:
+            return False
+        return sum(family_of(row.workload) == family for row in self.rows) < LEAST_ROWS
+
+    def learnt_rows(self, family: str) -> list[Row]:
+        """The rows of `training_set`, in its order."""
+        rows = self.shipped.rows if self.borrows(family) and self.shipped else self.rows
+        return [row for row in rows if family_of(row.workload) == family]
 
     def _kept(self, data: TrainingSet, path: Path) -> KernelModel:
         model = self._learnt(data)

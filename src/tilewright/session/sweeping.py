@@ -8,20 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.core.errors import UsageError
-from tilewright.core.events import EventSink, Stage
+from tilewright.core.events import EventSink
 from tilewright.core.predictions import SweepResult, SweepRow
-from tilewright.core.records import Device, Measurement
+from tilewright.core.records import Device
 from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
-from tilewright.predict.kernel_facts import Kernel, kernel_table
+from tilewright.predict.kernel_facts import kernel_table
 from tilewright.predict.operator_facts import roofline_s
-from tilewright.session.explaining import around, numbers_of, with_number
 from tilewright.session.forecasting import Forecaster
 from tilewright.session.measuring import opened
 from tilewright.session.modelling import Predictors
-from tilewright.session.preparation import prepare
-from tilewright.session.protocols import kernel_protocol
-from tilewright.tune.space import default_candidate
+from tilewright.session.single_operators import (
+    KernelTimer,
+    around,
+    default_kernel,
+    numbers_of,
+    with_number,
+)
 
 _PADDINGS = (0, 1, 2, 3)
 _MOST_FACTS = 6
@@ -62,8 +65,18 @@ class Sweeping:
                 f"{operator} has no number {parameter!r}", hint="It has " + ", ".join(known)
             )
         steps = values or (_PADDINGS if parameter == "pad" else tuple(around(known[parameter])))
-        kernels = [self._default(with_number(operator, parameter, step)) for step in steps]
-        times_s = self._measured(kernels)
+        kernels = [
+            default_kernel(with_number(operator, parameter, step), self.options, self.device)
+            for step in steps
+        ]
+        timer = KernelTimer(
+            device=self.device,
+            store=self.predictors.store,
+            events=self.events,
+            seed=self.options.seed,
+            measurers=self.measurers,
+        )
+        times_s = timer.times(kernels)
         forecaster = Forecaster(device=self.device, predictors=self.predictors, events=self.events)
         estimates = forecaster.modelled(kernels)
         peaks = self.predictors.peaks
@@ -92,23 +105,3 @@ class Sweeping:
                 for number, step in enumerate(steps)
             ),
         )
-
-    def _default(self, name: str) -> Kernel:
-        tasks = prepare(name, self.options, self.device).tasks.values()
-        task = max(tasks, key=lambda task: (task.workload.flop, task.workload.bytes))
-        return task.workload, default_candidate(task.workload, task.layouts, self.device)[0]
-
-    def _measured(self, kernels: list[Kernel]) -> list[float | None]:
-        store = self.predictors.store
-        store.add_device(self.device)
-        store.add_workloads([workload for workload, _ in kernels])
-        found: list[float | None] = []
-        with self.measurers(self.device, self.options.seed) as measurer:
-            measurer.start()
-            for workload, candidate in kernels:
-                self.events(Stage(name="time", detail=workload.key))
-                (outcome,) = measurer.measure(workload, [candidate], kernel_protocol(self.device))
-                store.add([outcome])
-                timed = isinstance(outcome, Measurement)
-                found.append(outcome.latency_s if timed else None)
-        return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -9,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Connection, RowMapping, Table, insert, select, update
+from sqlalchemy import Connection, RowMapping, Table, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from tilewright.core.errors import InternalError, StoreError
@@ -168,6 +169,27 @@ class SqliteStore:
         )
         return self._all(query.order_by(table.c.created_at, table.c.id), rows.run)
 
+    def measured_days(self, device_class: str) -> tuple[str, str] | None:
+        """The first and the last day of the class's measurements; None where there is none."""
+        table = schema.measurements
+        query = select(func.min(table.c.created_at), func.max(table.c.created_at)).where(
+            table.c.device_class == device_class
+        )
+        with self._connections.reading() as connection:
+            first, last = connection.execute(query).one()
+        return None if first is None else (_day(first), _day(last))
+
+    def models_of_tasks(self, device_class: str) -> dict[str, set[str]]:
+        """What runs were about, by the workloads that they measured: key → the runs' `model`."""
+        table, known = schema.measurements, schema.runs
+        query = select(table.c.workload_key, known.c.model).distinct()
+        query = query.join(known, table.c.run_id == known.c.id)
+        found: dict[str, set[str]] = {}
+        with self._connections.reading() as connection:
+            for key, model in connection.execute(query.where(table.c.device_class == device_class)):
+                found.setdefault(key, set()).add(model)
+        return found
+
     def ship(self, shipment: Shipment) -> None:
         """Keep the assignment that shipped."""
         with self._connections.writing("keeping what shipped") as connection:
@@ -315,6 +337,10 @@ class SqliteStore:
     def _all(self, query: Any, read: Callable[[RowMapping], _Record]) -> list[_Record]:
         with self._connections.reading() as connection:
             return [read(row) for row in connection.execute(query).mappings()]
+
+
+def _day(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).date().isoformat()
 
 
 def _of_task(

@@ -42,6 +42,8 @@ from tilewright.core.results import (
     TunerStudyResult,
     TunerStudyRow,
 )
+from tilewright.predict.judged import Evaluation
+from tilewright.session.evaluating import EvaluateRequest
 
 TASK = TaskReport(
     name="layer1.conv1",
@@ -121,13 +123,16 @@ EVALUATED = EvaluateResult(
     shots=50,
     rows=(
         EvaluateRow(
+            family="knobs",
             target="time_ms",
             group="gpu0",
             n=950,
             mape=0.123,
             median_ape=0.1,
             p90_ape=0.3,
+            within_5=0.2,
             within_10=0.5,
+            within_20=0.8,
             spearman=None,
             coverage_90=0.91,
         ),
@@ -262,9 +267,9 @@ class FakeSession:
         self._answer(model=model, **options)
         return SUBGRAPHS
 
-    def evaluate(self, table: Path, **options: Any) -> EvaluateResult:
-        self._answer(table=table, **options)
-        return EVALUATED
+    def judge(self, request: EvaluateRequest) -> Evaluation:
+        self._answer(request=request)
+        return Evaluation(result=EVALUATED, judged=())
 
     def profile(self, model: str, **options: Any) -> ProfileResult:
         self._answer(model=model, **options)

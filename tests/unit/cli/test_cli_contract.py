@@ -143,11 +143,6 @@ def test_collect_wants_something_to_collect(tilewright: Command) -> None:
     assert "family of operators or a network" in ran.err
 
 
-def test_threads_are_not_compared(tilewright: Command) -> None:
-    ran = tilewright("explain", "zoo:mlp", "--thread-counts", "--versus", "zoo:mlp")
-    assert ran.code == 2
-
-
 def test_json_holds_no_nan_and_is_ascii(tilewright: Command, session: FakeSession) -> None:
     session.optimized = replace(OPTIMIZED, max_abs_error=math.nan, model="m\x9b\u202eä")
     ran = tilewright("optimize", "m", "--format", "json")

@@ -21,7 +21,8 @@ from tilewright.core.events import Event, Stage
 from tilewright.predict.families.registry import FAMILIES
 
 Command = Callable[..., Any]
-FIELDS = {"group", "n", "mape", "median_ape", "p90_ape", "within_10", "spearman", "coverage_90"}
+FIELDS = {"family", "target", "group", "n", "mape", "median_ape", "p90_ape", "spearman"}
+FIELDS |= {"within_5", "within_10", "within_20", "coverage_90"}
 
 
 @pytest.fixture
@@ -67,6 +68,27 @@ def test_a_device_left_out(tilewright: Command, tmp_path: Path) -> None:
     few = {row["group"]: row for row in data(tilewright(*asked, "--shots", "20"))["rows"]}
     assert few["all"]["mape"] < 0.06
     assert 300 <= few["all"]["n"] < 345
+
+
+def test_a_card_and_its_plot(tilewright: Command, tmp_path: Path) -> None:
+    power_table(12).write_parquet(tmp_path / "t.parquet")
+    asked = ("evaluate", "--table", "t.parquet", "--family", "gemm_power", "--folds", "2")
+    ran = tilewright(*asked, "--out", "kept")
+    assert ran.code == 0 and "predictors.html" in ran.out
+    (card,) = json.loads((tmp_path / "kept" / "evaluate.json").read_text())["data"]["cards"]
+    assert (card["family"], card["target"], card["devices"]) == ("gemm_power", "power_w", ["gpu"])
+    assert (card["rows"], card["split"], card["folds"]) == (84, "configuration", 2)
+    assert 1 < card["configurations"] < 84 and len(card["data_hash"]) == 16
+    assert {"name": "m", "low": 16.0, "high": 1024.0}.keys() == card["covers"][0].keys()
+    assert card["version"] == tw.__version__ and card["measured_from"] is None
+    page = (tmp_path / "kept" / "predictors.html").read_text()
+    assert "<svg" in page and card["data_hash"] in page and "<script" not in page
+    text = (tmp_path / "kept" / "predictors.md").read_text()
+    assert "![Predicted against measured](gemm_power-power_w.svg)" in text
+    assert (tmp_path / "kept" / "gemm_power-power_w.svg").read_text().startswith("<svg xmlns")
+    (tmp_path / "file").write_text("")
+    ran = tilewright(*asked, "--out", "file")
+    assert ran.code == 4 and "cannot be written" in ran.err
 
 
 def test_knobs_are_searched(tilewright: Command, tmp_path: Path) -> None:
@@ -136,6 +158,9 @@ def test_bad_flags(tilewright: Command, tmp_path: Path) -> None:
         (2, "No datasheet of gpu0", ("--table", "t.parquet", *device)),
         (2, "--shots goes with", ("--table", "t.parquet", "--family", "softmax", "--shots", "9")),
         (2, "at least 5", ("--table", "t.parquet", *device, "--shots", "3")),
+        (2, "--table needs --family", ("--table", "t.parquet")),
+        (2, "of no network", ("--table", "t.parquet", "--family", "softmax", "--split", "network")),
+        (2, "go with --table", ("--family", "softmax", "--shots", "9")),
         (2, "--folds", ("--table", "t.parquet", "--family", "softmax", "--folds", "1")),
         (2, "neither .parquet nor .csv", ("--table", "t.txt", "--family", "softmax")),
         (4, "no table", ("--table", "broken.parquet", "--family", "softmax")),

@@ -22,6 +22,6 @@ def shared(name: str) -> Path:
 def test_layer_norm_on_a_gpu_that_is_left_out() -> None:
     table, specs = shared("gpu_ln_neusight.parquet"), shared("gpu_specs_neusight.json")
     asked = Question(table=table, family="layer_norm", split="device", specs=specs)
-    rows = [row for row in evaluate(asked).rows if row.group != "all"]
+    rows = [row for row in evaluate(asked).result.rows if row.group != "all"]
     assert len(rows) == 5 and sum(row.n for row in rows) == 7000
     assert sum(row.mape for row in rows) / 5 < 0.2

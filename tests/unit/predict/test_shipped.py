@@ -33,6 +33,16 @@ def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
     assert described["device"]["instance"] == "", "nothing names the machine"
 
 
+def test_the_days_of_the_measurements_come_along(folder: Path) -> None:
+    days = ("2030-01-02", "2030-01-05")
+    write_rows(folder / f"{DEVICE.class_key}.parquet", rows(2, 2), DEVICE, PEAKS, days)
+    found = shipped_data(DEVICE)
+    assert found is not None and found.measured == days
+    write_rows(folder / f"{DEVICE.class_key}.parquet", rows(2, 2), DEVICE, PEAKS)
+    again = shipped_data(DEVICE)
+    assert again is not None and again.measured is None
+
+
 def test_the_class_itself_is_exact_and_another_one_is_the_nearest(folder: Path) -> None:
     wide = replace(DEVICE, class_key="wide", cpu=replace(DEVICE.cpu, vector_bytes=64))
     narrow = replace(DEVICE, class_key="narrow", cpu=replace(DEVICE.cpu, vector_bytes=16))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_measuring import DEVICE
 from opened_measurer import Opened
-from predictor_rows import known_store, rows_of_convolutions
+from predictor_rows import fitted, known_store, rows_of_convolutions
 
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import discard
-from tilewright.core.records import Device
+from tilewright.core.records import Candidate, Device
+from tilewright.graph.workload import Workload
 from tilewright.models import ModelOptions
 from tilewright.session.explaining import Explainer
 from tilewright.session.modelling import Predictors
@@ -22,6 +23,7 @@ from tilewright.session.thread_counts import study_threads
 from tilewright.session.zero_shot import BestGuesses
 from tilewright.tune.space import search_space
 
+Truth = Callable[[Workload, Candidate], float | None]
 OPERATOR = "op:conv2d[c=16,h=8,k=3,pad=1,out=32]"
 
 
@@ -34,6 +36,7 @@ def predictors(tmp_path: Path) -> Iterator[Predictors]:
             folder=tmp_path / "m",
             cache=tmp_path / "cache",
             events=discard,
+            _loaded={"conv2d": fitted()},
         )
 
 
@@ -52,6 +55,45 @@ def test_an_operator_is_explained(explainer: Explainer) -> None:
     assert any(point.parameter in ("c", "out") for point in found.turning_points)
     assert found.facts["op.padding"] == 4.0
     assert found.ratio is None
+
+
+def confirming(predictors: Predictors, truth: Truth) -> tuple[Explainer, Opened]:
+    measurer = Opened(truth)
+    explainer = Explainer(
+        device=DEVICE,
+        predictors=predictors,
+        events=discard,
+        options=ModelOptions(),
+        measurers=lambda _device, _seed: measurer,  # pyright: ignore[reportArgumentType]
+    )
+    return explainer, measurer
+
+
+def test_turning_points_are_looked_for_in_a_few_measurements(predictors: Predictors) -> None:
+    def rising_s(workload: Workload, _candidate: Candidate) -> float:
+        filters = workload.result.shape[1]
+        return workload.flop / 1e10 * (step if filters >= point.value else 1.0)
+
+    explainer, measurer = confirming(predictors, rising_s)
+    places = [p for p in explainer.explain(OPERATOR).turning_points if p.parameter == "out"]
+    assert measurer.asked == [] and all(place.confirmed is None for place in places)
+    point = next(place for place in places if 22 <= place.value <= 58)
+    step = 1.5 if point.ratio > 1 else 1 / 1.5
+    found = explainer.explain(OPERATOR, confirm=True).turning_points
+    judged = {(p.parameter, p.value): p for p in found if p.confirmed is not None}
+    assert judged["out", point.value].confirmed
+    assert judged["out", point.value].measured_ratio == pytest.approx(step)
+    assert not any(p.confirmed for place, p in judged.items() if place != ("out", point.value))
+    assert 5 <= len(measurer.asked) == len(set(measurer.asked)) <= 36
+
+
+def test_what_cannot_be_timed_is_not_judged(predictors: Predictors) -> None:
+    explainer, measurer = confirming(predictors, lambda _workload, _candidate: None)
+    found = explainer.explain(OPERATOR, confirm=True).turning_points
+    assert measurer.asked and all(point.confirmed is None for point in found)
+    key = rows_of_convolutions()[0].workload.key
+    with pytest.raises(UsageError, match="no turning points to confirm"):
+        explainer.explain(key, confirm=True)
 
 
 def test_two_near_identical_operators(explainer: Explainer) -> None:
@@ -89,7 +131,8 @@ def test_guesses_are_settings_of_the_space(predictors: Predictors) -> None:
 def test_no_guess_without_a_model_of_this_class(predictors: Predictors) -> None:
     workload = rows_of_convolutions()[0].workload
     layouts = ("plain",) * (len(workload.arguments) + 1)
-    unfitted = BestGuesses(device=DEVICE, predictors=predictors, fitting=False)
+    bare = replace(predictors, _loaded={})
+    unfitted = BestGuesses(device=DEVICE, predictors=bare, fitting=False)
     assert unfitted(workload, layouts) == ()
     model = predictors.model("conv2d")
     assert model is not None

@@ -8,18 +8,16 @@ from pathlib import Path
 
 import pytest
 from fake_measuring import DEVICE
-from predictor_rows import PEAKS, SMALL, fitted, known_store, rows_of_convolutions
+from predictor_rows import PEAKS, fitted, known_store, rows_of_convolutions
 
 from tilewright.core.errors import ModelError, OutputError, UsageError
 from tilewright.core.events import Event, Note, discard
 from tilewright.predict import shipped
-from tilewright.session.evaluating import evaluate_kernels
 from tilewright.session.modelling import (
     Predictors,
     fit_all,
     load_model,
     models_folder,
-    predictors_of,
     save_model,
 )
 
@@ -111,17 +109,6 @@ def test_fit_tells_of_families_with_too_few_rows(tmp_path: Path) -> None:
         assert "teach nothing" in by_name["elementwise"].error
         with pytest.raises(UsageError, match="nothing was measured"):
             fit_all(DEVICE, store, discard, ["conv9d"])
-
-
-def test_the_kernels_that_are_known_are_judged(tmp_path: Path) -> None:
-    with known_store(tmp_path / "t.db") as store:
-        predictors = predictors_of(DEVICE, store, discard)
-        found = evaluate_kernels(predictors, "conv2d", folds=3, seed=0, trees=SMALL)
-        groups = {row.group: row for row in found.rows}
-        assert {"all", "conv2d_direct", "operator facts alone"} <= set(groups)
-        assert groups["all"].n == groups["conv2d_direct"].n == len(rows_of_convolutions())
-        with pytest.raises(UsageError, match="nothing was measured"):
-            evaluate_kernels(predictors, "conv9d", folds=3, seed=0)
 
 
 def test_a_model_is_fitted_once(tmp_path: Path) -> None:

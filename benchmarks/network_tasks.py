@@ -1,0 +1,33 @@
+"""Write which kernels the zoo's networks consist of, for `evaluate --split network`.
+
+    python benchmarks/network_tasks.py
+
+Builds every network, cuts it into tasks, and writes their keys to
+src/tilewright/predict/networks.json. To be run again when cleaning, fusion or the zoo changes;
+tests notice where it was not. Nothing is timed.
+"""
+
+from __future__ import annotations
+
+from tilewright.models import ModelOptions, load
+from tilewright.models.zoo import names
+from tilewright.predict.networks import PREFIX, write_tasks
+from tilewright.session.preparation import fused_network
+
+
+def keys_of(name: str) -> frozenset[str]:
+    """The workload keys of a network's calls."""
+    network = fused_network(load(f"{PREFIX}{name}", ModelOptions()).graph)
+    return frozenset(call.workload.key for call in network.calls)
+
+
+def main() -> None:
+    """Write the file and say how many kernels each network has."""
+    tasks = {name: keys_of(name) for name in names()}
+    write_tasks(tasks)
+    for name, keys in tasks.items():
+        print(f"{name:20} {len(keys)}")
+
+
+if __name__ == "__main__":
+    main()

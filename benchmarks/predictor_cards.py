@@ -1,0 +1,117 @@
+"""Cards of the predictors that come with tilewright: docs/predictor-cards.md.
+
+    python benchmarks/predictor_cards.py [--only FAMILY…] [--results FOLDER]
+
+Each family is judged on unseen configurations and on unseen networks, from the shipped rows alone:
+no database, and nothing is timed. Results are kept family by family; the same command goes on where
+it stopped. Minutes of processor time, most of them for conv2d. Another version of the rows or of
+the predictors wants another folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tilewright.core.errors import ModelError
+from tilewright.core.events import discard
+from tilewright.core.results import EvaluateResult
+from tilewright.predict.judged import Evaluation
+from tilewright.predict.shipped import shipped_devices
+from tilewright.report import cards
+from tilewright.report.formats import to_markdown
+from tilewright.report.views import evaluation_table
+from tilewright.session.evaluating import KernelQuestion, KernelSplit, evaluate_kernels
+from tilewright.session.modelling import Predictors, predictors_of
+from tilewright.session.predictor_cards import write_pictures
+from tilewright.store import open_store
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs/predictor-cards.md"
+PICTURES = HERE.parent / "docs/predictor-cards"
+INTRODUCTION = """# Cards of the shipped predictors
+
+Made by `python benchmarks/predictor_cards.py` from the kernels that come with tilewright; nothing \
+is timed. `tilewright evaluate --out FOLDER` makes such a page from what your database knows, \
+too. Errors are |predicted ÷ measured − 1|; every prediction is by a model that saw no kernel of \
+that configuration (below), or of that network's operators (at the end). In the pictures both axes \
+are logarithmic, the dashed lines are 10 % off, the band is the 90 % interval of the middle row, \
+and at most 400 rows are drawn. What the errors come from is in \
+[benchmarks of prediction](benchmarks-predictors.md).
+"""
+NETWORKS = """## Unseen networks
+
+Networks are kept aside in five parts, with every kernel of their operators, whatever is fused to \
+them and wherever else it occurs. These rows are kernels of single operators in default and random \
+settings that a network of the zoo happens to contain: the networks themselves were not collected. \
+Families that are missing have no such kernel.
+"""
+
+
+def judged(
+    predictors: Predictors, split: KernelSplit, family: str, kept: Path
+) -> Evaluation | None:
+    """One evaluation, from its file where it was made before; None where too little is known."""
+    path = kept / f"{split}-{family}.pickle"
+    if not path.exists():
+        print(f"{family} by {split}", flush=True)
+        question = KernelQuestion(family=family, split=split)
+        try:
+            found = evaluate_kernels(predictors, question)
+        except ModelError as error:
+            print(f"  {error.message}", flush=True)
+            found = None
+        path.write_bytes(pickle.dumps(found))
+    return pickle.loads(path.read_bytes())
+
+
+def together(found: Sequence[Evaluation]) -> Evaluation:
+    """Several families as one evaluation."""
+    results = [one.result for one in found]
+    result = EvaluateResult(
+        family="all",
+        split=results[0].split,
+        shots=0,
+        rows=tuple(row for one in results for row in one.rows),
+        cards=tuple(card for one in results for card in one.cards),
+    )
+    return Evaluation(result=result, judged=tuple(part for one in found for part in one.judged))
+
+
+def evaluations(only: Sequence[str], split: KernelSplit, kept: Path) -> Iterator[Evaluation]:
+    """Every family that can be judged so."""
+    (device,) = shipped_devices()
+    with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "none.db") as store:
+        predictors = predictors_of(device, store, discard)
+        for family in only or predictors.families():
+            found = judged(predictors, split, family, kept)
+            if found is not None:
+                yield found
+
+
+def main() -> int:
+    """Judge what is missing, then write the page and its pictures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--results", type=Path, default=HERE / "results/predictor_cards")
+    arguments = parser.parse_args()
+    kept = arguments.results
+    kept.mkdir(parents=True, exist_ok=True)
+    seen = together(list(evaluations(arguments.only, "configuration", kept)))
+    networks = together(list(evaluations(arguments.only, "network", kept)))
+    names = write_pictures(PICTURES, seen)
+    plots = {which: f"{PICTURES.name}/{name}" for which, name in names.items()}
+    table = to_markdown(evaluation_table(networks.result.rows)).split("\n\n", 1)[1]
+    parts = [INTRODUCTION, cards.markdown(seen, plots), NETWORKS, table]
+    PAGE.write_text("\n".join(parts), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

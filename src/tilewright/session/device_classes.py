@@ -1,0 +1,99 @@
+"""The device classes whose kernels are known, and one of them predicted from the nearest other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tilewright.core.errors import ModelError, UsageError
+from tilewright.predict.base import Floats, Trees
+from tilewright.predict.collected import family_of
+from tilewright.predict.kernel_models import (
+    LEAST_ROWS,
+    KernelTimes,
+    TrainingSet,
+    fit_kernel_model,
+)
+from tilewright.predict.shipped import distance, shipped_devices
+from tilewright.session.modelling import Predictors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnseenClass:
+    """A device class whose kernels were predicted by a model of another one; `data` is what that
+    model learnt from."""
+
+    name: str
+    data: TrainingSet
+    measured_s: Floats
+    times: KernelTimes
+
+    @property
+    def reach(self) -> Floats:
+        """The half widths of the intervals in the logarithm."""
+        return np.log(self.times.high_s / self.times.latency_s)
+
+
+def classes_of(predictors: Predictors) -> list[Predictors]:
+    """The predictors of every class that rows and peaks are known of: those that came along, and
+    the database's."""
+    devices = {device.class_key: device for device in shipped_devices()}
+    devices |= {device.class_key: device for device in predictors.store.devices()}
+    devices[predictors.device.class_key] = predictors.device
+    each = [replace(predictors, device=device, _loaded={}) for device in devices.values()]
+    return sorted(
+        (one for one in each if one.rows and _has_peaks(one)), key=lambda one: one.device.class_key
+    )
+
+
+def unseen_classes(predictors: Predictors, family: str, trees: Trees) -> list[UnseenClass]:
+    """Each class's kernels as `predict` would answer on it if it had never been measured: by the
+    nearest other class of its architecture.
+
+    Raises UsageError where fewer than two classes have enough kernels of the family.
+    """
+    known = [one for one in classes_of(predictors) if _knows(one, family)]
+    found: list[UnseenClass] = []
+    for one in known:
+        others = [
+            other
+            for other in known
+            if other is not one and other.device.cpu.architecture == one.device.cpu.architecture
+        ]
+        if others:
+            nearest = min(others, key=lambda other: distance(other.device, one.device))
+            found.append(_predicted(one, nearest, family, trees))
+    if not found:
+        names = ", ".join(one.device.class_key for one in known) or "none"
+        raise UsageError(
+            f"--split device needs kernels of {family} of two device classes of one architecture, "
+            f"{LEAST_ROWS} of each; known are {names}.",
+            hint=f"`tilewright collect --op {family} --threads 1` measures another class on the "
+            "same machine; `tilewright db merge` brings in another machine's; --table takes "
+            "anybody's.",
+        )
+    return found
+
+
+def _knows(one: Predictors, family: str) -> bool:
+    return sum(family_of(row.workload) == family for row in one.rows) >= LEAST_ROWS
+
+
+def _has_peaks(one: Predictors) -> bool:
+    try:
+        return bool(one.peaks)
+    except ModelError:
+        return False
+
+
+def _predicted(one: Predictors, other: Predictors, family: str, trees: Trees) -> UnseenClass:
+    data = other.training_set(family)
+    model = replace(fit_kernel_model(data, trees=trees), device_class=one.device.class_key)
+    asked = one.training_set(family)
+    return UnseenClass(
+        name=one.device.class_key,
+        data=data,
+        measured_s=asked.latency_s,
+        times=model.times(asked.table),
+    )

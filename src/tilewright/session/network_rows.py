@@ -1,0 +1,59 @@
+"""Which measured kernels are a network's own, and which are the same operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.graph.anchors import bare_anchor
+from tilewright.graph.workload import Workload
+from tilewright.models import ModelOptions
+from tilewright.models.configurations import FAMILIES
+from tilewright.predict.collected import Row
+from tilewright.predict.networks import zoo_tasks
+from tilewright.predict.splits import Integers
+from tilewright.session.collecting import PROBE
+from tilewright.session.modelling import Predictors
+from tilewright.session.single_operators import default_kernel
+
+
+def members_of(rows: Sequence[Row], predictors: Predictors) -> dict[str, Integers]:
+    """The numbers of each network's rows: networks of the zoo, by their tasks, and those that a
+    run on this device class was about, by what it measured. A row may be of several."""
+    measured = _models_measured(predictors)
+    found: dict[str, list[int]] = {}
+    for number, row in enumerate(rows):
+        key = row.workload.key
+        zoo = {name for name, keys in zoo_tasks().items() if key in keys}
+        for name in zoo | measured.get(key, set()):
+            found.setdefault(name, []).append(number)
+    return {name: np.array(numbers, dtype=np.int64) for name, numbers in found.items()}
+
+
+def _models_measured(predictors: Predictors) -> dict[str, set[str]]:
+    """Networks by the workloads that runs measured for them. The probe of the machine's speed is
+    no network's, nor is what a run over several models or over families measured."""
+    found = predictors.store.models_of_tasks(predictors.device.class_key)
+    if found:
+        probe, _ = default_kernel(PROBE, ModelOptions(), predictors.device)
+        found.pop(probe.key, None)
+    return {key: {name for name in names if _is_network(name)} for key, names in found.items()}
+
+
+def _is_network(model: str) -> bool:
+    return ", " not in model and not model.startswith("op:") and model not in FAMILIES
+
+
+def operators_of(rows: Sequence[Row]) -> Integers:
+    """A number per row, the same for one operator whatever is fused to it: the bare anchor, the
+    whole kernel where there is none."""
+    keys = {row.workload.key: row.workload for row in rows}
+    bare = {key: _bare(workload) for key, workload in keys.items()}
+    names = [bare[row.workload.key] for row in rows]
+    return np.unique(names, return_inverse=True)[1].ravel().astype(np.int64)
+
+
+def _bare(workload: Workload) -> str:
+    found = bare_anchor(workload, ("plain",) * (len(workload.arguments) + 1))
+    return workload.key if found is None else found.workload.key

@@ -1,0 +1,45 @@
+"""`tilewright explain`: operators, and the number of threads of a network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cli_fakes import FakeSession
+
+Command = Callable[..., Any]
+
+
+def test_threads_without_a_number_are_the_question(
+    tilewright: Command, session: FakeSession
+) -> None:
+    ran = tilewright("explain", "zoo:mlp", "--threads", "--format", "json")
+    assert json.loads(ran.out)["data"]["best_threads"] == 1
+    assert session.calls[0]["flags"].threads is None
+    assert tilewright("explain", "op:conv2d[c=64]", "--threads", "3", "--confirm").code == 0
+    opened, call = session.calls[2:]
+    assert opened["flags"].threads == 3
+    assert (call["name"], call["confirm"]) == ("op:conv2d[c=64]", True)
+    ran = tilewright("explain", "zoo:mlp", "--thread-counts", "--threads", "8", "--format", "json")
+    assert json.loads(ran.out)["data"]["best_threads"] == 1
+    assert session.calls[4]["flags"].threads == 8
+
+
+@pytest.mark.parametrize(
+    ("tokens", "word"),
+    [
+        (("--thread-counts", "--versus", "zoo:mlp"), "--versus is for operators"),
+        (("--confirm", "--threads"), "--confirm is for operators"),
+        (("--threads", "2", "3"), "one number or none, not 2 3"),
+        (("--threads", "0"), "at least 1"),
+        (("--threads", "few"), "--threads"),
+    ],
+)
+def test_threads_of_explain_that_make_no_sense(
+    tilewright: Command, tokens: tuple[str, ...], word: str
+) -> None:
+    ran = tilewright("explain", "zoo:mlp", *tokens)
+    assert ran.code == 2
+    assert word in ran.err

@@ -1,0 +1,59 @@
+"""A step is told from a slope and from noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.predict.change_points import change_at
+
+VALUES = [16, 20, 24, 28, 32, 36]
+
+
+def costs(step: float, place: int, *, slope: float = 0.0, noise: float = 0.0) -> list[float]:
+    random = np.random.default_rng(3)
+    return [
+        (value / 16) ** slope
+        * (step if number >= place else 1.0)
+        * float(np.exp(noise * random.normal()))
+        for number, value in enumerate(VALUES)
+    ]
+
+
+def test_a_step_on_a_slope_is_found_where_it_is() -> None:
+    change = change_at(VALUES, costs(1.4, 3, slope=-0.3, noise=0.01), 3)
+    assert change is not None and change.clear
+    assert change.value == 28
+    assert change.ratio == pytest.approx(1.4, rel=0.06)
+
+
+def test_a_step_elsewhere_is_named() -> None:
+    change = change_at(VALUES, costs(1.4, 4, noise=0.005), 3)
+    assert change is not None and change.value == 32
+
+
+@pytest.mark.parametrize("slope", [0.0, -0.7, 1.0])
+def test_a_slope_is_no_step(slope: float) -> None:
+    change = change_at(VALUES, costs(1.0, 3, slope=slope), 3)
+    assert change is not None and not change.clear
+    assert change.ratio == pytest.approx(1.0)
+
+
+def test_noise_is_no_step() -> None:
+    random = np.random.default_rng(0)
+    found = [
+        change_at(VALUES, np.exp(0.05 * random.normal(size=6)).tolist(), 3) for _ in range(200)
+    ]
+    alarms = sum(change is not None and change.clear and change.value == 28 for change in found)
+    assert alarms < 20
+
+
+def test_a_step_within_what_repeats_differ_by_does_not_count() -> None:
+    change = change_at(VALUES, costs(1.02, 3), 3)
+    assert change is not None and not change.clear
+
+
+def test_too_few_values_and_places_at_the_edge() -> None:
+    assert change_at(VALUES[:4], [1.0] * 4, 2) is None
+    assert change_at(VALUES, [1.0] * 6, 1) is None
+    assert change_at(VALUES, [1.0] * 6, 5) is None

@@ -1,0 +1,139 @@
+"""Cards of predictors: the page, the Markdown, the plots."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from tilewright.core.cards import Covered, PredictorCard
+from tilewright.core.results import EvaluateResult
+from tilewright.predict.cards import KeptAside, Learnt, card
+from tilewright.predict.evaluation import row_of
+from tilewright.predict.judged import Evaluation, Judged
+from tilewright.report import cards, scatter
+
+EVIL = "<script>alert(1)</script>"
+
+
+def judged(count: int = 300, *, unit: str = "s", reach: float = 0.3) -> Judged:
+    random = np.random.default_rng(0)
+    measured = 10 ** random.uniform(-6, -2, count)
+    return Judged(
+        family="conv2d",
+        target="latency_s",
+        unit=unit,
+        measured=measured,
+        predicted=measured * np.exp(0.1 * random.normal(size=count)),
+        reach=np.full(count, reach),
+        groups=np.array(["direct", "winograd", EVIL], dtype=object)[np.arange(count) % 3],
+    )
+
+
+def evaluation(found: Judged) -> Evaluation:
+    rows = [row_of("conv2d", "latency_s", "all", found.score())]
+    for name in ("direct", EVIL):
+        rows.append(row_of("conv2d", "latency_s", name, found.part(found.groups == name).score()))
+    return Evaluation(
+        result=EvaluateResult(
+            family="conv2d",
+            split="configuration",
+            shots=0,
+            rows=tuple(rows),
+            cards=(made_card(rows),),
+        ),
+        judged=(found,),
+    )
+
+
+def made_card(rows: list[object]) -> PredictorCard:
+    learnt = Learnt(
+        family="conv2d",
+        target="latency_s",
+        devices=("some-cpu-2t",),
+        rows=300,
+        configurations=40,
+        data_hash="0123abcd",
+        covers=[Covered(name="stride", low=1.0, high=4.0)],
+        measured=("2030-01-02", "2030-01-05"),
+        limits=["Kernels of one class."],
+    )
+    kept_aside = KeptAside(name="configuration", folds=5, seed=0)
+    return card(learnt, kept_aside, rows)  # pyright: ignore[reportArgumentType]
+
+
+def test_the_page_has_data_errors_plot_and_limits() -> None:
+    page = cards.page(evaluation(judged()))
+    for words in (
+        *("conv2d, latency_s", "some-cpu-2t", "300 of 40 configurations", "0123abcd"),
+        *("2030-01-02 to 2030-01-05", "in 5 parts, seed 0", "stride 1.00 to 4.00"),
+        *("Kernels of one class.", "within 20 %", "10 % off", "predicted = measured"),
+    ):
+        assert words in page, words
+    assert EVIL not in page and "&lt;script&gt;" in page
+    assert "{%" not in page and "--s0" in page
+
+
+def test_markdown_names_the_pictures_it_is_given() -> None:
+    found = evaluation(judged())
+    text = cards.markdown(found, {("conv2d", "latency_s"): "plots/conv2d.svg"})
+    assert "![Predicted against measured](plots/conv2d.svg)" in text
+    assert "- rows: 300 of 40 configurations" in text and EVIL not in text
+    assert "![" not in cards.markdown(found, {})
+
+
+def test_pictures_are_files_of_their_own() -> None:
+    (picture,) = cards.pictures(evaluation(judged()), most=100).values()
+    root = ElementTree.fromstring(picture)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "Predicted against measured" in root.attrib["aria-label"]
+    dots = [path for path in root.iter() if "dots" in path.attrib.get("class", "")]
+    assert sum(path.attrib["d"].count("h0") for path in dots) == 100
+    assert len({path.attrib["class"] for path in dots}) == 3, "a colour each"
+    texts = [element.text for element in root.iter() if element.attrib.get("class") == "label"]
+    assert sorted(texts) == sorted(["direct", "winograd", EVIL])  # pyright: ignore
+
+
+def test_the_lines_are_ten_percent_off_and_the_band_is_the_interval() -> None:
+    found = judged(reach=float(np.log(1.1)))
+    svg = scatter.drawing(found).svg()
+    (base,) = re.findall(r'class="base" d="([^"]*)"', svg)
+    first = re.match(r"M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)", base)
+    assert first is not None
+    (band,) = re.findall(r'class="band" points="([^"]*)"', svg)
+    corners = [tuple(map(float, corner.split(","))) for corner in band.split()]
+    line = [float(part) for part in first.groups()]
+    assert corners[1] == pytest.approx((line[0], line[1])), "e^reach is 1.1 here"
+    assert corners[2] == pytest.approx((line[2], line[3]))
+    assert 'class="band"' not in scatter.drawing(judged(reach=np.inf)).svg()
+
+
+@pytest.mark.parametrize(("unit", "label"), [("s", "measured, ms"), ("W", "measured, W")])
+def test_axes_have_units(unit: str, label: str) -> None:
+    assert label in scatter.drawing(judged(unit=unit)).svg()
+
+
+def test_limits_follow_from_the_errors() -> None:
+    good = judged(400)
+    found = Judged(
+        family="conv2d",
+        target="latency_s",
+        unit="s",
+        measured=good.measured,
+        predicted=np.where(good.groups == "winograd", good.predicted * 2, good.predicted),
+        reach=good.reach,
+        groups=good.groups,
+    )
+    rows = [row_of("conv2d", "latency_s", "all", found.score())]
+    few = np.arange(400) < 30
+    for name in ("direct", "winograd"):
+        rows.append(row_of("conv2d", "latency_s", name, found.part(found.groups == name).score()))
+    rows.append(row_of("conv2d", "latency_s", "rare", found.part(few).score()))
+    limits = made_card(list(rows)).limits
+    assert "Kernels of one class." in limits
+    assert any(limit.startswith("winograd: intervals hold") for limit in limits)
+    assert any("winograd: mean error" in limit for limit in limits)
+    assert any("rare: only 30 rows" in limit for limit in limits)
+    assert not any(limit.startswith("direct") for limit in limits)
