@@ -48,7 +48,8 @@ NETWORKS = """## Unseen networks
 Networks are kept aside in five parts, with every kernel of their operators, whatever is fused to \
 them and wherever else it occurs. These rows are kernels of single operators in default and random \
 settings that a network of the zoo happens to contain: the networks themselves were not collected. \
-Families that are missing have no such kernel.
+They are few, and near what was learnt: `collect` varies the sizes of such networks' operators, so \
+that neighbours in size stay. Families that are missing have no such kernel.
 """
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tilewright.core.cards import Covered, PredictorCard
+from tilewright.core.fingerprints import digest
 from tilewright.core.results import EvaluateRow
 from tilewright.predict.kernel_facts import implementation_of
 from tilewright.predict.kernel_models import TrainingSet
@@ -113,6 +114,28 @@ def learnt_kernels(data: TrainingSet, measured: tuple[str, str] | None) -> Learn
             "Operators outside the ranges above get intervals twice as wide.",
             *_element_types(data),
         ),
+    )
+
+
+def together(parts: Sequence[Learnt]) -> Learnt:
+    """The predictors of several device classes as one, which have a family in common."""
+    covers: dict[str, Covered] = {}
+    for one in (one for part in parts for one in part.covers):
+        known = covers.get(one.name, one)
+        low, high = min(one.low, known.low), max(one.high, known.high)
+        covers[one.name] = Covered(name=one.name, low=low, high=high)
+    days = [part.measured for part in parts if part.measured is not None]
+    return replace(
+        parts[0],
+        devices=tuple(device for part in parts for device in part.devices),
+        rows=sum(part.rows for part in parts),
+        configurations=sum(part.configurations for part in parts),
+        data_hash=digest(" ".join(part.data_hash for part in parts)),
+        covers=list(covers.values()),
+        measured=(min(d[0] for d in days), max(d[1] for d in days))
+        if len(days) == len(parts)
+        else None,
+        limits=tuple(dict.fromkeys(limit for part in parts for limit in part.limits)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,13 +48,13 @@ def classes_of(predictors: Predictors) -> list[Predictors]:
     )
 
 
-def unseen_classes(predictors: Predictors, family: str, trees: Trees) -> list[UnseenClass]:
-    """Each class's kernels as `predict` would answer on it if it had never been measured: by the
-    nearest other class of its architecture.
+def unseen_classes(classes: Sequence[Predictors], family: str, trees: Trees) -> list[UnseenClass]:
+    """The kernels of each of `classes_of` as `predict` would answer there if it had never been
+    measured: by the nearest other class of its architecture.
 
     Raises UsageError where fewer than two classes have enough kernels of the family.
     """
-    known = [one for one in classes_of(predictors) if _knows(one, family)]
+    known = [one for one in classes if _knows(one, family)]
     found: list[UnseenClass] = []
     for one in known:
         others = [

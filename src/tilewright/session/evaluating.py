@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -14,13 +14,22 @@ from tilewright.core.errors import ModelError, TilewrightError, UsageError, clos
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.results import EvaluateResult, EvaluateRow
 from tilewright.predict.base import Trees
-from tilewright.predict.cards import ALL, OPERATOR_ALONE, KeptAside, card, learnt_kernels
+from tilewright.predict.cards import (
+    ALL,
+    OPERATOR_ALONE,
+    KeptAside,
+    Learnt,
+    card,
+    learnt_kernels,
+    together,
+)
 from tilewright.predict.crossvalidation import Unseen, operator_columns, unseen, unseen_networks
 from tilewright.predict.evaluation import Question, evaluate, row_of
 from tilewright.predict.families.registry import FAMILIES
 from tilewright.predict.judged import Evaluation, Judged
 from tilewright.predict.kernel_facts import implementation_of
 from tilewright.predict.kernel_models import DEFAULT_TREES, TrainingSet
+from tilewright.predict.shipped import shipped_data, shipped_devices
 from tilewright.session.device_classes import classes_of, unseen_classes
 from tilewright.session.modelling import Predictors
 from tilewright.session.network_rows import members_of, operators_of
@@ -127,14 +136,15 @@ def evaluate_kernels(predictors: Predictors, question: KernelQuestion) -> Evalua
     to tell apart; ModelError for too few rows, or none of a network's own.
     """
     judged_by = _SPLITS[question.split]
-    families = _families(predictors, question)
+    classes = classes_of(predictors) if question.split == "device" else [predictors]
+    families = _families(classes, question)
     found: list[_Judgement] = []
     notes: list[str] = []
     errors: list[TilewrightError] = []
     for family in families:
         predictors.events(Stage(name="evaluate", detail=f"{family} by {question.split}"))
         try:
-            found.append(judged_by(predictors, replace(question, family=family)))
+            found.append(judged_by(classes, replace(question, family=family)))
         except (ModelError, UsageError) as error:
             errors.append(error)
             notes.append(f"{family}: {error.message}")
@@ -143,14 +153,13 @@ def evaluate_kernels(predictors: Predictors, question: KernelQuestion) -> Evalua
     for note in notes:
         predictors.events(Note(message=note))
     kept_aside = KeptAside(name=question.split, folds=question.folds, seed=question.seed)
-    days = _days(predictors)
     result = EvaluateResult(
         family=question.family,
         split=question.split,
         shots=0,
         rows=tuple(row for one in found for row in one.rows),
         notes=tuple(notes),
-        cards=tuple(card(learnt_kernels(one.data, days), kept_aside, one.rows) for one in found),
+        cards=tuple(card(one.learnt, kept_aside, one.rows) for one in found),
     )
     return Evaluation(result=result, judged=tuple(one.judged for one in found))
 
@@ -159,20 +168,17 @@ def evaluate_kernels(predictors: Predictors, question: KernelQuestion) -> Evalua
 class _Judgement:
     """One family's predictor: what it learns from, every prediction, and the scores."""
 
-    data: TrainingSet
+    learnt: Learnt
     judged: Judged
     rows: tuple[EvaluateRow, ...]
 
 
-def _families(predictors: Predictors, question: KernelQuestion) -> list[str]:
-    if question.split == "device":
-        known = sorted({name for one in classes_of(predictors) for name in one.families()})
-    else:
-        known = predictors.families()
+def _families(classes: Sequence[Predictors], question: KernelQuestion) -> list[str]:
+    known = sorted({name for one in classes for name in one.families()})
     if question.family == ALL:
         if not known:
             raise ModelError(
-                f"nothing was measured on {predictors.device.class_key}",
+                "nothing was measured on this device class",
                 hint="`tilewright collect --op all` measures it.",
             )
         return known
@@ -184,18 +190,25 @@ def _families(predictors: Predictors, question: KernelQuestion) -> list[str]:
     return [question.family]
 
 
-def _days(predictors: Predictors) -> tuple[str, str] | None:
-    """The first and last day of what is known of this class; None where a part has no date."""
-    own = predictors.store.measured_days(predictors.device.class_key)
-    shipped = predictors.shipped
-    if shipped is None:
+def _learnt(predictors: Predictors, data: TrainingSet) -> Learnt:
+    return learnt_kernels(data, _days(predictors, data.device_class))
+
+
+def _days(predictors: Predictors, device_class: str) -> tuple[str, str] | None:
+    """The first and last day of what is known of a class; None where a part has no date."""
+    own = predictors.store.measured_days(device_class)
+    shipped = [device for device in shipped_devices() if device.class_key == device_class]
+    if not shipped:
         return own
-    if own is None or shipped.measured is None:
-        return shipped.measured
-    return min(own[0], shipped.measured[0]), max(own[1], shipped.measured[1])
+    came = shipped_data(shipped[0])
+    days = came.measured if came is not None else None
+    if own is None or days is None:
+        return days
+    return min(own[0], days[0]), max(own[1], days[1])
 
 
-def _by_configuration(predictors: Predictors, question: KernelQuestion) -> _Judgement:
+def _by_configuration(classes: Sequence[Predictors], question: KernelQuestion) -> _Judgement:
+    (predictors,) = classes
     data = predictors.training_set(question.family)
     folds, seed, trees = question.folds, question.seed, question.trees
     found = unseen(data, folds=folds, seed=seed, trees=trees)
@@ -206,10 +219,11 @@ def _by_configuration(predictors: Predictors, question: KernelQuestion) -> _Judg
     columns = operator_columns(data.table.names)
     alone = unseen(data, folds=folds, seed=seed, columns=columns, trees=trees)
     rows.append(_row(_judged(data, alone), OPERATOR_ALONE))
-    return _Judgement(data=data, judged=judged, rows=tuple(rows))
+    return _Judgement(learnt=_learnt(predictors, data), judged=judged, rows=tuple(rows))
 
 
-def _by_network(predictors: Predictors, question: KernelQuestion) -> _Judgement:
+def _by_network(classes: Sequence[Predictors], question: KernelQuestion) -> _Judgement:
+    (predictors,) = classes
     data = predictors.training_set(question.family)
     kernels = predictors.learnt_rows(question.family)
     members = members_of(kernels, predictors)
@@ -236,12 +250,11 @@ def _by_network(predictors: Predictors, question: KernelQuestion) -> _Judgement:
         ),
     )
     rows = [_row(judged, ALL), *(_row(part, name) for name, part in parts.items())]
-    return _Judgement(data=data, judged=judged, rows=tuple(rows))
+    return _Judgement(learnt=_learnt(predictors, data), judged=judged, rows=tuple(rows))
 
 
-def _by_device(predictors: Predictors, question: KernelQuestion) -> _Judgement:
-    parts = unseen_classes(predictors, question.family, question.trees)
-    sources = {part.data.device_class: part.data for part in parts}
+def _by_device(classes: Sequence[Predictors], question: KernelQuestion) -> _Judgement:
+    parts = unseen_classes(classes, question.family, question.trees)
     judged = Judged(
         family=question.family,
         target=TARGET,
@@ -254,11 +267,12 @@ def _by_device(predictors: Predictors, question: KernelQuestion) -> _Judgement:
     names = [part.name for part in parts]
     rows = [_row(judged.part(judged.groups == name), name) for name in names]
     rows.append(_row(judged, ALL))
-    data = sources.get(predictors.device.class_key) or parts[0].data
-    return _Judgement(data=data, judged=judged, rows=tuple(rows))
+    sources = {part.data.device_class: part.data for part in parts}
+    learnt = together([_learnt(classes[0], data) for data in sources.values()])
+    return _Judgement(learnt=learnt, judged=judged, rows=tuple(rows))
 
 
-_SPLITS: dict[KernelSplit, Callable[[Predictors, KernelQuestion], _Judgement]] = {
+_SPLITS: dict[KernelSplit, Callable[[Sequence[Predictors], KernelQuestion], _Judgement]] = {
     "configuration": _by_configuration,
     "network": _by_network,
     "device": _by_device,

@@ -176,7 +176,10 @@ def test_a_device_class_is_predicted_by_the_nearest_other(
     mine = judged.groups == "single"
     model = fit_kernel_model(predictors.training_set("conv2d"), trees=SMALL)
     assert judged.reach[mine].min() == pytest.approx(2 * model.reach), "learnt elsewhere"
-    assert (found.result.cards[0].split, found.result.cards[0].family) == ("device", "conv2d")
+    (card,) = found.result.cards
+    assert (card.split, card.family) == ("device", "conv2d")
+    assert sorted(card.devices) == sorted((DEVICE.class_key, "single"))
+    assert (card.rows, card.configurations) == (2 * count, 12)
 
 
 def test_all_families_with_a_note_on_those_too_little_is_known_of(store: SqliteStore) -> None:
