@@ -18,7 +18,7 @@ from tilewright.compiler.build import (
 )
 from tilewright.compiler.execute import set_threads
 from tilewright.compiler.features.kinds import kernel_features
-from tilewright.compiler.kernel_runs import run_kernel, time_kernel
+from tilewright.compiler.kernel_runs import repeat_kernel, run_kernel, time_kernel
 from tilewright.compiler.opaque import check_supported
 from tilewright.compiler.peaks import measured_peaks
 from tilewright.core.records import Candidate, Device, Protocol
@@ -46,6 +46,13 @@ def measure(slot: int, protocol: Protocol, seed: int, give_up_s: float) -> list[
     """Time the kernel in `slot`."""
     kernel, workload, _ = _kernels[slot]
     return time_kernel(kernel, workload, protocol, seed, give_up_s)
+
+
+def keep_running(slot: int, protocol: Protocol, seed: int, flag: str, started: str) -> int:
+    """Call the kernel in `slot` again and again while the file `flag` exists; the file `started` is
+    written after the first calls. How often it was called."""
+    kernel, workload, _ = _kernels[slot]
+    return repeat_kernel(kernel, workload, protocol, seed, (Path(flag).exists, Path(started).touch))
 
 
 def settle() -> None:
@@ -105,6 +112,7 @@ if __name__ == "__main__":
             "prepare": prepare,
             "build": build,
             "measure": measure,
+            "keep_running": keep_running,
             "identify": identify,
             "features": features,
             "peaks": peaks,

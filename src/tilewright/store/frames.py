@@ -28,13 +28,14 @@ COLUMNS = {
     "rotation_bytes": polars.Int64,
     "activations": polars.String,
     "timeout_s": polars.Float64,
+    "neighbours": polars.Int64,
     "samples": polars.Int64,
     "samples_s": polars.List(polars.Float64),
     "minimum_s": polars.Float64,
     "latency_s": polars.Float64,
 }
 """`settings` is a JSON object, `layouts` a JSON list; `samples_s` the raw samples, `samples` their
-number; the columns from `warmup` to `timeout_s` are the protocol's."""
+number; the columns from `warmup` to `neighbours` are the protocol's."""
 
 
 EXPORTED_COLUMNS = COLUMNS | {"workload": polars.String}
@@ -63,6 +64,7 @@ def flat(measurement: Measurement) -> dict[str, Any]:
         "rotation_bytes": protocol.rotation_bytes,
         "activations": protocol.activations,
         "timeout_s": protocol.timeout_s,
+        "neighbours": protocol.neighbours,
         "samples": len(samples_s),
         "samples_s": list(samples_s),
         "minimum_s": min(samples_s, default=None),

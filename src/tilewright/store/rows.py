@@ -31,6 +31,8 @@ from tilewright.core.records import (
 Row = dict[str, Any]
 _LOCAL_FIELDS = ("run_id", "id")
 _LATER_FIELDS = ("instance", "plan")
+_ALONE = "neighbours"
+"""A field of protocols that is left out where it is 0, so that older rows keep their hash."""
 
 
 def plain(record: object) -> Row:
@@ -72,9 +74,11 @@ def outcome_row(outcome: Outcome) -> Row:
     if isinstance(outcome, Failure):
         row |= {"kind": outcome.kind, "message": storable(outcome.message)}
     else:
-        protocol = msgspec.convert(plain(outcome.protocol), Protocol)
+        protocol = plain(msgspec.convert(plain(outcome.protocol), Protocol))
+        if not protocol[_ALONE]:
+            del protocol[_ALONE]
         row |= {
-            "protocol": canonical_json(plain(protocol)),
+            "protocol": canonical_json(protocol),
             "samples_s": canonical_json([float(sample_s) for sample_s in outcome.samples_s]),
             "build_s": float(outcome.build_s),
         }

@@ -30,7 +30,7 @@ _NEEDED = (
     "layouts",
     "created_at",
     "build_s",
-    *Protocol.__dataclass_fields__,
+    *(name for name in Protocol.__dataclass_fields__ if name != "neighbours"),
     "samples_s",
 )
 _LARGEST_CELL = 1 << 24
@@ -89,7 +89,7 @@ def _of_csv(row: Mapping[Any, Any]) -> Json:
     cells = dict(row)
     for name in ("created_at", "build_s", "sample_s", "timeout_s", "latency_s"):
         cells[name] = _number(cells.get(name), float)
-    for name in ("warmup", "repeats", "rotation_bytes", "samples"):
+    for name in ("warmup", "repeats", "rotation_bytes", "neighbours", "samples"):
         cells[name] = _number(cells.get(name), int)
     try:
         cells["samples_s"] = json.loads(cells.get("samples_s") or "null")
@@ -136,13 +136,19 @@ def _record(row: Mapping[str, Any]) -> Json:
             "settings": sorted(settings.items()),
             "layouts": sequence(_parsed(row["layouts"], "layouts"), "layouts"),
         },
-        "protocol": {name: row[name] for name in Protocol.__dataclass_fields__},
+        "protocol": _protocol(row),
         "samples_s": samples_s,
         "build_s": row["build_s"],
         "created_at": row["created_at"],
         "run_id": None,
         "instance": row.get("instance") or "",
     }
+
+
+def _protocol(row: Mapping[str, Any]) -> Json:
+    """The protocol's columns; older files do not say that nothing ran beside the kernel."""
+    found = {name: row.get(name) for name in Protocol.__dataclass_fields__}
+    return found | {"neighbours": found["neighbours"] or 0}
 
 
 def _parsed(text: object, what: str) -> object:
