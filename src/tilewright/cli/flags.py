@@ -30,8 +30,8 @@ def _at_least(least: int, name: str, value: int | None) -> None:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedFlags:
-    """What every verb takes."""
+class ThreadlessSharedFlags:
+    """What every verb takes, for one that has a flag --threads of its own."""
 
     db: Annotated[
         Path | None,
@@ -41,9 +41,6 @@ class SharedFlags:
         Path | None,
         Parameter(group=_SHARED, help="Folder for what the verb writes."),
     ] = None
-    threads: Annotated[
-        int | None, Parameter(group=_SHARED, help="Threads [default: all physical cores].")
-    ] = None
     seed: Annotated[
         int, Parameter(group=_SHARED, help="Seed of everything random: weights, inputs, search.")
     ] = 0
@@ -52,8 +49,21 @@ class SharedFlags:
     )
 
     def __post_init__(self) -> None:
-        _at_least(1, "--threads", self.threads)
         _at_least(0, "--seed", self.seed)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedFlags(ThreadlessSharedFlags):
+    """What every verb takes."""
+
+    threads: Annotated[
+        int | None, Parameter(group=_SHARED, help="Threads [default: all physical cores].")
+    ] = None
+
+    def __post_init__(self) -> None:
+        ThreadlessSharedFlags.__post_init__(self)
+        _at_least(1, "--threads", self.threads)
 
 
 @Parameter(name="*")

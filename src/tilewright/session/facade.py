@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         ThreadsResult,
     )
     from tilewright.predict.evaluation import Split
+    from tilewright.session.design import Design
     from tilewright.session.levels import GraphLevel
     from tilewright.session.requests import OptimizeRequest
 
@@ -284,24 +285,29 @@ class Session:
         models: Sequence[str] = (),
         *,
         samples: int = 200,
-        settings: int = 3,
+        design: Design | None = None,
         budget: str | float = "10m",
         options: ModelOptions | None = None,
     ) -> CollectResult:
         """Measure operators for predictors to learn from; see `tilewright collect --help`."""
-        from tilewright.session.collecting import Collector, collect_request
+        from tilewright.session.circumstances import places_of
+        from tilewright.session.collecting import Collector
+        from tilewright.session.design import Design, collect_request
+        from tilewright.session.targeting import device_of, usable_device
         from tilewright.tune.budget import parse_budget
 
         request = collect_request(
             families,
             models,
             samples=samples,
-            settings=settings,
+            design=design or Design(),
             budget=parse_budget(budget),
             options=options or ModelOptions(seed=self.seed),
         )
-        collector = Collector(device=self.device, store=self.store, events=self.events)
-        return collector.run(request)
+        counts = request.design.threads or (self._threads,)
+        targets = [device_of(self._target, self._tracker, count) for count in counts]
+        places = places_of([usable_device(target) for target in targets], request.design)
+        return Collector(places=places, store=self.store, events=self.events).run(request)
 
     def fit(self, families: Sequence[str] = ()) -> FitResult:
         """Learn predictors from what was measured; see `tilewright fit --help`."""

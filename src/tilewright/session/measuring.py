@@ -5,9 +5,11 @@ from __future__ import annotations
 from tilewright.core.records import Device
 from tilewright.hardware.remote import remote_place
 from tilewright.measure.base import Measurer
+from tilewright.measure.beside import CrowdedMeasurer
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.measure.remote import RemoteMeasurer
 from tilewright.measure.tracker import Tracker
+from tilewright.session.circumstances import Place
 
 
 def open_measurer(device: Device, *, seed: int) -> Measurer:
@@ -22,3 +24,10 @@ def open_measurer(device: Device, *, seed: int) -> Measurer:
 def opened(device: Device, seed: int) -> Measurer:
     """The same, for who takes the opening of measurers as an argument."""
     return open_measurer(device, seed=seed)
+
+
+def opened_in(place: Place, seed: int) -> Measurer:
+    """The measurer of a device under circumstances."""
+    if place.neighbours:
+        return CrowdedMeasurer(place.device, place.neighbours, seed=seed)
+    return open_measurer(place.device, seed=seed)

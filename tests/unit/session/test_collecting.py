@@ -16,7 +16,9 @@ from tilewright.core.events import Event, discard
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
 from tilewright.models import ModelOptions
-from tilewright.session.collecting import Collector, CollectRequest, collect_request
+from tilewright.session.circumstances import Place
+from tilewright.session.collecting import Collector
+from tilewright.session.design import CollectRequest, Design, collect_request
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 from tilewright.tune.budget import Budget, parse_budget
@@ -40,7 +42,7 @@ def request(
         families,
         models,
         samples=samples,
-        settings=3,
+        design=Design(),
         budget=parse_budget(budget),
         options=ModelOptions(),
     )
@@ -48,7 +50,10 @@ def request(
 
 def collector(store: SqliteStore, measurer: Opened) -> Collector:
     return Collector(
-        device=DEVICE, store=store, events=discard, measurers=lambda _device, _seed: measurer
+        places=(Place(usual=DEVICE),),
+        store=store,
+        events=discard,
+        measurers=lambda _place, _seed: measurer,
     )  # pyright: ignore[reportArgumentType]
 
 
