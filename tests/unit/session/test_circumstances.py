@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from tilewright.session.precedents import best_elsewhere
 from tilewright.session.schedule_settings import BestKnown
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
+from tilewright.store.rows import outcome_row
 from tilewright.tune.budget import parse_budget
 from tilewright.tune.space import search_space
 
@@ -203,3 +205,28 @@ def test_values_that_no_factor_has() -> None:
     assert places_of([remote], Design())
     with pytest.raises(UsageError, match="remote"):
         places_of([remote], Design(caches=("cold",)))
+
+
+def test_rows_of_before_there_were_neighbours(store: SqliteStore, tmp_path: Path) -> None:
+    """They keep their hash, so that imports still know them; tables without the column are read."""
+    alone = measured(TASK.workload, candidates(1)[0], 1e-4)
+    crowded = replace(alone, protocol=CROWDED.protocol, device_class=CROWDED.device.class_key)
+    assert "neighbours" not in outcome_row(alone)["protocol"]
+    assert '"neighbours":2' in outcome_row(crowded)["protocol"]
+    store.add_workload(TASK.workload)
+    store.add([alone, crowded])
+    table = tmp_path / "rows.csv"
+    store.export(table)
+    lines = list(csv.DictReader(table.open()))
+    assert sorted(row["neighbours"] for row in lines) == ["0", "2"]
+    older = tmp_path / "older.csv"
+    with older.open("w", newline="") as file:
+        names = [name for name in lines[0] if name != "neighbours"]
+        writer = csv.DictWriter(file, names, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(row for row in lines if row["neighbours"] == "0")
+    found = store.import_file(older)
+    assert (found.imported, len(found.skipped)) == (0, 0), "known already"
+    with open_store(tmp_path / "other.db") as other:
+        other.import_file(table)
+        assert {m.protocol.neighbours for m in other.stored_measurements()} == {0, 2}

@@ -33,6 +33,7 @@ PROTOCOLS = st.builds(
     sample_s=SECONDS,
     rotation_bytes=st.integers(0, 1 << 40),
     timeout_s=SECONDS,
+    neighbours=st.integers(0, 3),
 )
 MEASUREMENTS = st.builds(
     Measurement,
