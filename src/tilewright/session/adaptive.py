@@ -38,7 +38,7 @@ TOLERATED = 0.1
 _SPAWNED = 0.5
 """Part of a round that neighbours take at most."""
 
-_TREES = Trees(rounds=150, rate=0.12, depth=6, least_weight=2.0, column_share=0.3, members=2)
+_TREES = Trees(rounds=100, rate=0.15, depth=6, least_weight=2.0, column_share=0.3, members=4)
 """Smaller than a family's model that is kept: it is fitted again for every round."""
 
 Kernel = tuple[str, Candidate]
