@@ -18,6 +18,7 @@ from tilewright.hardware.device import local_device
 from tilewright.kernels import registry
 from tilewright.kernels.registry import implementations
 from tilewright.measure import base as base_module
+from tilewright.measure.beside import CrowdedMeasurer
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.session.checking import check_kernel
 from tilewright.store import open_store
@@ -141,3 +142,15 @@ def test_evaluation_takes_logical_arrays_and_scalars(measurer: KernelMeasurer) -
 
 def test_the_target_of_the_device_is_what_kernels_are_built_for() -> None:
     assert json.loads(DEVICE.target)["kind"] == "llvm"
+
+
+@pytest.mark.skipif(len(DEVICE.cpus) < 2, reason="needs two logical CPUs")
+def test_a_kernel_beside_copies_of_itself() -> None:
+    protocol = replace(QUICK, neighbours=1)
+    with CrowdedMeasurer(local_device(1), 1) as crowded:
+        (one,) = crowded.measure(TASK, [generic()], protocol)
+        (bad,) = crowded.measure(TASK, [replace(generic(), implementation="gone")], protocol)
+        (again,) = crowded.measure(TASK, [generic()], protocol)
+    assert isinstance(one, Measurement) and one.protocol.neighbours == 1
+    assert isinstance(bad, Failure) and bad.kind == "build"
+    assert isinstance(again, Measurement)

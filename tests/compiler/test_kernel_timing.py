@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
+import pytest
 import tvm_ffi
 from one_kernel import DEVICE, step
 from packed_kernel import constants_workload
 
+from tilewright.compiler import kernel_runs
 from tilewright.compiler.build import build_kernel
 from tilewright.compiler.kernel_runs import repeat_kernel, time_kernel
 from tilewright.compiler.rewriting import rewriter
@@ -15,6 +20,8 @@ from tilewright.tune.space import default_candidate
 
 TASK = constants_workload([(4, 64), (64, 32)], [1], [step("dense", 0, 1)])
 PLAIN = ("plain",) * 3
+FLUSHED_BYTES = 1 << 20
+STATES = (("rewritten", 0, 4 * 64 * 4), ("warm", 0, 0), ("cold", FLUSHED_BYTES // 2, 0))
 
 
 def kernel():
@@ -29,6 +36,36 @@ def test_as_many_samples_as_repeats() -> None:
 
 def test_a_hopeless_kernel_is_sampled_once() -> None:
     assert len(time_kernel(kernel(), TASK, Protocol(), 0, 0.0)) == 1
+
+
+@pytest.mark.parametrize(("activations", "flushed", "written"), STATES)
+def test_states_of_the_caches(
+    monkeypatch: pytest.MonkeyPatch, activations: str, flushed: int, written: int
+) -> None:
+    """What is written before each call: the activations, other memory, or nothing."""
+    sizes: list[list[int]] = []
+
+    def spy(tensors: Sequence[Any]) -> Callable[[], None]:
+        sizes.append([np.from_dlpack(tensor).nbytes for tensor in tensors])
+        return rewriter(tensors)
+
+    monkeypatch.setattr(kernel_runs, "rewriter", spy)
+    kernel_runs._flusher.cache_clear()
+    protocol = Protocol(
+        repeats=3, sample_s=0.0, rotation_bytes=FLUSHED_BYTES, activations=activations
+    )
+    samples = time_kernel(kernel(), TASK, protocol, 0, float("inf"))
+    assert len(samples) == 3 and all(sample > 0 for sample in samples)
+    assert sizes == [[size for size in (flushed, written) if size]]
+
+
+def test_a_kernel_runs_until_it_is_told_to_stop() -> None:
+    told: list[str] = []
+    answers = iter([True, True, False])
+    protocol = Protocol(rotation_bytes=1 << 16)
+    watch = (lambda: next(answers), lambda: told.append("begun"))
+    assert repeat_kernel(kernel(), TASK, protocol, 0, watch) >= 2
+    assert told == ["begun"]
 
 
 def test_rewriting_keeps_the_values() -> None:

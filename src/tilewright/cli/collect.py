@@ -2,15 +2,83 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import MeteredFlags, SharedFlags
+from tilewright.cli.flags import CommonFlags, MeteredFlags, SharedFlags
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
 from tilewright.report import forecasts
+
+if TYPE_CHECKING:
+    from tilewright.session.design import Design
+
+_Value = TypeVar("_Value", int, str)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignFlags:
+    """In which settings and under which circumstances configurations are measured."""
+
+    settings: Annotated[
+        int,
+        Parameter(help="Random settings beside default and best known ones, per configuration."),
+    ] = 3
+    adaptive: Annotated[
+        bool, Parameter(help="Measure more beside what was predicted badly.", negative="")
+    ] = False
+    threads: Annotated[
+        str | None,
+        Parameter(help="Threads of a kernel; several with commas [default: all physical cores]."),
+    ] = None
+
+    dtype: Annotated[
+        str, Parameter(help="Types to compute in: float32, int8, or both, with a comma.")
+    ] = "float32"
+    cache: Annotated[
+        str,
+        Parameter(
+            help="States of the caches: usual (as in a network), warm, cold; several with commas."
+        ),
+    ] = "usual"
+    neighbours: Annotated[
+        str,
+        Parameter(
+            help="Copies of the kernel that run on other cores meanwhile; several with commas."
+        ),
+    ] = "0"
+
+    def design(self) -> Design:
+        """The same as the session wants it. Raises UsageError for what is no list."""
+        from tilewright.session.design import Cache, Design
+
+        return Design(
+            settings=self.settings,
+            adaptive=self.adaptive,
+            threads=() if self.threads is None else values("--threads", self.threads, int),
+            caches=cast("tuple[Cache, ...]", values("--cache", self.cache, str)),
+            dtypes=values("--dtype", self.dtype, str),
+            neighbours=values("--neighbours", self.neighbours, int),
+        )
+
+
+def values(flag: str, text: str, kind: Callable[[str], _Value]) -> tuple[_Value, ...]:
+    """`1,2` → (1, 2). Raises UsageError for a value that is empty, repeated, or of another kind."""
+    parts = [part.strip() for part in text.split(",")]
+    try:
+        found = tuple(kind(part) for part in parts)
+    except ValueError:
+        raise UsageError(
+            f"{flag} {text!r} is no list of whole numbers.", hint=f"{flag} 1,2"
+        ) from None
+    if not all(parts) or len(set(found)) < len(found):
+        raise UsageError(f"{flag} {text!r} must name each value once, with commas between them.")
+    return found
 
 
 def collect(
@@ -25,37 +93,33 @@ def collect(
         ),
     ] = (),
     samples: Annotated[int, Parameter(help="Candidates to measure per family.")] = 200,
-    settings: Annotated[
-        int, Parameter(help="Random settings beside the default ones, per configuration.")
-    ] = 3,
     budget: Annotated[
         str,
         Parameter(help="Total of this command, earlier runs included: 90s, 10m, or a number."),
     ] = "10m",
+    design_flags: DesignFlags | None = None,
     model_flags: MeteredFlags | None = None,
-    flags: SharedFlags | None = None,
+    flags: CommonFlags | None = None,
 ) -> int:
     """Measure operators in many configurations and settings, for predictors to learn from.
 
     With --power each kernel also runs in a loop for some seconds while a meter is read. Rows go to
-    the database. A repeated command goes on where the last one stopped.
+    the database; those of other threads, caches or neighbours are of device classes of their own. A
+    repeated command goes on where the last one stopped.
     """
-    flags, model_flags = flags or SharedFlags(), model_flags or MeteredFlags()
+    flags, model_flags = flags or CommonFlags(), model_flags or MeteredFlags()
     if not models and not op:
         raise UsageError(
             "collect needs a family of operators or a network.",
             hint="tilewright collect --op conv2d --samples 200, or collect zoo:resnet50",
         )
+    design = (design_flags or DesignFlags()).design()
     options = model_flags.options(flags.seed)
-    with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
+    shared = SharedFlags(db=flags.db, out=flags.out, seed=flags.seed, format=flags.format)
+    with working(shared, target=model_flags.target, tracker=model_flags.tracker) as work:
         work.session.meter = model_flags.meter_name
         result = work.session.collect(
-            op,
-            models,
-            samples=samples,
-            settings=settings,
-            budget=budget,
-            options=options,
+            op, models, samples=samples, design=design, budget=budget, options=options
         )
     table = forecasts.collected(result)
     emit(Answer(command="collect", data=result, rows=table, warnings=work.warnings), flags)

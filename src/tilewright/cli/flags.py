@@ -31,8 +31,8 @@ def _at_least(least: int, name: str, value: int | None) -> None:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonFlags:
-    """What every verb takes in the same form; `--threads` is apart, since `explain` also takes it
-    without a number."""
+    """What every verb takes in the same form; `--threads` is apart, since `collect` takes several
+    numbers and `explain` also none."""
 
     db: Annotated[
         Path | None,

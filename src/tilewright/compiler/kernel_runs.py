@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import tvm
@@ -23,6 +25,8 @@ _GROWTH = 64 << 18
 _AGREED, _PATIENCE = 1.1, 3
 """Sampling goes on until the last samples agree within 10 %, for three times as many at most."""
 _REWRITTEN = ("float32", "int8", "uint8", "int32")
+_SLICE_S = 1e-3
+"""A kernel that runs beside another one asks this often whether to go on."""
 
 
 def random_array(rng: np.random.Generator, shape: Sequence[int], dtype: str, limit: int):
@@ -54,8 +58,7 @@ def time_kernel(
 
     A kernel whose warm-up takes longer than `give_up_s` is sampled once and left at that.
     """
-    sets, rewrite = _operands(kernel, workload, protocol, seed)
-    return _samples(_Timed(kernel.call, sets, rewrite), protocol, give_up_s)
+    return _samples(_timed(kernel, workload, protocol, seed), protocol, give_up_s)
 
 
 def repeat_kernel(
@@ -73,10 +76,36 @@ def repeat_kernel(
     return count
 
 
+def keep_kernel_running(
+    kernel: BuiltKernel,
+    workload: Workload,
+    protocol: Protocol,
+    seed: int,
+    watch: tuple[Callable[[], bool], Callable[[], None]],
+) -> int:
+    """Call a kernel as for timing, again and again while the first function of `watch` says so; the
+    second one is told when the first calls are done. How often it was called."""
+    goes_on, begun = watch
+    timed = _timed(kernel, workload, protocol, seed)
+    once_s = min(timed.seconds(1) for _ in range(max(1, protocol.warmup)))
+    begun()
+    count, calls = 0, max(1, round(_SLICE_S / max(once_s, 1e-7)))
+    while goes_on():
+        timed.seconds(calls)
+        count += calls
+    return count
+
+
+def _timed(kernel: BuiltKernel, workload: Workload, protocol: Protocol, seed: int) -> _Timed:
+    """The kernel on operands as the protocol wants them."""
+    sets, activations = _operands(kernel, workload, protocol, seed)
+    return _Timed(kernel.call, sets, _before_calls(activations, protocol))
+
+
 def _operands(
     kernel: BuiltKernel, workload: Workload, protocol: Protocol, seed: int
-) -> tuple[list[list], Callable[[], None]]:
-    """Operands and result for call after call, in turn, and what writes the activations anew."""
+) -> tuple[list[list[Any]], list[Any]]:
+    """Operands and result for call after call, in turn, and those that are activations."""
     limit = integer_limit(workload)
     types = list(kernel.argument_types)
     rotating = [a.role == "constant" for a in workload.arguments] + [False]
@@ -86,9 +115,9 @@ def _operands(
         None if rotates else _POOL.take(shape, dtype, limit, seed)
         for (shape, dtype), rotates in zip(types, rotating, strict=True)
     ]
-    rewrite = rewriter(
-        [t for t, (_, dtype) in zip(fixed[:-1], types, strict=False) if t and dtype in _REWRITTEN]
-    )
+    activations = [
+        t for t, (_, dtype) in zip(fixed[:-1], types, strict=False) if t and dtype in _REWRITTEN
+    ]
     sets = [
         [
             _POOL.take(shape, dtype, limit, seed) if tensor is None else tensor
@@ -96,7 +125,23 @@ def _operands(
         ]
         for _ in range(copies)
     ]
-    return sets, rewrite
+    return sets, activations
+
+
+def _before_calls(activations: Sequence[Any], protocol: Protocol) -> Callable[[], None]:
+    """What happens before each timed call: activations are written anew, or (`cold`) as much other
+    memory as weights rotate through, or (`warm`) nothing."""
+    if protocol.activations == "warm":
+        return rewriter([])
+    if protocol.activations == "cold":
+        return _flusher(protocol.rotation_bytes)
+    return rewriter(activations)
+
+
+@cache
+def _flusher(size_bytes: int) -> Callable[[], None]:
+    """A function that reads one half of so much memory and writes the other, by all threads."""
+    return rewriter([tvm.runtime.tensor(np.zeros(size_bytes // 8, np.float32))])
 
 
 class _Pool:

@@ -11,11 +11,23 @@ model of its family; the roofline alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CollectRound:
+    """A round of `collect --adaptive`: `kernels` of a family whose times were predicted before they
+    were measured, the mean relative error, and the part of them `above` 10 %."""
+
+    family: str
+    device_class: str
+    kernels: int
+    mape: float
+    above: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectResult:
     """`tilewright collect`.
 
     `samples` were measured now and `known` before; `complete` says that nothing of what was asked
-    for is left.
+    for is left. `rounds` are those of `--adaptive`.
     """
 
     samples: int
@@ -23,6 +35,7 @@ class CollectResult:
     failures: int
     complete: bool
     elapsed_s: float
+    rounds: tuple[CollectRound, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,7 +82,8 @@ class Protocol:
     of a kernel whose samples differ by more than 10 %, more are taken and the last ones kept.
     Weights rotate through copies adding up to `rotation_bytes` so that they come from beyond the
     inner caches, as in a network. Activations are warm; `rewritten` means that all threads wrote
-    them anew before each call, as the layer before does.
+    them anew before each call, as the layer before does; `cold` that other memory was written, so
+    that they left the inner caches. `neighbours` copies of the kernel ran on other cores meanwhile.
     """
 
     warmup: int = 2
@@ -91,6 +92,7 @@ class Protocol:
     rotation_bytes: int = 64 << 20
     activations: str = "rewritten"
     timeout_s: float = 10.0
+    neighbours: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,12 @@ from tilewright.compiler.build import (
 )
 from tilewright.compiler.execute import set_threads
 from tilewright.compiler.features.kinds import kernel_features
-from tilewright.compiler.kernel_runs import repeat_kernel, run_kernel, time_kernel
+from tilewright.compiler.kernel_runs import (
+    keep_kernel_running,
+    repeat_kernel,
+    run_kernel,
+    time_kernel,
+)
 from tilewright.compiler.opaque import check_supported
 from tilewright.compiler.peaks import measured_peaks
 from tilewright.core.records import Candidate, Device, Protocol
@@ -55,6 +60,14 @@ def repeat(slot: int, protocol: Protocol, seed: int, seconds: float) -> int:
     """
     kernel, workload, _ = _kernels[slot]
     return repeat_kernel(kernel, workload, protocol, seed, seconds)
+
+
+def keep_running(slot: int, protocol: Protocol, seed: int, flag: str, started: str) -> int:
+    """Call the kernel in `slot` again and again while the file `flag` exists; the file `started` is
+    written after the first calls. How often it was called."""
+    kernel, workload, _ = _kernels[slot]
+    watch = (Path(flag).exists, Path(started).touch)
+    return keep_kernel_running(kernel, workload, protocol, seed, watch)
 
 
 def settle() -> None:
@@ -115,6 +128,7 @@ if __name__ == "__main__":
             "build": build,
             "measure": measure,
             "repeat": repeat,
+            "keep_running": keep_running,
             "identify": identify,
             "features": features,
             "peaks": peaks,

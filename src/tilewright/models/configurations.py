@@ -1,8 +1,8 @@
 """Random configurations of single operators: what a collector measures.
 
 Three quarters of them vary what real networks contain (about half of the sizes of a known
-configuration are scaled), the others cover the ranges evenly on a logarithmic scale. Both are drawn
-as `op:` texts, the form in which every other verb takes them, too.
+configuration are scaled), the others cover the ranges evenly on a logarithmic scale. A family's
+`text` gives the `op:` text of one, the form in which every other verb takes it, too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from math import log2, prod
 import numpy as np
 
 from tilewright.core.errors import UsageError, close_matches
+from tilewright.core.fingerprints import digest
 
 Numbers = Mapping[str, int]
 Random = np.random.Generator
@@ -29,6 +30,8 @@ _KNOWN = 0.75
 """Part of the configurations that vary a known one; the others cover the ranges evenly."""
 _VARIED, _CHANGED = 0.5, 0.15
 """Part of a known configuration's sizes that are scaled, of its windows and flags that change."""
+_BESIDE = 1.5
+"""A neighbour's number is scaled by up to this factor, or its inverse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,17 @@ class Span:
             return self.draw(random)
         return self._near(value * _NEARBY ** random.uniform(-1, 1), random)
 
+    def beside(self, value: int, random: Random) -> int:
+        """Another value close by, or the same where there is none: of a few values the next one up
+        or down, else one that is up to half as large again, or that much smaller."""
+        up = bool(random.random() < 0.5)
+        if self.few:
+            others = sorted({*self.few, value})
+            return others[min(len(others) - 1, max(0, others.index(value) + (1 if up else -1)))]
+        scaled = value * _BESIDE ** (random.uniform(0.2, 1) * (1 if up else -1))
+        found = self._near(scaled, random)
+        return found if found != value else min(self.high, max(self.low, value + (1 if up else -1)))
+
     def _near(self, value: float, random: Random) -> int:
         whole = max(self.low, min(self.high, int(value)))
         if self.channels and whole > 8 and random.random() < _ROUND:
@@ -66,7 +80,8 @@ class Family:
     """Operators that one predictor is for.
 
     `text` makes the `op:` text of some numbers; `possible` says whether they make sense together;
-    `known` are configurations of real networks; numbers they leave open are drawn.
+    `known` are configurations of real networks; numbers they leave open are drawn. `dtype` is the
+    type that its operators compute in.
     """
 
     spans: Mapping[str, Span]
@@ -74,15 +89,46 @@ class Family:
     size_bytes: Callable[[Numbers], int]
     possible: Callable[[Numbers], bool] = lambda _: True
     known: Sequence[Numbers] = field(default_factory=tuple[Numbers, ...])
+    dtype: str = "float32"
+
+    def fits(self, numbers: Numbers) -> bool:
+        """Whether numbers make sense together and their tensors are not too large."""
+        return self.possible(numbers) and self.size_bytes(numbers) <= _LARGEST_BYTES
 
 
-def drawn(name: str, seed: int) -> Iterator[str]:
-    """Different configurations of a family as `op:` texts, in a fixed order for a seed, until no
-    new one turns up.
+def drawn(name: str, seed: int) -> Iterator[Numbers]:
+    """Different configurations of a family, in a fixed order for a seed, until no new one turns up.
 
     Raises UsageError for an unknown family.
     """
     return _different(family_named(name), np.random.default_rng(seed))
+
+
+def neighbours(name: str, numbers: Numbers, seed: int) -> Iterator[Numbers]:
+    """Configurations that differ from one in a single number by a small factor: for each number at
+    most one, in an order that follows from the configuration and the seed."""
+    family = family_named(name)
+    own = int(digest(family.text(numbers)), 16) % 2**32
+    random = np.random.default_rng([seed, own])
+    for key in random.permutation(sorted(family.spans)):
+        other = {**numbers, str(key): family.spans[str(key)].beside(numbers[str(key)], random)}
+        if other != numbers and family.fits(other):
+            yield other
+
+
+def of_type(name: str, dtype: str) -> str:
+    """The name of the family that computes the same operator in this type: `conv2d` in `int8` is
+    `conv2d_int8`. Raises UsageError where there is none."""
+    if family_named(name).dtype == dtype:
+        return name
+    other = f"{name}_{dtype}"
+    if other not in FAMILIES:
+        known = [known for known, family in FAMILIES.items() if family.dtype == dtype]
+        raise UsageError(
+            f"there are no kernels of {name} in {dtype}",
+            hint=f"Families in {dtype}: {', '.join(known)}." if known else "",
+        )
+    return other
 
 
 def family_named(name: str) -> Family:
@@ -92,23 +138,24 @@ def family_named(name: str) -> Family:
     return FAMILIES[name]
 
 
-def _different(family: Family, random: Random) -> Iterator[str]:
+def _different(family: Family, random: Random) -> Iterator[Numbers]:
     found: set[str] = set()
     in_vain = 0
     while in_vain < _TRIES:
         in_vain += 1
         numbers = _drawn(family, random)
-        if family.possible(numbers) and family.size_bytes(numbers) <= _LARGEST_BYTES:
+        if family.fits(numbers):
             text = family.text(numbers)
             if text not in found:
                 found.add(text)
                 in_vain = 0
-                yield text
+                yield numbers
 
 
 def draw(name: str, count: int, seed: int) -> list[str]:
-    """The first `count` of `drawn`. Raises UsageError where there are not so many."""
-    found = list(islice(drawn(name, seed), count))
+    """The first `count` of `drawn` as `op:` texts; UsageError where there are not so many."""
+    text = family_named(name).text
+    found = [text(numbers) for numbers in islice(drawn(name, seed), count)]
     if len(found) < count:
         raise UsageError(
             f"There are not {count} different configurations of {name}, only {len(found)}."
@@ -239,6 +286,22 @@ FAMILIES: Mapping[str, Family] = {
             {"n": 1, "c": c, "h": h, "k": k, "pad": k // 2, "stride": stride, "out": out}
             for c, h, k, stride, out in _CONVOLUTIONS
         ),
+    ),
+    "conv2d_int8": Family(
+        spans={
+            **_IMAGE,
+            **_WINDOW,
+            "out": Span(low=1, high=2048, channels=True),
+            "requantize": Span(few=(1, 1, 1, 0)),
+        },
+        text=_op("conv2d_int8", *_CONV, "out", "requantize"),
+        size_bytes=_conv_bytes,
+        possible=_conv_possible,
+        known=tuple(
+            {"n": 1, "c": c, "h": h, "k": k, "pad": k // 2, "stride": stride, "out": out}
+            for c, h, k, stride, out in _CONVOLUTIONS
+        ),
+        dtype="int8",
     ),
     "depthwise": Family(
         spans={**_IMAGE, **_WINDOW, **_AFTER},

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         ThreadsResult,
     )
     from tilewright.predict.judged import Evaluation
+    from tilewright.session.design import Design
     from tilewright.session.evaluating import EvaluateRequest, KernelSplit
     from tilewright.session.levels import GraphLevel
     from tilewright.session.requests import OptimizeRequest
@@ -287,24 +288,29 @@ class Session:
         models: Sequence[str] = (),
         *,
         samples: int = 200,
-        settings: int = 3,
+        design: Design | None = None,
         budget: str | float = "10m",
         options: ModelOptions | None = None,
     ) -> CollectResult:
         """Measure operators for predictors to learn from; see `tilewright collect --help`."""
-        from tilewright.session.collecting import collect_request, collector_of
+        from tilewright.session.circumstances import places_of
+        from tilewright.session.collecting import collector_of
+        from tilewright.session.design import Design, collect_request
+        from tilewright.session.targeting import device_of, usable_device
         from tilewright.tune.budget import parse_budget
 
         request = collect_request(
             families,
             models,
             samples=samples,
-            settings=settings,
+            design=design or Design(),
             budget=parse_budget(budget),
             options=options or ModelOptions(seed=self.seed),
         )
-        collector = collector_of(self.device, self.store, self.events, self.meter)
-        return collector.run(request)
+        counts = request.design.threads or (self._threads,)
+        targets = [device_of(self._target, self._tracker, count) for count in counts]
+        places = places_of([usable_device(target) for target in targets], request.design)
+        return collector_of(places, self.store, self.events, self.meter).run(request)
 
     def fit(self, families: Sequence[str] = ()) -> FitResult:
         """Learn predictors from what was measured; see `tilewright fit --help`."""

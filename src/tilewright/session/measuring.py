@@ -9,10 +9,12 @@ from tilewright.core.records import Device
 from tilewright.hardware.meters import Meter
 from tilewright.hardware.remote import remote_place
 from tilewright.measure.base import Measurer
+from tilewright.measure.beside import CrowdedMeasurer
 from tilewright.measure.energy import KernelEnergy
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.measure.remote import RemoteMeasurer
 from tilewright.measure.tracker import Tracker
+from tilewright.session.circumstances import Place
 
 
 def open_measurer(device: Device, *, seed: int) -> Measurer:
@@ -29,16 +31,23 @@ def opened(device: Device, seed: int) -> Measurer:
     return open_measurer(device, seed=seed)
 
 
-def opened_with(meter: Meter) -> Callable[[Device, int], Measurer]:
+def opened_in(place: Place, seed: int) -> Measurer:
+    """The measurer of a device under circumstances."""
+    if place.neighbours:
+        return CrowdedMeasurer(place.device, place.neighbours, seed=seed)
+    return open_measurer(place.device, seed=seed)
+
+
+def opened_with(meter: Meter) -> Callable[[Place, int], Measurer]:
     """Opens measurers that also tell the energy of a call. They raise UsageError for devices
     elsewhere: meters are read on this machine."""
 
-    def metered(device: Device, seed: int) -> Measurer:
-        if remote_place(device) is not None:
+    def metered(place: Place, seed: int) -> Measurer:
+        if remote_place(place.device) is not None:
             raise UsageError(
                 "--power reads a meter of this machine, and rpc: targets run on others.",
                 hint="Measure the energy of a board where it is: run tilewright there.",
             )
-        return KernelMeasurer(device, seed=seed, energy=KernelEnergy(meter=meter))
+        return KernelMeasurer(place.device, seed=seed, energy=KernelEnergy(meter=meter))
 
     return metered

@@ -10,6 +10,7 @@ from tilewright.core.records import Candidate, Device, Measurement, Outcome
 from tilewright.graph.workload import Workload
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.session.choices import ranked
+from tilewright.session.circumstances import is_usual
 from tilewright.session.preparation import Task
 from tilewright.store.database import SqliteStore
 from tilewright.tune.base import Precedent
@@ -51,7 +52,8 @@ def best_elsewhere(task: Task, store: SqliteStore, device: Device) -> tuple[Cand
     layouts: worth a try here, their times are worth nothing."""
     found: list[Candidate] = []
     elsewhere = store.stored_measurements(workload_key=task.workload.key)
-    classes = dict.fromkeys(m.device_class for m in elsewhere if m.device_class != device.class_key)
+    others = (m.device_class for m in elsewhere if m.device_class != device.class_key)
+    classes = dict.fromkeys(name for name in others if is_usual(name))
     for name in classes:
         of_class = [
             m for m in elsewhere if m.device_class == name and m.candidate.layouts == task.layouts

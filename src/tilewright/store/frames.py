@@ -29,6 +29,7 @@ COLUMNS = {
     "rotation_bytes": polars.Int64,
     "activations": polars.String,
     "timeout_s": polars.Float64,
+    "neighbours": polars.Int64,
     "samples": polars.Int64,
     "samples_s": polars.List(polars.Float64),
     "minimum_s": polars.Float64,
@@ -43,7 +44,7 @@ COLUMNS = {
     "energy_window_s": polars.Float64,
 }
 """`settings` is a JSON object, `layouts` a JSON list; `samples_s` the raw samples, `samples` their
-number; the columns from `warmup` to `timeout_s` are the protocol's, those from `energy_j` on the
+number; the columns from `warmup` to `neighbours` are the protocol's, those from `energy_j` on the
 measured energy of a call, null where it was not measured; `energy_samples_j` is a JSON list."""
 
 
@@ -73,6 +74,7 @@ def flat(measurement: Measurement) -> dict[str, Any]:
         "rotation_bytes": protocol.rotation_bytes,
         "activations": protocol.activations,
         "timeout_s": protocol.timeout_s,
+        "neighbours": protocol.neighbours,
         "samples": len(samples_s),
         "samples_s": list(samples_s),
         "minimum_s": min(samples_s, default=None),

@@ -38,6 +38,8 @@ _LATER_FIELDS = (
     "plan",
     *(column.name for column in energy_columns()),
 )
+_ALONE = "neighbours"
+"""A field of protocols that is left out where it is 0, so that older rows keep their hash."""
 
 
 def plain(record: object) -> Row:
@@ -80,9 +82,11 @@ def outcome_row(outcome: Outcome) -> Row:
     if isinstance(outcome, Failure):
         row |= {"kind": outcome.kind, "message": storable(outcome.message)}
     else:
-        protocol = msgspec.convert(plain(outcome.protocol), Protocol)
+        protocol = plain(msgspec.convert(plain(outcome.protocol), Protocol))
+        if not protocol[_ALONE]:
+            del protocol[_ALONE]
         row |= {
-            "protocol": canonical_json(plain(protocol)),
+            "protocol": canonical_json(protocol),
             "samples_s": canonical_json([float(sample_s) for sample_s in outcome.samples_s]),
             "build_s": float(outcome.build_s),
             **energy_row(outcome.energy),

@@ -143,6 +143,21 @@ def test_collect_wants_something_to_collect(tilewright: Command) -> None:
     assert "family of operators or a network" in ran.err
 
 
+def test_factors_of_collect(tilewright: Command, session: FakeSession) -> None:
+    flags = ("--threads", "1,2", "--cache", "warm,cold", "--neighbours", "0,1", "--adaptive")
+    assert tilewright("collect", "--op", "conv2d", *flags, "--dtype", "int8").code == 0
+    design = session.calls[-1]["design"]
+    assert (design.threads, design.caches, design.neighbours) == ((1, 2), ("warm", "cold"), (0, 1))
+    assert (design.adaptive, design.dtypes, design.settings) == (True, ("int8",), 3)
+
+
+@pytest.mark.parametrize("flag", ["--threads", "--neighbours", "--cache"])
+@pytest.mark.parametrize("text", ["1,1", "1,,2", "x,"])
+def test_factors_that_are_no_lists(tilewright: Command, flag: str, text: str) -> None:
+    ran = tilewright("collect", "--op", "conv2d", flag, text)
+    assert ran.code == 2 and flag in ran.err
+
+
 def test_json_holds_no_nan_and_is_ascii(tilewright: Command, session: FakeSession) -> None:
     session.optimized = replace(OPTIMIZED, max_abs_error=math.nan, model="m\x9b\u202eä")
     ran = tilewright("optimize", "m", "--format", "json")

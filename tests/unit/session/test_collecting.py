@@ -19,7 +19,9 @@ from tilewright.graph.workload import Workload
 from tilewright.hardware.meters import Meter, MeterLost
 from tilewright.hardware.remote import remote_place
 from tilewright.models import ModelOptions
-from tilewright.session.collecting import Collector, CollectRequest, collect_request
+from tilewright.session.circumstances import Place
+from tilewright.session.collecting import Collector, collector_of
+from tilewright.session.design import CollectRequest, Design, collect_request
 from tilewright.session.measuring import opened_with
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
@@ -44,7 +46,7 @@ def request(
         families,
         models,
         samples=samples,
-        settings=3,
+        design=Design(),
         budget=parse_budget(budget),
         options=ModelOptions(),
     )
@@ -52,7 +54,10 @@ def request(
 
 def collector(store: SqliteStore, measurer: Opened) -> Collector:
     return Collector(
-        device=DEVICE, store=store, events=discard, measurers=lambda _device, _seed: measurer
+        places=(Place(usual=DEVICE),),
+        store=store,
+        events=discard,
+        measurers=lambda _place, _seed: measurer,
     )  # pyright: ignore[reportArgumentType]
 
 
@@ -183,7 +188,13 @@ def test_no_meter_of_this_machine_tells_of_another() -> None:
     elsewhere = replace(DEVICE, instance="rpc:box/127.0.0.1:9190")
     assert remote_place(elsewhere) is not None
     with pytest.raises(UsageError, match="--power"):
-        opened_with(cast("Meter", Sensor()))(elsewhere, 0)
+        opened_with(cast("Meter", Sensor()))(Place(usual=elsewhere), 0)
+
+
+def test_a_meter_would_read_neighbours_as_well(store: SqliteStore) -> None:
+    crowded = (Place(usual=DEVICE, neighbours=1),)
+    with pytest.raises(UsageError, match="copies of a kernel"):
+        collector_of(crowded, store, discard, "none")
 
 
 def test_families_that_are_not_known_and_numbers_that_make_no_sense() -> None:

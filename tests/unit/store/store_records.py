@@ -35,6 +35,7 @@ PROTOCOLS = st.builds(
     sample_s=SECONDS,
     rotation_bytes=st.integers(0, 1 << 40),
     timeout_s=SECONDS,
+    neighbours=st.integers(0, 3),
 )
 ENERGIES = st.builds(
     EnergyUse,

@@ -30,7 +30,7 @@ _NEEDED = (
     "layouts",
     "created_at",
     "build_s",
-    *Protocol.__dataclass_fields__,
+    *(name for name in Protocol.__dataclass_fields__ if name != "neighbours"),
     "samples_s",
 )
 _ENERGY = ("energy_j", "power_w", "idle_power_w", "energy_window_s")
@@ -91,7 +91,7 @@ def _of_csv(row: Mapping[Any, Any]) -> Json:
     cells = dict(row)
     for name in ("created_at", "build_s", "sample_s", "timeout_s", "latency_s", *_ENERGY):
         cells[name] = _number(cells.get(name), float)
-    for name in ("warmup", "repeats", "rotation_bytes", "samples", "energy_runs"):
+    for name in ("warmup", "repeats", "rotation_bytes", "neighbours", "samples", "energy_runs"):
         cells[name] = _number(cells.get(name), int)
     try:
         cells["samples_s"] = json.loads(cells.get("samples_s") or "null")
@@ -139,7 +139,7 @@ def _record(row: Mapping[str, Any]) -> Json:
             "settings": sorted(settings.items()),
             "layouts": sequence(_parsed(row["layouts"], "layouts"), "layouts"),
         },
-        "protocol": {name: row[name] for name in Protocol.__dataclass_fields__},
+        "protocol": _protocol(row),
         "samples_s": samples_s,
         "build_s": row["build_s"],
         "created_at": row["created_at"],
@@ -164,6 +164,12 @@ def _energy(row: Mapping[str, Any]) -> Json | None:
         "runs": row.get("energy_runs"),
         "window_s": row.get("energy_window_s"),
     }
+
+
+def _protocol(row: Mapping[str, Any]) -> Json:
+    """The protocol's columns; older files do not say that nothing ran beside the kernel."""
+    found = {name: row.get(name) for name in Protocol.__dataclass_fields__}
+    return found | {"neighbours": found["neighbours"] or 0}
 
 
 def _parsed(text: object, what: str) -> object:

@@ -1,0 +1,147 @@
+"""Timing kernels while copies of the same kernel run on other cores.
+
+Each neighbour is a process of its own with as many threads as the timed kernel, pinned to cores of
+its own. It builds the same candidate and calls it again and again, from before the first sample
+until after the last one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tilewright.core.records import Device, Protocol
+from tilewright.graph.workload import Workload
+from tilewright.measure import base
+from tilewright.measure.base import Job, classify
+from tilewright.measure.kernels import MEMORY_LIMIT_BYTES, WORKER, KernelMeasurer
+from tilewright.measure.processes import Child, ChildError, RemoteError
+
+_START_TIMEOUT_S = 60.0
+_POLL_S = 1e-3
+_RUNNING = "running"
+"""As long as this file is there neighbours go on; each writes `NUMBER` after its first call."""
+
+OpenChild = Callable[[Device], Child]
+
+
+def neighbour_devices(device: Device, count: int) -> list[Device]:
+    """The device itself on its first cores, then each neighbour on the next ones."""
+    threads = device.threads
+    return [
+        replace(device, cpus=device.cpus[number * threads : (number + 1) * threads])
+        for number in range(count + 1)
+    ]
+
+
+def open_worker(device: Device) -> Child:
+    """A kernel worker on a device's cores; it starts with its first request."""
+    return Child(
+        WORKER,
+        environment={"TVM_NUM_THREADS": str(device.threads)},
+        memory_limit_bytes=MEMORY_LIMIT_BYTES,
+        cpus=device.cpus,
+    )
+
+
+class CrowdedMeasurer(KernelMeasurer):
+    """As `KernelMeasurer`, with `neighbours` copies of each timed kernel beside it."""
+
+    def __init__(
+        self,
+        device: Device,
+        neighbours: int,
+        *,
+        seed: int = 0,
+        worker: OpenChild = open_worker,
+    ) -> None:
+        own, *others = neighbour_devices(device, neighbours)
+        super().__init__(own, seed=seed)
+        self._crowd = Crowd([(other, worker(other)) for other in others], seed)
+
+    def close(self) -> None:
+        """Stop the workers and the neighbours."""
+        super().close()
+        self._crowd.close()
+
+    def _time(self, job: Job, workload: Workload, protocol: Protocol, give_up_s: float) -> None:
+        try:
+            with self._crowd.running(job, workload, protocol):
+                super()._time(job, workload, protocol, give_up_s)
+        except (ChildError, RemoteError, TimeoutError) as error:
+            job.samples_s = []
+            job.failure = (
+                ("timeout", str(error))
+                if isinstance(error, TimeoutError)
+                else classify(error, "crash")
+            )
+
+
+class Crowd:
+    """The processes in which neighbours run."""
+
+    def __init__(self, members: Sequence[tuple[Device, Child]], seed: int) -> None:
+        self._members = list(members)
+        self._seed = seed
+        self._pool = ThreadPoolExecutor(max_workers=len(self._members))
+
+    def close(self) -> None:
+        """Stop the processes."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for _, child in self._members:
+            child.stop()
+
+    @contextmanager
+    def running(self, job: Job, workload: Workload, protocol: Protocol) -> Generator[None]:
+        """While the block runs, so does the job's kernel in every process.
+
+        Raises ChildError or RemoteError when a process cannot build or run it, or ends before the
+        block does, TimeoutError when one does not begin.
+        """
+        with TemporaryDirectory(prefix="tilewright-") as folder:
+            flag = Path(folder) / _RUNNING
+            flag.touch()
+            calls = [
+                self._pool.submit(self._run, number, job, workload, protocol, flag)
+                for number in range(len(self._members))
+            ]
+            try:
+                _wait([flag.with_name(str(n)) for n in range(len(calls))], calls, protocol)
+                yield
+            finally:
+                flag.unlink()
+                for call in calls:
+                    call.exception()
+            for call in calls:
+                call.result()
+
+    def _run(
+        self, number: int, job: Job, workload: Workload, protocol: Protocol, flag: Path
+    ) -> None:
+        device, child = self._members[number]
+        if child.pid is None:
+            child.request(("prepare", device), _START_TIMEOUT_S)
+        child.request(
+            ("build", job.slot, workload.text, job.candidate, device), base.BUILD_TIMEOUT_S
+        )
+        started = str(flag.with_name(str(number)))
+        request = ("keep_running", job.slot, protocol, self._seed, str(flag), started)
+        child.request(request, base.BUILD_TIMEOUT_S + 3 * protocol.timeout_s)
+        child.request(("release", [job.slot]), 10.0)
+
+
+def _wait(started: Sequence[Path], calls: Sequence[Future[None]], protocol: Protocol) -> None:
+    """Until all neighbours run."""
+    deadline_s = time.monotonic() + _START_TIMEOUT_S + base.BUILD_TIMEOUT_S + protocol.timeout_s
+    while not all(path.exists() for path in started):
+        for call in calls:
+            if call.done():
+                call.result()
+        if time.monotonic() > deadline_s:
+            raise TimeoutError("a neighbour did not begin to run")
+        time.sleep(_POLL_S)

@@ -1,0 +1,92 @@
+"""Under which circumstances kernels are timed: threads, caches, and what runs beside them.
+
+A time belongs to its circumstances as it belongs to its device. So each combination is a device
+class of its own: what was measured with cold caches, or beside other kernels, never answers for a
+kernel in a network, and no model, budget or failure goes from one to the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from tilewright.core.errors import TargetError, UsageError
+from tilewright.core.records import Device, Protocol
+from tilewright.hardware.remote import remote_place
+from tilewright.session.design import Cache, Design
+from tilewright.session.protocols import kernel_protocol
+
+_CACHE, _BESIDE = "+cache=", "+beside="
+_COLD_REPEATS = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A device under circumstances: the state of its caches, and how many copies of the timed
+    kernel run on other cores meanwhile. `usual` is the device as networks use it."""
+
+    usual: Device
+    cache: Cache = "usual"
+    neighbours: int = 0
+
+    @property
+    def special(self) -> bool:
+        """Whether kernels in networks do not run like this."""
+        return self.cache != "usual" or self.neighbours > 0
+
+    @property
+    def device(self) -> Device:
+        """The device whose class is that of these circumstances."""
+        key = self.usual.class_key
+        if self.cache != "usual":
+            key += f"{_CACHE}{self.cache}"
+        if self.neighbours:
+            key += f"{_BESIDE}{self.neighbours}"
+        return replace(self.usual, class_key=key)
+
+    @property
+    def protocol(self) -> Protocol:
+        """How kernels are timed here.
+
+        Warm: the same operands in every call. Cold: other memory, as much as weights rotate
+        through, is written before each call, and a sample is one call.
+        """
+        protocol = replace(kernel_protocol(self.usual), neighbours=self.neighbours)
+        if self.cache == "warm":
+            return replace(protocol, rotation_bytes=0, activations="warm")
+        if self.cache == "cold":
+            return replace(protocol, activations="cold", sample_s=0.0, repeats=_COLD_REPEATS)
+        return protocol
+
+
+def is_usual(class_key: str) -> bool:
+    """Whether a device class is one of a device as networks use it."""
+    return _CACHE not in class_key and _BESIDE not in class_key
+
+
+def places_of(devices: Sequence[Device], design: Design) -> tuple[Place, ...]:
+    """Every combination of a device (with its threads), a state of the caches and neighbours.
+
+    Raises TargetError where the cores do not suffice, UsageError for circumstances that cannot be
+    had on a remote device.
+    """
+    found = [
+        Place(usual=device, cache=cache, neighbours=neighbours)
+        for device, cache, neighbours in product(devices, design.caches, design.neighbours)
+    ]
+    for place in found:
+        needed, there = place.usual.threads * (1 + place.neighbours), len(place.usual.cpus)
+        if place.neighbours and needed > there:
+            raise TargetError(
+                f"{place.neighbours} copies beside a kernel of {place.usual.threads} threads need "
+                f"{needed} logical CPUs; this process is allotted {there}",
+                hint="Fewer --neighbours, or fewer --threads.",
+            )
+        if place.special and remote_place(place.usual) is not None:
+            raise UsageError(
+                "--cache and --neighbours are for kernels that run on this machine; a remote "
+                "device is timed by its own server.",
+                hint="Leave them out with --target rpc:KEY.",
+            )
+    return tuple(found)

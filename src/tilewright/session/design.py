@@ -1,0 +1,125 @@
+"""What a `collect` command asks for, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Literal, get_args
+
+from tilewright.core.errors import UsageError, close_matches
+from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.models import ModelOptions
+from tilewright.models.configurations import FAMILIES, family_named, of_type
+from tilewright.tune.budget import Budget
+
+Cache = Literal["usual", "warm", "cold"]
+"""Where operands come from: `usual` as in a network (weights from beyond the inner caches,
+activations just written), `warm` all from the caches, `cold` none."""
+
+CACHES: tuple[Cache, ...] = get_args(Cache)
+DTYPES = tuple(dict.fromkeys(family.dtype for family in FAMILIES.values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """What is varied beside the configurations.
+
+    A configuration comes in its default settings, in the best known ones, and in `settings` random
+    ones. `adaptive` spends part of the samples beside those that were predicted badly. Everything
+    is measured with each number of `threads` (none: that of the session), in each state of the
+    caches, and beside each number of copies of the kernel that run on other cores, `neighbours`.
+    """
+
+    settings: int = 3
+    adaptive: bool = False
+    threads: tuple[int, ...] = ()
+    caches: tuple[Cache, ...] = ("usual",)
+    dtypes: tuple[str, ...] = ("float32",)
+    neighbours: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectRequest:
+    """What is to be measured: configurations of operator `families`, `samples` candidates of each,
+    and every task of `models`."""
+
+    families: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    samples: int = 200
+    design: Design = field(default_factory=Design)
+    budget: Budget
+    options: ModelOptions
+    seed: int = 0
+
+    @property
+    def key(self) -> str:
+        """Identity of what is asked for, whatever the budget."""
+        usual = asdict(Design())
+        special = {
+            name: value
+            for name, value in asdict(self.design).items()
+            if value != usual[name] and name not in ("settings", "dtypes")
+        }
+        asked = [self.families, self.models, self.samples, self.design.settings, self.seed]
+        return digest(canonical_json(["collect", *asked, *([special] if special else [])]))
+
+
+def collect_request(
+    families: Sequence[str],
+    models: Sequence[str],
+    *,
+    samples: int,
+    design: Design,
+    budget: Budget,
+    options: ModelOptions,
+) -> CollectRequest:
+    """The request, checked; `all` stands for every family. Raises UsageError for an unknown family,
+    for one that has no kernels in a type, and for values that a factor cannot have."""
+    _check(samples, design)
+    names = [
+        of_type(name, dtype)
+        for name in families
+        if name != "all"
+        for dtype in _types_of(name, design)
+    ]
+    if "all" in families:
+        names = [name for name, family in FAMILIES.items() if family.dtype in design.dtypes]
+    return CollectRequest(
+        families=tuple(dict.fromkeys(names)),
+        models=tuple(models),
+        samples=samples,
+        design=design,
+        budget=budget,
+        options=options,
+        seed=options.seed,
+    )
+
+
+def _types_of(name: str, design: Design) -> tuple[str, ...]:
+    """The types asked for; a family that is named by its type has that one."""
+    dtype = family_named(name).dtype
+    return design.dtypes if dtype == "float32" else (dtype,)
+
+
+def _check(samples: int, design: Design) -> None:
+    if samples < 1 or design.settings < 0:
+        raise UsageError(
+            f"--samples {samples} and --settings {design.settings} make no sense together."
+        )
+    for cache in design.caches:
+        _known("--cache", cache, CACHES)
+    for dtype in design.dtypes:
+        _known("--dtype", dtype, DTYPES)
+    for count in design.threads:
+        if count < 1:
+            raise UsageError(f"--threads must be at least 1, not {count}.")
+    for count in design.neighbours:
+        if count < 0:
+            raise UsageError(f"--neighbours must be at least 0, not {count}.")
+    if not (design.caches and design.dtypes and design.neighbours):
+        raise UsageError("A factor needs at least one value.")
+
+
+def _known(flag: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise UsageError(f"{flag} {value!r} is not known", hint=close_matches(value, known))

@@ -1,0 +1,180 @@
+"""What `collect` measures of one family: drawn configurations, and neighbours of what was
+predicted badly, written into the journal before they are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from tilewright.core.events import EventSink
+from tilewright.core.records import Candidate, Device
+from tilewright.graph.workload import Workload
+from tilewright.models.configurations import Numbers, drawn, family_named, neighbours
+from tilewright.session.adaptive import (
+    ROUND,
+    Feedback,
+    Kernel,
+    Miss,
+    carried,
+    most_spawned,
+    settings_beside,
+)
+from tilewright.session.design import CollectRequest
+from tilewright.session.planned import Batch, Journal, Planned
+from tilewright.session.preparation import Task, prepare
+from tilewright.session.schedule_settings import BestKnown, candidates_of
+from tilewright.store.database import SqliteStore
+from tilewright.tune.space import default_candidate
+
+Batches = Iterator[tuple[Task, list[Candidate]]]
+"""Tasks with their candidates; what was yielded is measured before the next one is asked for."""
+
+_BESIDE = 2
+"""Neighbouring settings of a kernel that was predicted badly."""
+
+
+@dataclass(kw_only=True)
+class FamilyPlan:
+    """The kernels of one family on one device, `samples` of them, and of the copies around them."""
+
+    name: str
+    request: CollectRequest
+    device: Device
+    store: SqliteStore
+    events: EventSink
+    journal: Journal
+    best: BestKnown
+    feedback: Feedback | None
+    _planned: set[Kernel] = field(default_factory=set[Kernel])
+    _texts: set[str] = field(default_factory=set[str])
+
+    def batches(self) -> Batches:
+        """What the journal holds first, then what is decided now."""
+        for entry in self.journal.of(self.name):
+            yield from self._of(entry)
+        entries = self.journal.of(self.name)
+        position = sum(entry.source is None for entry in entries)
+        stream = islice(drawn(self.name, self.request.seed), position, None)
+        accounted = len(entries)
+        while self._left > 0:
+            wanted = self._left if self.feedback is None else min(self._left, ROUND)
+            end = len(self._planned) + wanted
+            if self.feedback is not None:
+                accounted = self.feedback.begin_round(self.journal.of(self.name), accounted)
+                enough = len(self._planned) + most_spawned(wanted)
+                for entry in self._spawned(self.feedback):
+                    yield from self._new(entry)
+                    if len(self._planned) >= enough:
+                        break
+            while len(self._planned) < end:
+                numbers = next(stream, None)
+                if numbers is None:
+                    return
+                yield from self._new(self._drawn(numbers))
+        if self.feedback is not None:
+            self.feedback.begin_round(self.journal.of(self.name), accounted)
+
+    @property
+    def _left(self) -> int:
+        return self.request.samples - len(self._planned)
+
+    def _new(self, entry: Planned) -> Batches:
+        self.journal.add(entry)
+        yield from self._of(entry)
+
+    def _of(self, entry: Planned) -> Batches:
+        """The batches of an entry; its operator counts."""
+        self._texts.add(family_named(self.name).text(entry.numbers))
+        for number, batch in enumerate(entry.batches):
+            workload = self.store.workload(batch.workload_key)
+            if workload is None:
+                continue
+            if number == 0:
+                self._planned.update((workload.key, found) for found in batch.candidates)
+            yield batch.task(workload), list(batch.candidates)
+
+    def _drawn(self, numbers: Numbers) -> Planned:
+        """A configuration in default, best known and random settings, and its copies'."""
+        found: list[Batch] = []
+        for task in self._tasks(numbers):
+            candidates = self._candidates(task, numbers)
+            found.append(self._batch(task, candidates if found else candidates[: self._left]))
+        return Planned(family=self.name, numbers=numbers, batches=tuple(found))
+
+    def _candidates(self, task: Task, numbers: Numbers) -> list[Candidate]:
+        origin = (self.request.seed, family_named(self.name).text(numbers))
+        count = self.request.design.settings
+        found = candidates_of(task, self.device, self.best, count, origin)
+        return [each for each in found if (task.workload.key, each) not in self._planned]
+
+    def _spawned(self, feedback: Feedback) -> Iterator[Planned]:
+        """Neighbours of what was predicted badly, the worst first."""
+        for miss in feedback.misses(self.journal.of(self.name)):
+            if self._left > 0:
+                yield from self._settings_beside(miss)
+            if self._left > 0:
+                yield from self._configuration_beside(miss)
+
+    def _settings_beside(self, miss: Miss) -> Iterator[Planned]:
+        batch, (key, candidate) = miss.entry.batches[0], miss.kernel
+        workload = self.store.workload(key)
+        if workload is None:
+            return
+        found = [
+            other
+            for other in settings_beside(workload, candidate, self.device)
+            if (key, other) not in self._planned
+        ][: min(_BESIDE, self._left)]
+        if found:
+            batches = (self._batch(batch.task(workload), found),)
+            yield Planned(
+                family=self.name,
+                numbers=miss.entry.numbers,
+                batches=batches,
+                source=miss.kernel,
+            )
+
+    def _configuration_beside(self, miss: Miss) -> Iterator[Planned]:
+        text = family_named(self.name).text
+        for numbers in neighbours(self.name, miss.entry.numbers, self.request.seed):
+            if text(numbers) in self._texts:
+                continue
+            for task in self._tasks(numbers)[:1]:
+                candidate = (
+                    carried(miss.kernel[1], task.workload, self.device)
+                    or (default_candidate(task.workload, task.layouts, self.device)[0])
+                )
+                batches = (self._batch(task, [candidate]),)
+                yield Planned(
+                    family=self.name, numbers=numbers, batches=batches, source=miss.kernel
+                )
+                return
+
+    def _tasks(self, numbers: Numbers) -> list[Task]:
+        """The operator itself, then the copies into other layouts beside it; none where cleaning
+        leaves no operator (a transpose that moves nothing)."""
+        text = family_named(self.name).text(numbers)
+        tasks = list(prepare(text, self.request.options, self.device).tasks.values())
+        self.store.add_workloads([task.workload for task in tasks])
+        tasks.sort(key=lambda task: not is_operator(task.workload))
+        return tasks if tasks and is_operator(tasks[0].workload) else []
+
+    def _batch(self, task: Task, candidates: Sequence[Candidate]) -> Batch:
+        predicted_s = (
+            (None,) * len(candidates)
+            if self.feedback is None
+            else self.feedback.predicted_s(task.workload, candidates)
+        )
+        return Batch(
+            workload_key=task.workload.key,
+            name=task.name,
+            layouts=task.layouts,
+            candidates=tuple(candidates),
+            predicted_s=predicted_s,
+        )
+
+
+def is_operator(workload: Workload) -> bool:
+    """Whether a task is the operator itself, not a copy into another layout beside it."""
+    return bool(workload.steps) and workload.anchor_name != "identity"

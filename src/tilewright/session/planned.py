@@ -1,0 +1,124 @@
+"""The journal of a `collect` command: which kernels it decided to measure, and why.
+
+Drawn configurations follow from the seed, but the best-known settings and the neighbours of what
+was predicted badly depend on what was known at the time. What was decided is therefore written
+down before it is measured: a command that is repeated goes through its journal first. Without the
+file it decides anew, and what was measured is still not measured again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from tilewright.core.events import EventSink, Note
+from tilewright.core.records import Candidate
+from tilewright.graph.workload import Workload
+from tilewright.measure.versions import software_versions
+from tilewright.session.preparation import Task
+from tilewright.store.database import SqliteStore
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Candidates of one task, and the seconds that were predicted of each, None where no model
+    was there to do so."""
+
+    workload_key: str
+    name: str
+    layouts: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
+    predicted_s: tuple[float | None, ...]
+
+    def task(self, workload: Workload) -> Task:
+        """The task, of its workload."""
+        key = (workload.key, self.layouts)
+        return Task(
+            key=key, name=self.name, workload=workload, layouts=self.layouts, count=1, nodes=()
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A configuration of a family (`numbers`) with what is measured of it: the operator first,
+    then copies between layouts around it. `source` is the kernel beside which it lies (workload
+    key, candidate), None for one that was drawn."""
+
+    family: str
+    numbers: Mapping[str, int]
+    batches: tuple[Batch, ...]
+    source: tuple[str, Candidate] | None = None
+
+    @property
+    def count(self) -> int:
+        """Candidates of the operator itself."""
+        return len(self.batches[0].candidates) if self.batches else 0
+
+
+@dataclass(kw_only=True)
+class Journal:
+    """What was planned so far, oldest first, and the file that keeps it."""
+
+    path: Path
+    events: EventSink
+    entries: list[Planned] = field(default_factory=list[Planned])
+    _whole: bool = False
+
+    @classmethod
+    def open(cls, path: Path, events: EventSink) -> Journal:
+        """Read a journal. One of other versions does not count, nor what follows a broken line."""
+        journal = cls(path=path, events=events)
+        try:
+            lines = path.read_bytes().split(b"\n")
+        except OSError:
+            return journal
+        journal._whole = lines[0] == _heading() and lines[-1] == b""
+        if lines[0] != _heading():
+            return journal
+        for line in lines[1:-1]:
+            try:
+                journal.entries.append(msgspec.json.decode(line, type=Planned))
+            except msgspec.MsgspecError:
+                journal._whole = False
+                break
+        return journal
+
+    def of(self, family: str) -> list[Planned]:
+        """The entries of one family."""
+        return [entry for entry in self.entries if entry.family == family]
+
+    def add(self, entry: Planned) -> None:
+        """Write an entry down. A folder that cannot be written costs the journal alone."""
+        self.entries.append(entry)
+        try:
+            if self._whole:
+                with self.path.open("ab") as file:
+                    file.write(msgspec.json.encode(entry) + b"\n")
+                return
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            lines = [_heading(), *map(msgspec.json.encode, self.entries), b""]
+            self.path.write_bytes(b"\n".join(lines))
+            self._whole = True
+        except OSError as error:
+            if len(self.entries) == 1:
+                self.events(
+                    Note(
+                        message=f"cannot write {self.path}: {error.strerror}; a repeated command "
+                        "decides anew what to measure"
+                    )
+                )
+
+
+def journal_of(store: SqliteStore, class_key: str, request_key: str, events: EventSink) -> Journal:
+    """The journal of a request on a device class: `tilewright.db` → `tilewright.collect/…`."""
+    folder = store.path.with_suffix(".collect") / class_key
+    return Journal.open(folder / f"{request_key}.jsonl", events)
+
+
+def _heading() -> bytes:
+    return msgspec.json.encode({"format": _FORMAT, "versions": software_versions()})

@@ -1,0 +1,97 @@
+"""In which schedule settings a configuration is measured: default, best known, random."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.core.fingerprints import digest
+from tilewright.core.records import Candidate, Device
+from tilewright.graph.workload import Workload
+from tilewright.kernels.registry import implementation
+from tilewright.session.choices import own, ranked
+from tilewright.session.circumstances import is_usual
+from tilewright.session.modelling import Predictors
+from tilewright.session.preparation import Task
+from tilewright.session.zero_shot import BestGuesses
+from tilewright.tune.space import TaskSpace, default_candidate, spaces
+
+_USUAL, _ANYWHERE = 0.75, 0.25
+"""Part of the random settings in the layouts a network would have, and in any layouts at all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestKnown:
+    """The settings of a task that are expected to be fastest on a device as networks use it: the
+    choice of its family's model, else what was fastest among measured ones, on this device class
+    before on any other; none where nothing is known."""
+
+    predictors: Predictors
+
+    def __call__(self, workload: Workload, layouts: tuple[str, ...]) -> Candidate | None:
+        """The candidate, None where there is none."""
+        device = self.predictors.device
+        guesses = BestGuesses(
+            device=device, predictors=self.predictors, fitting=self.predictors.shipped is not None
+        )
+        found = guesses(workload, layouts) or self._measured(workload, layouts)
+        return found[0] if found else None
+
+    def _measured(self, workload: Workload, layouts: tuple[str, ...]) -> tuple[Candidate, ...]:
+        store, own_class = self.predictors.store, self.predictors.device.class_key
+        rows = [
+            row
+            for row in store.stored_measurements(workload_key=workload.key)
+            if row.candidate.layouts == layouts and is_usual(row.device_class)
+        ]
+        classes = sorted(
+            {row.device_class for row in rows}, key=lambda key: (key != own_class, key)
+        )
+        for key in classes:
+            best = ranked(own(row for row in rows if row.device_class == key))
+            if best:
+                return (best[0].candidate,)
+        return ()
+
+
+def candidates_of(
+    task: Task, device: Device, best: BestKnown, count: int, seed: tuple[int, str]
+) -> list[Candidate]:
+    """The default candidate in the layouts a network would have, the best known one, then `count`
+    random ones of any implementation: most in these layouts, others in the operator's own or in
+    any. `seed` is a number, and the text that the task comes from."""
+    usual = _usual_layouts(task, device)
+    found = {default_candidate(task.workload, usual, device)[0]: None}
+    known = best(task.workload, usual)
+    if known is not None:
+        found.setdefault(known)
+    random = np.random.default_rng([seed[0], int(digest(seed[1]), 16) % 2**32])
+    for _ in range(count):
+        layouts = usual if random.random() < _USUAL else task.layouts
+        offered = spaces(task.workload, layouts, device)
+        space = offered[int(random.integers(len(offered)))]
+        if random.random() < _ANYWHERE:
+            space = _elsewhere(space, random)
+        number = int(space.numbers[int(random.integers(len(space.numbers)))])
+        found.setdefault(space.part.candidate(number))
+    return list(found)
+
+
+def _usual_layouts(task: Task, device: Device) -> tuple[str, ...]:
+    """What the default implementation would read and write inside a network; a single operator's
+    own layouts are those of a network's inputs and outputs."""
+    chosen = default_candidate(task.workload, task.layouts, device)[0]
+    return implementation(chosen.implementation).port_layouts(task.workload, device)[0]
+
+
+def _elsewhere(space: TaskSpace, random: np.random.Generator) -> TaskSpace:
+    """The same implementation in any layouts that it offers."""
+    ports = space.spec.port_layouts(space.workload, space.device)
+    other = TaskSpace(
+        workload=space.workload,
+        layouts=ports[int(random.integers(len(ports)))],
+        device=space.device,
+        spec=space.spec,
+    )
+    return other if len(other.numbers) else space

@@ -1,0 +1,112 @@
+"""Neighbours run from before the first sample until after the last, or cost one failure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_measuring import DEVICE
+
+from tilewright.core.records import Candidate, Device, Protocol
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Argument, Step, Workload
+from tilewright.measure import beside
+from tilewright.measure.base import Job
+from tilewright.measure.beside import Crowd, neighbour_devices
+from tilewright.measure.processes import ChildCrash, RemoteError
+
+RELU = Workload(
+    arguments=(Argument(type=TensorType((8,))),), steps=(Step(operator="relu", inputs=(0,)),)
+)
+JOB = Job(
+    candidate=Candidate(implementation="generic", settings=(), layouts=("plain", "plain")),
+    slot=7,
+    worker=0,
+)
+SHORT = Protocol(timeout_s=0.1)
+
+
+class Neighbour:
+    """A worker process that does what it is told; `fault` is raised by one of its handlers."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.pid: int | None = None
+        self.asked: list[str] = []
+        self.running = False
+        self.fault: tuple[str, Exception] | None = None
+
+    def request(self, message: tuple[Any, ...], _timeout_s: float) -> Any:
+        self.pid = 1
+        self.asked.append(message[0])
+        if self.fault is not None and self.fault[0] == message[0]:
+            raise self.fault[1]
+        if message[0] == "keep_running":
+            *_, flag, started = message
+            self.running = True
+            Path(started).touch()
+            while Path(flag).exists():
+                time.sleep(1e-3)
+            self.running = False
+
+    def stop(self) -> None:
+        self.asked.append("stop")
+
+
+@pytest.fixture
+def crowd() -> Iterator[tuple[Crowd, list[Neighbour]]]:
+    device = replace(DEVICE, threads=1, cpus=(0, 1, 2))
+    found = [Neighbour(other) for other in neighbour_devices(device, 2)[1:]]
+    opened = Crowd([(n.device, n) for n in found], 0)  # pyright: ignore[reportArgumentType]
+    yield opened, found
+    opened.close()
+    assert all(neighbour.asked[-1] == "stop" for neighbour in found)
+
+
+def test_each_has_cores_of_its_own() -> None:
+    device = replace(DEVICE, threads=2, cpus=(4, 5, 6, 7, 8, 9))
+    assert [d.cpus for d in neighbour_devices(device, 2)] == [(4, 5), (6, 7), (8, 9)]
+
+
+def test_they_run_while_the_kernel_is_timed(crowd: tuple[Crowd, list[Neighbour]]) -> None:
+    opened, neighbours = crowd
+    for _ in range(2):
+        with opened.running(JOB, RELU, SHORT):
+            assert all(neighbour.running for neighbour in neighbours)
+        assert not any(neighbour.running for neighbour in neighbours)
+    once = ["build", "keep_running", "release"]
+    assert all(neighbour.asked == ["prepare", *once, *once] for neighbour in neighbours)
+
+
+@pytest.mark.parametrize(
+    ("handler", "error"),
+    [("build", RemoteError("ValueError", "does not build")), ("keep_running", ChildCrash(-11, ""))],
+)
+def test_a_neighbour_that_fails(
+    crowd: tuple[Crowd, list[Neighbour]], handler: str, error: Exception
+) -> None:
+    opened, neighbours = crowd
+    neighbours[1].fault = (handler, error)
+    timed: list[int] = []
+    with pytest.raises(type(error)), opened.running(JOB, RELU, SHORT):
+        timed.append(1)
+    assert not timed and not neighbours[0].running
+    neighbours[1].fault = None
+    with opened.running(JOB, RELU, SHORT):
+        timed.append(1)
+    assert timed, "the next kernel is timed"
+
+
+def test_a_neighbour_that_does_not_begin(
+    crowd: tuple[Crowd, list[Neighbour]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, neighbours = crowd
+    monkeypatch.setattr(beside, "_START_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(beside.base, "BUILD_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(neighbours[0], "request", lambda *_: time.sleep(0.3))
+    with pytest.raises(TimeoutError, match="did not begin"), opened.running(JOB, RELU, SHORT):
+        pass

@@ -1,0 +1,232 @@
+"""Threads, caches, types and neighbours: what is asked for, and that nothing crosses over."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_measuring import DEVICE, failed, measured
+from level_fakes import convolution
+from level_fakes import task as blocked_task
+from opened_measurer import Opened
+from predictor_rows import fitted, known_store, rows_of_convolutions
+
+from tilewright.core.errors import TargetError, UsageError
+from tilewright.core.events import discard
+from tilewright.core.records import Candidate, Outcome
+from tilewright.graph.workload import Workload
+from tilewright.hardware.remote import remote_instance
+from tilewright.models import ModelOptions
+from tilewright.session.choices import known_outcomes, ranked
+from tilewright.session.circumstances import Place, is_usual, places_of
+from tilewright.session.collecting import Collector, known_candidates
+from tilewright.session.design import Design, collect_request
+from tilewright.session.modelling import predictors_of
+from tilewright.session.precedents import best_elsewhere
+from tilewright.session.schedule_settings import BestKnown
+from tilewright.store import open_store
+from tilewright.store.database import SqliteStore
+from tilewright.store.rows import outcome_row
+from tilewright.tune.budget import parse_budget
+from tilewright.tune.space import search_space
+
+FOUR = replace(DEVICE, threads=1, cpus=(0, 1, 2, 3))
+COLD = Place(usual=DEVICE, cache="cold")
+CROWDED = Place(usual=DEVICE, neighbours=2)
+TASK = blocked_task(convolution())
+
+
+class InPlace(Opened):
+    """A measurer whose outcomes are of a place."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(lambda _workload, _candidate: 1e-4)
+        self.place = place
+
+    def measure(
+        self, workload: Workload, candidates: Sequence[Candidate], *rest: Any, **more: Any
+    ) -> list[Outcome]:
+        finished = more.pop("finished")
+        found = super().measure(workload, candidates, *rest, **more)
+        here = [replace(o, device_class=self.place.device.class_key) for o in found]
+        for outcome in here:
+            finished(outcome)
+        return here
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    with open_store(tmp_path / "c.db") as opened:
+        yield opened
+
+
+def candidates(count: int) -> list[Candidate]:
+    space = search_space(TASK.workload, TASK.layouts, DEVICE)
+    assert space.listed is not None
+    return [space.candidate(int(number)) for number in space.listed[:count]]
+
+
+def test_every_combination_is_a_class_of_its_own() -> None:
+    design = Design(caches=("usual", "warm", "cold"), neighbours=(0, 1, 3))
+    places = places_of([FOUR], design)
+    classes = [place.device.class_key for place in places]
+    assert len(set(classes)) == 9
+    assert [key for key in classes if is_usual(key)] == [FOUR.class_key]
+    assert len({place.protocol for place in places}) == 9, "each row says how it was timed"
+    assert {place.protocol.neighbours for place in places} == {0, 1, 3}
+    assert all(place.device.target == FOUR.target for place in places)
+
+
+@pytest.mark.parametrize("place", [COLD, CROWDED, Place(usual=DEVICE, cache="warm")])
+def test_nothing_crosses_over_to_networks(tmp_path: Path, place: Place) -> None:
+    """Faster times, failures and wrong results of special circumstances change no answer."""
+    rows = rows_of_convolutions()
+    fast, broken, fine = candidates(3)
+    special = place.device.class_key
+    with known_store(tmp_path / "k.db") as store:
+        before = predictors_of(DEVICE, store, discard)
+        told = before.rows, before.training_set("conv2d").data_hash
+        store.add_device(place.device)
+        store.add_workload(TASK.workload)
+        store.add(
+            measured(r.workload, r.candidate, r.latency_s / 9, device_class=special) for r in rows
+        )
+        store.add([measured(TASK.workload, fast, 1e-9, device_class=special)])
+        store.add([failed(TASK.workload, broken, "wrong result", device_class=special)])
+        after = predictors_of(DEVICE, store, discard)
+        assert (after.rows, after.training_set("conv2d").data_hash) == told
+        assert after.measured.exact(TASK.workload, fast) is None
+        row = rows[0]
+        assert after.measured.exact(row.workload, row.candidate) == row.latency_s
+        assert known_outcomes(TASK, store, DEVICE) == []
+        assert known_candidates(store, TASK.workload, DEVICE) == frozenset()
+        assert best_elsewhere(TASK, store, DEVICE) == ()
+        store.add([measured(TASK.workload, broken, 1e-6), measured(TASK.workload, fine, 2e-6)])
+        assert [m.candidate for m in ranked(known_outcomes(TASK, store, DEVICE))] == [broken, fine]
+        mine = predictors_of(place.device, store, discard)
+        assert {r.latency_s for r in mine.own_rows} != {r.latency_s for r in after.own_rows}
+
+
+def test_each_place_gets_its_part_of_the_budget(store: SqliteStore) -> None:
+    asked = collect_request(
+        ["relu"],
+        [],
+        samples=40,
+        design=Design(caches=("usual", "warm")),
+        budget=parse_budget("24"),
+        options=ModelOptions(),
+    )
+    places = places_of([DEVICE], asked.design)
+
+    def collected() -> tuple[list[InPlace], Any]:
+        opened: list[InPlace] = []
+
+        def open_one(place: Place, _seed: int) -> InPlace:
+            opened.append(InPlace(place))
+            return opened[-1]
+
+        collector = Collector(
+            places=places,
+            store=store,
+            events=discard,
+            measurers=open_one,  # pyright: ignore[reportArgumentType]
+        )
+        return opened, collector.run(asked)
+
+    first, found = collected()
+    assert not found.complete
+    assert [len(measurer.asked) >= 10 for measurer in first] == [True, True]
+    kept = store.stored_measurements()
+    assert {m.device_class for m in kept} == {place.device.class_key for place in places}
+    for row in kept:
+        place = next(place for place in places if place.device.class_key == row.device_class)
+        assert row.protocol == place.protocol
+    again, none = collected()
+    assert again == [] and none.samples == 0, "the budget counts what was spent in all places"
+
+
+def test_best_known_settings(tmp_path: Path, store: SqliteStore) -> None:
+    """A model's choice; else what was fastest here, then elsewhere, never under other
+    circumstances."""
+    fast, slow, odd = candidates(3)
+    best = BestKnown(predictors=predictors_of(DEVICE, store, discard))
+    assert best(TASK.workload, TASK.layouts) is None
+    store.add([measured(TASK.workload, odd, 1e-9, device_class=COLD.device.class_key)])
+    assert best(TASK.workload, TASK.layouts) is None
+    store.add([measured(TASK.workload, slow, 1e-6, device_class="elsewhere")])
+    assert best(TASK.workload, TASK.layouts) == slow
+    store.add([measured(TASK.workload, fast, 1e-5)])
+    assert best(TASK.workload, TASK.layouts) == fast, "this class counts before others"
+    with known_store(tmp_path / "k.db") as known:
+        predictors = predictors_of(DEVICE, known, discard)
+        predictors._loaded["conv2d"] = fitted()  # what its file would give
+        chosen = BestKnown(predictors=predictors)(TASK.workload, TASK.layouts)
+        assert chosen is not None and chosen.layouts == TASK.layouts
+        times = fitted().times(
+            predictors.table([(TASK.workload, c) for c in (chosen, *candidates(200))], fitted())
+        )
+        assert np.mean(times.latency_s < times.latency_s[0]) < 0.05, "a few of all settings"
+
+
+def test_values_that_no_factor_has() -> None:
+    def request(families: tuple[str, ...] = ("relu",), **values: Any) -> tuple[str, ...]:
+        found = collect_request(
+            families,
+            (),
+            samples=5,
+            design=Design(**values),
+            budget=parse_budget("5"),
+            options=ModelOptions(),
+        )
+        return found.families
+
+    assert request(("conv2d",), dtypes=("float32", "int8")) == ("conv2d", "conv2d_int8")
+    assert request(("conv2d_int8", "conv2d"), dtypes=("int8",)) == ("conv2d_int8",)
+    assert request(("all",), dtypes=("int8",)) == ("conv2d_int8",)
+    assert "conv2d_int8" not in request(("all",))
+    for values, message in (
+        ({"caches": ("luke",)}, "--cache 'luke'"),
+        ({"dtypes": ("bfloat16",)}, "--dtype 'bfloat16'"),
+        ({"dtypes": ("int8",)}, "no kernels of relu in int8"),
+        ({"threads": (0,)}, "--threads must be at least 1"),
+        ({"neighbours": (-1,)}, "--neighbours must be at least 0"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            request(**values)
+    with pytest.raises(TargetError, match="3 copies beside a kernel of 2 threads need 8") as caught:
+        places_of([replace(FOUR, threads=2)], Design(neighbours=(1, 3)))
+    assert "Fewer" in (caught.value.hint or "")
+    remote = replace(FOUR, instance=remote_instance("board", "localhost", 9190))
+    assert places_of([remote], Design())
+    with pytest.raises(UsageError, match="remote"):
+        places_of([remote], Design(caches=("cold",)))
+
+
+def test_rows_of_before_there_were_neighbours(store: SqliteStore, tmp_path: Path) -> None:
+    """They keep their hash, so that imports still know them; tables without the column are read."""
+    alone = measured(TASK.workload, candidates(1)[0], 1e-4)
+    crowded = replace(alone, protocol=CROWDED.protocol, device_class=CROWDED.device.class_key)
+    assert "neighbours" not in outcome_row(alone)["protocol"]
+    assert '"neighbours":2' in outcome_row(crowded)["protocol"]
+    store.add_workload(TASK.workload)
+    store.add([alone, crowded])
+    table = tmp_path / "rows.csv"
+    store.export(table)
+    lines = list(csv.DictReader(table.open()))
+    assert sorted(row["neighbours"] for row in lines) == ["0", "2"]
+    older = tmp_path / "older.csv"
+    with older.open("w", newline="") as file:
+        names = [name for name in lines[0] if name != "neighbours"]
+        writer = csv.DictWriter(file, names, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(row for row in lines if row["neighbours"] == "0")
+    found = store.import_file(older)
+    assert (found.imported, len(found.skipped)) == (0, 0), "known already"
+    with open_store(tmp_path / "other.db") as other:
+        other.import_file(table)
+        assert {m.protocol.neighbours for m in other.stored_measurements()} == {0, 2}
