@@ -143,16 +143,18 @@ def _whole(kept: Path) -> bool:
 
 
 def _keep(made: Path, kept: Path) -> bool:
-    """Move an export to the cache at once; False where the cache cannot be written."""
+    """Put an export into the cache at once, or leave a faster process's; whether one is there."""
     partial = kept.with_name(f".{kept.name}-{secrets.token_hex(4)}")
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(made, partial)
         sizes = {path.name: path.stat().st_size for path in partial.iterdir()}
         (partial / SIZES).write_text(json.dumps(sizes), encoding="utf-8")
-        shutil.rmtree(kept, ignore_errors=True)
-        partial.replace(kept)
+        if not _whole(kept):
+            shutil.rmtree(kept, ignore_errors=True)
+            partial.replace(kept)
     except (OSError, shutil.Error):
-        shutil.rmtree(partial, ignore_errors=True)
         return _whole(kept)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return True
