@@ -94,7 +94,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        value = _version()
+        value = import_module("tilewright.core.version").own_version()
     elif name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)
     else:
@@ -105,12 +105,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("tilewright")
-    except PackageNotFoundError:
-        return "0+unknown"

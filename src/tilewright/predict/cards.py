@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.core.cards import Covered, PredictorCard
 from tilewright.core.fingerprints import digest
 from tilewright.core.results import EvaluateRow
+from tilewright.core.version import own_version
 from tilewright.predict.kernel_facts import implementation_of
 from tilewright.predict.kernel_models import TrainingSet
 
@@ -56,8 +57,6 @@ class KeptAside:
 
 def card(learnt: Learnt, split: KeptAside, rows: Sequence[EvaluateRow]) -> PredictorCard:
     """The card of a predictor whose errors are `rows`."""
-    import tilewright
-
     return PredictorCard(
         family=learnt.family,
         target=learnt.target,
@@ -73,7 +72,7 @@ def card(learnt: Learnt, split: KeptAside, rows: Sequence[EvaluateRow]) -> Predi
         covers=tuple(learnt.covers),
         limits=(*learnt.limits, *_limits(rows)),
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
-        version=tilewright.__version__,
+        version=own_version(),
     )
 
 
