@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_fakes import DATABASE_FIELDS, NOTE, OPTIMIZED, PROFILED, TASK, FakeSession
+from cli_fakes import DATABASE_FIELDS, NOTE, OPTIMIZED, TASK, FakeSession
 
 from tilewright.core.errors import (
     InternalError,
@@ -25,7 +25,7 @@ from tilewright.core.errors import (
     TilewrightError,
     UsageError,
 )
-from tilewright.core.results import Check, EnergyUse, MemoryUse
+from tilewright.core.results import Check
 from tilewright.session.manifest import MANIFEST, PARTS
 from tilewright.session.manifest import SCHEMA_VERSION as MANIFEST_VERSION
 from tilewright.store import open_store
@@ -292,80 +292,6 @@ def test_numbers_are_scaled_for_people_and_si_in_csv(tilewright: Command) -> Non
     assert TASK.name in table
     rows = list(csv.DictReader(io.StringIO(tilewright("profile", "m", "--format", "csv").out)))
     assert float(next(row for row in rows if row["name"] == TASK.name)["latency_s"]) == 0.002
-
-
-def test_energy_is_measured_where_it_is_asked_for(
-    tilewright: Command, session: FakeSession
-) -> None:
-    assert tilewright("profile", "m").code == 0
-    assert session.calls[-1]["meter"] is None
-    session.profiled = replace(
-        PROFILED,
-        energy=EnergyUse(
-            method="powercap: package-0",
-            energy_j=0.123,
-            power_w=45.6,
-            idle_power_w=7.89,
-            samples_j=(0.12, 0.123, 0.13),
-            runs=1200,
-            window_s=1.001,
-        ),
-    )
-    out = tilewright("profile", "m", "--power").out
-    assert session.calls[-1]["meter"] == "auto"
-    for text in ("123 mJ", "45.6 W", "7.89 W", "powercap: package-0", "3 windows of 1 s"):
-        assert text in out
-    data = json.loads(tilewright("profile", "m", "--power", "--format", "json").out)["data"]
-    wanted = {"energy_j": 0.123, "power_w": 45.6, "idle_power_w": 7.89, "reason": ""}
-    assert wanted.items() <= data["energy"].items()
-
-
-def test_without_a_meter_the_reason_is_told(tilewright: Command, session: FakeSession) -> None:
-    session.profiled = replace(PROFILED, energy=EnergyUse(method="none", reason="No RAPL here."))
-    tokens = ("profile", "m", "--power", "--meter", "command:watts --once")
-    assert "No RAPL here." in tilewright(*tokens).out
-    assert session.calls[-1]["meter"] == "command:watts --once"
-    energy = json.loads(tilewright(*tokens, "--format", "json").out)["data"]["energy"]
-    assert (energy["energy_j"], energy["power_w"], energy["idle_power_w"]) == (None, None, None)
-    assert (energy["method"], energy["reason"]) == ("none", "No RAPL here.")
-
-
-def test_energy_of_what_is_collected(tilewright: Command, session: FakeSession) -> None:
-    assert tilewright("collect", "--op", "relu").code == 0
-    assert session.meter is None
-    assert tilewright("collect", "--op", "relu", "--power").code == 0
-    assert session.meter == "auto"
-    assert tilewright("collect", "--op", "relu", "--power", "--meter", "hwmon").code == 0
-    assert session.meter == "hwmon"
-    wrong = tilewright("collect", "--op", "relu", "--meter", "hwmon")
-    assert wrong.code == 2 and "--power" in wrong.err
-
-
-def test_memory_is_planned_and_measured_where_it_is_asked_for(
-    tilewright: Command, session: FakeSession
-) -> None:
-    planned = MemoryUse(
-        planned_bytes=149 << 20,
-        weight_bytes=137 << 20,
-        arena_bytes=7 << 20,
-        workspace_bytes=4 << 20,
-        interface_bytes=1 << 19,
-        code_bytes=1 << 19,
-        reason="--memory does.",
-    )
-    session.profiled = replace(PROFILED, memory=planned)
-    out = tilewright("profile", "m").out
-    assert session.calls[-1]["memory"] is False
-    assert "149 MiB" in out and "--memory does." in out
-    measured = replace(planned, measured_bytes=151 << 20, method="VmHWM", reason="")
-    session.profiled = replace(PROFILED, memory=measured)
-    out = tilewright("profile", "m", "--memory").out
-    assert session.calls[-1]["memory"] is True
-    assert "151 MiB (VmHWM)" in out
-    data = json.loads(tilewright("profile", "m", "--memory", "--format", "json").out)["data"]
-    assert {"planned_bytes": 149 << 20, "measured_bytes": 151 << 20}.items() <= data[
-        "memory"
-    ].items()
 
 
 def test_doctor_fails_when_something_will_not_work(
