@@ -45,7 +45,7 @@ def known_metrics(texts: Sequence[str], known: Sequence[str] = METRICS) -> tuple
             hint = close_matches(name, known)
             if name in METRICS:
                 hint = "Power is energy over latency, and memory is planned: neither has a model."
-            raise UsageError(f"there is no metric {name!r} here", hint=hint)
+            raise UsageError(f"there is no metric {name!r}", hint=hint)
     return tuple(dict.fromkeys(names)) or tuple(known)
 
 
