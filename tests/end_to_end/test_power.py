@@ -1,4 +1,4 @@
-"""`profile --power` with meters that a script makes up."""
+"""`profile --power --memory` with meters that a script makes up."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ ONE_WATT = 'read seconds rest < /proc/uptime; echo "$seconds J 0.01"'
 def profile(folder: Path, model: object, script: str) -> dict[str, Any]:
     (folder / "meter.sh").write_text(script)
     meter = f"command:sh '{folder}/meter.sh'"
-    words = ("--settings", "default", "--power", "--meter", meter)
+    words = ("--settings", "default", "--memory", "--power", "--meter", meter)
     return succeed(folder, "profile", model, *words)
 
 
 @pytest.mark.slow
 def test_a_machine_of_one_watt(tmp_path: Path) -> None:
     data = profile(tmp_path, small_model(tmp_path / "small.onnx"), ONE_WATT)
+    memory = data["memory"]
+    assert memory["reason"] or memory["measured_bytes"] >= memory["planned_bytes"] / 2 > 0
     energy = data["energy"]
     assert (energy["method"], energy["reason"]) == ("command: sh", "")
     assert energy["power_w"] == pytest.approx(1, rel=0.05)
@@ -33,6 +35,7 @@ def test_a_machine_of_one_watt(tmp_path: Path) -> None:
     succeed(tmp_path, "db", "export", tmp_path / "all.jsonl")
     lines = (tmp_path / "all.jsonl").read_text().splitlines()
     (kept,) = (line for line in map(json.loads, lines) if line["record"] == "network")
+    assert kept["measured_bytes"] == memory["measured_bytes"]
     assert kept["latency_s"] == data["network_latency_s"]
     assert kept["energy"]["energy_j"] == energy["energy_j"]
     assert kept["energy"]["idle_power_w"] == energy["idle_power_w"]

@@ -14,17 +14,26 @@ from tilewright.report import forecasts
 
 def fit(
     *families: Annotated[str, Parameter(help="Families of operators [default: all known].")],
+    metric: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="latency, energy, or both with a comma between [default: both].",
+            negative="",
+            consume_multiple=False,
+            show_default=False,
+        ),
+    ] = (),
     target_flag: TargetFlag | None = None,
     flags: SharedFlags | None = None,
 ) -> int:
-    """Learn predictors of kernel times from what was measured on this device class.
+    """Learn predictors of kernels' times and energies from what was measured on this device class.
 
     They learn from the rows that come with tilewright and from the database; `predict` uses them,
     and fits by itself those that are not there yet.
     """
     flags, target_flag = flags or SharedFlags(), target_flag or TargetFlag()
     with working(flags, target=target_flag.target, tracker=target_flag.tracker) as work:
-        result = work.session.fit(families)
+        result = work.session.fit(families, metric)
     table = forecasts.fitted_table(result.families)
     emit(Answer(command="fit", data=result, rows=table, warnings=work.warnings), flags)
     return 0

@@ -26,10 +26,19 @@ def predict(
     settings: Annotated[
         Settings, Parameter(help="Our defaults, the best known per task, or what shipped.")
     ] = "default",
+    metric: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="latency, power, energy, memory, with commas between [default: all].",
+            negative="",
+            consume_multiple=False,
+            show_default=False,
+        ),
+    ] = (),
     model_flags: ModelFlags | None = None,
     flags: SharedFlags | None = None,
 ) -> int:
-    """Say how long a network will take and how much memory it needs, without compiling it.
+    """Say how long a network will take, and its power, energy and memory, without compiling it.
 
     Each kernel's answer says where it comes from: exact (this very kernel was measured),
     interpolated (its neighbours in size were), model, or roofline (a lower bound).
@@ -39,19 +48,22 @@ def predict(
         raise UsageError(
             "predict takes a model or --table FILE.", hint="tilewright predict zoo:resnet50"
         )
+    if table is not None and metric:
+        raise UsageError("--metric is for networks; a table of operators has latencies alone.")
     options = model_flags.options(flags.seed)
     with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
         if model is not None:
-            result = work.session.predict(model, options=options, settings=settings)
+            result = work.session.predict(model, options=options, settings=settings, metrics=metric)
         else:
             result = work.session.predict_table(str(table), options=options, settings=settings)
-    operators = forecasts.operators_table(result.operators)
+    operators = forecasts.operators_table(result)
     summary = (forecasts.forecast_summary(result),) if result.network is not None else ()
+    shown = (operators,) if result.operators else ()
     answer = Answer(
         command="predict",
         data=result,
         rows=operators,
-        tables=(operators, *summary),
+        tables=(*shown, *summary),
         warnings=work.warnings,
     )
     emit(answer, flags)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+METRICS = ("latency", "power", "energy", "memory")
+"""What `predict` can tell of a network."""
+
 Source = Literal["exact", "interpolated", "model", "roofline"]
 """Where a prediction comes from: this very kernel was measured; its neighbours in size were; a
 model of its family; the roofline alone."""
@@ -40,14 +43,16 @@ class CollectResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedFamily:
-    """One predictor: `rows` measured kernels taught it; `reach` is the half width of its 90 %
-    interval as a factor less 1; `error` a reason where it could not be fitted."""
+    """One predictor of a `metric`, latency or energy: `rows` measured kernels taught it; `reach` is
+    the half width of its 90 % interval as a factor less 1; `error` a reason where it could not be
+    fitted."""
 
     family: str
     rows: int
     reach: float | None
     data_hash: str
     error: str = ""
+    metric: str = "latency"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +68,7 @@ class FitResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorForecast:
     """One distinct kernel of a network: seconds of one of its `count` calls, alone, and the
-    interval that holds 90 % of such."""
+    interval that holds 90 % of such; joules of a call, None where unknown or not asked for."""
 
     name: str
     family: str
@@ -73,23 +78,26 @@ class OperatorForecast:
     low_s: float
     high_s: float
     source: Source
+    energy_j: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkForecast:
-    """The whole network. What nothing is known of is None."""
+    """The whole network. What nothing is known of is None, and so is what was not asked for."""
 
-    latency_s: float
-    latency_low_s: float
-    latency_high_s: float
+    latency_s: float | None
+    latency_low_s: float | None
+    latency_high_s: float | None
     power_w: float | None
     energy_j: float | None
-    peak_memory_bytes: int
+    peak_memory_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictResult:
-    """`tilewright predict`; `network` is None for a table of operators."""
+    """`tilewright predict`; `network` is None for a table of operators. `metrics` are those that
+    were asked for; without latency there are no `operators`. `energy_reason` says why there is
+    neither power nor energy, where one of them was asked for."""
 
     model: str
     target: str
@@ -97,6 +105,8 @@ class PredictResult:
     settings: str
     network: NetworkForecast | None
     operators: tuple[OperatorForecast, ...]
+    metrics: tuple[str, ...] = METRICS
+    energy_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -19,11 +20,13 @@ _FEW_SAMPLES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A kernel and its time, the median over all measurements of it."""
+    """A kernel and its time, the median over all measurements of it; the same of the energy of a
+    call, None where that was never measured."""
 
     workload: Workload
     candidate: Candidate
     latency_s: float
+    energy_j: float | None = None
 
 
 def family_of(workload: Workload) -> str:
@@ -46,12 +49,20 @@ def family_of(workload: Workload) -> str:
 def rows_of(measurements: Iterable[Measurement], workloads: Mapping[str, Workload]) -> list[Row]:
     """A row per kernel that was measured with at least a few samples, or is slow."""
     samples: dict[tuple[str, Candidate], list[float]] = {}
+    energies: dict[tuple[str, Candidate], list[float]] = {}
     for measurement in measurements:
         if measurement.workload_key in workloads and measurement.samples_s:
             key = (measurement.workload_key, measurement.candidate)
             samples.setdefault(key, []).append(measurement.latency_s)
+            if measurement.energy is not None and measurement.energy.energy_j is not None:
+                energies.setdefault(key, []).append(measurement.energy.energy_j)
     return [
-        Row(workload=workloads[key], candidate=candidate, latency_s=float(np.median(times)))
+        Row(
+            workload=workloads[key],
+            candidate=candidate,
+            latency_s=float(np.median(times)),
+            energy_j=median(energies[key, candidate]) if (key, candidate) in energies else None,
+        )
         for (key, candidate), times in samples.items()
     ]
 

@@ -8,7 +8,6 @@ from tilewright.core.predictions import (
     CollectResult,
     ExplainResult,
     FittedFamily,
-    OperatorForecast,
     PredictResult,
     SweepResult,
     ThreadsResult,
@@ -28,6 +27,7 @@ _OPERATOR_COLUMNS = (
 )
 _FITTED_COLUMNS = (
     Column(field="family", label="family"),
+    Column(field="metric", label="metric"),
     Column(field="rows", label="rows", show=shown.whole, number=True),
     Column(field="reach", label="90 % within", show=shown.percent, number=True),
     Column(field="data_hash", label="data"),
@@ -74,10 +74,13 @@ def collected(result: CollectResult) -> Table:
     )
 
 
-def operators_table(operators: Sequence[OperatorForecast]) -> Table:
-    """The predicted kernels, those that take most first."""
-    ordered = sorted(operators, key=lambda operator: -operator.latency_s * operator.count)
-    return Table(columns=_OPERATOR_COLUMNS, records=records_of(ordered), title="Operators")
+def operators_table(result: PredictResult) -> Table:
+    """The predicted kernels, those that take most first; with energy where one has any."""
+    ordered = sorted(result.operators, key=lambda operator: -operator.latency_s * operator.count)
+    columns = list(_OPERATOR_COLUMNS)
+    if any(operator.energy_j is not None for operator in ordered):
+        columns.insert(6, Column(field="energy_j", label="energy", show=shown.joules, number=True))
+    return Table(columns=tuple(columns), records=records_of(ordered), title="Operators")
 
 
 def forecast_summary(result: PredictResult) -> Table:
@@ -85,18 +88,22 @@ def forecast_summary(result: PredictResult) -> Table:
     network = result.network
     if network is None:
         return facts_table(result.model, ())
-    interval = f"{shown.seconds(network.latency_low_s)} to {shown.seconds(network.latency_high_s)}"
-    unknown = "unknown: no meter has measured this device"
-    power = unknown if network.power_w is None else f"{network.power_w:.1f} W"
-    return facts_table(
-        result.model,
-        (
-            ("latency", network.latency_s, shown.seconds(network.latency_s)),
-            ("90 % interval", network.latency_high_s, interval),
-            ("peak memory", network.peak_memory_bytes, shown.size(network.peak_memory_bytes)),
-            ("power", network.power_w, power),
-        ),
-    )
+    rows: list[tuple[str, float | None, str]] = []
+    if network.latency_s is not None:
+        low, high = shown.seconds(network.latency_low_s), shown.seconds(network.latency_high_s)
+        rows.append(("latency", network.latency_s, shown.seconds(network.latency_s)))
+        rows.append(("90 % interval", network.latency_high_s, f"{low} to {high}"))
+    if network.peak_memory_bytes is not None:
+        size = shown.size(network.peak_memory_bytes)
+        rows.append(("peak memory", network.peak_memory_bytes, size))
+    unknown = f"unknown: {result.energy_reason}"
+    if "power" in result.metrics:
+        power = unknown if network.power_w is None else shown.rate(network.power_w, "W")
+        rows.append(("power", network.power_w, power))
+    if "energy" in result.metrics:
+        energy = unknown if network.energy_j is None else shown.joules(network.energy_j)
+        rows.append(("energy", network.energy_j, energy))
+    return facts_table(result.model, rows)
 
 
 def fitted_table(families: Sequence[FittedFamily]) -> Table:

@@ -312,11 +312,11 @@ class Session:
         places = places_of([usable_device(target) for target in targets], request.design)
         return collector_of(places, self.store, self.events, self.meter).run(request)
 
-    def fit(self, families: Sequence[str] = ()) -> FitResult:
+    def fit(self, families: Sequence[str] = (), metrics: Sequence[str] = ()) -> FitResult:
         """Learn predictors from what was measured; see `tilewright fit --help`."""
-        from tilewright.session.modelling import fit_all
+        from tilewright.session.energies import fit_metrics
 
-        return fit_all(self.device, self.store, self.events, families)
+        return fit_metrics(self.device, self.store, self.events, families, metrics)
 
     def predict(
         self,
@@ -324,8 +324,9 @@ class Session:
         *,
         options: ModelOptions | None = None,
         settings: str = "default",
+        metrics: Sequence[str] = (),
     ) -> PredictResult:
-        """A network's latency and memory without running it; see `tilewright predict --help`."""
+        """What a network will take, without running it; see `tilewright predict --help`."""
         from tilewright.session.choices import checked_settings
         from tilewright.session.forecasting import Forecaster
         from tilewright.session.modelling import predictors_of
@@ -333,7 +334,8 @@ class Session:
         chosen = checked_settings(settings)
         predictors = predictors_of(self.device, self.store, self.events)
         forecaster = Forecaster(device=self.device, predictors=predictors, events=self.events)
-        return forecaster.network(str(model), options or ModelOptions(seed=self.seed), chosen)
+        chosen_options = options or ModelOptions(seed=self.seed)
+        return forecaster.network(str(model), chosen_options, chosen, metrics)
 
     def predict_table(
         self, table: str | Path, *, options: ModelOptions | None = None, settings: str = "default"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.predictions import (
+    METRICS,
     NetworkForecast,
     OperatorForecast,
     PredictResult,
@@ -17,7 +18,7 @@ from tilewright.core.predictions import (
 )
 from tilewright.core.records import Candidate, Device
 from tilewright.graph.workload import Workload
-from tilewright.kernels.blueprint import TaskKey, blueprint
+from tilewright.kernels.blueprint import blueprint
 from tilewright.kernels.planned_memory import planned_memory
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
@@ -25,8 +26,9 @@ from tilewright.predict.kernel_facts import Kernel
 from tilewright.predict.kernel_models import KernelModel
 from tilewright.predict.operator_facts import roofline_s
 from tilewright.session.choices import SettingsName, choose, shipped_plan
+from tilewright.session.energies import EnergyPredictors, known_metrics, why_none
 from tilewright.session.modelling import Predictors
-from tilewright.session.preparation import PreparedNetwork, Task, laid_out, prepare
+from tilewright.session.preparation import Task, laid_out, prepare
 
 IN_SEQUENCE = 1.04
 """A network's time over the sum of its kernels' times alone; docs/benchmarks-predictors.md has how
@@ -61,31 +63,51 @@ class Forecaster:
     predictors: Predictors
     events: EventSink
 
-    def network(self, model: str, options: ModelOptions, settings: SettingsName) -> PredictResult:
-        """A network's latency and memory, and every kernel's latency."""
+    def network(
+        self,
+        model: str,
+        options: ModelOptions,
+        settings: SettingsName,
+        metrics: Sequence[str] = METRICS,
+    ) -> PredictResult:
+        """What `metrics` name of a network, and every kernel's latency where that is among them.
+
+        Raises UsageError for a metric that is not known.
+        """
+        metrics = known_metrics(metrics)
         self.events(Stage(name="import", detail=model))
         network = prepare(model, options, self.device)
         store = self.predictors.store
         network = laid_out(network, shipped_plan(network, store, self.device, settings))
         chosen = choose(network, store, self.device, settings)
-        keys = list(network.tasks)
-        estimates = dict(
-            zip(
-                keys,
-                self.kernels([(network.tasks[key].workload, chosen[key]) for key in keys]),
-                strict=True,
-            )
-        )
-        self._tell(list(estimates.values()))
+        tasks = list(network.tasks.values())
+        kernels = [(task.workload, chosen[key]) for key, task in network.tasks.items()]
+        estimates = self.kernels(kernels) if set(metrics) != {"memory"} else []
+        energies_j: list[float | None] = [None] * len(kernels)
+        metered = bool({"power", "energy"} & {*metrics})
+        if metered:
+            energies_j = EnergyPredictors(predictors=self.predictors).energies_j(kernels)
+        self._tell(estimates)
+        forecast = composed(tasks, estimates, energies_j)
+        if "memory" in metrics:
+            planned = planned_memory(blueprint(network.arrangement, chosen), self.device)
+            forecast = replace(forecast, peak_memory_bytes=planned.peak_bytes)
+        shown = range(len(tasks)) if "latency" in metrics else ()
         return PredictResult(
             model=network.model.name,
             target=self.device.target,
             threads=self.device.threads,
             settings=settings,
-            network=composed(network, chosen, estimates, self.device),
+            network=only_asked(forecast, metrics),
             operators=tuple(
-                _forecast(network.tasks[key], chosen[key], estimates[key]) for key in keys
+                replace(
+                    _forecast(tasks[number], kernels[number][1], estimates[number]),
+                    energy_j=energies_j[number] if "energy" in metrics else None,
+                )
+                for number in shown
             ),
+            metrics=metrics,
+            energy_reason=why_none(kernels, energies_j) if metered else "",
         )
 
     def operators(
@@ -225,26 +247,47 @@ def _forecast(task: Task, candidate: Candidate, estimate: Estimate) -> OperatorF
 
 
 def composed(
-    network: PreparedNetwork,
-    chosen: Mapping[TaskKey, Candidate],
-    estimates: Mapping[TaskKey, Estimate],
-    device: Device,
+    tasks: Sequence[Task], estimates: Sequence[Estimate], energies_j: Sequence[float | None]
 ) -> NetworkForecast:
-    """The network's figures from its kernels': latencies add up and grow a little in sequence;
-    errors partly cancel; memory is what will be planned for the compiled network."""
-    counts = {key: task.count for key, task in network.tasks.items()}
-    total_s = sum(estimate.latency_s * counts[key] for key, estimate in estimates.items())
-    below = _widths([(e.latency_s - e.low_s) * counts[key] for key, e in estimates.items()])
-    above = _widths([(e.high_s - e.latency_s) * counts[key] for key, e in estimates.items()])
-    plan = blueprint(network.arrangement, chosen)
+    """The network's figures from its kernels': latencies add up and grow a little in sequence, and
+    so do energies, which hold idle power; errors partly cancel. Without `estimates` all is None."""
+    if not estimates:
+        return NetworkForecast(
+            latency_s=None,
+            latency_low_s=None,
+            latency_high_s=None,
+            power_w=None,
+            energy_j=None,
+            peak_memory_bytes=None,
+        )
+    counted = list(zip([task.count for task in tasks], estimates, strict=True))
+    total_s = sum(count * estimate.latency_s for count, estimate in counted)
+    below = _widths([(e.latency_s - e.low_s) * count for count, e in counted])
+    above = _widths([(e.high_s - e.latency_s) * count for count, e in counted])
+    known_j = [energy_j for energy_j in energies_j if energy_j is not None]
+    energy_j = None
+    if len(known_j) == len(tasks):
+        parts_j = [task.count * energy for task, energy in zip(tasks, known_j, strict=True)]
+        energy_j = IN_SEQUENCE * sum(parts_j)
     return NetworkForecast(
         latency_s=IN_SEQUENCE * total_s,
         latency_low_s=IN_SEQUENCE * (total_s - below),
         latency_high_s=IN_SEQUENCE * (total_s + above),
-        power_w=None,
-        energy_j=None,
-        peak_memory_bytes=planned_memory(plan, device).peak_bytes,
+        power_w=None if energy_j is None else energy_j / (IN_SEQUENCE * total_s),
+        energy_j=energy_j,
+        peak_memory_bytes=None,
     )
+
+
+def only_asked(forecast: NetworkForecast, metrics: Sequence[str]) -> NetworkForecast:
+    """The forecast with None for what was not asked for."""
+    if "latency" not in metrics:
+        forecast = replace(forecast, latency_s=None, latency_low_s=None, latency_high_s=None)
+    if "power" not in metrics:
+        forecast = replace(forecast, power_w=None)
+    if "energy" not in metrics:
+        forecast = replace(forecast, energy_j=None)
+    return forecast
 
 
 def _widths(widths: Sequence[float]) -> float:

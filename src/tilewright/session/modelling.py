@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import expm1, isfinite
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from tilewright.core.errors import ModelError, OutputError, UsageError, close_matches
 from tilewright.core.events import EventSink, Note, Stage
@@ -32,6 +32,9 @@ from tilewright.store.database import SqliteStore
 
 FORMAT = 2
 """Of the model files; another one is refused."""
+
+Parsed = TypeVar("Parsed")
+_ANEW = "tilewright fit writes it anew."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,9 +252,14 @@ def save_model(model: KernelModel, path: Path) -> None:
 
     Raises OutputError where the folder cannot be written.
     """
+    write_model(to_json(model), path)
+
+
+def write_model(values: Mapping[str, Any], path: Path) -> None:
+    """Write the JSON values of a model, as `save_model` does."""
     import tilewright
 
-    found = {"format": FORMAT, "tilewright": tilewright.__version__, "model": to_json(model)}
+    found = {"format": FORMAT, "tilewright": tilewright.__version__, "model": values}
     partial = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -266,19 +274,32 @@ def load_model(path: Path, device_class: str) -> KernelModel:
 
     Raises ModelError for a file that is cut short, of another format, or of another device class.
     """
-    fit = "tilewright fit writes it anew."
+    return of_class(read_model(path, from_json), path, device_class)
+
+
+def of_class(model: KernelModel, path: Path, device_class: str) -> KernelModel:
+    """The model read from `path`; raises ModelError where it is of another device class."""
+    if model.device_class != device_class:
+        raise ModelError(
+            f"{path} is of device class {model.device_class}, not {device_class}", hint=_ANEW
+        )
+    return model
+
+
+def read_model(path: Path, parse: Callable[[Mapping[str, Any]], Parsed]) -> Parsed:
+    """What `parse` makes of a model's file.
+
+    Raises ModelError for a file that is cut short or of another format.
+    """
+    fit = _ANEW
     try:
         found = cast("Mapping[str, Any]", json.loads(path.read_text(encoding="utf-8")))
         version = found["format"]
-        model = from_json(found["model"]) if version == FORMAT else None
+        model = parse(found["model"]) if version == FORMAT else None
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise ModelError(f"{path} is no model, or cut short", hint=fit) from error
     if model is None:
         raise ModelError(f"{path} has format {version}, not {FORMAT}", hint=fit)
-    if model.device_class != device_class:
-        raise ModelError(
-            f"{path} is of device class {model.device_class}, not {device_class}", hint=fit
-        )
     return model

@@ -209,6 +209,7 @@ class FakeSession:
 
     optimized: OptimizeResult = OPTIMIZED
     profiled: ProfileResult = PROFILED
+    predicted: PredictResult = forecast_fakes.PREDICTED
     meter: str | None = None
     compared: CompareResult = field(
         default_factory=lambda: CompareResult(
@@ -281,13 +282,13 @@ class FakeSession:
         self._answer(families=families, models=models, **options)
         return forecast_fakes.COLLECTED
 
-    def fit(self, families: Sequence[str]) -> FitResult:
-        self._answer(families=families)
+    def fit(self, families: Sequence[str], metrics: Sequence[str]) -> FitResult:
+        self._answer(families=families, metrics=metrics)
         return forecast_fakes.FITTED
 
     def predict(self, model: str, **options: Any) -> PredictResult:
         self._answer(model=model, **options)
-        return forecast_fakes.PREDICTED
+        return self.predicted
 
     def predict_table(self, table: str, **options: Any) -> PredictResult:
         self._answer(table=table, **options)

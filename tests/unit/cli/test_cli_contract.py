@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_fakes import DATABASE_FIELDS, NOTE, OPTIMIZED, PROFILED, TASK, FakeSession
+from cli_fakes import DATABASE_FIELDS, NOTE, OPTIMIZED, TASK, FakeSession
 
 from tilewright.core.errors import (
     InternalError,
@@ -25,7 +25,7 @@ from tilewright.core.errors import (
     TilewrightError,
     UsageError,
 )
-from tilewright.core.results import Check, MemoryUse
+from tilewright.core.results import Check
 from tilewright.session.manifest import MANIFEST, PARTS
 from tilewright.session.manifest import SCHEMA_VERSION as MANIFEST_VERSION
 from tilewright.store import open_store
@@ -252,33 +252,6 @@ def test_numbers_are_scaled_for_people_and_si_in_csv(tilewright: Command) -> Non
     assert TASK.name in table
     rows = list(csv.DictReader(io.StringIO(tilewright("profile", "m", "--format", "csv").out)))
     assert float(next(row for row in rows if row["name"] == TASK.name)["latency_s"]) == 0.002
-
-
-def test_memory_is_planned_and_measured_where_it_is_asked_for(
-    tilewright: Command, session: FakeSession
-) -> None:
-    planned = MemoryUse(
-        planned_bytes=149 << 20,
-        weight_bytes=137 << 20,
-        arena_bytes=7 << 20,
-        workspace_bytes=4 << 20,
-        interface_bytes=1 << 19,
-        code_bytes=1 << 19,
-        reason="--memory does.",
-    )
-    session.profiled = replace(PROFILED, memory=planned)
-    out = tilewright("profile", "m").out
-    assert session.calls[-1]["memory"] is False
-    assert "149 MiB" in out and "--memory does." in out
-    measured = replace(planned, measured_bytes=151 << 20, method="VmHWM", reason="")
-    session.profiled = replace(PROFILED, memory=measured)
-    out = tilewright("profile", "m", "--memory").out
-    assert session.calls[-1]["memory"] is True
-    assert "151 MiB (VmHWM)" in out
-    data = json.loads(tilewright("profile", "m", "--memory", "--format", "json").out)["data"]
-    assert {"planned_bytes": 149 << 20, "measured_bytes": 151 << 20}.items() <= data[
-        "memory"
-    ].items()
 
 
 def test_doctor_fails_when_something_will_not_work(

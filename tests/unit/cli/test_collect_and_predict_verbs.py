@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from cli_fakes import PROFILED, FakeSession
-
-from tilewright.core.results import EnergyUse
+from cli_fakes import FakeSession
 
 Command = Callable[..., Any]
 
@@ -63,50 +60,3 @@ def test_factors_of_collect(tilewright: Command, session: FakeSession) -> None:
 def test_factors_that_are_no_lists(tilewright: Command, flag: str, text: str) -> None:
     ran = tilewright("collect", "--op", "conv2d", flag, text)
     assert ran.code == 2 and flag in ran.err
-
-
-def test_energy_is_measured_where_it_is_asked_for(
-    tilewright: Command, session: FakeSession
-) -> None:
-    assert tilewright("profile", "m").code == 0
-    assert session.calls[-1]["meter"] is None
-    session.profiled = replace(
-        PROFILED,
-        energy=EnergyUse(
-            method="powercap: package-0",
-            energy_j=0.123,
-            power_w=45.6,
-            idle_power_w=7.89,
-            samples_j=(0.12, 0.123, 0.13),
-            runs=1200,
-            window_s=1.001,
-        ),
-    )
-    out = tilewright("profile", "m", "--power").out
-    assert session.calls[-1]["meter"] == "auto"
-    for text in ("123 mJ", "45.6 W", "7.89 W", "powercap: package-0", "3 windows of 1 s"):
-        assert text in out
-    data = json.loads(tilewright("profile", "m", "--power", "--format", "json").out)["data"]
-    wanted = {"energy_j": 0.123, "power_w": 45.6, "idle_power_w": 7.89, "reason": ""}
-    assert wanted.items() <= data["energy"].items()
-
-
-def test_without_a_meter_the_reason_is_told(tilewright: Command, session: FakeSession) -> None:
-    session.profiled = replace(PROFILED, energy=EnergyUse(method="none", reason="No RAPL here."))
-    tokens = ("profile", "m", "--power", "--meter", "command:watts --once")
-    assert "No RAPL here." in tilewright(*tokens).out
-    assert session.calls[-1]["meter"] == "command:watts --once"
-    energy = json.loads(tilewright(*tokens, "--format", "json").out)["data"]["energy"]
-    assert (energy["energy_j"], energy["power_w"], energy["idle_power_w"]) == (None, None, None)
-    assert (energy["method"], energy["reason"]) == ("none", "No RAPL here.")
-
-
-def test_energy_of_what_is_collected(tilewright: Command, session: FakeSession) -> None:
-    assert tilewright("collect", "--op", "relu").code == 0
-    assert session.meter is None
-    assert tilewright("collect", "--op", "relu", "--power").code == 0
-    assert session.meter == "auto"
-    assert tilewright("collect", "--op", "relu", "--power", "--meter", "hwmon").code == 0
-    assert session.meter == "hwmon"
-    wrong = tilewright("collect", "--op", "relu", "--meter", "hwmon")
-    assert wrong.code == 2 and "--power" in wrong.err
