@@ -1,4 +1,5 @@
-"""Cards of the predictors that come with tilewright: docs/predictor-cards.md.
+"""Cards of the predictors that come with tilewright: docs/predictor-cards.md, and the table of
+families in docs/benchmarks-predictors.md.
 
     python benchmarks/predictor_cards.py [--only FAMILY…] [--results FOLDER]
 
@@ -33,6 +34,10 @@ from tilewright.store import open_store
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs/predictor-cards.md"
 PICTURES = HERE.parent / "docs/predictor-cards"
+SUMMARY_PAGE = HERE.parent / "docs/benchmarks-predictors.md"
+BEGIN, END = "<!-- kernels: begin -->", "<!-- kernels: end -->"
+WHOLE = ("all", "operator facts alone")
+LEAST_SHOWN = 100
 INTRODUCTION = """# Cards of the shipped predictors
 
 Made by `python benchmarks/predictor_cards.py` from the kernels that come with tilewright; nothing \
@@ -94,6 +99,20 @@ def evaluations(only: Sequence[str], split: KernelSplit, kept: Path) -> Iterator
                 yield found
 
 
+def write_summary(result: EvaluateResult) -> None:
+    """Replace the table of families: every group of convolutions, the whole of the others."""
+    shown = [
+        row
+        for row in result.rows
+        if row.group in WHOLE or (row.family == "conv2d" and row.n >= LEAST_SHOWN)
+    ]
+    table = to_markdown(evaluation_table(shown)).split("\n\n", 1)[1].strip()
+    text = SUMMARY_PAGE.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    SUMMARY_PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}", encoding="utf-8")
+
+
 def main() -> int:
     """Judge what is missing, then write the page and its pictures."""
     parser = argparse.ArgumentParser(
@@ -111,6 +130,8 @@ def main() -> int:
     table = to_markdown(evaluation_table(networks.result.rows)).split("\n\n", 1)[1]
     parts = [INTRODUCTION, cards.markdown(seen, plots), NETWORKS, table]
     PAGE.write_text("\n".join(parts), encoding="utf-8")
+    if not arguments.only:
+        write_summary(seen.result)
     return 0
 
 

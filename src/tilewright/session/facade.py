@@ -328,14 +328,11 @@ class Session:
     ) -> PredictResult:
         """What a network will take, without running it; see `tilewright predict --help`."""
         from tilewright.session.choices import checked_settings
-        from tilewright.session.forecasting import Forecaster
-        from tilewright.session.modelling import predictors_of
+        from tilewright.session.forecasting import forecaster_of
 
-        chosen = checked_settings(settings)
-        predictors = predictors_of(self.device, self.store, self.events)
-        forecaster = Forecaster(device=self.device, predictors=predictors, events=self.events)
-        chosen_options = options or ModelOptions(seed=self.seed)
-        return forecaster.network(str(model), chosen_options, chosen, metrics)
+        forecaster = forecaster_of(self.device, self.store, self.events)
+        chosen = options or ModelOptions(seed=self.seed)
+        return forecaster.network(str(model), chosen, checked_settings(settings), metrics)
 
     def predict_table(
         self, table: str | Path, *, options: ModelOptions | None = None, settings: str = "default"
@@ -343,12 +340,10 @@ class Session:
         """The operators of a .csv or .parquet with a column `operator` of `op:…` texts."""
         from tilewright.predict.table import read_texts
         from tilewright.session.choices import checked_settings
-        from tilewright.session.forecasting import Forecaster
-        from tilewright.session.modelling import predictors_of
+        from tilewright.session.forecasting import forecaster_of
 
         texts = read_texts(Path(table), "operator")
-        predictors = predictors_of(self.device, self.store, self.events)
-        forecaster = Forecaster(device=self.device, predictors=predictors, events=self.events)
+        forecaster = forecaster_of(self.device, self.store, self.events)
         chosen = options or ModelOptions(seed=self.seed)
         return forecaster.operators(texts, chosen, checked_settings(settings))
 

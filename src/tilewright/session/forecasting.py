@@ -27,8 +27,9 @@ from tilewright.predict.kernel_models import KernelModel
 from tilewright.predict.operator_facts import roofline_s
 from tilewright.session.choices import SettingsName, choose, shipped_plan
 from tilewright.session.energies import EnergyPredictors, known_metrics, why_none
-from tilewright.session.modelling import Predictors
-from tilewright.session.preparation import Task, laid_out, prepare
+from tilewright.session.modelling import Predictors, predictors_of
+from tilewright.session.preparation import PreparedNetwork, Task, laid_out, prepare
+from tilewright.store.database import SqliteStore
 
 IN_SEQUENCE = 1.04
 """A network's time over the sum of its kernels' times alone; docs/benchmarks-predictors.md has how
@@ -76,7 +77,15 @@ class Forecaster:
         """
         metrics = known_metrics(metrics)
         self.events(Stage(name="import", detail=model))
-        network = prepare(model, options, self.device)
+        return self.prepared(prepare(model, options, self.device), settings, metrics)
+
+    def prepared(
+        self,
+        network: PreparedNetwork,
+        settings: SettingsName,
+        metrics: Sequence[str] = METRICS,
+    ) -> PredictResult:
+        """The same of a network that is loaded already."""
         store = self.predictors.store
         network = laid_out(network, shipped_plan(network, store, self.device, settings))
         chosen = choose(network, store, self.device, settings)
@@ -106,7 +115,7 @@ class Forecaster:
                 )
                 for number in shown
             ),
-            metrics=metrics,
+            metrics=tuple(metrics),
             energy_reason=why_none(kernels, energies_j) if metered else "",
         )
 
@@ -231,6 +240,12 @@ class Forecaster:
                     f"{shipped.device.class_key}: intervals are twice as wide"
                 )
             )
+
+
+def forecaster_of(device: Device, store: SqliteStore, events: EventSink) -> Forecaster:
+    """What answers with the predictors that go with a database. It reads each of them once."""
+    predictors = predictors_of(device, store, events)
+    return Forecaster(device=device, predictors=predictors, events=events)
 
 
 def _forecast(task: Task, candidate: Candidate, estimate: Estimate) -> OperatorForecast:

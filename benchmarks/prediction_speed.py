@@ -1,0 +1,105 @@
+"""How fast predictions are: of a network that is loaded, and of many kernels at once.
+
+    python benchmarks/prediction_speed.py [--network zoo:resnet50] [--repeats 7]
+
+From what comes with tilewright alone, into an empty database. The network's answer is timed once
+with nothing but the models read, and then again, when default settings and facts are remembered.
+Kernels are random settings of convolutions that come along, in the default implementation's space;
+their facts are computed anew each time. Nothing else may run meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+from tilewright.core.events import discard
+from tilewright.core.records import Device
+from tilewright.hardware.device import local_device
+from tilewright.models import ModelOptions
+from tilewright.predict.collected import family_of
+from tilewright.predict.kernel_facts import Kernel
+from tilewright.predict.shipped import shipped_data
+from tilewright.session.forecasting import Forecaster, forecaster_of
+from tilewright.session.preparation import prepare
+from tilewright.store import open_store
+from tilewright.tune.space import spaces
+
+OPERATORS, SETTINGS = 100, (1, 10, 200)
+"""How many convolutions, and how many settings of each are asked about at once."""
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long it takes."""
+    began = perf_counter()
+    work()
+    return perf_counter() - began
+
+
+def network_times(forecaster: Forecaster, name: str, repeats: int) -> tuple[float, float, float]:
+    """Seconds of loading a network and its models; of the first answer; the median of more."""
+
+    def load() -> None:
+        for family in sorted({family_of(t.workload) for t in network.tasks.values()}):
+            forecaster.predictors.model(family)
+        _ = forecaster.predictors.measured
+
+    began = perf_counter()
+    network = prepare(name, ModelOptions(), forecaster.device)
+    load()
+    loading_s = perf_counter() - began
+    first_s = seconds(lambda: forecaster.prepared(network, "default"))
+    more_s = [seconds(lambda: forecaster.prepared(network, "default")) for _ in range(repeats)]
+    return loading_s, first_s, median(more_s)
+
+
+def kernels_of(device: Device, count: int) -> list[Kernel]:
+    """`count` settings of each of `OPERATORS` convolutions."""
+    shipped = shipped_data(device)
+    if shipped is None:
+        raise SystemExit("No kernels come with tilewright for this architecture.")
+    random = np.random.default_rng(0)
+    convolutions = dict.fromkeys(
+        r.workload for r in shipped.rows if r.workload.anchor_name == "conv2d"
+    )
+    found: list[Kernel] = []
+    for workload in [*convolutions][:: len(convolutions) // OPERATORS][:OPERATORS]:
+        layouts = ("plain",) * (len(workload.arguments) + 1)
+        space = max(spaces(workload, layouts, device), key=lambda space: len(space.numbers))
+        numbers = random.choice(space.numbers, size=count)
+        found += [(workload, space.part.candidate(int(number))) for number in numbers]
+    return found
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--network", default="zoo:resnet50")
+    parser.add_argument("--repeats", type=int, default=7)
+    arguments = parser.parse_args()
+    device = local_device()
+    with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "none.db") as store:
+        forecaster = forecaster_of(device, store, discard)
+        forecaster_of(device, store, discard).network(arguments.network, ModelOptions(), "default")
+        loading_s, first_s, again_s = network_times(
+            forecaster, arguments.network, arguments.repeats
+        )
+        print(
+            f"{arguments.network}: loading {loading_s:.2f} s, first answer {1e3 * first_s:.0f} ms"
+        )
+        print(f"the same again: {1e3 * again_s:.0f} ms (median of {arguments.repeats})")
+        for count in SETTINGS:
+            kernels = kernels_of(device, count)
+            times = [seconds(lambda k=kernels: forecaster.modelled(k)) for _ in range(3)]
+            rate = len(kernels) / median(times)
+            print(f"{OPERATORS} convolutions in {count} settings each: {rate:,.0f} per second")
+
+
+if __name__ == "__main__":
+    main()
