@@ -80,6 +80,19 @@ def test_slopes_of_the_likelihood(one_length: bool) -> None:
         assert slope[place] == pytest.approx(rise / 2e-5, rel=1e-3, abs=1e-3)
 
 
+def test_values_of_any_size_are_fitted() -> None:
+    random = np.random.default_rng(2)
+    inputs = Inputs(
+        near=random.standard_normal((15, 2)), linear=np.zeros((15, 1)), noise=np.ones(15)
+    )
+    for size in (1e-12, 1e12):
+        values = size * random.standard_normal(15)
+        process = GaussianProcess(Prior(), 2)
+        process.fit([(inputs, values)])
+        assert np.isfinite(process.predict(inputs)).all()
+        assert np.abs(process._parameters - process._middle).max() < 10
+
+
 def test_left_out_residuals_are_those_of_fits_without_the_row() -> None:
     random = np.random.default_rng(1)
     inputs = Inputs(
