@@ -12,6 +12,7 @@ from tables import SHEETS, write_sheets
 
 from tilewright.core.errors import ModelError
 from tilewright.predict.base import Facts, Loss, Trees
+from tilewright.predict.crossfit import _shares
 from tilewright.predict.datasheets import known_capability, read_datasheets
 from tilewright.predict.gaussian import GaussianProcess, Inputs, Prior
 from tilewright.predict.shots import regret
@@ -164,3 +165,15 @@ def test_regret_counts_samples_and_guesses_and_skips_failures() -> None:
     assert regret(predicted, target, np.array([0]), 2) == 1
     assert regret(predicted, target, np.array([0]), 3) == 0
     assert regret(predicted, target, np.array([3]), 0) == 0
+
+
+def test_the_kind_of_model_that_errs_less_on_unseen_parts_counts_more() -> None:
+    random = np.random.default_rng(4)
+    truth = random.standard_normal(200)
+    wrong = truth + random.choice([-1.0, 1.0], 200)
+    right = truth + 1e-3
+    assert _shares(np.array([right]), truth).tolist() == [1]
+    assert _shares(np.array([right, wrong]), truth).tolist() == [1, 0]
+    assert _shares(np.array([wrong, right]), truth).tolist() == [0.25, 0.75]
+    opposite = 2 * truth - wrong
+    assert _shares(np.array([wrong, opposite]), truth).tolist() == [0.5, 0.5]
