@@ -84,7 +84,9 @@ class Family:
     `apart` (all operands, where empty) never lie on both sides of a split. `facts` takes the rows
     of one device. A family that is `roofed` has times bounded by a roofline, so that a device left
     out needs a datasheet; `verified` is how many of its best guesses a search would measure.
-    `smooth` adds a Gaussian process to the trees: for tables of a few hundred rows.
+    `smooth` adds a Gaussian process to the trees: for tables of a few hundred rows. `trend` names
+    facts above zero that a new device may be off by in proportion, to some power, since it is not
+    known which of them counts there: what tiles of each size would waste.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Family:
     roofed: bool = True
     verified: int = 0
     smooth: bool = False
+    trend: tuple[str, ...] = ()
 
     @property
     def configuration(self) -> tuple[str, ...]:

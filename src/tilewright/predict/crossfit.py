@@ -16,13 +16,13 @@ from tilewright.predict.base import Facts, Family, Floats
 from tilewright.predict.gaussian import GaussianProcess, Inputs, Prior
 from tilewright.predict.metrics import conformal_reach
 from tilewright.predict.splits import Integers, folds_of
-from tilewright.predict.trees import Utilisation, fit_trees
+from tilewright.predict.trees import fit_trees
 
 _SMOOTH_PRIOR = Prior(
     near=0.3, linear=0.5, constant=0.05, noise=0.01, length=8.0, length_spread=1.0, one_length=False
 )
 _SMOOTH_MOST = 1500
-_SMOOTH_SHARE = 0.5
+_SMOOTH_SHARES = (0.0, 0.25, 0.5, 0.75)
 _SMOOTH_STEPS = 30
 
 
@@ -49,36 +49,36 @@ def cross_fit(
     parts = folds_of(inner, family.trees.members, seed=1)
     known, asked = part_of(facts, train), part_of(facts, test)
     smooth = _Smooth(known, target[train]) if _is_smooth(family, len(train)) else None
-    answers: list[Floats] = []
-    residuals = np.zeros(len(train))
+    answers: list[list[Floats]] = []
+    blind = np.zeros((1 if smooth is None else 2, len(train)))
     for member in range(family.trees.members):
         seen, unseen = np.flatnonzero(parts != member), np.flatnonzero(parts == member)
         if not len(seen) or not len(unseen):
             continue
         both = [part_of(known, unseen), asked]
         trees = fit_trees(part_of(known, seen), target[train][seen], family.trees, member)
-        margins = _margins(trees, smooth, seen, both)
-        residuals[unseen] = np.log(known.scale[unseen]) - margins[0] - np.log(target[train][unseen])
-        answers.append(margins[1])
-    margin = np.median(answers, axis=0)
-    return Fitted(predicted=asked.scale * np.exp(-margin), reach=conformal_reach(residuals))
+        views = [[trees.margin(facts.values) for facts in both]]
+        if smooth is not None:
+            views.append(smooth.margins(seen, both))
+        blind[:, unseen] = [view[0] for view in views]
+        answers.append([view[1] for view in views])
+    truth = np.log(known.scale) - np.log(target[train])
+    shares = _shares(blind, truth)
+    margin = np.median(np.tensordot(answers, shares, (1, 0)), axis=0)
+    reach = conformal_reach(truth - shares @ blind)
+    return Fitted(predicted=asked.scale * np.exp(-margin), reach=reach)
+
+
+def _shares(blind: Floats, truth: Floats) -> Floats:
+    """How much of the trees and of the process: what errs least on parts that neither saw."""
+    if len(blind) == 1:
+        return np.ones(1)
+    tried = [np.array([1 - smooth, smooth]) for smooth in _SMOOTH_SHARES]
+    return min(tried, key=lambda shares: float(np.abs(np.expm1(truth - shares @ blind)).mean()))
 
 
 def _is_smooth(family: Family, rows: int) -> bool:
     return family.smooth and rows <= _SMOOTH_MOST
-
-
-def _margins(
-    trees: Utilisation, smooth: _Smooth | None, seen: Integers, asked: Sequence[Facts]
-) -> list[Floats]:
-    margins = [trees.margin(facts.values) for facts in asked]
-    if smooth is None:
-        return margins
-    smoothed = smooth.margins(seen, asked)
-    return [
-        (1 - _SMOOTH_SHARE) * mine + _SMOOTH_SHARE * its
-        for mine, its in zip(margins, smoothed, strict=True)
-    ]
 
 
 class _Smooth:

@@ -345,7 +345,8 @@ def _with_shots(
 ) -> tuple[Floats, float, Booleans]:
     rows = case.device_rows(new)
     target = case.rows.target[rows]
-    inputs = coordinates(case.family, chosen(case.rows.columns, rows), guess)
+    columns = chosen(case.rows.columns, rows)
+    inputs = coordinates(case.family, columns, case.facts(new), guess)
     sampled = choose(case.family, inputs, guess, question.shots, question.seed)
     samples = {int(row): float(target[row]) for row in sampled}
     corrected = correct(case.family, inputs, guess, samples)

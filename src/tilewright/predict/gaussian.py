@@ -21,6 +21,8 @@ from tilewright.predict.base import Floats
 _JITTER = 1e-6
 _NEAR, _LINEAR, _CONSTANT, _NOISE = range(4)
 _LENGTHS = 4
+_MOST_SPREADS = 5
+"""How far from their medians parameters may go; beyond, exponentials overflow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +70,14 @@ class GaussianProcess:
     def fit(self, data: Sequence[tuple[Inputs, Floats]], *, steps: int = 40) -> None:
         """Choose parameters that suit all these sets of rows and values, and condition on the
         last."""
+        reach = _MOST_SPREADS * self._spread
         found = minimize(
             self._loss_of_all,
             self._parameters,
             args=(data,),
             jac=True,
             method="L-BFGS-B",
+            bounds=np.column_stack([self._middle - reach, self._middle + reach]),
             options={"maxiter": steps},
         )
         self._parameters = found.x
@@ -90,6 +94,12 @@ class GaussianProcess:
     def predict(self, inputs: Inputs) -> Floats:
         """The expected value of each row."""
         return sum(self._kernels(self._parameters, inputs, self._inputs)) @ self._weights
+
+    def covariance(self, inputs: Inputs) -> tuple[Floats, Floats]:
+        """What is expected without data: the covariance between all rows' values, and the variance
+        of each row's noise."""
+        near, linear, constant = self._kernels(self._parameters, inputs, inputs)
+        return near + linear + constant, self._noise(self._parameters, inputs)
 
     def left_out(self) -> Floats:
         """Each conditioned row's value less what the others predict for it (Rasmussen & Williams,

@@ -1,27 +1,30 @@
 # pyright: basic
 """A few measurements of a new device: which ones, and what they change.
 
-The rows are medoids of clusters in the space of what the known devices say and of the operands.
-What the forecast missed on them is a Gaussian process of the same coordinates, with a linear part
-in the known devices, so that the samples also correct how much of each the new one is.
+What the forecast misses is a Gaussian process over what the known devices say, the operands and
+the family's trend, with a linear part in the known devices, so that samples also correct how much
+of each the new one is, and in the trend. The rows are those that leave the least of its variance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from tilewright.predict.base import Columns, Family, Floats
+from tilewright.predict.base import Columns, Facts, Family, Floats
 from tilewright.predict.gaussian import GaussianProcess, Inputs, Prior, squares
 from tilewright.predict.metrics import conformal_reach
+from tilewright.predict.splits import Integers
 from tilewright.predict.transfer import Forecast
 
 _POOL = 4000
+_CANDIDATES = 1000
 _STEPS = 20
 _OPERANDS_COUNT = 0.35
+_TREND_COUNTS = 0.3
+_TREND_SLOPE = 0.2
 _LEAST_SHARE = 0.05
 _LEAST_WORK = 0.02
 _BELOW = 0.975
@@ -39,8 +42,8 @@ class Corrected:
     reach: float
 
 
-def coordinates(family: Family, columns: Columns, forecast: Forecast) -> Inputs:
-    """Where rows lie: by the known devices, the forecast, and the operands."""
+def coordinates(family: Family, columns: Columns, facts: Facts, forecast: Forecast) -> Inputs:
+    """Where rows lie: by the known devices, the forecast, the operands, and the trend."""
     own = forecast.margins - forecast.margins.mean(1, keepdims=True)
     near = [own, forecast.margin[:, None]]
     for operand in family.operands:
@@ -55,45 +58,78 @@ def coordinates(family: Family, columns: Columns, forecast: Forecast) -> Inputs:
     if family.roofed:
         near += [2 * _work_share(forecast)[:, None]]
         near += [_OPERANDS_COUNT * np.log2(forecast.scale)[:, None]]
-    stacked = np.column_stack(near)
-    return Inputs(
-        near=stacked - stacked.mean(0),
-        linear=forecast.margins - forecast.margins.mean(0),
-        noise=np.ones(len(stacked)),
-    )
+    linear = [forecast.margins]
+    for name in family.trend:
+        trend = np.log2(facts.values[:, [facts.names.index(name)]])
+        near.append(_TREND_COUNTS * trend)
+        linear.append(_TREND_SLOPE * trend)
+    return Inputs(near=_centred(near), linear=_centred(linear), noise=np.ones(len(linear[0])))
 
 
-def choose(
-    family: Family, inputs: Inputs, forecast: Forecast, count: int, seed: int
-) -> npt.NDArray[np.int64]:
+def _centred(columns: Sequence[Floats]) -> Floats:
+    stacked = np.column_stack(columns)
+    return stacked - stacked.mean(0)
+
+
+def choose(family: Family, inputs: Inputs, forecast: Forecast, count: int, seed: int) -> Integers:
     """The rows to measure, `count` or a few less."""
     random = np.random.default_rng(seed)
-    weight = np.sqrt(0.1 + _work_share(forecast))[:, None]
     rows = np.arange(len(inputs.near))
     if not family.verified:
         smallest = np.argsort(forecast.scale, kind="stable")
-        fixed = [smallest[int(share * (len(rows) - 1))] for share in _SMALLEST]
-        spread = _medoids(inputs.near * weight, rows, count - len(fixed), random)
-        return np.unique([*fixed, *spread])
+        fixed = smallest[[int(share * (len(rows) - 1)) for share in _SMALLEST]]
+        drawn = np.concatenate([fixed, random.permutation(rows)[:_CANDIDATES]])
+        return _informative(inputs, forecast, fixed, _distinct(inputs.near, drawn), count)
     promising = _promising(forecast)
     half = _medoids(inputs.near, promising, count // 2, random)
     rest = np.setdiff1d(rows, half)
     return np.unique([*half, *_medoids(inputs.near, rest, count - len(half), random)])
 
 
-def _promising(forecast: Forecast) -> npt.NDArray[np.int64]:
+def _informative(
+    inputs: Inputs, forecast: Forecast, fixed: Integers, rows: Integers, count: int
+) -> Integers:
+    """The fixed rows, then one after the other the row that would lessen the expected squared error
+    of all of them the most (Cohn, Ghahramani & Jordan, "Active learning with statistical models",
+    1996); what is overhead is no error."""
+    if len(rows) <= count:
+        return np.unique(rows)
+    share = _work_share(forecast)[rows]
+    process = GaussianProcess(_PRIOR, inputs.near.shape[1])
+    covariance, noise = process.covariance(_noisy(inputs.rows(rows), share))
+    first = np.flatnonzero(np.isin(rows, fixed))
+    taken: list[int] = []
+    while len(taken) < count:
+        gain = share**2 @ covariance**2 / (np.diag(covariance) + noise)
+        gain[taken] = -1
+        best = int(first[len(taken)]) if len(taken) < len(first) else int(np.argmax(gain))
+        shared = covariance[best]
+        covariance = covariance - np.outer(shared, shared) / (shared[best] + noise[best])
+        taken.append(best)
+    return np.unique(rows[taken])
+
+
+def _noisy(inputs: Inputs, share: Floats) -> Inputs:
+    """Work is known the worse the smaller its share of the time."""
+    noise = 1 / np.maximum(share, _LEAST_SHARE) ** 2
+    return Inputs(near=inputs.near, linear=inputs.linear, noise=noise)
+
+
+def _distinct(near: Floats, rows: Integers) -> Integers:
+    """The first of the rows in each place."""
+    return rows[np.unique(near[rows].round(9), axis=0, return_index=True)[1]]
+
+
+def _promising(forecast: Forecast) -> Integers:
     """Rows that some known device, or all together, would count among the fastest."""
     count = max(1, int(_PROMISING * len(forecast.margin)))
     views = [forecast.margin, *forecast.margins.T]
     return np.unique(np.concatenate([np.argsort(-view, kind="stable")[:count] for view in views]))
 
 
-def _medoids(
-    near: Floats, rows: npt.NDArray[np.int64], count: int, random: np.random.Generator
-) -> npt.NDArray[np.int64]:
+def _medoids(near: Floats, rows: Integers, count: int, random: np.random.Generator) -> Integers:
     """The rows closest to the centres of `count` clusters."""
-    pool = random.permutation(rows)[:_POOL]
-    pool = pool[np.unique(near[pool].round(9), axis=0, return_index=True)[1]]
+    pool = _distinct(near, random.permutation(rows)[:_POOL])
     if len(pool) <= count:
         return pool
     points = near[pool]
@@ -141,10 +177,7 @@ def correct(
     share = work / target
     missed = np.log(forecast.scale[rows] / work) - forecast.margin[rows]
     mean = float(np.average(missed, weights=share**2))
-    known = inputs.rows(rows)
-    known = Inputs(
-        near=known.near, linear=known.linear, noise=1 / np.maximum(share, _LEAST_SHARE) ** 2
-    )
+    known = _noisy(inputs.rows(rows), share)
     prior = _PRIOR if family.roofed else _SEARCH_PRIOR
     process = GaussianProcess(prior, inputs.near.shape[1])
     process.fit([(known, missed - mean)])
@@ -153,9 +186,7 @@ def correct(
     return Corrected(predicted=forecast.times(margin, overhead), reach=conformal_reach(residuals))
 
 
-def regret(
-    predicted: Floats, target: Floats, sampled: npt.NDArray[np.int64], verified: int
-) -> float:
+def regret(predicted: Floats, target: Floats, sampled: Integers, verified: int) -> float:
     """How much slower the best of the samples and of the `verified` best guesses is than the best
     row there is: 0.15 is 15 %. Rows whose target is NaN failed."""
     guesses = np.setdiff1d(np.arange(len(predicted)), sampled)

@@ -12,6 +12,7 @@ from tables import SHEETS, write_sheets
 
 from tilewright.core.errors import ModelError
 from tilewright.predict.base import Facts, Loss, Trees
+from tilewright.predict.crossfit import _shares
 from tilewright.predict.datasheets import known_capability, read_datasheets
 from tilewright.predict.gaussian import GaussianProcess, Inputs, Prior
 from tilewright.predict.shots import regret
@@ -78,6 +79,19 @@ def test_slopes_of_the_likelihood(one_length: bool) -> None:
         step[place] = 1e-5
         rise = process._loss_of_all(at + step, data)[0] - process._loss_of_all(at - step, data)[0]
         assert slope[place] == pytest.approx(rise / 2e-5, rel=1e-3, abs=1e-3)
+
+
+def test_values_of_any_size_are_fitted() -> None:
+    random = np.random.default_rng(2)
+    inputs = Inputs(
+        near=random.standard_normal((15, 2)), linear=np.zeros((15, 1)), noise=np.ones(15)
+    )
+    for size in (1e-12, 1e12):
+        values = size * random.standard_normal(15)
+        process = GaussianProcess(Prior(), 2)
+        process.fit([(inputs, values)])
+        assert np.isfinite(process.predict(inputs)).all()
+        assert np.abs(process._parameters - process._middle).max() < 10
 
 
 def test_left_out_residuals_are_those_of_fits_without_the_row() -> None:
@@ -151,3 +165,15 @@ def test_regret_counts_samples_and_guesses_and_skips_failures() -> None:
     assert regret(predicted, target, np.array([0]), 2) == 1
     assert regret(predicted, target, np.array([0]), 3) == 0
     assert regret(predicted, target, np.array([3]), 0) == 0
+
+
+def test_the_kind_of_model_that_errs_less_on_unseen_parts_counts_more() -> None:
+    random = np.random.default_rng(4)
+    truth = random.standard_normal(200)
+    wrong = truth + random.choice([-1.0, 1.0], 200)
+    right = truth + 1e-3
+    assert _shares(np.array([right]), truth).tolist() == [1]
+    assert _shares(np.array([right, wrong]), truth).tolist() == [1, 0]
+    assert _shares(np.array([wrong, right]), truth).tolist() == [0.25, 0.75]
+    opposite = 2 * truth - wrong
+    assert _shares(np.array([wrong, opposite]), truth).tolist() == [0.5, 0.5]

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilewright.predict.base import Facts, Family
+from tilewright.predict.datasheets import nominal
 from tilewright.predict.families.knobs import KNOBS
+from tilewright.predict.families.matmul import BMM
 from tilewright.predict.families.rows import SOFTMAX
 from tilewright.predict.shots import choose, coordinates, correct
 from tilewright.predict.transfer import Forecast
 
 OVERHEAD_S = 2e-5
+FACTS = Facts(names=(), values=np.empty((0, 0)), scale=np.empty(0))
+"""Of families whose misses follow none."""
 
 
 def forecast(rows: int, distinct: int, seed: int = 0) -> tuple[dict[str, np.ndarray], Forecast]:
@@ -30,7 +37,7 @@ def forecast(rows: int, distinct: int, seed: int = 0) -> tuple[dict[str, np.ndar
 @settings(deadline=None, max_examples=30)
 def test_samples_are_different_rows(rows: int, distinct: int, count: int, seed: int) -> None:
     columns, known = forecast(rows, distinct)
-    inputs = coordinates(SOFTMAX, columns, known)
+    inputs = coordinates(SOFTMAX, columns, FACTS, known)
     chosen = choose(SOFTMAX, inputs, known, count, seed)
     assert 1 <= len(chosen) <= count
     assert len(set(chosen.tolist())) == len(chosen)
@@ -40,7 +47,7 @@ def test_samples_are_different_rows(rows: int, distinct: int, count: int, seed: 
 
 def test_samples_lie_in_every_cluster() -> None:
     columns, known = forecast(300, 300)
-    inputs = coordinates(SOFTMAX, columns, known)
+    inputs = coordinates(SOFTMAX, columns, FACTS, known)
     far = inputs.near.copy()
     far[:, 0] += 100 * (np.arange(300) % 8)
     spread = type(inputs)(near=far, linear=inputs.linear, noise=inputs.noise)
@@ -50,7 +57,7 @@ def test_samples_lie_in_every_cluster() -> None:
 def test_samples_correct_a_device_that_is_slower_than_forecast() -> None:
     columns, known = forecast(400, 400)
     target = OVERHEAD_S / 2 + known.scale * np.exp(-known.margin) * 3
-    inputs = coordinates(SOFTMAX, columns, known)
+    inputs = coordinates(SOFTMAX, columns, FACTS, known)
     sampled = choose(SOFTMAX, inputs, known, 30, 0)
     corrected = correct(SOFTMAX, inputs, known, {int(row): target[row] for row in sampled})
     assert np.mean(np.abs(known.times() / target - 1)) > 0.3
@@ -60,10 +67,49 @@ def test_samples_correct_a_device_that_is_slower_than_forecast() -> None:
 
 def test_samples_that_all_failed_teach_nothing() -> None:
     columns, known = forecast(50, 50)
-    inputs = coordinates(SOFTMAX, columns, known)
+    inputs = coordinates(SOFTMAX, columns, FACTS, known)
     corrected = correct(SOFTMAX, inputs, known, {3: float("nan"), 4: float("nan")})
     assert corrected.predicted == pytest.approx(known.times())
     assert corrected.reach == float("inf")
+
+
+def products(rows: int) -> tuple[dict[str, np.ndarray], Facts, Forecast]:
+    """Batched products, their facts on a nominal device, and what two known devices say."""
+    random = np.random.default_rng(3)
+    columns = {name: random.integers(8, 600, rows).astype(float) for name in "bmnk"}
+    facts = BMM.facts(columns, nominal("new"))
+    margins = -random.uniform(0.5, 0.9, (rows, 2))
+    known = Forecast(
+        margins=margins, margin=margins.mean(1), scale=facts.scale, overhead=OVERHEAD_S
+    )
+    return columns, facts, known
+
+
+def error_after_samples(family: Family, target: np.ndarray) -> float:
+    """The mean error of 500 products after 40 samples."""
+    columns, facts, known = products(len(target))
+    inputs = coordinates(family, columns, facts, known)
+    sampled = choose(family, inputs, known, 40, 0)
+    corrected = correct(family, inputs, known, {int(row): target[row] for row in sampled})
+    return float(np.mean(np.abs(corrected.predicted / target - 1)))
+
+
+def test_samples_tell_which_tiles_a_device_uses() -> None:
+    _, facts, known = products(500)
+    waste = facts.values[:, facts.names.index("waste_128x128")]
+    target = OVERHEAD_S + known.scale * np.exp(-known.margin) * waste
+    with_tiles = error_after_samples(BMM, target)
+    assert with_tiles < 0.08
+    assert with_tiles < 0.6 * error_after_samples(replace(BMM, trend=()), target)
+
+
+def test_samples_go_where_work_counts() -> None:
+    columns, known = forecast(400, 400)
+    scale = np.where(np.arange(400) < 300, 1e-4 * OVERHEAD_S, known.scale)
+    known = replace(known, scale=scale)
+    inputs = coordinates(SOFTMAX, columns, FACTS, known)
+    sampled = choose(SOFTMAX, inputs, known, 22, 0)
+    assert (sampled >= 300).sum() >= 18
 
 
 def test_half_of_the_samples_of_a_search_are_promising() -> None:
@@ -71,7 +117,7 @@ def test_half_of_the_samples_of_a_search_are_promising() -> None:
     margins = random.standard_normal((1000, 2))
     known = Forecast(margins=margins, margin=margins.mean(1), scale=np.ones(1000), overhead=0.0)
     columns = {column.name: random.integers(1, 9, 1000).astype(float) for column in KNOBS.operands}
-    sampled = choose(KNOBS, coordinates(KNOBS, columns, known), known, 40, 0)
+    sampled = choose(KNOBS, coordinates(KNOBS, columns, FACTS, known), known, 40, 0)
     assert len(sampled) >= 35
     best = {int(row) for view in (known.margin, *margins.T) for row in np.argsort(-view)[:50]}
     promising = len(best & set(sampled.tolist()))

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.predict.base import Column, Columns, Facts, Family, Target, Trees, facts_of
+from tilewright.predict.base import (
+    Column,
+    Columns,
+    Facts,
+    Family,
+    Floats,
+    Target,
+    Trees,
+    facts_of,
+)
 from tilewright.predict.datasheets import Datasheet
-from tilewright.predict.families.convolution import Convolution, convolution_facts
+from tilewright.predict.families.convolution import Convolution, log2
 
 _FLOP_PER_S, _BYTES_PER_S, _LAUNCH_S = 3e11, 1.5e10, 3e-4
 """A small GPU's peaks and launch; they shape the natural size of an energy and nothing else."""
 
 
-def _facts(columns: Columns, sheet: Datasheet) -> Facts:
+def _facts(columns: Columns, _sheet: Datasheet) -> Facts:
     kernel, dilation = columns["kh"], columns["dh"]
     conv = Convolution(
         batch=columns["n"],
@@ -27,7 +36,36 @@ def _facts(columns: Columns, sheet: Datasheet) -> Facts:
         groups=columns["groups"],
     )
     work_s = np.maximum(conv.flop / _FLOP_PER_S, conv.moved_bytes / _BYTES_PER_S)
-    return facts_of(convolution_facts(conv, sheet), work_s + _LAUNCH_S)
+    return facts_of(_few_facts(conv), work_s + _LAUNCH_S)
+
+
+def _few_facts(conv: Convolution) -> dict[str, Floats]:
+    """A third of a convolution's facts, sizes as logarithms: some hundreds of rows choose badly
+    among more, and a Gaussian process wants a length for each."""
+    ins, outs = conv.in_channels, conv.out_channels
+    return {
+        "in_channels": log2(ins),
+        "out_channels": log2(outs),
+        "size": log2(conv.size),
+        "out_size": log2(conv.out_size),
+        "kernel": log2(conv.kernel),
+        "stride": log2(conv.stride),
+        "padding": conv.padding,
+        "reach": conv.reach - conv.kernel,
+        "groups": log2(conv.groups),
+        "flop": log2(conv.flop),
+        "in_bytes": log2(conv.in_bytes),
+        "out_bytes": log2(conv.out_bytes),
+        "weight_bytes": log2(conv.weight_bytes),
+        "depth": log2(conv.depth),
+        "intensity": log2(conv.flop / conv.moved_bytes),
+        "channels_product": log2(ins * outs),
+        "channels_ratio": log2(outs / ins),
+        "least_channels": log2(np.minimum(ins, outs)),
+        "most_channels": log2(np.maximum(ins, outs)),
+        "group_in": log2(ins / conv.groups),
+        "group_out": log2(outs / conv.groups),
+    }
 
 
 ENERGY = Family(

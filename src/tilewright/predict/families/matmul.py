@@ -20,6 +20,7 @@ from tilewright.predict.datasheets import Datasheet
 from tilewright.predict.families.convolution import FLOAT_BYTES, log2
 
 _TILES = ((128, 128), (128, 64), (64, 64), (32, 128), (128, 32), (32, 32))
+_TREND = tuple(f"{kind}_{rows}x{width}" for rows, width in _TILES for kind in ("tail", "waste"))
 _TREES = Trees(rounds=500, rate=0.06, depth=7, least_weight=2, column_share=0.6)
 
 
@@ -86,6 +87,7 @@ def _family(name: str, shared_weights: bool, rows: str) -> Family:
         targets=(Target(column=Column(name="latency_ms", meaning="time", unit="ms"), si=1e-3),),
         facts=_product(shared_weights),
         trees=_TREES,
+        trend=_TREND,
     )
 
 
