@@ -13,7 +13,7 @@ from packed_kernel import constants_workload
 
 from tilewright.compiler import kernel_runs
 from tilewright.compiler.build import build_kernel
-from tilewright.compiler.kernel_runs import repeat_kernel, time_kernel
+from tilewright.compiler.kernel_runs import keep_kernel_running, repeat_kernel, time_kernel
 from tilewright.compiler.rewriting import rewriter
 from tilewright.core.records import Protocol
 from tilewright.tune.space import default_candidate
@@ -64,7 +64,7 @@ def test_a_kernel_runs_until_it_is_told_to_stop() -> None:
     answers = iter([True, True, False])
     protocol = Protocol(rotation_bytes=1 << 16)
     watch = (lambda: next(answers), lambda: told.append("begun"))
-    assert repeat_kernel(kernel(), TASK, protocol, 0, watch) >= 2
+    assert keep_kernel_running(kernel(), TASK, protocol, 0, watch) >= 2
     assert told == ["begun"]
 
 

@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 Columns = Mapping[str, npt.NDArray[Any]]
 """Columns of a table by name, all of one length: float64, or text."""
 
-Loss = Literal["square", "relative"]
+Loss = Literal["square", "relative", "tilted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ DEFAULT_TREES = Trees(
     depth=7,
     least_weight=2.0,
     column_share=0.5,
-    loss="relative",
+    loss="tilted",
     members=4,
 )
 _ESTIMATE = "schedule.estimate_over_roof"

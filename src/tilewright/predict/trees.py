@@ -18,6 +18,11 @@ from tilewright.predict.base import Facts, Floats, Trees
 
 _LARGEST = 3.0
 _SOFT = 0.05
+_SMALL_ERROR = 0.1
+"""Tilted: errors of the logarithm below this count by their square, larger ones by their size."""
+_TILT = 0.7
+"""Tilted: what is too long counts more than what is too short, as in a relative error, by up to the
+square of a factor of two; an error never stops to count, as one that is far too short does there."""
 _LEAST_HESSIAN = 1e-3
 _ROWS_PER_THREAD = 2000
 """With fewer, threads would mostly wait for each other."""
@@ -80,6 +85,10 @@ def _derivatives(
         missed = np.clip(total - log_target, -_LARGEST, _LARGEST)
         if loss == "square":
             slope, bend = missed, np.ones_like(missed)
+        elif loss == "tilted":
+            tilt = np.exp(np.clip(missed, -_TILT, _TILT))
+            bend = tilt / np.sqrt(1 + (missed / _SMALL_ERROR) ** 2)
+            slope = bend * missed
         else:
             ratio = np.exp(missed)
             weight = 1 / np.sqrt((ratio - 1) ** 2 + _SOFT**2)

@@ -31,7 +31,7 @@ def facts(rows: int = 400) -> tuple[Facts, np.ndarray]:
     return Facts(names=("a", "b", "c"), values=values, scale=scale), time_s
 
 
-@pytest.mark.parametrize("loss", ["square", "relative"])
+@pytest.mark.parametrize("loss", ["square", "relative", "tilted"])
 def test_trees_find_the_utilisation_beneath_the_overhead(loss: Loss) -> None:
     known, time_s = facts()
     trees = Trees(rounds=150, rate=0.1, depth=3, least_weight=1, column_share=1, loss=loss)
@@ -177,3 +177,13 @@ def test_the_kind_of_model_that_errs_less_on_unseen_parts_counts_more() -> None:
     assert _shares(np.array([wrong, right]), truth).tolist() == [0.25, 0.75]
     opposite = 2 * truth - wrong
     assert _shares(np.array([wrong, opposite]), truth).tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("far_off", [40.0, 1 / 40])
+def test_a_tilted_error_counts_however_large_it_is(far_off: float) -> None:
+    slow = np.arange(900) % 3 == 0
+    known = Facts(names=("slow",), values=slow[:, None].astype(float), scale=np.ones(900))
+    trees = Trees(rounds=100, rate=0.1, depth=2, least_weight=1.0, loss="tilted")
+    time_s = np.where(slow, far_off, 1.0)
+    fitted = fit_trees(known, time_s, trees, seed=0)
+    np.testing.assert_allclose(times(fitted.margin(known.values), known.scale, 0), time_s, rtol=0.1)
