@@ -21,8 +21,8 @@ _SOFT = 0.05
 _SMALL_ERROR = 0.1
 """Tilted: errors of the logarithm below this count by their square, larger ones by their size."""
 _TILT = 0.7
-"""Tilted: what is too long counts more than what is too short, as in a relative error, by up to the
-square of a factor of two; an error never stops to count, as one that is far too short does there."""
+"""Tilted: what is too long counts more than what is too short, as in a relative error, up to four
+times as much; but what is far too short never stops to count, as it does there."""
 _LEAST_HESSIAN = 1e-3
 _ROWS_PER_THREAD = 2000
 """With fewer, threads would mostly wait for each other."""
