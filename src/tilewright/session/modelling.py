@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 from tilewright.core.errors import ModelError, OutputError, UsageError, close_matches
 from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.fingerprints import digest
 from tilewright.core.predictions import FitResult, FittedFamily
 from tilewright.core.records import Device
 from tilewright.core.settings import read_settings
@@ -20,6 +21,7 @@ from tilewright.predict.collected import Row, family_of, rows_of, training_set
 from tilewright.predict.interpolation import MeasuredKernels, measured_kernels
 from tilewright.predict.kernel_facts import Kernel, KernelTable, kernel_table
 from tilewright.predict.kernel_models import (
+    DEFAULT_TREES,
     LEAST_ROWS,
     KernelModel,
     TrainingSet,
@@ -182,8 +184,12 @@ class Predictors:
         return model
 
     def _cache_path(self, family: str) -> Path:
-        """Named by what it learnt from, so that other rows make another file."""
-        origin = self.shipped.identity if self.shipped is not None else "none"
+        """Named by what it learnt from and how, so that other rows, or another version of
+        tilewright, make another file."""
+        import tilewright
+
+        rows = self.shipped.identity if self.shipped is not None else "none"
+        origin = digest(f"{rows} {tilewright.__version__} {DEFAULT_TREES}")
         folder = self.cache / "models" / self.device.class_key
         return folder / f"{family}-{origin}-{FORMAT}.json"
 
