@@ -17,6 +17,7 @@ from tilewright.core.fingerprints import digest
 from tilewright.core.predictions import FitResult, FittedFamily
 from tilewright.core.records import Device
 from tilewright.core.settings import read_settings
+from tilewright.core.version import own_version
 from tilewright.predict.collected import Row, family_of, rows_of, training_set
 from tilewright.predict.interpolation import MeasuredKernels, measured_kernels
 from tilewright.predict.kernel_facts import Kernel, KernelTable, kernel_table
@@ -186,10 +187,8 @@ class Predictors:
     def _cache_path(self, family: str) -> Path:
         """Named by what it learnt from and how, so that other rows, or another version of
         tilewright, make another file."""
-        import tilewright
-
         rows = self.shipped.identity if self.shipped is not None else "none"
-        origin = digest(f"{rows} {tilewright.__version__} {DEFAULT_TREES}")
+        origin = digest(f"{rows} {own_version()} {DEFAULT_TREES}")
         folder = self.cache / "models" / self.device.class_key
         return folder / f"{family}-{origin}-{FORMAT}.json"
 
@@ -263,9 +262,7 @@ def save_model(model: KernelModel, path: Path) -> None:
 
 def write_model(values: Mapping[str, Any], path: Path) -> None:
     """Write the JSON values of a model, as `save_model` does."""
-    import tilewright
-
-    found = {"format": FORMAT, "tilewright": tilewright.__version__, "model": values}
+    found = {"format": FORMAT, "tilewright": own_version(), "model": values}
     partial = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
