@@ -8,7 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.predict.base import Floats, Trees
-from tilewright.predict.kernel_models import DEFAULT_TREES, TrainingSet, fit_kernel_model
+from tilewright.predict.kernel_models import (
+    DEFAULT_TREES,
+    KernelModel,
+    TrainingSet,
+    fit_kernel_model,
+)
 from tilewright.predict.splits import Integers, folds_of
 
 
@@ -22,6 +27,15 @@ class Unseen:
     reach: Floats
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Learning:
+    """How a model is fitted; see `fit_kernel_model`."""
+
+    columns: Sequence[str] | None = None
+    trees: Trees
+    base: KernelModel | None = None
+
+
 def unseen(
     data: TrainingSet,
     *,
@@ -29,16 +43,18 @@ def unseen(
     seed: int = 0,
     columns: Sequence[str] | None = None,
     trees: Trees = DEFAULT_TREES,
+    base: KernelModel | None = None,
 ) -> Unseen:
     """Leave out one part of the configurations after the other; with these columns only where some
-    are given. Raises ModelError where a part leaves too few rows to learn from."""
+    are given, or beside the model of another class, the `base`. Raises ModelError where a part
+    leaves too few rows to learn from."""
     parts = folds_of(data.configurations, folds, seed)
     found: list[Unseen] = []
     for part in range(folds):
         test = np.flatnonzero(parts == part)
         if len(test):
             split = np.flatnonzero(parts != part), test
-            found.append(_left_out(data, split, columns=columns, trees=trees))
+            found.append(_left_out(data, split, _Learning(columns=columns, trees=trees, base=base)))
     return Unseen(
         rows=np.concatenate([one.rows for one in found]),
         predicted_s=np.concatenate([one.predicted_s for one in found]),
@@ -69,7 +85,7 @@ def unseen_networks(
         mine = [str(name) for name in names[parts == part]]
         test = np.unique(np.concatenate([members[name] for name in mine]))
         learnt = np.flatnonzero(~np.isin(operators, operators[test]))
-        answered = _left_out(data, (learnt, test), columns=None, trees=trees)
+        answered = _left_out(data, (learnt, test), _Learning(trees=trees))
         for name in mine:
             own = np.isin(test, members[name])
             found[name] = Unseen(
@@ -81,12 +97,12 @@ def unseen_networks(
 def _left_out(
     data: TrainingSet,
     split: tuple[Integers, Integers],
-    *,
-    columns: Sequence[str] | None,
-    trees: Trees,
+    learning: _Learning,
 ) -> Unseen:
     learnt, test = split
-    model = fit_kernel_model(data.part(learnt), trees=trees, columns=columns)
+    model = fit_kernel_model(
+        data.part(learnt), trees=learning.trees, columns=learning.columns, base=learning.base
+    )
     times = model.times(data.part(test).table)
     return Unseen(
         rows=test, predicted_s=times.latency_s, reach=np.log(times.high_s / times.latency_s)

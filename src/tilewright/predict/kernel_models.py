@@ -29,6 +29,9 @@ from tilewright.predict.trees import Utilisation, fit_trees
 LEAST_ROWS = 40
 """Fewer rows than this teach no model."""
 
+LEAST_SAMPLES = 10
+"""Fewer rows than this do not correct the model of another device class."""
+
 _BEYOND = 0.05
 """Operator facts may lie this part of their range outside what training saw."""
 
@@ -42,6 +45,12 @@ DEFAULT_TREES = Trees(
     loss="tilted",
     members=4,
 )
+SAMPLE_TREES = Trees(
+    rounds=120, rate=0.08, depth=3, least_weight=3.0, column_share=0.5, loss="tilted", members=4
+)
+"""For the few rows of a new device class: what they change of another one's model."""
+
+_MANY_SAMPLES = 400
 _ESTIMATE = "schedule.estimate_over_roof"
 
 
@@ -92,7 +101,8 @@ class KernelModel:
     """See the module's docstring. It answers for `device_class`; where it learnt from another one,
     `origin`, intervals are twice as wide. `reach` is their half width in the logarithm; `lowest`
     and `highest` bound the facts that training saw, `margins` what it was to say; `peaks` are the
-    origin's, on which its rooflines rest."""
+    origin's, on which its rooflines rest. With a `base`, the model of another class, the members
+    say what differs from it; without one, from the implementation's own estimate."""
 
     family: str
     device_class: str
@@ -106,6 +116,7 @@ class KernelModel:
     margins: tuple[float, float]
     rows: int
     data_hash: str
+    base: KernelModel | None = None
 
     def times(self, table: KernelTable) -> KernelTimes:
         """Predict the rows of a table."""
@@ -124,7 +135,7 @@ class KernelModel:
     def margin(self, values: Floats) -> Floats:
         """The logarithm of the utilisation for rows of facts, in the order of `names`."""
         found = np.median([member.margin(values) for member in self.members], axis=0)
-        return np.clip(found + _start(self.names, values), *self.margins)
+        return np.clip(found + _start(self.names, values, self.base), *self.margins)
 
     def _outside(self, values: Floats) -> np.ndarray:
         own = np.array([name.startswith("op.") for name in self.names])
@@ -134,55 +145,84 @@ class KernelModel:
         return np.asarray((beyond & own).any(axis=1))
 
 
-def fit_kernel_model(
-    data: TrainingSet, *, trees: Trees = DEFAULT_TREES, columns: Sequence[str] | None = None
-) -> KernelModel:
-    """Learn from measured kernels, with these columns only where some are given.
+def sample_trees(rows: int) -> Trees:
+    """How to learn from so many rows of a new class beside another one's model."""
+    return SAMPLE_TREES if rows < _MANY_SAMPLES else DEFAULT_TREES
 
-    Raises ModelError for fewer than `LEAST_ROWS` rows, or fewer configurations than members.
+
+def fit_kernel_model(
+    data: TrainingSet,
+    *,
+    trees: Trees = DEFAULT_TREES,
+    columns: Sequence[str] | None = None,
+    base: KernelModel | None = None,
+) -> KernelModel:
+    """Learn from measured kernels, with these columns only where some are given; with a `base`,
+    the model of another class, what differs from that, by its columns.
+
+    Raises ModelError for fewer than `LEAST_ROWS` rows, with a base `LEAST_SAMPLES`, or fewer
+    configurations than members, with a base two.
     """
     count = len(np.unique(data.configurations))
-    if len(data) < LEAST_ROWS or count < trees.members:
+    least = (LEAST_ROWS, trees.members) if base is None else (LEAST_SAMPLES, 2)
+    if len(data) < least[0] or count < least[1]:
         raise ModelError(
             f"{len(data)} rows of {count} configurations teach nothing about {data.family}",
             hint=f"tilewright collect --op {data.family} --samples 500",
         )
-    names = tuple(columns) if columns is not None else data.table.names
+    names = base.names if base is not None else tuple(columns or data.table.names)
     values = data.table.aligned(names)
-    inner = np.unique(data.configurations, return_inverse=True)[1].ravel()
-    parts = folds_of(inner, trees.members, seed=1)
-    members: list[Utilisation] = []
-    residuals = np.zeros(len(data))
-    start = _start(names, values)
+    start = _start(names, values, base)
     known = Facts(names=names, values=values, scale=data.table.roof_s * np.exp(-start))
-    for member in range(trees.members):
-        seen, unseen = np.flatnonzero(parts != member), np.flatnonzero(parts == member)
-        facts = Facts(names=names, values=values[seen], scale=known.scale[seen])
-        fitted = fit_trees(facts, data.latency_s[seen], trees, member)
-        margin = fitted.margin(values[unseen])
-        residuals[unseen] = np.log(known.scale[unseen] / data.latency_s[unseen]) - margin
-        members.append(fitted)
+    members, residuals = _members(known, data, replace(trees, members=min(trees.members, count)))
     margin = np.log(data.table.roof_s / data.latency_s)
-    with np.errstate(invalid="ignore"):
-        lowest, highest = _range(values)
+    margins = (float(margin.min()), float(margin.max()))
+    lowest, highest = _range(values)
+    if base is not None:
+        margins = (min(margins[0], base.margins[0]), max(margins[1], base.margins[1]))
+        lowest = np.where(np.isinf(lowest), base.lowest, np.minimum(lowest, base.lowest))
+        highest = np.where(np.isinf(highest), base.highest, np.maximum(highest, base.highest))
     return KernelModel(
         family=data.family,
         device_class=data.device_class,
         origin=data.device_class,
         peaks=dict(data.peaks),
         names=names,
-        members=tuple(members),
+        members=members,
         reach=conformal_reach(residuals),
         lowest=lowest,
         highest=highest,
-        margins=(float(margin.min()), float(margin.max())),
+        margins=margins,
         rows=len(data),
         data_hash=data.data_hash,
+        base=base,
     )
 
 
-def _start(names: Sequence[str], values: Floats) -> Floats:
-    """The logarithm of the utilisation by the implementation's own estimate, 0 without it."""
+def _members(
+    known: Facts, data: TrainingSet, trees: Trees
+) -> tuple[tuple[Utilisation, ...], Floats]:
+    """Models that are each blind to one part of the configurations, and every row's error by the
+    one that did not see it, in the logarithm."""
+    inner = np.unique(data.configurations, return_inverse=True)[1].ravel()
+    parts = folds_of(inner, trees.members, seed=1)
+    members: list[Utilisation] = []
+    residuals = np.zeros(len(data))
+    for member in range(trees.members):
+        seen, unseen = np.flatnonzero(parts != member), np.flatnonzero(parts == member)
+        facts = Facts(names=known.names, values=known.values[seen], scale=known.scale[seen])
+        fitted = fit_trees(facts, data.latency_s[seen], trees, member)
+        margin = fitted.margin(known.values[unseen])
+        residuals[unseen] = np.log(known.scale[unseen] / data.latency_s[unseen]) - margin
+        members.append(fitted)
+    return tuple(members), residuals
+
+
+def _start(names: Sequence[str], values: Floats, base: KernelModel | None) -> Floats:
+    """The logarithm of the utilisation by the base, else by the implementation's own estimate; 0
+    without either."""
+    if base is not None:
+        return base.margin(values)
     if _ESTIMATE not in names:
         return np.zeros(len(values))
     return -np.log(2) * values[:, list(names).index(_ESTIMATE)]
@@ -218,6 +258,7 @@ def to_json(model: KernelModel) -> dict[str, Any]:
         "margins": list(model.margins),
         "rows": model.rows,
         "data_hash": model.data_hash,
+        "base": to_json(model.base) if model.base is not None else None,
         "members": [_packed(member.booster.save_raw("ubj")) for member in model.members],
     }
 
@@ -244,6 +285,7 @@ def from_json(found: Mapping[str, Any]) -> KernelModel:
         margins=(float(found["margins"][0]), float(found["margins"][1])),
         rows=int(found["rows"]),
         data_hash=str(found["data_hash"]),
+        base=from_json(found["base"]) if found["base"] is not None else None,
     )
 
 

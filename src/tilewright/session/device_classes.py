@@ -15,8 +15,10 @@ from tilewright.predict.kernel_models import (
     KernelTimes,
     TrainingSet,
     fit_kernel_model,
+    sample_trees,
 )
 from tilewright.predict.shipped import distance, shipped_devices
+from tilewright.predict.splits import Integers
 from tilewright.session.modelling import Predictors
 
 
@@ -36,6 +38,34 @@ class UnseenClass:
         return np.log(self.times.high_s / self.times.latency_s)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Kernels of a new device class that may be learnt from: `count` of them, each of another
+    configuration as far as there are enough."""
+
+    count: int = 0
+    seed: int = 0
+
+    def rows(self, data: TrainingSet) -> Integers:
+        """The numbers of the rows, drawn at random. Raises UsageError where nothing would be left
+        to judge."""
+        order = np.random.default_rng(self.seed).permutation(len(data))
+        first = np.unique(data.configurations[order], return_index=True)[1]
+        ranked = np.concatenate([order[np.sort(first)], np.delete(order, first)])
+        taken = ranked[: self.count]
+        if np.isin(data.configurations, data.configurations[taken]).all():
+            raise UsageError(
+                f"{self.count} samples of {data.family} leave nothing to judge: "
+                f"{data.device_class} has {len(data)} kernels of "
+                f"{len(np.unique(data.configurations))} configurations.",
+                hint="Fewer --shots, or more of `tilewright collect`.",
+            )
+        return taken
+
+
+NONE = Samples()
+
+
 def classes_of(predictors: Predictors) -> list[Predictors]:
     """The predictors of every class that rows and peaks are known of: those that came along, and
     the database's."""
@@ -48,9 +78,12 @@ def classes_of(predictors: Predictors) -> list[Predictors]:
     )
 
 
-def unseen_classes(classes: Sequence[Predictors], family: str, trees: Trees) -> list[UnseenClass]:
+def unseen_classes(
+    classes: Sequence[Predictors], family: str, trees: Trees, samples: Samples = NONE
+) -> list[UnseenClass]:
     """The kernels of each of `classes_of` as `predict` would answer there if it had never been
-    measured: by the nearest other class of its architecture.
+    measured, or only in a few `samples`: by the nearest other class of its architecture. Samples,
+    and other settings of theirs, are not judged.
 
     Raises UsageError where fewer than two classes have enough kernels of the family.
     """
@@ -64,7 +97,7 @@ def unseen_classes(classes: Sequence[Predictors], family: str, trees: Trees) -> 
         ]
         if others:
             nearest = min(others, key=lambda other: distance(other.device, one.device))
-            found.append(_predicted(one, nearest, family, trees))
+            found.append(_predicted((one, nearest), family, trees, samples))
     if not found:
         names = ", ".join(one.device.class_key for one in known) or "none"
         raise UsageError(
@@ -88,10 +121,18 @@ def _has_peaks(one: Predictors) -> bool:
         return False
 
 
-def _predicted(one: Predictors, other: Predictors, family: str, trees: Trees) -> UnseenClass:
+def _predicted(
+    pair: tuple[Predictors, Predictors], family: str, trees: Trees, samples: Samples
+) -> UnseenClass:
+    one, other = pair
     data = other.training_set(family)
     model = replace(fit_kernel_model(data, trees=trees), device_class=one.device.class_key)
     asked = one.training_set(family)
+    if samples.count:
+        taken = samples.rows(asked)
+        apart = ~np.isin(asked.configurations, asked.configurations[taken])
+        model = fit_kernel_model(asked.part(taken), trees=sample_trees(samples.count), base=model)
+        asked = asked.part(np.flatnonzero(apart))
     return UnseenClass(
         name=one.device.class_key,
         data=data,

@@ -28,9 +28,14 @@ from tilewright.predict.evaluation import Question, evaluate, row_of
 from tilewright.predict.families.registry import FAMILIES
 from tilewright.predict.judged import Evaluation, Judged
 from tilewright.predict.kernel_facts import implementation_of
-from tilewright.predict.kernel_models import DEFAULT_TREES, TrainingSet
+from tilewright.predict.kernel_models import (
+    DEFAULT_TREES,
+    LEAST_SAMPLES,
+    TrainingSet,
+    sample_trees,
+)
 from tilewright.predict.shipped import shipped_data, shipped_devices
-from tilewright.session.device_classes import classes_of, unseen_classes
+from tilewright.session.device_classes import Samples, classes_of, unseen_classes
 from tilewright.session.modelling import Predictors
 from tilewright.session.network_rows import members_of, operators_of
 
@@ -41,13 +46,16 @@ TARGET, UNIT = "latency_s", "s"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelQuestion:
     """Which predictors of kernels are judged, `all` or one family's, and what they have not seen.
-    Raises UsageError for an unknown split and for fewer than two folds."""
+    With `shots` so many kernels of a device class left out may be learnt from. Raises UsageError
+    for an unknown split, for fewer than two folds, and for samples of something else than a device,
+    or too few to say anything."""
 
     family: str = ALL
     split: KernelSplit = "configuration"
     folds: int = 5
     seed: int = 0
     trees: Trees = DEFAULT_TREES
+    shots: int = 0
 
     def __post_init__(self) -> None:
         if self.split not in get_args(KernelSplit):
@@ -57,12 +65,16 @@ class KernelQuestion:
             )
         if self.folds < 2:
             raise UsageError(f"--folds must be at least 2, not {self.folds}.")
+        if self.shots and self.split != "device":
+            raise UsageError("--shots are samples of a device left out: --split device.")
+        if self.shots and self.shots < LEAST_SAMPLES:
+            raise UsageError(f"--shots must be 0 or at least {LEAST_SAMPLES}, not {self.shots}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateRequest:
     """One `evaluate` command. Without a `table` the predictors of kernels are judged, those of
-    `all` families or of one; `specs` and `shots` are for a table."""
+    `all` families or of one; `specs` are for a table, `shots` for a device left out."""
 
     table: Path | None = None
     family: str = ALL
@@ -87,10 +99,14 @@ def judge(request: EvaluateRequest, place: Workplace) -> Evaluation:
     """Raises UsageError for flags that do not go together, and what `evaluate_table` and
     `evaluate_kernels` raise."""
     if request.table is None:
-        if request.specs is not None or request.shots:
-            raise UsageError("--specs and --shots go with --table.")
+        if request.specs is not None:
+            raise UsageError("--specs goes with --table.")
         question = KernelQuestion(
-            family=request.family, split=request.split, folds=request.folds, seed=place.seed
+            family=request.family,
+            split=request.split,
+            folds=request.folds,
+            seed=place.seed,
+            shots=request.shots,
         )
         return evaluate_kernels(place.predictors(), question)
     if request.split == "network":
@@ -156,7 +172,7 @@ def evaluate_kernels(predictors: Predictors, question: KernelQuestion) -> Evalua
     result = EvaluateResult(
         family=question.family,
         split=question.split,
-        shots=0,
+        shots=question.shots,
         rows=tuple(row for one in found for row in one.rows),
         notes=tuple(notes),
         cards=tuple(card(one.learnt, kept_aside, one.rows) for one in found),
@@ -211,7 +227,9 @@ def _by_configuration(classes: Sequence[Predictors], question: KernelQuestion) -
     (predictors,) = classes
     data = predictors.training_set(question.family)
     folds, seed, trees = question.folds, question.seed, question.trees
-    found = unseen(data, folds=folds, seed=seed, trees=trees)
+    base = predictors.base(question.family)
+    fitted = trees if base is None else sample_trees(len(data))
+    found = unseen(data, folds=folds, seed=seed, trees=fitted, base=base)
     judged = _judged(data, found)
     rows = [_row(judged, ALL)]
     for name in sorted(set(judged.groups)):
@@ -254,7 +272,8 @@ def _by_network(classes: Sequence[Predictors], question: KernelQuestion) -> _Jud
 
 
 def _by_device(classes: Sequence[Predictors], question: KernelQuestion) -> _Judgement:
-    parts = unseen_classes(classes, question.family, question.trees)
+    samples = Samples(count=question.shots, seed=question.seed)
+    parts = unseen_classes(classes, question.family, question.trees, samples)
     judged = Judged(
         family=question.family,
         target=TARGET,

@@ -24,10 +24,12 @@ from tilewright.predict.kernel_facts import Kernel, KernelTable, kernel_table
 from tilewright.predict.kernel_models import (
     DEFAULT_TREES,
     LEAST_ROWS,
+    LEAST_SAMPLES,
     KernelModel,
     TrainingSet,
     fit_kernel_model,
     from_json,
+    sample_trees,
     to_json,
 )
 from tilewright.predict.shipped import ShippedData, shipped_data
@@ -111,9 +113,28 @@ class Predictors:
         return sorted({family_of(row.workload) for row in every})
 
     def fit(self, family: str) -> KernelModel:
-        """Learn a family's model anew and keep it: from rows of this class, or from those of the
-        nearest one where these are too few. Raises ModelError where that knows too little, too."""
-        return self._kept(self.training_set(family), self._path(family))
+        """Learn a family's model anew and keep it: from rows of this class, of a new one as what
+        differs from the nearest class's model; from the nearest one's rows where its own are too
+        few. Raises ModelError where that knows too little, too."""
+        model = self._learnt(self.training_set(family), self.base(family))
+        save_model(model, self._path(family))
+        self._loaded[family] = model
+        return model
+
+    def base(self, family: str) -> KernelModel | None:
+        """The model of the nearest class that this new one's begins with; None where there is none,
+        or where the family is `borrows`' own answer."""
+        if not self._beside_another(family) or self.borrows(family) or self.shipped is None:
+            return None
+        cached = self._cached(family)
+        return cached or self._remembered(_of_shipped(self.shipped, family))
+
+    def _beside_another(self, family: str) -> bool:
+        """Whether this class did not come along, and the nearest one that did knows the family."""
+        shipped = self.shipped
+        if shipped is None or shipped.exact:
+            return False
+        return sum(family_of(row.workload) == family for row in shipped.rows) >= LEAST_ROWS
 
     def training_set(self, family: str) -> TrainingSet:
         """What `fit` learns from."""
@@ -125,24 +146,22 @@ class Predictors:
 
     def borrows(self, family: str) -> bool:
         """Whether a family is learnt from the nearest class, too little being known of this one."""
-        if self.shipped is None or self.shipped.exact:
+        if not self._beside_another(family):
             return False
-        return sum(family_of(row.workload) == family for row in self.rows) < LEAST_ROWS
+        own = {row.workload.key for row in self.rows if family_of(row.workload) == family}
+        count = sum(row.workload.key in own for row in self.rows)
+        return count < LEAST_SAMPLES or len(own) < 2
 
     def learnt_rows(self, family: str) -> list[Row]:
         """The rows of `training_set`, in its order."""
         rows = self.shipped.rows if self.borrows(family) and self.shipped else self.rows
         return [row for row in rows if family_of(row.workload) == family]
 
-    def _kept(self, data: TrainingSet, path: Path) -> KernelModel:
-        model = self._learnt(data)
-        save_model(model, path)
-        self._loaded[data.family] = model
-        return model
-
-    def _learnt(self, data: TrainingSet) -> KernelModel:
+    def _learnt(self, data: TrainingSet, base: KernelModel | None = None) -> KernelModel:
         self.events(Stage(name="fit", detail=f"{data.family}: {len(data)} kernels"))
-        return replace(fit_kernel_model(data), device_class=self.device.class_key)
+        trees = DEFAULT_TREES if base is None else sample_trees(len(data))
+        model = fit_kernel_model(data, trees=trees, base=base)
+        return replace(model, device_class=self.device.class_key)
 
     def model(self, family: str, *, fitting: bool = True) -> KernelModel | None:
         """A family's model from its file, fitted where there is none; None where too little is
@@ -159,6 +178,9 @@ class Predictors:
         """From its file; one of the cache that is broken does not count."""
         if self._path(family).exists():
             return load_model(self._path(family), self.device.class_key)
+        return self._cached(family)
+
+    def _cached(self, family: str) -> KernelModel | None:
         cached = self._cache_path(family)
         try:
             return load_model(cached, self.device.class_key) if cached.exists() else None

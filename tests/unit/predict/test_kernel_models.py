@@ -19,6 +19,7 @@ from tilewright.predict.kernel_models import (
     TrainingSet,
     fit_kernel_model,
     from_json,
+    sample_trees,
     to_json,
 )
 from tilewright.predict.metrics import score
@@ -69,6 +70,27 @@ def test_what_was_learnt_elsewhere_is_doubted(model: KernelModel) -> None:
     own = model.times(table)
     borrowed = replace(model, device_class="another").times(table)
     assert borrowed.high_s[0] / borrowed.latency_s[0] > own.high_s[0] / own.latency_s[0]
+
+
+def test_a_few_samples_correct_the_model_of_another_class(
+    data: TrainingSet, model: KernelModel
+) -> None:
+    slower = np.where(np.arange(len(data)) % 2, 1.8, 2.2)
+    there = replace(data, device_class="new", latency_s=data.latency_s * slower)
+    order = np.random.default_rng(0).permutation(len(data))
+    samples, rest = there.part(order[:24]), there.part(order[24:])
+    corrected = fit_kernel_model(samples, trees=sample_trees(24), base=model)
+    found = {
+        name: score(one.times(rest.table).latency_s, rest.latency_s).mape
+        for name, one in (("base", model), ("corrected", corrected))
+    }
+    assert found["base"] > 0.4 and found["corrected"] < 0.5 * found["base"]
+    back = from_json(json.loads(json.dumps(to_json(corrected))))
+    np.testing.assert_array_equal(
+        back.times(rest.table).latency_s, corrected.times(rest.table).latency_s
+    )
+    with pytest.raises(ModelError, match="9 rows"):
+        fit_kernel_model(there.part(order[:9]), base=model)
 
 
 def test_a_model_survives_json(model: KernelModel, data: TrainingSet) -> None:
