@@ -18,6 +18,7 @@ from tilewright.kernels.convolution import convolution
 ROOF = "roof_s"
 _LEAST_S = 1e-7
 _BYTE_TYPES = frozenset({"int8", "uint8"})
+_PARTIAL = frozenset({"gather", "slice"})
 _WINDOWED = ("strides", "padding", "dilation", "kernel")
 
 
@@ -28,12 +29,23 @@ def roofline_s(workload: Workload, peaks: Mapping[str, float]) -> float:
     (everything else from the cache). Dot products of bytes do four multiply-adds per lane.
     Williams, Waterman & Patterson, "Roofline", 2009.
     """
-    constants = sum(a.type.bytes for a in workload.arguments if a.role == "constant")
+    read = [_bytes_read(workload, index) for index in range(len(workload.arguments))]
+    constants = sum(read[i] for i, a in enumerate(workload.arguments) if a.role == "constant")
     moving_s = constants / peaks["bytes_per_s"]
-    moving_s += (workload.bytes - constants) / peaks["cache_bytes_per_s"]
+    moving_s += (sum(read) + workload.result.bytes - constants) / peaks["cache_bytes_per_s"]
     anchor = workload.anchor_index
     bytewise = anchor is not None and workload.step_types(anchor)[0][0].dtype in _BYTE_TYPES
     return max(workload.flop / (peaks["flop_per_s"] * (4 if bytewise else 1)), moving_s, _LEAST_S)
+
+
+def _bytes_read(workload: Workload, argument: int) -> int:
+    """Bytes of an argument that are read at least once: of what is only gathered or cut from, no
+    more than comes out."""
+    size = workload.arguments[argument].type.bytes
+    readers = [n for n, step in enumerate(workload.steps) if argument in step.inputs]
+    if not readers or any(workload.steps[n].operator not in _PARTIAL for n in readers):
+        return size
+    return min(size, sum(workload.step_types(n)[1].bytes for n in readers))
 
 
 def operator_facts(workload: Workload, device: Device) -> dict[str, float]:

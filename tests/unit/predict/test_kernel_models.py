@@ -11,6 +11,8 @@ from fake_measuring import DEVICE
 from kernels import PEAKS, SMALL, candidates, convolution, made_up_s, relu, rows
 
 from tilewright.core.errors import ModelError
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.predict.collected import family_of, training_set
 from tilewright.predict.crossvalidation import operator_columns, unseen
 from tilewright.predict.kernel_facts import kernel_table
@@ -162,3 +164,14 @@ def test_families() -> None:
 def test_the_made_up_times_depend_on_the_knob() -> None:
     workload = convolution(16, 32, 14)
     assert len({made_up_s(workload, c) for c in candidates(workload, 8)}) > 1
+
+
+def test_the_roofline_of_a_lookup_reads_what_it_takes() -> None:
+    table, indices = TensorType((30_000, 768)), TensorType((1, 128), "int64")
+    lookup = Workload(
+        arguments=(Argument(type=table, role="constant"), Argument(type=indices)),
+        steps=(Step(operator="gather", inputs=(0, 1), attributes=(("axis", 0),)),),
+    )
+    taken = lookup.result.bytes
+    least_s = taken / PEAKS["bytes_per_s"] + (taken + indices.bytes) / PEAKS["cache_bytes_per_s"]
+    assert roofline_s(lookup, PEAKS) == pytest.approx(least_s)
