@@ -122,8 +122,8 @@ class Predictors:
         return model
 
     def base(self, family: str) -> KernelModel | None:
-        """The model of the nearest class that this new one's begins with; None where there is none,
-        or where the family is `borrows`' own answer."""
+        """The nearest class's model, which that of this new class begins with; None where there is
+        none, and where too little is known here to differ from it."""
         if not self._beside_another(family) or self.borrows(family) or self.shipped is None:
             return None
         cached = self._cached(family)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import DEVICE, measured
 from predictor_rows import PEAKS, fitted, known_store, rows_of_convolutions
 
 from tilewright.core.errors import ModelError, OutputError, UsageError
@@ -20,6 +22,7 @@ from tilewright.session.modelling import (
     models_folder,
     save_model,
 )
+from tilewright.store import open_store
 
 
 def test_a_model_is_found_again(tmp_path: Path) -> None:
@@ -69,32 +72,65 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         save_model(fitted(), tmp_path / "file" / "conv2d.json")
 
 
-def test_a_cache_that_cannot_be_written_costs_the_file_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "cache").write_text("no folder")
+@pytest.fixture
+def came_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The rows of convolutions came with the package, of the fake device."""
+    cached = (shipped._names, shipped._described)  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(shipped, "DATA", tmp_path / "data")
-    for function in (shipped._names, shipped._described):  # pyright: ignore[reportPrivateUsage]
-        function.cache_clear()
     (tmp_path / "data").mkdir()
     path = tmp_path / "data" / f"{DEVICE.class_key}.parquet"
     shipped.write_rows(path, rows_of_convolutions(), DEVICE, PEAKS)
+    for function in cached:
+        function.cache_clear()
+    yield
+    for function in cached:
+        function.cache_clear()
+
+
+@pytest.mark.usefixtures("came_along")
+def test_a_cache_that_cannot_be_written_costs_the_file_alone(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("no folder")
     heard: list[Event] = []
-    try:
-        with known_store(tmp_path / "t.db") as store:
-            predictors = Predictors(
-                device=DEVICE,
-                store=store,
-                folder=tmp_path / "m",
-                cache=tmp_path / "cache",
-                events=heard.append,
-            )
-            assert predictors.model("conv2d") is not None
-    finally:
-        for function in (shipped._names, shipped._described):  # pyright: ignore[reportPrivateUsage]
-            function.cache_clear()
+    with known_store(tmp_path / "t.db") as store:
+        predictors = Predictors(
+            device=DEVICE,
+            store=store,
+            folder=tmp_path / "m",
+            cache=tmp_path / "cache",
+            events=heard.append,
+        )
+        assert predictors.model("conv2d") is not None
     notes = [event.message for event in heard if isinstance(event, Note)]
     assert any("not kept" in note for note in notes)
+
+
+@pytest.mark.usefixtures("came_along")
+@pytest.mark.parametrize("kernels", [0, 9, 20])
+def test_a_new_class_begins_at_the_nearest_ones_model(tmp_path: Path, kernels: int) -> None:
+    new = replace(DEVICE, class_key="new")
+    with open_store(tmp_path / "t.db") as store:
+        for name, value in PEAKS.items():
+            store.add_peak("new", name, value)
+        rows = rows_of_convolutions()[::3][:kernels]
+        store.add_workloads([*{row.workload for row in rows}])
+        store.add(
+            measured(row.workload, row.candidate, 3 * row.latency_s, device_class="new")
+            for row in rows
+        )
+        predictors = Predictors(
+            device=new, store=store, folder=tmp_path / "m", cache=tmp_path / "c", events=discard
+        )
+        model = predictors.fit("conv2d")
+        asked = rows_of_convolutions()
+        table = predictors.table([(row.workload, row.candidate) for row in asked], model)
+        times = model.times(table)
+    slower = np.median(times.latency_s / [row.latency_s for row in asked])
+    if kernels < 10:
+        assert (model.base, model.origin) == (None, DEVICE.class_key)
+        assert slower == pytest.approx(1, rel=0.1)
+    else:
+        assert model.base is not None and model.origin == "new"
+        assert slower == pytest.approx(3, rel=0.2)
 
 
 def test_models_lie_beside_their_database(tmp_path: Path) -> None:
