@@ -18,6 +18,7 @@ from statistics import fmean, median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from pages import replace_between, table
 from tilewright.graph.sample import random_inputs
 from tilewright.hardware.device import local_device
 from tilewright.kernels.blueprint import blueprint
@@ -98,16 +99,8 @@ def write_table(results: Path, page: Path) -> None:
     """Replace the page's table by what was measured so far."""
     found = [results / f"{name}.json" for name in NETWORKS]
     items: list[Item] = [json.loads(path.read_text()) for path in found if path.exists()]
-    lines = [
-        "| " + " | ".join(HEADER) + " |",
-        "| " + " | ".join("---" for _ in HEADER) + " |",
-        *("| " + " | ".join(row(item)) + " |" for item in items),
-    ]
-    text = page.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    table = "\n".join(["", "", *lines, "", summary(items), "", ""])
-    page.write_text(before + BEGIN + table + END + after, encoding="utf-8")
+    text = f"{table(HEADER, map(row, items))}\n\n{summary(items)}"
+    replace_between(page, (BEGIN, END), text)
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from statistics import fmean, median
 from typing import Any
 
 from measured_command import run_tilewright
+from pages import replace_between, table
 
 HERE = Path(__file__).parent
 NETWORKS = (
@@ -99,16 +100,8 @@ def write_table(results: Path, page: Path) -> None:
     """Replace the page's table by what was measured so far."""
     found = [results / name / "result.json" for name in NETWORKS]
     items: list[Item] = [json.loads(path.read_text()) for path in found if path.exists()]
-    lines = [
-        "| " + " | ".join(HEADER) + " |",
-        "| " + " | ".join("---" for _ in HEADER) + " |",
-        *("| " + " | ".join(row(item)) + " |" for item in items),
-    ]
-    text = page.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    table = "\n".join(["", "", *lines, "", summary(items), "", ""])
-    page.write_text(before + BEGIN + table + END + after, encoding="utf-8")
+    text = f"{table(HEADER, map(row, items))}\n\n{summary(items)}"
+    replace_between(page, (BEGIN, END), text)
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pages import replace_between
 from tilewright.core.errors import ModelError
 from tilewright.core.events import discard
 from tilewright.core.results import EvaluateResult
@@ -107,10 +108,7 @@ def write_summary(result: EvaluateResult) -> None:
         if row.group in WHOLE or (row.family == "conv2d" and row.n >= LEAST_SHOWN)
     ]
     table = to_markdown(evaluation_table(shown)).split("\n\n", 1)[1].strip()
-    text = SUMMARY_PAGE.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    SUMMARY_PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}", encoding="utf-8")
+    replace_between(SUMMARY_PAGE, (BEGIN, END), table)
 
 
 def main() -> int:
