@@ -109,12 +109,8 @@ def randomized(name: str, folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name",
-    [
-        "light_bvlc_alexnet", "light_densenet121", "light_inception_v2", "light_resnet50",
-        "light_shufflenet", "light_squeezenet",
-    ],
-)  # fmt: skip
+    "name", ["light_bvlc_alexnet", "light_densenet121", "light_inception_v2", "light_shufflenet"]
+)
 def test_light_networks(tmp_path: Path, name: str) -> None:
     """With random weights; those of the files are all alike and hide most mistakes."""
     model = randomized(name, tmp_path)

@@ -50,20 +50,27 @@ class ShippedData:
 
 
 def shipped_data(device: Device) -> ShippedData | None:
-    """The rows for a device's class, else those of the nearest class of its architecture; None
-    where there is none."""
-    known = [_described(name) for name in _names()]
-    near = [found for found in known if found[0].cpu.architecture == device.cpu.architecture]
-    if not near:
-        return None
-    other, peaks, name = min(near, key=lambda found: distance(found[0], device))
-    return ShippedData(
-        device=other,
-        peaks=peaks,
-        path=DATA / f"{name}.parquet",
-        exact=other.class_key == device.class_key,
-        measured=_days(name),
+    """The rows for a device's class, else those of the class of its architecture whose datasheet is
+    closest; None where there is none."""
+    return min(
+        shipped_classes(device), key=lambda found: distance(found.device, device), default=None
     )
+
+
+def shipped_classes(device: Device) -> list[ShippedData]:
+    """The rows of every class of a device's architecture."""
+    known = [_described(name) for name in _names()]
+    return [
+        ShippedData(
+            device=other,
+            peaks=peaks,
+            path=DATA / f"{name}.parquet",
+            exact=other.class_key == device.class_key,
+            measured=_days(name),
+        )
+        for other, peaks, name in known
+        if other.cpu.architecture == device.cpu.architecture
+    ]
 
 
 def shipped_devices() -> list[Device]:

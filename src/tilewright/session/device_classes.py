@@ -17,7 +17,8 @@ from tilewright.predict.kernel_models import (
     fit_kernel_model,
     sample_trees,
 )
-from tilewright.predict.shipped import distance, shipped_devices
+from tilewright.predict.relatives import Relative, nearest
+from tilewright.predict.shipped import shipped_devices
 from tilewright.predict.splits import Integers
 from tilewright.session.modelling import Predictors
 
@@ -96,8 +97,7 @@ def unseen_classes(
             if other is not one and other.device.cpu.architecture == one.device.cpu.architecture
         ]
         if others:
-            nearest = min(others, key=lambda other: distance(other.device, one.device))
-            found.append(_predicted((one, nearest), family, trees, samples))
+            found.append(_predicted(one, others, family, trees, samples))
     if not found:
         names = ", ".join(one.device.class_key for one in known) or "none"
         raise UsageError(
@@ -122,14 +122,16 @@ def _has_peaks(one: Predictors) -> bool:
 
 
 def _predicted(
-    pair: tuple[Predictors, Predictors], family: str, trees: Trees, samples: Samples
+    one: Predictors, others: Sequence[Predictors], family: str, trees: Trees, samples: Samples
 ) -> UnseenClass:
-    one, other = pair
+    asked = one.training_set(family)
+    taken = samples.rows(asked) if samples.count else np.empty(0, dtype=np.int64)
+    rows = one.learnt_rows(family)
+    relatives = [Relative(device=o.device, rows=lambda o=o: o.rows) for o in others]
+    other = others[nearest(one.device, [rows[number] for number in taken], relatives).place]
     data = other.training_set(family)
     model = replace(fit_kernel_model(data, trees=trees), device_class=one.device.class_key)
-    asked = one.training_set(family)
     if samples.count:
-        taken = samples.rows(asked)
         apart = ~np.isin(asked.configurations, asked.configurations[taken])
         model = fit_kernel_model(asked.part(taken), trees=sample_trees(samples.count), base=model)
         asked = asked.part(np.flatnonzero(apart))

@@ -232,12 +232,22 @@ class Forecaster:
                     "are twice as wide"
                 )
             )
-        shipped = self.predictors.shipped
-        if shipped is not None and not shipped.exact and not self.predictors.own_rows:
+        shipped, probes = self.predictors.shipped, self.predictors.probes
+        if shipped is None or shipped.exact:
+            return
+        known = shipped.device.class_key
+        if not self.predictors.own_rows:
             self.events(
                 Note(
                     message="this device class was never measured; the nearest one that was is "
-                    f"{shipped.device.class_key}: intervals are twice as wide"
+                    f"{known}: intervals are twice as wide"
+                )
+            )
+        elif probes:
+            self.events(
+                Note(
+                    message=f"of the known device classes, {known} is the nearest by "
+                    f"{probes} kernels that were measured on both"
                 )
             )
 

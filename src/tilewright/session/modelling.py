@@ -32,7 +32,8 @@ from tilewright.predict.kernel_models import (
     sample_trees,
     to_json,
 )
-from tilewright.predict.shipped import ShippedData, shipped_data
+from tilewright.predict.relatives import Relative, nearest
+from tilewright.predict.shipped import ShippedData, shipped_classes
 from tilewright.store.database import SqliteStore
 
 FORMAT = 2
@@ -58,10 +59,27 @@ class Predictors:
     events: EventSink
     _loaded: dict[str, KernelModel | None] = field(default_factory=dict[str, KernelModel | None])
 
-    @cached_property
+    @property
     def shipped(self) -> ShippedData | None:
-        """Rows that came with the package; None where there are none that fit."""
-        return shipped_data(self.device)
+        """Rows that came with the package: of this class, else of the one it is most like; None
+        where there are none of its architecture."""
+        return self._likest[0]
+
+    @property
+    def probes(self) -> int:
+        """How many kernels of this database's told which class this one is most like; 0 where its
+        rows came along, or where datasheets told."""
+        return self._likest[1]
+
+    @cached_property
+    def _likest(self) -> tuple[ShippedData | None, int]:
+        known = shipped_classes(self.device)
+        exact = [found for found in known if found.exact]
+        if exact or len(known) < 2:
+            return next(iter(exact or known), None), 0
+        relatives = [Relative(device=k.device, rows=lambda k=k: k.rows) for k in known]
+        found = nearest(self.device, self.own_rows, relatives)
+        return known[found.place], found.probes
 
     @property
     def known(self) -> bool:

@@ -204,9 +204,7 @@ class SearchSpace:
                 return {}
             mine = np.flatnonzero(owner == index)
             offset = int(self._offsets[index])
-            tables.append(
-                (mine, part.facts([part.knobs.settings(int(n) - offset) for n in rows[mine]]))
-            )
+            tables.append((mine, part.facts(part.knobs.settings_of(rows[mine] - offset))))
         names = (
             set[str].intersection(*(set(facts) for _, facts in tables)) if tables else set[str]()
         )

@@ -1,0 +1,162 @@
+"""Networks on every number of threads of this machine, and what five measurements would pick.
+
+    python benchmarks/own_thread_curves.py [--networks NAME…] [--counts N…] [--rounds 6]
+        [--results FOLDER] [--table-only] [--page docs/benchmarks-predictors.md]
+
+Each network is compiled with its default settings for every number of threads, then timed in
+rounds, one process per number, in turn. The first round is what `explain MODEL --threads` sees: it
+picks from the five numbers that it would measure. The others, which it does not see, say how much
+slower that pick is than the best of the whole curve. Results are kept network by network; the same
+command goes on where it stopped. Nothing else may run meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pages import replace_between, table
+from tilewright.core.records import Device
+from tilewright.graph.sample import random_inputs
+from tilewright.hardware.device import local_device
+from tilewright.kernels.blueprint import NetworkBlueprint, blueprint
+from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all
+from tilewright.models import ModelOptions
+from tilewright.predict.thread_counts import best_count, counts_to_measure
+from tilewright.session.choices import choose
+from tilewright.session.preparation import prepare
+from tilewright.store import open_store
+
+HERE = Path(__file__).parent
+NETWORKS = (
+    "resnet18", "resnet50", "mobilenet_v2", "squeezenet1_1", "googlenet", "inception_v3",
+    "densenet201", "bert_base",
+)  # fmt: skip
+REPEATS, WARMUP = 15, 2
+MOST_COMPILERS = 8
+BEGIN, END = "<!-- own thread curves: begin -->", "<!-- own thread curves: end -->"
+HEADER = (
+    "network", "measured, ms by threads", "picked", "best", "loss", "all cores' loss", "noise",
+)  # fmt: skip
+
+Item = dict[str, Any]
+
+
+def plans(name: str, devices: Sequence[Device], folder: Path) -> list[NetworkBlueprint]:
+    """The network in the default settings of each device."""
+    found: list[NetworkBlueprint] = []
+    with open_store(folder / "empty.db") as store:
+        for device in devices:
+            network = prepare(f"zoo:{name}", ModelOptions(), device)
+            chosen = choose(network, store, device, "default")
+            found.append(blueprint(network.arrangement, chosen))
+    return found
+
+
+def run_network(name: str, counts: Sequence[int], rounds: int, folder: Path) -> Item:
+    """Compile for every number of threads, then time in rounds."""
+    devices = [local_device(count) for count in counts]
+    network = prepare(f"zoo:{name}", ModelOptions(), devices[0])
+    inputs = random_inputs(network.model.graph, 0)
+    ordered = [inputs[key] for key in network.graph.inputs]
+    made = plans(name, devices, folder)
+    with TemporaryDirectory() as compiled, ExitStack() as stack:
+        places = [Path(compiled) / str(count) for count in counts]
+        for place in places:
+            place.mkdir()
+        wanted = [
+            ToCompile(plan=plan, constants=network.graph.constants, folder=place)
+            for plan, place in zip(made, places, strict=True)
+        ]
+        compilers = min(MOST_COMPILERS, os.cpu_count() or 1, len(wanted))
+        with ExitStack() as compiling:
+            compile_all(
+                [compiling.enter_context(NetworkWorker(devices[0])) for _ in range(compilers)],
+                wanted,
+            )
+        workers = [stack.enter_context(NetworkWorker(device)) for device in devices]
+        for worker in workers:
+            worker.launch()
+        for worker, plan, place in zip(workers, made, places, strict=True):
+            worker.load("network", place, [each.parameter.name for each in plan.constants])
+        samples_s: dict[int, list[list[float]]] = {count: [] for count in counts}
+        for _ in range(rounds):
+            for count, worker in zip(counts, workers, strict=True):
+                samples_s[count].append(
+                    worker.time("network", ordered, repeats=REPEATS, warmup=WARMUP)
+                )
+    return {"network": name, "cpu": devices[0].cpu.model, "samples_s": samples_s}
+
+
+def judged(item: Mapping[str, Any]) -> dict[str, Any]:
+    """What the first round picks, and what the others say of it."""
+    rounds = {
+        int(count): [median(each) for each in found] for count, found in item["samples_s"].items()
+    }
+    seen = {count: rounds[count][0] for count in counts_to_measure(max(rounds)) if count in rounds}
+    curve = {count: median(found[1:]) for count, found in rounds.items()}
+    picked, best = best_count(seen), best_count(curve)
+    return {
+        "curve": curve,
+        "picked": picked,
+        "best": best,
+        "loss": curve[picked] / curve[best] - 1,
+        "all": curve[max(curve)] / curve[best] - 1,
+        "noise": median(
+            (max(found[1:]) - min(found[1:])) / median(found[1:]) for found in rounds.values()
+        ),
+    }
+
+
+def row(item: Mapping[str, Any]) -> tuple[str, ...]:
+    """One network in the table."""
+    found = judged(item)
+    times = ", ".join(f"{count}: {found['curve'][count] * 1e3:.2f}" for count in found["curve"])
+    shares = [f"{found[key]:.1%}" for key in ("loss", "all", "noise")]
+    return item["network"], times, str(found["picked"]), str(found["best"]), *shares
+
+
+def text_of(items: Sequence[Mapping[str, Any]]) -> str:
+    """The table and its figures."""
+    found = [judged(item) for item in items]
+    losses = [each["loss"] for each in found]
+    return (
+        f"{table(HEADER, map(row, items))}\n\nMedian loss {median(losses):.1%}, worst "
+        f"{max(losses):.1%}; with all cores {median(each['all'] for each in found):.1%}. Noise is "
+        "how far a number's rounds lie apart, the median over the numbers."
+    )
+
+
+def main() -> None:
+    """Measure what is not there yet, then write the table."""
+    most = local_device().threads
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--networks", nargs="*", default=list(NETWORKS))
+    parser.add_argument("--counts", nargs="*", type=int, default=list(range(1, most + 1)))
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--results", type=Path, default=HERE / "results" / "own_thread_curves")
+    parser.add_argument("--table-only", action="store_true", help="Measure nothing.")
+    parser.add_argument("--page", type=Path, help="Where the table goes, besides being printed.")
+    arguments = parser.parse_args()
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    for name in () if arguments.table_only else arguments.networks:
+        path = arguments.results / f"{name}.json"
+        if not path.exists():
+            item = run_network(name, arguments.counts, arguments.rounds, arguments.results)
+            path.write_text(json.dumps(item, indent=1))
+    found = [arguments.results / f"{name}.json" for name in NETWORKS]
+    text = text_of([json.loads(path.read_text()) for path in found if path.exists()])
+    print(text)
+    if arguments.page is not None:
+        replace_between(arguments.page, (BEGIN, END), text)
+
+
+if __name__ == "__main__":
+    main()
