@@ -151,6 +151,23 @@ class GaussianProcess:
         return np.asarray(found, dtype=np.float64)
 
 
+def most_telling(
+    covariance: Floats, noise: Floats, weights: Floats, count: int, first: Sequence[int] = ()
+) -> list[int]:
+    """`count` rows to measure: the `first` ones, then one after the other the row that would lessen
+    the expected squared error of all, by these weights, the most (Cohn, Ghahramani & Jordan,
+    "Active learning with statistical models", 1996)."""
+    taken: list[int] = []
+    while len(taken) < min(count, len(covariance)):
+        gain = weights @ covariance**2 / (np.diag(covariance) + noise)
+        gain[taken] = -1
+        best = int(first[len(taken)]) if len(taken) < len(first) else int(np.argmax(gain))
+        shared = covariance[best]
+        covariance = covariance - np.outer(shared, shared) / (shared[best] + noise[best])
+        taken.append(best)
+    return taken
+
+
 def squares(left: Floats, right: Floats) -> Floats:
     """The squared distances between all rows of the one and all rows of the other."""
     found = (left**2).sum(1)[:, None] + (right**2).sum(1)[None, :] - 2 * left @ right.T

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.predict.base import Columns, Facts, Family, Floats
-from tilewright.predict.gaussian import GaussianProcess, Inputs, Prior, squares
+from tilewright.predict.gaussian import (
+    GaussianProcess,
+    Inputs,
+    Prior,
+    most_telling,
+    squares,
+)
 from tilewright.predict.metrics import conformal_reach
 from tilewright.predict.splits import Integers
 from tilewright.predict.transfer import Forecast
@@ -89,24 +95,14 @@ def choose(family: Family, inputs: Inputs, forecast: Forecast, count: int, seed:
 def _informative(
     inputs: Inputs, forecast: Forecast, fixed: Integers, rows: Integers, count: int
 ) -> Integers:
-    """The fixed rows, then one after the other the row that would lessen the expected squared error
-    of all of them the most (Cohn, Ghahramani & Jordan, "Active learning with statistical models",
-    1996); what is overhead is no error."""
+    """The fixed rows, then those that tell most of all; what is overhead is no error."""
     if len(rows) <= count:
         return np.unique(rows)
     share = _work_share(forecast)[rows]
     process = GaussianProcess(_PRIOR, inputs.near.shape[1])
     covariance, noise = process.covariance(_noisy(inputs.rows(rows), share))
-    first = np.flatnonzero(np.isin(rows, fixed))
-    taken: list[int] = []
-    while len(taken) < count:
-        gain = share**2 @ covariance**2 / (np.diag(covariance) + noise)
-        gain[taken] = -1
-        best = int(first[len(taken)]) if len(taken) < len(first) else int(np.argmax(gain))
-        shared = covariance[best]
-        covariance = covariance - np.outer(shared, shared) / (shared[best] + noise[best])
-        taken.append(best)
-    return np.unique(rows[taken])
+    first = [int(row) for row in np.flatnonzero(np.isin(rows, fixed))]
+    return np.unique(rows[most_telling(covariance, noise, share**2, count, first)])
 
 
 def _noisy(inputs: Inputs, share: Floats) -> Inputs:

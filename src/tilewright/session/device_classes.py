@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.predict.base import Floats, Trees
-from tilewright.predict.collected import family_of
+from tilewright.predict.collected import Row, family_of
+from tilewright.predict.informative import informative
 from tilewright.predict.kernel_models import (
     LEAST_ROWS,
+    KernelModel,
     KernelTimes,
     TrainingSet,
     fit_kernel_model,
@@ -42,17 +44,23 @@ class UnseenClass:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
     """Kernels of a new device class that may be learnt from: `count` of them, each of another
-    configuration as far as there are enough."""
+    configuration as far as there are enough; drawn by chance, or `informed`, those that tell most
+    about the others."""
 
     count: int = 0
     seed: int = 0
+    informed: bool = True
 
-    def rows(self, data: TrainingSet) -> Integers:
-        """The numbers of the rows, drawn at random. Raises UsageError where nothing would be left
-        to judge."""
+    def rows(self, data: TrainingSet, model: KernelModel | None = None) -> Integers:
+        """The numbers of the rows; `model` is that of a known class, by which informed samples are
+        chosen. Raises UsageError where nothing would be left to judge."""
         order = np.random.default_rng(self.seed).permutation(len(data))
-        first = np.unique(data.configurations[order], return_index=True)[1]
-        ranked = np.concatenate([order[np.sort(first)], np.delete(order, first)])
+        first = np.sort(np.unique(data.configurations[order], return_index=True)[1])
+        ranked = np.concatenate([order[first], np.delete(order, first)])
+        if self.informed and model is not None and 0 < self.count < len(first):
+            offered = data.part(order[first])
+            told = informative(model, offered.table, self.count, self.seed)
+            ranked = np.concatenate([order[first][told], ranked])
         taken = ranked[: self.count]
         if np.isin(data.configurations, data.configurations[taken]).all():
             raise UsageError(
@@ -97,7 +105,7 @@ def unseen_classes(
             if other is not one and other.device.cpu.architecture == one.device.cpu.architecture
         ]
         if others:
-            found.append(_predicted(one, others, family, trees, samples))
+            found.append(Lenders(classes=others, family=family, trees=trees).predict(one, samples))
     if not found:
         names = ", ".join(one.device.class_key for one in known) or "none"
         raise UsageError(
@@ -121,23 +129,44 @@ def _has_peaks(one: Predictors) -> bool:
         return False
 
 
-def _predicted(
-    one: Predictors, others: Sequence[Predictors], family: str, trees: Trees, samples: Samples
-) -> UnseenClass:
-    asked = one.training_set(family)
-    taken = samples.rows(asked) if samples.count else np.empty(0, dtype=np.int64)
-    rows = one.learnt_rows(family)
-    relatives = [Relative(device=o.device, rows=lambda o=o: o.rows) for o in others]
-    other = others[nearest(one.device, [rows[number] for number in taken], relatives).place]
-    data = other.training_set(family)
-    model = replace(fit_kernel_model(data, trees=trees), device_class=one.device.class_key)
-    if samples.count:
-        apart = ~np.isin(asked.configurations, asked.configurations[taken])
-        model = fit_kernel_model(asked.part(taken), trees=sample_trees(samples.count), base=model)
-        asked = asked.part(np.flatnonzero(apart))
-    return UnseenClass(
-        name=one.device.class_key,
-        data=data,
-        measured_s=asked.latency_s,
-        times=model.times(asked.table),
-    )
+@dataclass(frozen=True, kw_only=True)
+class Lenders:
+    """Known classes, at least one, whose model of a family answers for a class that is new."""
+
+    classes: Sequence[Predictors]
+    family: str
+    trees: Trees
+    _fitted: dict[int, KernelModel] = field(default_factory=dict[int, KernelModel])
+
+    def predict(self, one: Predictors, samples: Samples) -> UnseenClass:
+        """The kernels of a class that `samples` of it and their configurations leave to judge."""
+        asked = one.training_set(self.family)
+        taken = np.empty(0, dtype=np.int64)
+        if samples.count:
+            taken = samples.rows(asked, self.model(self.nearest(one, [])))
+        rows = one.learnt_rows(self.family)
+        place = self.nearest(one, [rows[number] for number in taken])
+        model = replace(self.model(place), device_class=one.device.class_key)
+        if samples.count:
+            apart = ~np.isin(asked.configurations, asked.configurations[taken])
+            trees = sample_trees(samples.count)
+            model = fit_kernel_model(asked.part(taken), trees=trees, base=model)
+            asked = asked.part(np.flatnonzero(apart))
+        return UnseenClass(
+            name=one.device.class_key,
+            data=self.classes[place].training_set(self.family),
+            measured_s=asked.latency_s,
+            times=model.times(asked.table),
+        )
+
+    def nearest(self, one: Predictors, own: Sequence[Row]) -> int:
+        """The place of the class that one is most like, by what was measured on it."""
+        known = [Relative(device=c.device, rows=lambda c=c: c.rows) for c in self.classes]
+        return nearest(one.device, own, known).place
+
+    def model(self, place: int) -> KernelModel:
+        """The model of a class, fitted once."""
+        if place not in self._fitted:
+            data = self.classes[place].training_set(self.family)
+            self._fitted[place] = fit_kernel_model(data, trees=self.trees)
+        return self._fitted[place]

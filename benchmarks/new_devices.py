@@ -1,0 +1,92 @@
+"""What a few samples of a new device class are worth: drawn by chance, or those that tell most.
+
+    python benchmarks/new_devices.py --db FILE… [--family conv2d] [--seeds 5] [--least 200]
+
+Every class in the databases and every one that came along is predicted by the others of its
+architecture, as `tilewright evaluate --split device --shots N` does, with several draws of samples.
+Nothing is timed. Prints a Markdown table.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from pages import table
+from tilewright.core.errors import UsageError
+from tilewright.core.events import discard
+from tilewright.hardware.device import local_device
+from tilewright.predict.collected import family_of
+from tilewright.predict.kernel_models import DEFAULT_TREES
+from tilewright.session.device_classes import Lenders, Samples, classes_of
+from tilewright.session.modelling import Predictors, predictors_of
+from tilewright.store import open_store
+
+COUNTS = (0, 10, 20, 50, 100)
+HEADER = ("new class", "kernels", "from", "samples", "by chance", "chosen", "median, chosen")
+
+
+def known_classes(databases: Sequence[Path], family: str, least: int) -> list[Predictors]:
+    """Those with enough kernels of the family, the one with most rows of each class."""
+    found: dict[str, Predictors] = {}
+    for database in databases:
+        with open_store(database) as store:
+            for one in classes_of(predictors_of(local_device(), store, discard)):
+                key = one.device.class_key
+                count = sum(family_of(row.workload) == family for row in one.rows)
+                if count >= least and (key not in found or count > len(found[key].rows)):
+                    _ = one.peaks
+                    found[key] = one
+    return list(found.values())
+
+
+def errors_of(lenders: Lenders, one: Predictors, samples: Samples) -> tuple[float, float] | None:
+    """Mean and median relative error; None where nothing is left to judge."""
+    try:
+        found = lenders.predict(one, samples)
+    except UsageError:
+        return None
+    errors = np.abs(found.times.latency_s / found.measured_s - 1)
+    return float(errors.mean()), float(np.median(errors))
+
+
+def rows_of(one: Predictors, lenders: Lenders, seeds: int) -> Iterator[tuple[str, ...]]:
+    """A class in the table."""
+    kernels = sum(family_of(row.workload) == lenders.family for row in one.rows)
+    names = ", ".join(each.device.class_key for each in lenders.classes)
+    for count in COUNTS:
+        shown: list[str] = []
+        for informed in (False, True):
+            draws = [
+                errors_of(lenders, one, Samples(count=count, seed=seed, informed=informed))
+                for seed in range(seeds if count else 1)
+            ]
+            known = [draw for draw in draws if draw is not None]
+            shown += [f"{fmean(draw[part] for draw in known):.1%}" if known else "" for part in (0, 1)]
+        head = (one.device.class_key, str(kernels), names) if not count else ("", "", "")
+        yield (*head, str(count), shown[0], shown[2] if count else "", shown[3])
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--db", type=Path, nargs="+", required=True)
+    parser.add_argument("--family", default="conv2d")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--least", type=int, default=100, help="Kernels a class must have.")
+    arguments = parser.parse_args()
+    known = known_classes(arguments.db, arguments.family, arguments.least)
+    lines: list[tuple[str, ...]] = []
+    for one in known:
+        others = [other for other in known if other is not one]
+        lenders = Lenders(classes=others, family=arguments.family, trees=DEFAULT_TREES)
+        lines += rows_of(one, lenders, arguments.seeds)
+    print(table(HEADER, lines))
+
+
+if __name__ == "__main__":
+    main()
