@@ -22,8 +22,8 @@ from tilewright.core.events import discard
 from tilewright.hardware.device import local_device
 from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_models import DEFAULT_TREES
-from tilewright.session.device_classes import Lenders, Samples, classes_of
-from tilewright.session.modelling import Predictors, predictors_of
+from tilewright.session.predicting.device_classes import Lenders, Samples, classes_of
+from tilewright.session.predicting.modelling import Predictors, predictors_of
 from tilewright.store import open_store
 
 COUNTS = (0, 10, 20, 50, 100)
@@ -66,7 +66,9 @@ def rows_of(one: Predictors, lenders: Lenders, seeds: int) -> Iterator[tuple[str
                 for seed in range(seeds if count else 1)
             ]
             known = [draw for draw in draws if draw is not None]
-            shown += [f"{fmean(draw[part] for draw in known):.1%}" if known else "" for part in (0, 1)]
+            shown += [
+                f"{fmean(draw[part] for draw in known):.1%}" if known else "" for part in (0, 1)
+            ]
         head = (one.device.class_key, str(kernels), names) if not count else ("", "", "")
         yield (*head, str(count), shown[0], shown[2] if count else "", shown[3])
 

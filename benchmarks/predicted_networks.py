@@ -1,11 +1,13 @@
 """Networks predicted before they ran: latency against `profile`, kernel by kernel and whole.
 
-    python benchmarks/predicted_networks.py [--networks NAME…] [--results FOLDER]
+    python benchmarks/predicted_networks.py [--settings default|chosen] [--section NAME]
+        [--networks NAME…] [--results FOLDER]
 
 Each network is predicted from an empty database, with the data that comes with tilewright alone,
-then compiled with its default settings and timed. Results are kept network by network; the same
-command goes on where it stopped. The table goes to docs/benchmarks-predictors.md. Nothing else may
-run meanwhile.
+then compiled with the same settings and timed: its default ones, or those that `optimize --budget
+0` chooses without measuring any kernel. Results are kept network by network; the same command goes
+on where it stopped. The table goes to the section's place in docs/benchmarks-predictors.md. Nothing
+else may run meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ NETWORKS = (
     "resnet18", "resnet50", "vgg19_bn", "inception_v3", "googlenet", "densenet201", "mobilenet_v2",
     "squeezenet1_1", "ssd_resnet50_512", "nasnet_mobile", "bert_base", "gpt2_small", "vit_b16",
 )  # fmt: skip
-BEGIN, END = "<!-- networks: begin -->", "<!-- networks: end -->"
 HEADER = (
     "network", "predicted, ms", "interval, ms", "measured, ms", "error", "kernels' sum, ms",
     "sum's error", "in sequence", "kernels' mean error", "within 10 %",
@@ -34,18 +35,20 @@ HEADER = (
 Item = dict[str, Any]
 
 
-def run_network(name: str, folder: Path) -> Item:
-    """Predict, then measure with the same settings."""
+def run_network(name: str, folder: Path, settings: str) -> Item:
+    """Choose settings, predict, then measure with them."""
+    model, log = f"zoo:{name}", folder / "log.txt"
+    chosen = ["--settings", "shipped" if settings == "chosen" else "default"]
     models = folder.parent / "predictors.db"
-    predicted = run_tilewright(
-        ["predict", f"zoo:{name}", "--db", str(models)], log=folder / "predict.txt"
-    )
+    measured_db = folder / "measured.db"
     for path in folder.glob("measured.db*"):
         path.unlink()
-    measured = run_tilewright(
-        ["profile", f"zoo:{name}", "--settings", "default", "--db", str(folder / "measured.db")],
-        log=folder / "profile.txt",
-    )
+    if settings == "chosen":
+        models = measured_db
+        out = ["--out", str(folder / "artifact"), "--db", str(models)]
+        run_tilewright(["optimize", model, "--budget", "0", *out], log=log)
+    predicted = run_tilewright(["predict", model, *chosen, "--db", str(models)], log=log)
+    measured = run_tilewright(["profile", model, *chosen, "--db", str(measured_db)], log=log)
     tasks = {task["name"]: task["latency_s"] for task in measured.answer["data"]["tasks"]}
     operators = [
         {**operator, "measured_s": tasks[operator["name"]]}
@@ -96,29 +99,32 @@ def summary(items: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def write_table(results: Path, page: Path) -> None:
-    """Replace the page's table by what was measured so far."""
+def write_table(results: Path, page: Path, section: str) -> None:
+    """Replace the section's table by what was measured so far."""
     found = [results / name / "result.json" for name in NETWORKS]
     items: list[Item] = [json.loads(path.read_text()) for path in found if path.exists()]
     text = f"{table(HEADER, map(row, items))}\n\n{summary(items)}"
-    replace_between(page, (BEGIN, END), text)
+    replace_between(page, (f"<!-- {section}: begin -->", f"<!-- {section}: end -->"), text)
 
 
 def main() -> None:
     """Measure what is not there yet, then write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--networks", nargs="*", default=list(NETWORKS))
+    parser.add_argument("--settings", choices=("default", "chosen"), default="default")
+    parser.add_argument("--section", default="networks")
     parser.add_argument("--results", type=Path, default=HERE / "results" / "predicted_networks")
     arguments = parser.parse_args()
+    results = arguments.results / arguments.section
     for name in arguments.networks:
-        folder = arguments.results / name
+        folder = results / name
         if (folder / "result.json").exists():
             continue
         folder.mkdir(parents=True, exist_ok=True)
-        item = run_network(name, folder)
+        item = run_network(name, folder, arguments.settings)
         (folder / "result.json").write_text(json.dumps(item, indent=1))
         print(" ".join(row(item)), flush=True)
-    write_table(arguments.results, HERE.parent / "docs" / "benchmarks-predictors.md")
+    write_table(results, HERE.parent / "docs" / "benchmarks-predictors.md", arguments.section)
 
 
 if __name__ == "__main__":

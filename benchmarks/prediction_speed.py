@@ -27,7 +27,7 @@ from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_facts import Kernel
 from tilewright.predict.shipped import shipped_data
-from tilewright.session.forecasting import Forecaster, forecaster_of
+from tilewright.session.predicting.forecasting import Forecaster, forecaster_of
 from tilewright.session.preparation import prepare
 from tilewright.store import open_store
 from tilewright.tune.space import spaces

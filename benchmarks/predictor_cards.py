@@ -27,9 +27,9 @@ from tilewright.predict.shipped import shipped_devices
 from tilewright.report import cards
 from tilewright.report.formats import to_markdown
 from tilewright.report.views import evaluation_table
-from tilewright.session.evaluating import KernelQuestion, KernelSplit, evaluate_kernels
-from tilewright.session.modelling import Predictors, predictors_of
-from tilewright.session.predictor_cards import write_pictures
+from tilewright.session.predicting.evaluating import KernelQuestion, KernelSplit, evaluate_kernels
+from tilewright.session.predicting.modelling import Predictors, predictors_of
+from tilewright.session.predicting.predictor_cards import write_pictures
 from tilewright.store import open_store
 
 HERE = Path(__file__).parent

@@ -15,7 +15,7 @@ from tilewright.core.errors import UsageError
 from tilewright.report import forecasts
 
 if TYPE_CHECKING:
-    from tilewright.session.design import Design
+    from tilewright.session.collecting.design import Design
 
 _Value = TypeVar("_Value", int, str)
 
@@ -31,6 +31,13 @@ class DesignFlags:
     ] = 3
     adaptive: Annotated[
         bool, Parameter(help="Measure more beside what was predicted badly.", negative="")
+    ] = False
+    informative: Annotated[
+        bool,
+        Parameter(
+            help="Measure configurations first that tell most about the others: on a new device.",
+            negative="",
+        ),
     ] = False
     threads: Annotated[
         str | None,
@@ -55,11 +62,12 @@ class DesignFlags:
 
     def design(self) -> Design:
         """The same as the session wants it. Raises UsageError for what is no list."""
-        from tilewright.session.design import Cache, Design
+        from tilewright.session.collecting.design import Cache, Design
 
         return Design(
             settings=self.settings,
             adaptive=self.adaptive,
+            informative=self.informative,
             threads=() if self.threads is None else values("--threads", self.threads, int),
             caches=cast("tuple[Cache, ...]", values("--cache", self.cache, str)),
             dtypes=values("--dtype", self.dtype, str),

@@ -42,7 +42,7 @@ class SplitFlags:
         int,
         Parameter(
             group=_SPLIT,
-            help="Samples of the device left out that may be learnt from; for a table.",
+            help="Samples of the device left out that may be learnt from.",
         ),
     ] = 0
 
@@ -74,7 +74,7 @@ def evaluate(
     """
     flags, split = flags or SharedFlags(), split_flags or SplitFlags()
     with working(flags) as work:
-        from tilewright.session.evaluating import EvaluateRequest
+        from tilewright.session.predicting.evaluating import EvaluateRequest
 
         request = EvaluateRequest(
             table=table,
@@ -86,7 +86,7 @@ def evaluate(
         )
         found = work.session.judge(request)
         if flags.out is not None:
-            from tilewright.session.predictor_cards import write_cards
+            from tilewright.session.predicting.predictor_cards import write_cards
 
             write_cards(flags.out, found)
     result = found.result

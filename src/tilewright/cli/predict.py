@@ -48,14 +48,14 @@ def predict(
         raise UsageError(
             "predict takes a model or --table FILE.", hint="tilewright predict zoo:resnet50"
         )
-    if table is not None and metric:
-        raise UsageError("--metric is for networks; a table of operators has latencies alone.")
     options = model_flags.options(flags.seed)
     with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
         if model is not None:
             result = work.session.predict(model, options=options, settings=settings, metrics=metric)
         else:
-            result = work.session.predict_table(str(table), options=options, settings=settings)
+            result = work.session.predict_table(
+                str(table), options=options, settings=settings, metrics=metric
+            )
     operators = forecasts.operators_table(result)
     summary = (forecasts.forecast_summary(result),) if result.network is not None else ()
     shown = (operators,) if result.operators else ()

@@ -68,7 +68,8 @@ class FitResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorForecast:
     """One distinct kernel of a network: seconds of one of its `count` calls, alone, and the
-    interval that holds 90 % of such; joules of a call, None where unknown or not asked for."""
+    interval that holds 90 % of such; joules of a call, None where unknown or not asked for. Power
+    and peak memory only of the operators of a table, each of which runs alone."""
 
     name: str
     family: str
@@ -79,6 +80,8 @@ class OperatorForecast:
     high_s: float
     source: Source
     energy_j: float | None = None
+    power_w: float | None = None
+    peak_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +99,7 @@ class NetworkForecast:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictResult:
     """`tilewright predict`; `network` is None for a table of operators. `metrics` are those that
-    were asked for; without latency there are no `operators`. `energy_reason` says why there is
+    were asked for; without latency a network has no `operators`. `energy_reason` says why there is
     neither power nor energy, where one of them was asked for."""
 
     model: str

@@ -25,6 +25,11 @@ _OPERATOR_COLUMNS = (
     Column(field="source", label="source"),
     Column(field="implementation", label="implementation"),
 )
+_METRIC_COLUMNS = (
+    Column(field="energy_j", label="energy", show=shown.joules, number=True),
+    Column(field="power_w", label="power", show=lambda value: shown.rate(value, "W"), number=True),
+    Column(field="peak_memory_bytes", label="peak memory", show=shown.size, number=True),
+)
 _FITTED_COLUMNS = (
     Column(field="family", label="family"),
     Column(field="metric", label="metric"),
@@ -75,12 +80,16 @@ def collected(result: CollectResult) -> Table:
 
 
 def operators_table(result: PredictResult) -> Table:
-    """The predicted kernels, those that take most first; with energy where one has any."""
+    """The predicted kernels, those that take most first; with energy, power and memory where one
+    has any."""
     ordered = sorted(result.operators, key=lambda operator: -operator.latency_s * operator.count)
-    columns = list(_OPERATOR_COLUMNS)
-    if any(operator.energy_j is not None for operator in ordered):
-        columns.insert(6, Column(field="energy_j", label="energy", show=shown.joules, number=True))
-    return Table(columns=tuple(columns), records=records_of(ordered), title="Operators")
+    known = [
+        column
+        for column in _METRIC_COLUMNS
+        if any(getattr(operator, column.field) is not None for operator in ordered)
+    ]
+    columns = (*_OPERATOR_COLUMNS[:6], *known, *_OPERATOR_COLUMNS[6:])
+    return Table(columns=columns, records=records_of(ordered), title="Operators")
 
 
 def forecast_summary(result: PredictResult) -> Table:

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
         ThreadsResult,
     )
     from tilewright.predict.judged import Evaluation
-    from tilewright.session.design import Design
-    from tilewright.session.evaluating import EvaluateRequest, KernelSplit
+    from tilewright.session.collecting.design import Design
     from tilewright.session.levels import GraphLevel
+    from tilewright.session.predicting.evaluating import EvaluateRequest, KernelSplit
     from tilewright.session.requests import OptimizeRequest
 
 PEERS = ("onnxruntime", "openvino", "torch")
@@ -188,7 +188,7 @@ class Session:
     ) -> EvaluateResult:
         """Judge predictors on a table of measurements, or on the kernels known of this device
         class; see `tilewright evaluate --help`."""
-        from tilewright.session.evaluating import EvaluateRequest
+        from tilewright.session.predicting.evaluating import EvaluateRequest
 
         path = None if table is None else Path(table)
         request = EvaluateRequest(
@@ -198,8 +198,8 @@ class Session:
 
     def judge(self, request: EvaluateRequest) -> Evaluation:
         """As `evaluate`, with the predictions of every row, which plots and cards want."""
-        from tilewright.session.evaluating import Workplace, judge
-        from tilewright.session.modelling import predictors_of
+        from tilewright.session.predicting.evaluating import Workplace, judge
+        from tilewright.session.predicting.modelling import predictors_of
 
         place = Workplace(
             predictors=lambda: predictors_of(self.device, self.store, self.events),
@@ -293,9 +293,9 @@ class Session:
         options: ModelOptions | None = None,
     ) -> CollectResult:
         """Measure operators for predictors to learn from; see `tilewright collect --help`."""
-        from tilewright.session.circumstances import places_of
-        from tilewright.session.collecting import collector_of
-        from tilewright.session.design import Design, collect_request
+        from tilewright.session.collecting.circumstances import places_of
+        from tilewright.session.collecting.collector import collector_of
+        from tilewright.session.collecting.design import Design, collect_request
         from tilewright.session.targeting import device_of, usable_device
         from tilewright.tune.budget import parse_budget
 
@@ -314,7 +314,7 @@ class Session:
 
     def fit(self, families: Sequence[str] = (), metrics: Sequence[str] = ()) -> FitResult:
         """Learn predictors from what was measured; see `tilewright fit --help`."""
-        from tilewright.session.energies import fit_metrics
+        from tilewright.session.predicting.energies import fit_metrics
 
         return fit_metrics(self.device, self.store, self.events, families, metrics)
 
@@ -328,24 +328,29 @@ class Session:
     ) -> PredictResult:
         """What a network will take, without running it; see `tilewright predict --help`."""
         from tilewright.session.choices import checked_settings
-        from tilewright.session.forecasting import forecaster_of
+        from tilewright.session.predicting.forecasting import forecaster_of
 
         forecaster = forecaster_of(self.device, self.store, self.events)
         chosen = options or ModelOptions(seed=self.seed)
         return forecaster.network(str(model), chosen, checked_settings(settings), metrics)
 
     def predict_table(
-        self, table: str | Path, *, options: ModelOptions | None = None, settings: str = "default"
+        self,
+        table: str | Path,
+        *,
+        options: ModelOptions | None = None,
+        settings: str = "default",
+        metrics: Sequence[str] = (),
     ) -> PredictResult:
         """The operators of a .csv or .parquet with a column `operator` of `op:…` texts."""
         from tilewright.predict.table import read_texts
         from tilewright.session.choices import checked_settings
-        from tilewright.session.forecasting import forecaster_of
+        from tilewright.session.predicting.forecasting import forecaster_of
 
         texts = read_texts(Path(table), "operator")
         forecaster = forecaster_of(self.device, self.store, self.events)
         chosen = options or ModelOptions(seed=self.seed)
-        return forecaster.operators(texts, chosen, checked_settings(settings))
+        return forecaster.operators(texts, chosen, checked_settings(settings), metrics)
 
     def study_padding(
         self,
@@ -357,8 +362,8 @@ class Session:
     ) -> SweepResult:
         """An operator along one parameter, measured and predicted; see `tilewright study padding
         --help`."""
-        from tilewright.session.modelling import predictors_of
-        from tilewright.session.sweeping import Sweeping
+        from tilewright.session.predicting.modelling import predictors_of
+        from tilewright.session.predicting.sweeping import Sweeping
 
         sweeping = Sweeping(
             device=self.device,
@@ -377,8 +382,8 @@ class Session:
         options: ModelOptions | None = None,
     ) -> ExplainResult:
         """Why an operator is as fast as it is; see `tilewright explain --help`."""
-        from tilewright.session.explaining import Explainer
-        from tilewright.session.modelling import predictors_of
+        from tilewright.session.predicting.explaining import Explainer
+        from tilewright.session.predicting.modelling import predictors_of
 
         explainer = Explainer(
             device=self.device,
@@ -393,7 +398,7 @@ class Session:
     ) -> ThreadsResult:
         """The fastest of up to five numbers of threads, each measured."""
         from tilewright.session.choices import checked_settings
-        from tilewright.session.thread_counts import network_timer, study_threads
+        from tilewright.session.predicting.thread_counts import network_timer, study_threads
 
         chosen = options or ModelOptions(seed=self.seed)
         return study_threads(

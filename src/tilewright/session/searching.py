@@ -20,9 +20,10 @@ from tilewright.session.graph_search import CHOSEN, GraphSearch, Proposal
 from tilewright.session.interrupts import graceful_interrupt
 from tilewright.session.knowledge import known_of
 from tilewright.session.levels import GraphLevel
-from tilewright.session.modelling import predictors_of
 from tilewright.session.phases import timed
 from tilewright.session.places import Places
+from tilewright.session.predicting.modelling import predictors_of
+from tilewright.session.predicting.zero_shot import BestGuesses
 from tilewright.session.preparation import PreparedNetwork, Task, laid_out
 from tilewright.session.protocols import kernel_protocol
 from tilewright.session.racing import Finish
@@ -30,7 +31,6 @@ from tilewright.session.reporting import Peaks
 from tilewright.session.requests import OptimizeRequest
 from tilewright.session.tuning import Guess, NetworkTuner, TuningTerms, no_guess
 from tilewright.session.winners import Referee, Searched, Winner, measured_last
-from tilewright.session.zero_shot import BestGuesses
 from tilewright.store.database import SqliteStore
 from tilewright.tune.assignment.problem_file import write_problem
 from tilewright.tune.budget import Spending

@@ -43,7 +43,7 @@ from tilewright.core.results import (
     TunerStudyRow,
 )
 from tilewright.predict.judged import Evaluation
-from tilewright.session.evaluating import EvaluateRequest
+from tilewright.session.predicting.evaluating import EvaluateRequest
 
 TASK = TaskReport(
     name="layer1.conv1",

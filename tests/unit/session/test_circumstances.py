@@ -23,12 +23,12 @@ from tilewright.graph.workload import Workload
 from tilewright.hardware.remote import remote_instance
 from tilewright.models import ModelOptions
 from tilewright.session.choices import known_outcomes, ranked
-from tilewright.session.circumstances import Place, is_usual, places_of
-from tilewright.session.collecting import Collector, known_candidates
-from tilewright.session.design import Design, collect_request
-from tilewright.session.modelling import predictors_of
+from tilewright.session.collecting.circumstances import Place, is_usual, places_of
+from tilewright.session.collecting.collector import Collector, known_candidates
+from tilewright.session.collecting.design import Design, collect_request
+from tilewright.session.collecting.schedule_settings import BestKnown
 from tilewright.session.precedents import best_elsewhere
-from tilewright.session.schedule_settings import BestKnown
+from tilewright.session.predicting.modelling import predictors_of
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 from tilewright.store.rows import outcome_row

@@ -19,9 +19,9 @@ from tilewright.models import ModelOptions
 from tilewright.predict.collected import Row
 from tilewright.predict.energy_models import energy_to_json, fit_energy_model
 from tilewright.session.choices import choose
-from tilewright.session.energies import EnergyPredictors, fit_metrics, known_metrics
-from tilewright.session.forecasting import IN_SEQUENCE, Forecaster
-from tilewright.session.modelling import Predictors, write_model
+from tilewright.session.predicting.energies import EnergyPredictors, fit_metrics, known_metrics
+from tilewright.session.predicting.forecasting import IN_SEQUENCE, Forecaster
+from tilewright.session.predicting.modelling import Predictors, write_model
 from tilewright.session.preparation import prepare
 from tilewright.store.database import SqliteStore
 
@@ -92,6 +92,16 @@ def test_a_networks_energy_and_power(store: SqliteStore) -> None:
     assert found.energy_j == pytest.approx(IN_SEQUENCE * energy_j)
     assert found.power_w == pytest.approx(power_w(rows[0]))
     assert result.energy_reason == ""
+
+
+def test_an_operators_energy_and_power(store: SqliteStore) -> None:
+    text = "op:conv2d[c=16,h=8,k=3,pad=1,out=16]"
+    add_energies(store, rows_of_convolutions())
+    (found,) = forecaster(store).operators([text], ModelOptions(), "default").operators
+    assert found.energy_j is not None and found.energy_j > 0
+    assert found.power_w == pytest.approx(found.energy_j / found.latency_s)
+    (power,) = forecaster(store).operators([text], ModelOptions(), "default", ["power"]).operators
+    assert (power.energy_j, power.power_w) == (None, found.power_w)
 
 
 def test_without_a_meter_there_is_the_reason(store: SqliteStore) -> None:

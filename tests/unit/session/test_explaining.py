@@ -16,11 +16,11 @@ from tilewright.core.events import discard
 from tilewright.core.records import Candidate, Device
 from tilewright.graph.workload import Workload
 from tilewright.models import ModelOptions
-from tilewright.session.explaining import Explainer
-from tilewright.session.modelling import Predictors
-from tilewright.session.sweeping import Sweeping
-from tilewright.session.thread_counts import study_threads
-from tilewright.session.zero_shot import BestGuesses
+from tilewright.session.predicting.explaining import Explainer
+from tilewright.session.predicting.modelling import Predictors
+from tilewright.session.predicting.sweeping import Sweeping
+from tilewright.session.predicting.thread_counts import study_threads
+from tilewright.session.predicting.zero_shot import BestGuesses
 from tilewright.tune.space import search_space
 
 Truth = Callable[[Workload, Candidate], float | None]

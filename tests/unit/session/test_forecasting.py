@@ -13,8 +13,8 @@ from predictor_rows import known_store, rows_of_convolutions
 from tilewright.core.events import Event, Note
 from tilewright.models import ModelOptions
 from tilewright.predict.operator_facts import roofline_s
-from tilewright.session.forecasting import Forecaster
-from tilewright.session.modelling import Predictors
+from tilewright.session.predicting.forecasting import Forecaster
+from tilewright.session.predicting.modelling import Predictors
 
 
 @pytest.fixture
@@ -80,6 +80,13 @@ def test_single_operators(forecaster: Forecaster) -> None:
     assert [operator.name for operator in found.operators] == texts
     assert [operator.family for operator in found.operators] == ["conv2d", "softmax"]
     assert found.operators[1].source == "roofline"
+    assert found.energy_reason and all(operator.energy_j is None for operator in found.operators)
+    values = 64 * 128 * 4
+    peaks = [operator.peak_memory_bytes for operator in found.operators]
+    assert all(peak is not None and peak > 0 for peak in peaks) and peaks[1] >= 2 * values
+    alone = forecaster.operators(texts, ModelOptions(), "default", ["latency"])
+    assert [operator.peak_memory_bytes for operator in alone.operators] == [None, None]
+    assert alone.energy_reason == ""
 
 
 def test_no_time_is_below_the_roofline_of_a_roofline_answer(forecaster: Forecaster) -> None:

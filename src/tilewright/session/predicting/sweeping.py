@@ -15,10 +15,10 @@ from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
 from tilewright.predict.kernel_facts import kernel_table
 from tilewright.predict.operator_facts import roofline_s
-from tilewright.session.forecasting import Forecaster
 from tilewright.session.measuring import opened
-from tilewright.session.modelling import Predictors
-from tilewright.session.single_operators import (
+from tilewright.session.predicting.forecasting import Forecaster
+from tilewright.session.predicting.modelling import Predictors
+from tilewright.session.predicting.single_operators import (
     KernelTimer,
     around,
     default_kernel,

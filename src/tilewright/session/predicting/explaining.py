@@ -24,11 +24,11 @@ from tilewright.predict.insight import differences, influences, jumps
 from tilewright.predict.kernel_facts import Kernel
 from tilewright.predict.kernel_models import KernelModel
 from tilewright.session.choices import own, ranked
-from tilewright.session.confirming import Sweep, confirmed
-from tilewright.session.forecasting import Forecaster
 from tilewright.session.measuring import opened
-from tilewright.session.modelling import Predictors
-from tilewright.session.single_operators import (
+from tilewright.session.predicting.confirming import Sweep, confirmed
+from tilewright.session.predicting.forecasting import Forecaster
+from tilewright.session.predicting.modelling import Predictors
+from tilewright.session.predicting.single_operators import (
     KernelTimer,
     around,
     default_kernel,

@@ -14,7 +14,7 @@ from itertools import product
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.records import Device, Protocol
 from tilewright.hardware.remote import remote_place
-from tilewright.session.design import Cache, Design
+from tilewright.session.collecting.design import Cache, Design
 from tilewright.session.protocols import kernel_protocol
 
 _CACHE, _BESIDE = "+cache=", "+beside="

@@ -20,16 +20,16 @@ from tilewright.core.records import Candidate, Device, Failure, Outcome, Run
 from tilewright.graph.workload import Workload
 from tilewright.hardware.meters import Meter, named_meter
 from tilewright.measure.base import Measurer
-from tilewright.session.adaptive import Feedback
-from tilewright.session.circumstances import Place
-from tilewright.session.design import CollectRequest
-from tilewright.session.family_plan import Batches, FamilyPlan, is_operator
+from tilewright.session.collecting.adaptive import Feedback
+from tilewright.session.collecting.circumstances import Place
+from tilewright.session.collecting.design import CollectRequest
+from tilewright.session.collecting.family_plan import Batches, FamilyPlan, is_operator
+from tilewright.session.collecting.planned import journal_of
+from tilewright.session.collecting.schedule_settings import BestKnown, candidates_of
 from tilewright.session.interrupts import graceful_interrupt
 from tilewright.session.measuring import opened_in, opened_with
-from tilewright.session.modelling import predictors_of
-from tilewright.session.planned import journal_of
+from tilewright.session.predicting.modelling import predictors_of
 from tilewright.session.preparation import Task, prepare
-from tilewright.session.schedule_settings import BestKnown, candidates_of
 from tilewright.session.shelf import measured_peaks
 from tilewright.store.database import SqliteStore
 from tilewright.tune.budget import Spending

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -18,7 +18,7 @@ from tilewright.core.predictions import (
 )
 from tilewright.core.records import Candidate, Device
 from tilewright.graph.workload import Workload
-from tilewright.kernels.blueprint import blueprint
+from tilewright.kernels.blueprint import TaskKey, blueprint
 from tilewright.kernels.planned_memory import planned_memory
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
@@ -26,8 +26,8 @@ from tilewright.predict.kernel_facts import Kernel
 from tilewright.predict.kernel_models import KernelModel
 from tilewright.predict.operator_facts import roofline_s
 from tilewright.session.choices import SettingsName, choose, shipped_plan
-from tilewright.session.energies import EnergyPredictors, known_metrics, why_none
-from tilewright.session.modelling import Predictors, predictors_of
+from tilewright.session.predicting.energies import EnergyPredictors, known_metrics, why_none
+from tilewright.session.predicting.modelling import Predictors, predictors_of
 from tilewright.session.preparation import PreparedNetwork, Task, laid_out, prepare
 from tilewright.store.database import SqliteStore
 
@@ -92,15 +92,11 @@ class Forecaster:
         tasks = list(network.tasks.values())
         kernels = [(task.workload, chosen[key]) for key, task in network.tasks.items()]
         estimates = self.kernels(kernels) if set(metrics) != {"memory"} else []
-        energies_j: list[float | None] = [None] * len(kernels)
-        metered = bool({"power", "energy"} & {*metrics})
-        if metered:
-            energies_j = EnergyPredictors(predictors=self.predictors).energies_j(kernels)
+        energies_j, reason = self._energies(kernels, metrics)
         self._tell(estimates)
         forecast = composed(tasks, estimates, energies_j)
         if "memory" in metrics:
-            planned = planned_memory(blueprint(network.arrangement, chosen), self.device)
-            forecast = replace(forecast, peak_memory_bytes=planned.peak_bytes)
+            forecast = replace(forecast, peak_memory_bytes=self._peak_bytes(network, chosen))
         shown = range(len(tasks)) if "latency" in metrics else ()
         return PredictResult(
             model=network.model.name,
@@ -116,26 +112,34 @@ class Forecaster:
                 for number in shown
             ),
             metrics=tuple(metrics),
-            energy_reason=why_none(kernels, energies_j) if metered else "",
+            energy_reason=reason,
         )
 
     def operators(
-        self, texts: Sequence[str], options: ModelOptions, settings: SettingsName
+        self,
+        texts: Sequence[str],
+        options: ModelOptions,
+        settings: SettingsName,
+        metrics: Sequence[str] = METRICS,
     ) -> PredictResult:
-        """Single operators, `op:…` texts, the heaviest kernel of each.
+        """Single operators, `op:…` texts: the latency of the heaviest kernel of each, and what else
+        `metrics` name; memory is that of all its kernels.
 
-        Raises UsageError for a text that is none.
+        Raises UsageError for a text that is none, and for a metric that is not known.
         """
-        store = self.predictors.store
+        metrics = known_metrics(metrics)
         tasks: list[Task] = []
         kernels: list[Kernel] = []
+        peaks_bytes: list[int | None] = []
         for text in texts:
             network = prepare(text, options, self.device)
-            chosen = choose(network, store, self.device, settings)
+            chosen = choose(network, self.predictors.store, self.device, settings)
             key = max(network.tasks, key=lambda key: network.tasks[key].workload.flop)
             tasks.append(network.tasks[key])
             kernels.append((network.tasks[key].workload, chosen[key]))
+            peaks_bytes.append(self._peak_bytes(network, chosen) if "memory" in metrics else None)
         estimates = self.kernels(kernels)
+        energies_j, reason = self._energies(kernels, metrics)
         self._tell(estimates)
         return PredictResult(
             model=f"{len(texts)} operators",
@@ -144,12 +148,30 @@ class Forecaster:
             settings=settings,
             network=None,
             operators=tuple(
-                replace(_forecast(task, kernel[1], estimate), name=text)
-                for text, task, kernel, estimate in zip(
-                    texts, tasks, kernels, estimates, strict=True
+                replace(
+                    _forecast(tasks[number], kernels[number][1], estimates[number]),
+                    name=text,
+                    energy_j=energies_j[number] if "energy" in metrics else None,
+                    power_w=_power_w(energies_j[number], estimates[number], metrics),
+                    peak_memory_bytes=peaks_bytes[number],
                 )
+                for number, text in enumerate(texts)
             ),
+            metrics=tuple(metrics),
+            energy_reason=reason,
         )
+
+    def _energies(
+        self, kernels: Sequence[Kernel], metrics: Sequence[str]
+    ) -> tuple[list[float | None], str]:
+        """Joules of each kernel where energy or power is asked for, and why some are missing."""
+        if not {"power", "energy"} & {*metrics}:
+            return [None] * len(kernels), ""
+        energies_j = EnergyPredictors(predictors=self.predictors).energies_j(kernels)
+        return energies_j, why_none(kernels, energies_j)
+
+    def _peak_bytes(self, network: PreparedNetwork, chosen: Mapping[TaskKey, Candidate]) -> int:
+        return planned_memory(blueprint(network.arrangement, chosen), self.device).peak_bytes
 
     def kernels(self, kernels: Sequence[Kernel]) -> list[Estimate]:
         """The best answer there is for each: this very kernel measured, its neighbours in size, the
@@ -269,6 +291,10 @@ def _forecast(task: Task, candidate: Candidate, estimate: Estimate) -> OperatorF
         high_s=estimate.high_s,
         source=estimate.source,
     )
+
+
+def _power_w(energy_j: float | None, estimate: Estimate, metrics: Sequence[str]) -> float | None:
+    return energy_j / estimate.latency_s if energy_j is not None and "power" in metrics else None
 
 
 def composed(

@@ -11,7 +11,7 @@ from tilewright.core.records import Candidate, Device
 from tilewright.graph.workload import Workload
 from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_facts import Kernel
-from tilewright.session.modelling import Predictors
+from tilewright.session.predicting.modelling import Predictors
 from tilewright.tune.space import spaces
 
 _CONSIDERED = 256

@@ -22,7 +22,7 @@ from tilewright.predict.kernel_models import (
 from tilewright.predict.relatives import Relative, nearest
 from tilewright.predict.shipped import shipped_devices
 from tilewright.predict.splits import Integers
-from tilewright.session.modelling import Predictors
+from tilewright.session.predicting.modelling import Predictors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

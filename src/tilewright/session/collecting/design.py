@@ -25,13 +25,16 @@ class Design:
     """What is varied beside the configurations.
 
     A configuration comes in its default settings, in the best known ones, and in `settings` random
-    ones. `adaptive` spends part of the samples beside those that were predicted badly. Everything
+    ones. `adaptive` spends part of the samples beside those that were predicted badly;
+    `informative` takes the configurations first that tell most about the others, by what a known
+    device class says of them, instead of in the order of drawing. Everything
     is measured with each number of `threads` (none: that of the session), in each state of the
     caches, and beside each number of copies of the kernel that run on other cores, `neighbours`.
     """
 
     settings: int = 3
     adaptive: bool = False
+    informative: bool = False
     threads: tuple[int, ...] = ()
     caches: tuple[Cache, ...] = ("usual",)
     dtypes: tuple[str, ...] = ("float32",)

@@ -4,14 +4,16 @@ predicted badly, written into the journal before they are measured."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 
-from tilewright.core.events import EventSink
+from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Candidate, Device
 from tilewright.graph.workload import Workload
 from tilewright.models.configurations import Numbers, drawn, family_named, neighbours
-from tilewright.session.adaptive import (
+from tilewright.predict.collected import family_of
+from tilewright.predict.informative import informative
+from tilewright.session.collecting.adaptive import (
     ROUND,
     Feedback,
     Kernel,
@@ -20,15 +22,18 @@ from tilewright.session.adaptive import (
     most_spawned,
     settings_beside,
 )
-from tilewright.session.design import CollectRequest
-from tilewright.session.planned import Batch, Journal, Planned
+from tilewright.session.collecting.design import CollectRequest
+from tilewright.session.collecting.planned import Batch, Journal, Planned
+from tilewright.session.collecting.schedule_settings import BestKnown, candidates_of
 from tilewright.session.preparation import Task, prepare
-from tilewright.session.schedule_settings import BestKnown, candidates_of
 from tilewright.store.database import SqliteStore
 from tilewright.tune.space import default_candidate
 
 Batches = Iterator[tuple[Task, list[Candidate]]]
 """Tasks with their candidates; what was yielded is measured before the next one is asked for."""
+
+_OFFERED, _MOST_OFFERED = 10, 600
+"""Configurations to choose from per sample, and at most."""
 
 _BESIDE = 2
 """Neighbouring settings of a kernel that was predicted badly."""
@@ -55,7 +60,7 @@ class FamilyPlan:
             yield from self._of(entry)
         entries = self.journal.of(self.name)
         position = sum(entry.source is None for entry in entries)
-        stream = islice(drawn(self.name, self.request.seed), position, None)
+        stream = islice(self._stream(), position, None)
         accounted = len(entries)
         while self._left > 0:
             wanted = self._left if self.feedback is None else min(self._left, ROUND)
@@ -93,6 +98,38 @@ class FamilyPlan:
             if number == 0:
                 self._planned.update((workload.key, found) for found in batch.candidates)
             yield batch.task(workload), list(batch.candidates)
+
+    def _stream(self) -> Iterator[Numbers]:
+        """Configurations in the order in which they are measured."""
+        stream = drawn(self.name, self.request.seed)
+        if not self.request.design.informative:
+            return stream
+        offered = list(islice(stream, min(_MOST_OFFERED, _OFFERED * self.request.samples)))
+        self.events(Stage(name="choose", detail=f"{self.name}: among {len(offered)}"))
+        return chain(self._most_telling_first(offered), stream)
+
+    def _most_telling_first(self, offered: Sequence[Numbers]) -> Iterator[Numbers]:
+        """As they were drawn where no device class knows the family."""
+        kernels: dict[int, tuple[Workload, Candidate]] = {}
+        for place, numbers in enumerate(offered):
+            for task in self._prepared(numbers)[:1]:
+                candidate = default_candidate(task.workload, task.layouts, self.device)[0]
+                kernels[place] = (task.workload, candidate)
+        predictors = replace(self.best.predictors)
+        families = {family_of(workload) for workload, _ in kernels.values()}
+        model = predictors.model(families.pop()) if len(families) == 1 else None
+        if model is None:
+            self.events(
+                Note(
+                    message=f"{self.name} is known of no device class: nothing says what tells most"
+                )
+            )
+            return iter(offered)
+        table = predictors.table(list(kernels.values()), model)
+        count = min(self.request.samples, len(kernels))
+        order = [[*kernels][row] for row in informative(model, table, count, self.request.seed)]
+        rest = sorted(set(range(len(offered))) - set(order))
+        return (offered[place] for place in (*order, *rest))
 
     def _drawn(self, numbers: Numbers) -> Planned:
         """A configuration in default, best known and random settings, and its copies'."""
@@ -154,9 +191,13 @@ class FamilyPlan:
     def _tasks(self, numbers: Numbers) -> list[Task]:
         """The operator itself, then the copies into other layouts beside it; none where cleaning
         leaves no operator (a transpose that moves nothing)."""
+        tasks = self._prepared(numbers)
+        self.store.add_workloads([task.workload for task in tasks])
+        return tasks
+
+    def _prepared(self, numbers: Numbers) -> list[Task]:
         text = family_named(self.name).text(numbers)
         tasks = list(prepare(text, self.request.options, self.device).tasks.values())
-        self.store.add_workloads([task.workload for task in tasks])
         tasks.sort(key=lambda task: not is_operator(task.workload))
         return tasks if tasks and is_operator(tasks[0].workload) else []
 

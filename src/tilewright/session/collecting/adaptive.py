@@ -24,8 +24,8 @@ from tilewright.kernels.registry import applicable, implementation
 from tilewright.predict.base import Trees
 from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_models import KernelModel, fit_kernel_model
-from tilewright.session.modelling import Predictors, predictors_of
-from tilewright.session.planned import Planned
+from tilewright.session.collecting.planned import Planned
+from tilewright.session.predicting.modelling import Predictors, predictors_of
 from tilewright.store.database import SqliteStore
 from tilewright.tune.space import TaskSpace
 

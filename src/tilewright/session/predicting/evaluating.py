@@ -35,9 +35,9 @@ from tilewright.predict.kernel_models import (
     sample_trees,
 )
 from tilewright.predict.shipped import shipped_data, shipped_devices
-from tilewright.session.device_classes import Samples, classes_of, unseen_classes
-from tilewright.session.modelling import Predictors
-from tilewright.session.network_rows import members_of, operators_of
+from tilewright.session.predicting.device_classes import Samples, classes_of, unseen_classes
+from tilewright.session.predicting.modelling import Predictors
+from tilewright.session.predicting.network_rows import members_of, operators_of
 
 KernelSplit = Literal["configuration", "network", "device"]
 TARGET, UNIT = "latency_s", "s"

@@ -1,0 +1,1 @@
+"""`collect`: operators measured for predictors to learn from."""

@@ -1,0 +1,1 @@
+"""What predictors learn, answer, explain, and are judged by."""
