@@ -127,8 +127,10 @@ class FamilyPlan:
             return iter(offered)
         table = predictors.table(list(kernels.values()), model)
         count = min(self.request.samples, len(kernels))
-        order = [[*kernels][row] for row in informative(model, table, count, self.request.seed)]
-        rest = sorted(set(range(len(offered))) - set(order))
+        places = list(kernels)
+        chosen = informative(model, table, count, self.request.seed)
+        order = [places[int(row)] for row in chosen]
+        rest = [place for place in range(len(offered)) if place not in set(order)]
         return (offered[place] for place in (*order, *rest))
 
     def _drawn(self, numbers: Numbers) -> Planned:
