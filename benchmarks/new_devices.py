@@ -4,7 +4,8 @@
 
 Every class in the databases and every one that came along is predicted by the others of its
 architecture, as `tilewright evaluate --split device --shots N` does, with several draws of samples.
-Nothing is timed. Prints a Markdown table.
+Both ways of choosing them are judged on the same kernels: those of configurations that neither
+sampled. Nothing is timed. Prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ from tilewright.session.predicting.modelling import Predictors, predictors_of
 from tilewright.store import open_store
 
 COUNTS = (0, 10, 20, 50, 100)
-HEADER = ("new class", "kernels", "from", "samples", "by chance", "chosen", "median, chosen")
+LEAST_JUDGED = 20
+HEADER = (
+    "new class", "kernels", "nearest by all", "samples", "drawn: mean error", "median",
+    "chosen: mean error", "median",
+)  # fmt: skip
 
 
 def known_classes(databases: Sequence[Path], family: str, least: int) -> list[Predictors]:
@@ -44,33 +49,48 @@ def known_classes(databases: Sequence[Path], family: str, least: int) -> list[Pr
     return list(found.values())
 
 
-def errors_of(lenders: Lenders, one: Predictors, samples: Samples) -> tuple[float, float] | None:
-    """Mean and median relative error; None where nothing is left to judge."""
+def errors_of(
+    lenders: Lenders, one: Predictors, count: int, seed: int
+) -> dict[bool, tuple[float, float]] | None:
+    """Mean and median relative error without and with `informed` samples; None where too little is
+    left to judge."""
+    asked = one.training_set(lenders.family)
     try:
-        found = lenders.predict(one, samples)
+        taken = {
+            informed: lenders.choose(one, Samples(count=count, seed=seed, informed=informed))
+            for informed in (False, True)
+        }
     except UsageError:
         return None
-    errors = np.abs(found.times.latency_s / found.measured_s - 1)
-    return float(errors.mean()), float(np.median(errors))
+    sampled = asked.configurations[np.concatenate([*taken.values()])]
+    judged = asked.part(np.flatnonzero(~np.isin(asked.configurations, sampled)))
+    if len(judged) < LEAST_JUDGED:
+        return None
+    found: dict[bool, tuple[float, float]] = {}
+    for informed, rows in taken.items():
+        times = lenders.answering(one, rows)[1].times(judged.table)
+        errors = np.abs(times.latency_s / judged.latency_s - 1)
+        found[informed] = (float(errors.mean()), float(np.median(errors)))
+    return found
 
 
 def rows_of(one: Predictors, lenders: Lenders, seeds: int) -> Iterator[tuple[str, ...]]:
     """A class in the table."""
-    kernels = sum(family_of(row.workload) == lenders.family for row in one.rows)
-    names = ", ".join(each.device.class_key for each in lenders.classes)
+    data = one.training_set(lenders.family)
+    kernels = f"{len(data)} of {len(np.unique(data.configurations))} configurations"
+    place = lenders.nearest(one, one.learnt_rows(lenders.family))
     for count in COUNTS:
-        shown: list[str] = []
-        for informed in (False, True):
-            draws = [
-                errors_of(lenders, one, Samples(count=count, seed=seed, informed=informed))
-                for seed in range(seeds if count else 1)
-            ]
-            known = [draw for draw in draws if draw is not None]
-            shown += [
-                f"{fmean(draw[part] for draw in known):.1%}" if known else "" for part in (0, 1)
-            ]
-        head = (one.device.class_key, str(kernels), names) if not count else ("", "", "")
-        yield (*head, str(count), shown[0], shown[2] if count else "", shown[3])
+        draws = [errors_of(lenders, one, count, seed) for seed in range(seeds if count else 1)]
+        known = [draw for draw in draws if draw is not None]
+        if not known:
+            continue
+        shown = [
+            f"{100 * fmean(draw[informed][part] for draw in known):.1f} %"
+            for informed in (False, True)
+            for part in (0, 1)
+        ]
+        head = (one.device.class_key, kernels, lenders.classes[place].device.class_key)
+        yield (*(("", "", "") if count else head), str(count), *shown)
 
 
 def main() -> None:

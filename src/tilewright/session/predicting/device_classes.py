@@ -141,23 +141,33 @@ class Lenders:
     def predict(self, one: Predictors, samples: Samples) -> UnseenClass:
         """The kernels of a class that `samples` of it and their configurations leave to judge."""
         asked = one.training_set(self.family)
-        taken = np.empty(0, dtype=np.int64)
-        if samples.count:
-            taken = samples.rows(asked, self.model(self.nearest(one, [])))
-        rows = one.learnt_rows(self.family)
-        place = self.nearest(one, [rows[number] for number in taken])
-        model = replace(self.model(place), device_class=one.device.class_key)
-        if samples.count:
-            apart = ~np.isin(asked.configurations, asked.configurations[taken])
-            trees = sample_trees(samples.count)
-            model = fit_kernel_model(asked.part(taken), trees=trees, base=model)
-            asked = asked.part(np.flatnonzero(apart))
+        taken = self.choose(one, samples)
+        apart = ~np.isin(asked.configurations, asked.configurations[taken])
+        place, model = self.answering(one, taken)
+        asked = asked.part(np.flatnonzero(apart))
         return UnseenClass(
             name=one.device.class_key,
             data=self.classes[place].training_set(self.family),
             measured_s=asked.latency_s,
             times=model.times(asked.table),
         )
+
+    def choose(self, one: Predictors, samples: Samples) -> Integers:
+        """The rows of a class's training set that are its samples."""
+        if not samples.count:
+            return np.empty(0, dtype=np.int64)
+        return samples.rows(one.training_set(self.family), self.model(self.nearest(one, [])))
+
+    def answering(self, one: Predictors, taken: Integers) -> tuple[int, KernelModel]:
+        """The place of the class nearest by these rows, and its model, corrected by them."""
+        rows = one.learnt_rows(self.family)
+        sampled: list[Row] = [rows[int(number)] for number in taken]
+        place = self.nearest(one, sampled)
+        model = replace(self.model(place), device_class=one.device.class_key)
+        if not len(taken):
+            return place, model
+        data = one.training_set(self.family).part(taken)
+        return place, fit_kernel_model(data, trees=sample_trees(len(taken)), base=model)
 
     def nearest(self, one: Predictors, own: Sequence[Row]) -> int:
         """The place of the class that one is most like, by what was measured on it."""
