@@ -2,8 +2,8 @@
 
     python benchmarks/new_devices.py --db FILE… [--family conv2d] [--seeds 5] [--least 200]
 
-Every class in the databases and every one that came along is predicted by the others of its
-architecture, as `tilewright evaluate --split device --shots N` does, with several draws of samples.
+Every class in the databases and every one that came along is predicted by the others that came
+along, as `predict` does on a new device, with several draws of samples.
 Both ways of choosing them are judged on the same kernels: those of configurations that neither
 sampled. Nothing is timed. Prints a Markdown table.
 """
@@ -23,6 +23,7 @@ from tilewright.core.events import discard
 from tilewright.hardware.device import local_device
 from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_models import DEFAULT_TREES
+from tilewright.predict.shipped import shipped_devices
 from tilewright.session.predicting.device_classes import Lenders, Samples, classes_of
 from tilewright.session.predicting.modelling import Predictors, predictors_of
 from tilewright.store import open_store
@@ -30,7 +31,7 @@ from tilewright.store import open_store
 COUNTS = (0, 10, 20, 50, 100)
 LEAST_JUDGED = 20
 HEADER = (
-    "new class", "kernels", "nearest by all", "samples", "drawn: mean error", "median",
+    "new class", "kernels", "nearest", "samples", "drawn: mean error", "median",
     "chosen: mean error", "median",
 )  # fmt: skip
 
@@ -102,9 +103,10 @@ def main() -> None:
     parser.add_argument("--least", type=int, default=100, help="Kernels a class must have.")
     arguments = parser.parse_args()
     known = known_classes(arguments.db, arguments.family, arguments.least)
+    came = {device.class_key for device in shipped_devices()}
     lines: list[tuple[str, ...]] = []
     for one in known:
-        others = [other for other in known if other is not one]
+        others = [other for other in known if other is not one and other.device.class_key in came]
         lenders = Lenders(classes=others, family=arguments.family, trees=DEFAULT_TREES)
         lines += rows_of(one, lenders, arguments.seeds)
     print(table(HEADER, lines))

@@ -14,13 +14,31 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
+
+from tilewright.core.records import Candidate
 from tilewright.hardware.device import local_device
 from tilewright.predict.collected import family_of, rows_of
 from tilewright.predict.shipped import write_rows
 from tilewright.store import open_store
+from tilewright.store.database import SqliteStore
 
 DATA = Path(__file__).parent.parent / "src" / "tilewright" / "predict" / "data"
+LEAST_REPEATS = 10
 PEAKS = ("flop_per_s", "bytes_per_s", "cache_bytes_per_s")
+
+
+def repeats_of(store: SqliteStore, device_class: str) -> float | None:
+    """How far 90 % of the times of the kernel that `collect` repeats lie from their median, in the
+    logarithm; None where it was not repeated."""
+    times: dict[tuple[str, Candidate], list[float]] = {}
+    for found in store.stored_measurements(device_class=device_class):
+        times.setdefault((found.workload_key, found.candidate), []).append(found.latency_s)
+    most = max(times.values(), key=len)
+    if len(most) < LEAST_REPEATS:
+        return None
+    away = np.abs(np.log(np.array(most) / np.median(most)))
+    return round(float(np.quantile(away, 0.9)), 3)
 
 
 def main() -> None:
@@ -35,8 +53,9 @@ def main() -> None:
         rows = rows_of(store.stored_measurements(device_class=device.class_key), workloads)
         peaks = {name: store.peak(device.class_key, name) or 0.0 for name in PEAKS}
         days = store.measured_days(device.class_key)
+        repeats = repeats_of(store, device.class_key)
     DATA.mkdir(exist_ok=True)
-    write_rows(DATA / f"{device.class_key}.parquet", rows, device, peaks, days)
+    write_rows(DATA / f"{device.class_key}.parquet", rows, device, peaks, days, repeats)
     for family, count in Counter(family_of(row.workload) for row in rows).most_common():
         print(f"{family:16} {count}")
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import time
 from pathlib import Path
@@ -75,7 +73,6 @@ def tune(folder: Path, *words: object, model: str = "net.onnx") -> dict[str, Any
     ("level", "tuner"),
     [
         ("op", "genetic"),
-        ("subgraph", "xgb_knob"),
         pytest.param("subgraph", "droplet", marks=pytest.mark.slow),
     ],
 )
@@ -155,29 +152,6 @@ def test_a_kernel_is_rebuilt_from_workload_and_candidate_alone(folder: Path) -> 
         hashes = measurer.current_hashes([(w, o.candidate) for w, o in kernels])
     assert len(kernels) == first["measurements"]
     assert hashes == [outcome.kernel_hash for _, outcome in kernels]
-
-
-@pytest.mark.slow
-def test_two_tunings_share_a_database(folder: Path) -> None:
-    words = ("tune", "net.onnx", "--budget", "16", "--format", "json", "--tuner")
-    both = [start(folder, *words, name, "--out", name) for name in ("random", "default")]
-    answers = []
-    for process in both:
-        out, err = process.communicate(timeout=280)
-        assert process.returncode == 0, err
-        answers.append(json.loads(out)["data"])
-    made = sum(a["measurements"] + a["failures"] for a in answers)
-    assert rows(folder) == made > 0
-    assert states(folder) == ["done", "done"] or "converged" in states(folder)
-    for name in ("random", "default"):
-        assert {path.name for path in (folder / name).iterdir()} == FILES
-
-
-def states(folder: Path) -> list[str]:
-    connection = sqlite3.connect(folder / "tilewright.db")
-    found = [state for (state,) in connection.execute("SELECT state FROM runs")]
-    connection.close()
-    return found
 
 
 @pytest.mark.slow

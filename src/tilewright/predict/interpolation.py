@@ -14,7 +14,6 @@ from tilewright.graph.workload import Step, Workload
 NEAR = 1.25
 """Each of the two is at most this factor away in every extent."""
 
-_OWN_DOUBT = 0.05
 _SAME_DIRECTION = 0.999
 
 Floats = npt.NDArray[np.float64]
@@ -23,7 +22,7 @@ _Form = tuple[tuple[tuple[str, int, str], ...], tuple[Step, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Between:
-    """Seconds, and the interval that the two ends span, a little widened."""
+    """Seconds, and the interval that the two ends span."""
 
     latency_s: float
     low_s: float
@@ -80,8 +79,8 @@ class MeasuredKernels:
         middle = float(np.exp((1 - share) * ends[0] + share * ends[1]))
         return Between(
             latency_s=middle,
-            low_s=float(np.exp(ends.min())) * (1 - _OWN_DOUBT),
-            high_s=float(np.exp(ends.max())) * (1 + _OWN_DOUBT),
+            low_s=float(np.exp(ends.min())),
+            high_s=float(np.exp(ends.max())),
         )
 
 

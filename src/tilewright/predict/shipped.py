@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from math import log2
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -30,13 +30,15 @@ DATA = Path(__file__).parent / "data"
 class ShippedData:
     """Rows of one device class. `exact` says that it is the class asked for, not the nearest;
     `measured` are the first and the last day of the measurements, where they were recorded;
-    `identity` is a hash of the file."""
+    `repeats` is how far 90 % of the times of one kernel, taken again and again meanwhile, lie from
+    their median, in the logarithm; `identity` is a hash of the file."""
 
     device: Device
     peaks: Mapping[str, float]
     path: Path
     exact: bool
     measured: tuple[str, str] | None = None
+    repeats: float | None = None
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -67,6 +69,7 @@ def shipped_classes(device: Device) -> list[ShippedData]:
             path=DATA / f"{name}.parquet",
             exact=other.class_key == device.class_key,
             measured=_days(name),
+            repeats=_read(name).get("repeats"),
         )
         for other, peaks, name in known
         if other.cpu.architecture == device.cpu.architecture
@@ -83,14 +86,18 @@ def _names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in DATA.glob("*.json")))
 
 
+def _read(name: str) -> dict[str, Any]:
+    return json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+
+
 @cache
 def _described(name: str) -> tuple[Device, dict[str, float], str]:
-    found = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+    found = _read(name)
     return msgspec.convert(found["device"], Device), dict(found["peaks"]), name
 
 
 def _days(name: str) -> tuple[str, str] | None:
-    found = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+    found = _read(name)
     return tuple(found["measured"]) if "measured" in found else None
 
 
@@ -145,9 +152,10 @@ def write_rows(
     device: Device,
     peaks: Mapping[str, float],
     measured: tuple[str, str] | None = None,
+    repeats: float | None = None,
 ) -> None:
     """Write rows as `path` (.parquet) and their device beside it (.json), without what names the
-    one machine they are from. `measured` as in `ShippedData`."""
+    one machine they are from. `measured` and `repeats` as in `ShippedData`."""
     import polars
 
     table = polars.DataFrame(
@@ -168,4 +176,6 @@ def write_rows(
     described: dict[str, object] = {"device": anonymous, "peaks": dict(peaks)}
     if measured is not None:
         described["measured"] = measured
+    if repeats is not None:
+        described["repeats"] = repeats
     path.with_suffix(".json").write_text(json.dumps(described, indent=1), encoding="utf-8")

@@ -45,11 +45,12 @@ class UnseenClass:
 class Samples:
     """Kernels of a new device class that may be learnt from: `count` of them, each of another
     configuration as far as there are enough; drawn by chance, or `informed`, those that tell most
-    about the others."""
+    about the others. What is left is judged, so that informed ones leave the easier rest: compare
+    them on kernels that neither took."""
 
     count: int = 0
     seed: int = 0
-    informed: bool = True
+    informed: bool = False
 
     def rows(self, data: TrainingSet, model: KernelModel | None = None) -> Integers:
         """The numbers of the rows; `model` is that of a known class, by which informed samples are

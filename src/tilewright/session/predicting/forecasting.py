@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import exp, sqrt
 
 import numpy as np
 
@@ -38,8 +38,9 @@ it was measured."""
 _TOGETHER = 0.3
 """How much the errors of a network's operators go together: 0 for chance, 1 for one cause."""
 
-_MEASURED = 0.05
-"""Half width of an exact answer's interval: what times of one kernel differ by from day to day."""
+_REPEATS = 0.17
+"""Half width of an exact answer's interval, in the logarithm, where nothing says how far repeated
+times lie apart on its class: that of a shared Xeon (docs/benchmarks-predictors.md)."""
 
 _OVER_ROOF = 20.0
 """A roofline alone: the time may be as long as this many times it."""
@@ -198,11 +199,12 @@ class Forecaster:
 
     def _known(self, workload: Workload, candidate: Candidate) -> Estimate | None:
         exact_s = self.predictors.measured.exact(workload, candidate)
+        doubt = exp(self.predictors.repeats or _REPEATS)
         if exact_s is not None:
             return Estimate(
                 latency_s=exact_s,
-                low_s=exact_s * (1 - _MEASURED),
-                high_s=exact_s * (1 + _MEASURED),
+                low_s=exact_s / doubt,
+                high_s=exact_s * doubt,
                 source="exact",
             )
         between = self.predictors.measured.between(workload, candidate)
@@ -210,8 +212,8 @@ class Forecaster:
             return None
         return Estimate(
             latency_s=between.latency_s,
-            low_s=between.low_s,
-            high_s=between.high_s,
+            low_s=between.low_s / doubt,
+            high_s=between.high_s * doubt,
             source="interpolated",
         )
 

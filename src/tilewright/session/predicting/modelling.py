@@ -66,6 +66,12 @@ class Predictors:
         return self._likest[0]
 
     @property
+    def repeats(self) -> float | None:
+        """How far 90 % of repeated times of one kernel lie from their median on this very class, in
+        the logarithm; None where that did not come along."""
+        return self.shipped.repeats if self.shipped is not None and self.shipped.exact else None
+
+    @property
     def probes(self) -> int:
         """How many kernels of this database's told which class this one is most like; 0 where its
         rows came along, or where datasheets told."""
