@@ -157,7 +157,8 @@ class Lenders:
         """The rows of a class's training set that are its samples."""
         if not samples.count:
             return np.empty(0, dtype=np.int64)
-        return samples.rows(one.training_set(self.family), self.model(self.nearest(one, [])))
+        model = self.model(self.nearest(one, [])) if samples.informed else None
+        return samples.rows(one.training_set(self.family), model)
 
     def answering(self, one: Predictors, taken: Integers) -> tuple[int, KernelModel]:
         """The place of the class nearest by these rows, and its model, corrected by them."""
