@@ -61,7 +61,7 @@ def network_times(forecaster: Forecaster, name: str, repeats: int) -> tuple[floa
 
 
 def kernels_of(device: Device, operators: int, count: int) -> list[Kernel]:
-    """`count` settings of each of so many convolutions."""
+    """`count` settings of each of so many convolutions, of all where fewer came along."""
     shipped = shipped_data(device)
     if shipped is None:
         raise SystemExit("No kernels come with tilewright for this architecture.")
@@ -70,7 +70,8 @@ def kernels_of(device: Device, operators: int, count: int) -> list[Kernel]:
         row.workload for row in shipped.rows if row.workload.anchor_name == "conv2d"
     )
     found: list[Kernel] = []
-    for workload in [*convolutions][:: len(convolutions) // operators][:operators]:
+    step = max(1, len(convolutions) // operators)
+    for workload in [*convolutions][::step][:operators]:
         layouts = ("plain",) * (len(workload.arguments) + 1)
         space = max(spaces(workload, layouts, device), key=lambda space: len(space.numbers))
         numbers = random.choice(space.numbers, size=count)
@@ -98,7 +99,8 @@ def main() -> None:
             kernels = kernels_of(device, operators, count)
             times = [seconds(lambda k=kernels: forecaster.modelled(k)) for _ in range(3)]
             rate = len(kernels) / median(times)
-            print(f"{operators} convolutions in {count} settings each: {rate:,.0f} per second")
+            asked = f"{len(kernels) // count} convolutions in {count} settings each"
+            print(f"{asked}: {rate:,.0f} per second")
 
 
 if __name__ == "__main__":
