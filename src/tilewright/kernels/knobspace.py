@@ -38,12 +38,9 @@ class _Partial(Mapping[str, KnobValue]):
         self._fixed, self._names = fixed, names
 
     def __getitem__(self, name: str) -> KnobValue:
-        try:
-            return self._fixed[name]
-        except KeyError:
-            if name in self._names:
-                raise _Unread(name) from None
-            raise
+        if name not in self._fixed and name in self._names:
+            raise _Unread(name)
+        return self._fixed[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -83,18 +80,6 @@ class KnobSpace:
             number, position = divmod(number, len(knob.values))
             found[knob.name] = knob.values[position]
         return found
-
-    def settings_of(self, numbers: Numbers) -> list[dict[str, KnobValue]]:
-        """What `settings` gives for each number, for many at once."""
-        if not self.knobs:
-            return [{} for _ in numbers]
-        names = [knob.name for knob in self.knobs]
-        positions: list[list[int]] = self.digits(numbers).T.tolist()
-        columns = [
-            [knob.values[place] for place in column]
-            for knob, column in zip(self.knobs, positions, strict=True)
-        ]
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def number(self, settings: Settings) -> int | None:
         """The number of some settings; None when a knob or a value is not of this space."""

@@ -204,7 +204,9 @@ class SearchSpace:
                 return {}
             mine = np.flatnonzero(owner == index)
             offset = int(self._offsets[index])
-            tables.append((mine, part.facts(part.knobs.settings_of(rows[mine] - offset))))
+            tables.append(
+                (mine, part.facts([part.knobs.settings(int(n) - offset) for n in rows[mine]]))
+            )
         names = (
             set[str].intersection(*(set(facts) for _, facts in tables)) if tables else set[str]()
         )

@@ -67,7 +67,7 @@ class TaskSpace:
     @cached_property
     def estimates_s(self) -> Floats:
         """The facts' rough time of each of `numbers`."""
-        settings = self.part.knobs.settings_of(self.numbers)
+        settings = [self.part.knobs.settings(int(number)) for number in self.numbers]
         facts = self.spec.facts(self.workload, self.device, self.layouts, settings)
         return np.asarray(facts["estimate_s"], dtype=np.float64)
 

@@ -46,14 +46,6 @@ def test_both_ways(knobs: tuple[Knob, ...], data: st.DataObject) -> None:
     assert space.compose(digits).tolist() == [number]
 
 
-@given(KNOBS, st.data())
-def test_many_numbers_at_once(knobs: tuple[Knob, ...], data: st.DataObject) -> None:
-    space = KnobSpace(knobs=knobs)
-    numbers = data.draw(st.lists(st.integers(0, space.range_length - 1), max_size=9))
-    together = space.settings_of(np.array(numbers, dtype=np.int64))
-    assert together == [space.settings(number) for number in numbers]
-
-
 @given(KNOBS)
 def test_all_numbers_differ(knobs: tuple[Knob, ...]) -> None:
     space = KnobSpace(knobs=knobs)
