@@ -73,9 +73,9 @@ def test_a_network_has_every_figure_of_the_contract(forecaster: Forecaster) -> N
     assert network.latency_s >= total_s
 
 
-def test_single_operators(forecaster: Forecaster) -> None:
+def test_single_operators(forecaster: Forecaster, heard: list[Event]) -> None:
     texts = ["op:conv2d[c=16,h=8,k=3,pad=1,out=32]", "op:softmax[shape=64x128]"]
-    found = forecaster.operators(texts, ModelOptions(), "default")
+    found = forecaster.operators(texts, ModelOptions(), "default", [])
     assert found.network is None
     assert [operator.name for operator in found.operators] == texts
     assert [operator.family for operator in found.operators] == ["conv2d", "softmax"]
@@ -87,6 +87,9 @@ def test_single_operators(forecaster: Forecaster) -> None:
     alone = forecaster.operators(texts, ModelOptions(), "default", ["latency"])
     assert [operator.peak_memory_bytes for operator in alone.operators] == [None, None]
     assert alone.energy_reason == ""
+    forecaster.operators(texts, ModelOptions(), "default", ["energy"])
+    notes = [event.message for event in heard if isinstance(event, Note)]
+    assert sum("energies are unknown" in note and "--power" in note for note in notes) == 1
 
 
 def test_no_time_is_below_the_roofline_of_a_roofline_answer(forecaster: Forecaster) -> None:

@@ -124,11 +124,11 @@ class Forecaster:
         metrics: Sequence[str] = METRICS,
     ) -> PredictResult:
         """Single operators, `op:…` texts: the latency of the heaviest kernel of each, and what else
-        `metrics` name; memory is that of all its kernels.
+        `metrics` name (all where there are none); memory is that of all its kernels.
 
         Raises UsageError for a text that is none, and for a metric that is not known.
         """
-        metrics = known_metrics(metrics)
+        named, metrics = bool(metrics), known_metrics(metrics)
         tasks: list[Task] = []
         kernels: list[Kernel] = []
         peaks_bytes: list[int | None] = []
@@ -142,6 +142,8 @@ class Forecaster:
         estimates = self.kernels(kernels)
         energies_j, reason = self._energies(kernels, metrics)
         self._tell(estimates)
+        if named and reason:
+            self.events(Note(message=f"some energies are unknown: {reason}"))
         return PredictResult(
             model=f"{len(texts)} operators",
             target=self.device.target,
