@@ -207,18 +207,11 @@ def twins(path: Path) -> Path:
 
 @pytest.mark.slow
 def test_an_anchor_that_subgraphs_share(tmp_path: Path) -> None:
-    """One search at the operator level; at the subgraph level one leads, and the other measures
-    its best in its own kernel."""
+    """One search at the operator level, for two subgraphs."""
     twins(tmp_path / "twins.onnx")
-    bare = tune(tmp_path, "--level", "op", "--budget", 16, model="twins.onnx")
-    assert len(bare["searches"]) < len(bare["tasks"])
-    data = tune(tmp_path, "--budget", 64, model="twins.onnx")
-    trials = {
-        s["task"]: {(t["implementation"], str(t["settings"])) for t in s["trials"]}
-        for s in data["searches"]
-    }
-    assert len(trials) == len(data["tasks"]) == 4
-    shared = trials["Conv_2"] & trials["Conv_4"]
-    assert len(shared) > 1, "more than the default: the leader's best are measured by the other"
+    data = tune(tmp_path, "--level", "op", "--budget", 16, model="twins.onnx")
+    assert {t["name"] for t in data["tasks"]} == {"Conv_0", "Conv_2", "Conv_4", "Conv_6"}
+    searched = {s["task"] for s in data["searches"]}
+    assert searched in ({"Conv_0", "Conv_2", "Conv_6"}, {"Conv_0", "Conv_4", "Conv_6"})
     loaded = tilewright.load(tmp_path / "out")
     assert loaded(np.ones((1, 16, 12, 12), np.float32)).shape == (1, 16, 12, 12)
