@@ -60,10 +60,10 @@ def check_artifact(artifact: Path, model: Path) -> None:
 
 def test_twice_measures_once(tmp_path: Path) -> None:
     model = small_model(tmp_path / "net.onnx")
-    words = ("optimize", model, "--budget", "16")
+    words = ("optimize", model, "--budget", "8")
     first = succeed(tmp_path, *words)
     check_result(first, tmp_path)
-    assert 0 < first["measurements"] + first["failures"] <= 16
+    assert 0 < first["measurements"] + first["failures"] <= 8
     assert len(first["tasks"]) == 2
     assert sum(task["share"] for task in first["tasks"]) == pytest.approx(1.0)
     again = succeed(tmp_path, *words)
@@ -73,8 +73,8 @@ def test_twice_measures_once(tmp_path: Path) -> None:
               for r in (first, again)]  # fmt: skip
     assert sorted(map(str, chosen[0])) == sorted(map(str, chosen[1]))
     check_artifact(tmp_path / again["artifact"], model)
-    more = succeed(tmp_path, "optimize", model, "--budget", "22")
-    assert more["measurements"] + more["failures"] <= 6
+    more = succeed(tmp_path, "optimize", model, "--budget", "12")
+    assert more["measurements"] + more["failures"] <= 4
     info = succeed(tmp_path, "db", "info")
     total = first["measurements"] + first["failures"] + more["measurements"] + more["failures"]
     assert info["measurements"] + info["failures"] == total

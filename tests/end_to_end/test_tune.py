@@ -126,12 +126,12 @@ def test_nonsense_writes_nothing(folder: Path, words: tuple[str, str], said: str
 
 @pytest.mark.slow
 def test_a_second_tuning_goes_on_where_the_first_ended(folder: Path) -> None:
-    first = tune(folder, "--budget", 10)
-    again = tune(folder, "--budget", 10)
+    first = tune(folder, "--budget", 6)
+    again = tune(folder, "--budget", 6)
     assert again["measurements"] == again["failures"] == 0
-    more = tune(folder, "--tuner", "random", "--budget", 16)
+    more = tune(folder, "--tuner", "random", "--budget", 10)
     spent = [d["measurements"] + d["failures"] for d in (first, more)]
-    assert sum(spent) == rows(folder) <= 16
+    assert sum(spent) == rows(folder) <= 10
     settings = [sorted(str(t["settings"]) for t in d["tasks"]) for d in (first, again)]
     assert settings[0] == settings[1]
 

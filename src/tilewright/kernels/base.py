@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tilewright.core.records import Candidate, Device, Settings
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
+from tilewright.kernels.columns import Bools
 from tilewright.kernels.knobs import Knob as Knob
 
 FactColumn = npt.NDArray[np.float64]
@@ -83,6 +84,22 @@ class Implementation(Protocol):
         self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
     ) -> Mapping[int, Array]:
         """The physical form of each constant argument (by argument index)."""
+        ...
+
+
+@runtime_checkable
+class ValidatesMany(Protocol):
+    """An implementation of a large space, whose settings are filtered as columns: a space is listed
+    many times as fast as by `valid`."""
+
+    def valid_many(
+        self,
+        workload: Workload,
+        device: Device,
+        layouts: tuple[str, ...],
+        settings: Sequence[Settings],
+    ) -> Bools:
+        """`valid` of each setting."""
         ...
 
 

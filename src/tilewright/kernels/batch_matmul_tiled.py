@@ -19,6 +19,7 @@ from tilewright.core.records import Candidate, Device, Settings
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.ports import Ports, plain_ports
 from tilewright.kernels.register_tile import issue_slowdown, row_tile_sizes
 
@@ -113,10 +114,10 @@ class TiledBatchMatmul:
     ) -> Mapping[str, FactColumn]:
         """Register tile, wasted work, loads per multiply-add, cost of copying, balance."""
         matmul = batch_product(workload)
-        block = np.array([float(s["block"]) for s in settings])
-        tile = np.array([float(s["tile_rows"]) for s in settings])
-        groups = np.array([float(s["row_groups"]) for s in settings])
-        packed = np.array([bool(s["pack"]) for s in settings])
+        block = column(settings, "block")
+        tile = column(settings, "tile_rows")
+        groups = column(settings, "row_groups")
+        packed = chosen(settings, "pack", True)
         row_tiles = np.ceil(matmul.rows / tile)
         groups = np.minimum(groups, row_tiles)
         chunks = np.ceil(matmul.columns / block)

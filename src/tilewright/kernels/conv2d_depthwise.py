@@ -19,6 +19,7 @@ from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
 from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
+from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.convolution import convolution
 from tilewright.kernels.ports import Ports, anchored_ports
 
@@ -89,18 +90,16 @@ class DepthwiseConvolution:
         """Register tile, loads and cycles per vector of results, parallel balance."""
         conv = convolution(workload)
         (kh, kw), (sh, sw) = conv.kernel, conv.strides
-        column = {
-            name: np.array([float(s[name]) for s in settings])
-            for name in ("lanes", "tile_width", "tile_height", "rows")
-        }
-        copied = np.array([s["padding"] == "tile" for s in settings])
-        unrolled = np.array([s["unroll"] == "taps" for s in settings])
-        tw, th = column["tile_width"], column["tile_height"]
-        vectors = np.ceil(column["lanes"] / device.lanes_f32)
+        lanes, tw, th, rows = (
+            column(settings, name) for name in ("lanes", "tile_width", "tile_height", "rows")
+        )
+        copied = chosen(settings, "padding", "tile")
+        unrolled = chosen(settings, "unroll", "taps")
+        vectors = np.ceil(lanes / device.lanes_f32)
         tiles_w = np.ceil(conv.out_width / tw)
         tiles_h = np.ceil(conv.out_height / th)
-        groups = np.ceil(tiles_h / column["rows"])
-        pieces = conv.batch * conv.out_channels / column["lanes"] * groups
+        groups = np.ceil(tiles_h / rows)
+        pieces = conv.batch * conv.out_channels / lanes * groups
         balance = pieces / (np.ceil(pieces / device.threads) * device.threads)
         waste = tiles_w * tw * tiles_h * th / (conv.out_height * conv.out_width)
         columns_read = ((tw - 1) * sw + kw) / tw
@@ -112,12 +111,12 @@ class DepthwiseConvolution:
         tests += np.where((waste > 1.0) & ~copied, 0.1 * kh * kw, 0.0)
         latency = 4.0 * kh * kw / (tw * th * vectors)
         work = np.maximum(np.maximum(kh * kw, loads) / 2.0, latency)
-        odd = np.where(np.log2(column["lanes"]) % 1.0 > 0, 2.0, 1.0)
-        border = (th * column["rows"] * sh + kh - sh) / (th * column["rows"])
+        odd = np.where(np.log2(lanes) % 1.0 > 0, 2.0, 1.0)
+        border = (th * rows * sh + kh - sh) / (th * rows)
         copying = np.where(copied, 3.0 * border * (conv.in_width + kw) / conv.out_width, 0.0)
         cycles = (work + tests + 3.0 + 8.0 / (tw * th)) * waste * odd + copying
         results = conv.batch * conv.out_channels * conv.out_height * conv.out_width
-        vectors_written = results / column["lanes"] * vectors
+        vectors_written = results / lanes * vectors
         compute_s = cycles * vectors_written * _CYCLE_S / (device.threads * balance)
         return {
             "estimate_s": compute_s + workload.bytes / (device.threads * 4e10) + _LAUNCH_S,

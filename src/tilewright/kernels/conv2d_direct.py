@@ -9,7 +9,7 @@ Georganas et al. 2018 (Anatomy of High-Performance Deep Learning Convolutions on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -19,6 +19,7 @@ from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob, Workspaces
 from tilewright.kernels.blocks import chunk_count, output_block, whole_chunks
+from tilewright.kernels.columns import Bools, chosen, column
 from tilewright.kernels.conv2d_direct_knobs import (
     REDUCTION,
     data_block,
@@ -32,6 +33,7 @@ from tilewright.kernels.register_tile import fits_registers, issue_slowdown
 
 NAME = "conv2d_direct"
 _LAUNCH_S = 2e-6
+_WIDEST_OF_SEVERAL_ROWS = 16
 _TAPS_INSIDE = "chunk,ky,lane,kx"
 _CHUNKS_INSIDE = "ky,kx,chunk,lane"
 # time against the plain way, seen in steps of a few hundredths on one machine with AVX-512
@@ -79,24 +81,30 @@ class DirectConvolution:
     def valid(
         self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
     ) -> bool:
+        """See `valid_many`."""
+        return bool(self.valid_many(workload, device, layouts, [settings])[0])
+
+    def valid_many(
+        self,
+        workload: Workload,
+        device: Device,
+        layouts: tuple[str, ...],
+        settings: Sequence[Settings],
+    ) -> Bools:
         """The tile divides the chunks and fits the registers with the weights beside it, it is
         worth it, and cached weights are used more than once."""
-        chunks = chunk_count(convolution(workload).group_out, int(settings["lanes"]))
-        if chunks % int(settings["tile_out"]):
-            return False
-        width, height = int(settings["tile_width"]), int(settings["tile_height"])
-        if height > 1 and width > 16:
-            return False
+        conv = convolution(workload)
+        lanes, width, height, tile_out = _tile(settings)
+        weights = tile_out * np.ceil(lanes / device.lanes_f32)
+        kept = np.where(chosen(settings, "reduce_order", _TAPS_INSIDE), width * height, 1.0)
         registers = device.cpu.vector_registers
-        vectors = -(-int(settings["lanes"]) // device.lanes_f32)
-        weights = int(settings["tile_out"]) * vectors
-        shared = str(settings["reduce_order"]).endswith("kx")
-        kept = width * height if shared else 1
-        if not fits_registers(width * height * weights, weights, registers, kept=kept):
-            return False
-        if not _spelled(settings):
-            return False
-        return not settings["cache_chunks"] or _cache_pays(convolution(workload), settings)
+        fits = fits_registers(width * height * weights, weights, registers, kept=kept)
+        divides = np.ceil(conv.group_out / lanes) % tile_out == 0
+        small = (height == 1) | (width <= _WIDEST_OF_SEVERAL_ROWS)
+        uncached = chosen(settings, "cache_chunks", 0)
+        return (
+            divides & small & fits & _spelled(settings) & (uncached | _cache_pays(conv, settings))
+        )
 
     def facts(
         self,
@@ -108,29 +116,26 @@ class DirectConvolution:
         """Register tile, wasted work, loads per multiply-add, parallel balance, working set."""
         conv = convolution(workload)
         height, width = conv.out_height, conv.out_width
-        column = {
-            name: np.array([float(s[name]) for s in settings])
-            for name in ("lanes", "tile_width", "tile_height", "tile_out")
-        }
-        by_rows = np.array([s["order"] == "rows" for s in settings])
-        tiles_w = np.ceil(width / column["tile_width"])
-        tiles_h = np.ceil(height / column["tile_height"])
-        chunks = conv.groups * np.ceil(conv.group_out / column["lanes"])
-        tiles_c = chunks / column["tile_out"]
+        lanes, tile_width, tile_height, tile_out = _tile(settings)
+        by_rows = chosen(settings, "order", "rows")
+        tiles_w = np.ceil(width / tile_width)
+        tiles_h = np.ceil(height / tile_height)
+        chunks = conv.groups * np.ceil(conv.group_out / lanes)
+        tiles_c = chunks / tile_out
         pieces = conv.batch * tiles_c * _tiles_apart(conv, settings, tiles_h, tiles_w)
         rounds = np.ceil(pieces / device.threads)
         balance = pieces / (rounds * device.threads)
-        covered = tiles_w * column["tile_width"] * tiles_h * column["tile_height"]
+        covered = tiles_w * tile_width * tiles_h * tile_height
         waste = covered / (height * width)
-        pixels = column["tile_width"] * column["tile_height"]
-        vectors = np.ceil(column["lanes"] / device.lanes_f32)
-        torn = (vectors > 1) & (column["lanes"] % device.lanes_f32 > 0)
-        accumulators = pixels * column["tile_out"] * vectors
+        pixels = tile_width * tile_height
+        vectors = np.ceil(lanes / device.lanes_f32)
+        torn = (vectors > 1) & (lanes % device.lanes_f32 > 0)
+        accumulators = pixels * tile_out * vectors
         fill = conv.out_channels / (chunks * vectors * device.lanes_f32)
-        loads = 1.0 / pixels + 1.0 / (column["tile_out"] * vectors)
+        loads = 1.0 / pixels + 1.0 / (tile_out * vectors)
         slow = issue_slowdown(accumulators, loads)
         taps = prod(conv.kernel) * conv.group_in
-        weight_bytes = 4.0 * column["lanes"] * column["tile_out"] * taps
+        weight_bytes = 4.0 * lanes * tile_out * taps
         traffic = np.where(
             by_rows, 4.0 * prod(conv.kernel) * conv.group_in * conv.out_channels * tiles_h, 0.0
         )
@@ -140,7 +145,7 @@ class DirectConvolution:
         compute_s = compute_s * _reduction_speed(conv, device, settings, accumulators)
         compute_s = compute_s * _doubt(conv, device, layouts, settings)
         compute_s = compute_s * np.where(torn, _TORN_VECTORS, 1.0)
-        ragged = np.array([ragged_groups(conv, int(s["lanes"])) for s in settings])
+        ragged = (conv.groups > 1) & (conv.group_out % lanes > 0)
         moved = workload.bytes + 0.1 * traffic + np.where(ragged, 2.0 * workload.result.bytes, 0.0)
         return {
             "estimate_s": compute_s + moved / (device.threads * 2e10) + _LAUNCH_S,
@@ -201,35 +206,39 @@ def ragged_groups(conv: Convolution, lanes: int) -> bool:
     return conv.groups > 1 and conv.group_out % lanes > 0
 
 
-def _spelled(settings: Settings) -> bool:
+def _tile(settings: Sequence[Settings]) -> Iterator[FactColumn]:
+    names = ("lanes", "tile_width", "tile_height", "tile_out")
+    return (column(settings, name) for name in names)
+
+
+def _spelled(settings: Sequence[Settings]) -> Bools:
     """Whether the loop to be spelled out lies where that helps: taps next to the tile, lanes in
     blocks of enough of them."""
-    if settings["unroll"] == "lanes":
-        return unrolls_lanes(int(settings["in_block"]))
-    return (settings["unroll"] == "kx") == (settings["reduce_order"] == _TAPS_INSIDE)
+    taps = chosen(settings, "unroll", "kx") == chosen(settings, "reduce_order", _TAPS_INSIDE)
+    roomy = unrolls_lanes(column(settings, "in_block"))
+    return np.where(chosen(settings, "unroll", "lanes"), roomy, taps)
 
 
-def _cache_pays(conv: Convolution, settings: Settings) -> bool:
+def _cache_pays(conv: Convolution, settings: Sequence[Settings]) -> Bools:
     """Whether blocks of cached chunks cut the sum into equal parts, and several tiles of a piece
     use each."""
-    block, cached = int(settings["in_block"]), int(settings["cache_chunks"])
-    chunks = conv.group_in // block
-    if settings["order"] == "tiles" or settings["reduce_order"] == _CHUNKS_INSIDE:
-        return False
-    tiles = -(-conv.out_width // int(settings["tile_width"]))
-    if settings["order"] == "channels":
-        tiles *= -(-conv.out_height // int(settings["tile_height"]))
-    return tiles > 1 and cached < chunks and chunks % cached == 0
+    chunks = conv.group_in // column(settings, "in_block")
+    cached = np.maximum(1.0, column(settings, "cache_chunks"))
+    apart = chosen(settings, "order", "tiles") | chosen(settings, "reduce_order", _CHUNKS_INSIDE)
+    across = np.ceil(conv.out_width / column(settings, "tile_width"))
+    down = np.ceil(conv.out_height / column(settings, "tile_height"))
+    tiles = across * np.where(chosen(settings, "order", "channels"), down, 1.0)
+    return ~apart & (tiles > 1) & (cached < chunks) & (chunks % cached == 0)
 
 
 def _tiles_apart(
     conv: Convolution, settings: Sequence[Settings], tiles_h: FactColumn, tiles_w: FactColumn
 ) -> FactColumn:
     """Tiles of a plane, or rows of tiles, that are pieces of work of their own."""
-    whole = np.array([s["order"] == "channels" and bool(s["cache_chunks"]) for s in settings])
-    row = conv.out_height > 1
-    across = np.array([row and s["order"] != "tiles" or bool(s["cache_chunks"]) for s in settings])
-    return np.where(whole, 1.0, tiles_h * np.where(across, 1.0, tiles_w))
+    cached = ~chosen(settings, "cache_chunks", 0)
+    whole = chosen(settings, "order", "channels") & cached
+    rows = ~chosen(settings, "order", "tiles") & (conv.out_height > 1)
+    return np.where(whole, 1.0, tiles_h * np.where(rows | cached, 1.0, tiles_w))
 
 
 def _reduction_speed(
@@ -241,9 +250,9 @@ def _reduction_speed(
     neighbouring taps share in registers: a row of the tile and the kernel's width beside the
     accumulators, or it spills. Wide kernels and strides share less than that costs.
     """
-    widths = np.array([float(s["tile_width"]) for s in settings])
-    inside = np.array([s["reduce_order"] == _TAPS_INSIDE for s in settings])
-    lanes = np.array([s["unroll"] == "lanes" for s in settings])
+    widths = column(settings, "tile_width")
+    inside = chosen(settings, "reduce_order", _TAPS_INSIDE)
+    lanes = chosen(settings, "unroll", "lanes")
     fits = accumulators + widths + conv.kernel[1] - 1 <= device.cpu.vector_registers - 2
     shared = lanes & (conv.kernel[1] <= 3 and conv.strides[1] == 1)
     taps = np.where(fits, np.where(shared, _TAPS_SHARE_INPUTS, _LESS_USUAL), _TAPS_SPILL)
@@ -256,14 +265,13 @@ def _doubt(
     """What the other choices are expected to cost; a tuner finds out where they gain."""
     block = input_blocks(conv, device, layouts)[0]
     collects = 1 if data_block(conv, layouts) else 3
-    unusual = [
-        (s["reduce_order"] == _CHUNKS_INSIDE)
-        + (s["padding"] == "piece")
-        + collects * (s["in_block"] != block)
-        + bool(s["cache_chunks"])
-        for s in settings
-    ]
-    return np.power(_LESS_USUAL, np.array(unusual, dtype=np.float64))
+    unusual = (
+        chosen(settings, "reduce_order", _CHUNKS_INSIDE) * 1.0
+        + chosen(settings, "padding", "piece")
+        + collects * ~chosen(settings, "in_block", block)
+        + ~chosen(settings, "cache_chunks", 0)
+    )
+    return np.power(_LESS_USUAL, unusual)
 
 
 SPEC = DirectConvolution()

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+import numpy as np
+
 from tilewright.core.records import Device
 from tilewright.graph.layout import channel_block
+from tilewright.kernels.base import FactColumn
 from tilewright.kernels.blocks import chunk_count, lane_counts, out_tiles
+from tilewright.kernels.columns import Bools
 from tilewright.kernels.convolution import Convolution
 from tilewright.kernels.knobs import Knob, choice, order, split
 
@@ -35,7 +39,7 @@ def direct_knobs(conv: Convolution, device: Device, layouts: tuple[str, ...]) ->
     if conv.kernel[1] > 1:
         orders.append(("chunk", "ky", "lane", "kx"))
     unrolls = ["none", *(["kx"] if conv.kernel[1] > 1 else [])]
-    if any(unrolls_lanes(b) for b in in_blocks):
+    if unrolls_lanes(np.array(in_blocks, dtype=np.float64)).any():
         unrolls.append("lanes")
     tallest = _LARGEST_HEIGHT if conv.out_width < _WIDE else _LARGEST_HEIGHT_WIDE
     cached = _cached_chunks(conv, device, lanes[0], in_blocks[0])
@@ -77,9 +81,9 @@ def input_blocks(conv: Convolution, device: Device, layouts: tuple[str, ...]) ->
     return list(dict.fromkeys(b for b in wanted if b and conv.group_in % b == 0))
 
 
-def unrolls_lanes(block: int) -> bool:
-    """Whether lanes of a block can be spelled out in part."""
-    return block % UNROLLED_LANES == 0 and block > UNROLLED_LANES
+def unrolls_lanes(blocks: FactColumn) -> Bools:
+    """Whether lanes of blocks can be spelled out in part."""
+    return (blocks % UNROLLED_LANES == 0) & (blocks > UNROLLED_LANES)
 
 
 def _orders(conv: Convolution, device: Device, chunks: int) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
 from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
+from tilewright.kernels.columns import column
 from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.ports import Ports, anchored_ports
 from tilewright.kernels.register_tile import fits_registers, issue_slowdown
@@ -145,7 +146,7 @@ class Int8Convolution:
         """Register tile, wasted work, loads per multiply-add, parallel balance, working set."""
         conv = convolution(workload)
         names = ("lanes", "tile_width", "tile_height", "tile_out")
-        lanes, width, height, out = (np.array([float(s[n]) for s in settings]) for n in names)
+        lanes, width, height, out = (column(settings, n) for n in names)
         quads = np.array([float(quad(s)) for s in settings])
         moves = np.array([copied(conv, layouts, len(workload.arguments), s) for s in settings])
         tiles_w, tiles_h = np.ceil(conv.out_width / width), np.ceil(conv.out_height / height)

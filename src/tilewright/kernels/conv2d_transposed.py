@@ -22,6 +22,7 @@ from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob, Workspaces
 from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
+from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.ports import Ports, anchored_ports
 from tilewright.kernels.register_tile import issue_slowdown
 
@@ -198,10 +199,9 @@ class GatheringTransposedConvolution:
         conv = transposed_convolution(workload)
         rows, columns = conv.rows, conv.columns
         lanes, width, tile_out = (
-            np.array([float(s[name]) for s in settings])
-            for name in ("lanes", "tile_width", "tile_out")
+            column(settings, name) for name in ("lanes", "tile_width", "tile_out")
         )
-        by_rows = np.array([s["order"] == "rows" for s in settings])
+        by_rows = chosen(settings, "order", "rows")
         tiles = np.ceil(columns.positions / width)
         pieces = conv.batch * conv.out_channels / lanes / tile_out * rows.positions
         balance = pieces / (np.ceil(pieces / device.threads) * device.threads)

@@ -20,6 +20,7 @@ from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob, Workspaces
 from tilewright.kernels.blocks import chunk_count, lane_counts, out_tiles, tile_sizes, whole_chunks
+from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.ports import Ports, anchored_ports
 from tilewright.kernels.register_tile import fits_registers, issue_slowdown
@@ -186,11 +187,11 @@ class WinogradConvolution:
         form = self.form(conv)
         down, across = form.tiles(conv)
         count = conv.batch * down * across
-        rows = np.array([float(s["tile_rows"]) for s in settings])
-        out = np.array([float(s["tile_out"]) for s in settings])
-        lanes = np.array([float(s["lanes"]) for s in settings])
-        by_tiles = np.array([s["order"] == "tiles" for s in settings])
-        strip = np.array([float(s["strip"]) for s in settings])
+        rows = column(settings, "tile_rows")
+        out = column(settings, "tile_out")
+        lanes = column(settings, "lanes")
+        by_tiles = chosen(settings, "order", "tiles")
+        strip = column(settings, "strip")
         together = np.where(strip > 0, strip * across, count)
         vectors = np.ceil(lanes / device.lanes_f32)
         accumulators = rows * out * vectors

@@ -19,6 +19,7 @@ from tilewright.core.records import Candidate, Device, Settings
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.ports import Ports, plain_ports
 from tilewright.kernels.register_tile import issue_slowdown, row_tile_sizes
 
@@ -112,9 +113,9 @@ class PackedDense:
     ) -> Mapping[str, FactColumn]:
         """Register tile, wasted work, loads per multiply-add, traffic of the weights, balance."""
         dense = product(workload)
-        block = np.array([float(s["block"]) for s in settings])
-        tile = np.array([float(s["tile_rows"]) for s in settings])
-        by_rows = np.array([s["order"] == "rows" for s in settings])
+        block = column(settings, "block")
+        tile = column(settings, "tile_rows")
+        by_rows = chosen(settings, "order", "rows")
         row_tiles = np.ceil(dense.rows / tile)
         chunks = np.ceil(dense.columns / block)
         pieces = dense.outer * row_tiles * chunks

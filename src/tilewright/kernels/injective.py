@@ -14,6 +14,7 @@ from tilewright.graph.layout import channel_block
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.columns import column
 from tilewright.kernels.streaming import BYTES_PER_S, LAUNCH_S, Unpacked, balance
 
 NAME = "injective"
@@ -68,7 +69,7 @@ class Injective(Unpacked):
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """Bytes over bandwidth; strided access where layouts differ."""
-        vector = np.array([float(s["vector"]) for s in settings])
+        vector = column(settings, "vector")
         pieces = np.maximum(1.0, workload.result.elements / (64 * vector))
         kinds = _blocks(workload, layouts)
         ordered = all(step.operator != "transpose" for step in workload.steps)

@@ -17,6 +17,7 @@ from tilewright.graph.layout import channel_block
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
 from tilewright.kernels.blocks import tile_sizes
+from tilewright.kernels.columns import column
 from tilewright.kernels.streaming import BYTES_PER_S, LAUNCH_S, Unpacked, balance
 
 NAME = "pool2d_rows"
@@ -65,7 +66,7 @@ class PoolRows(Unpacked):
         """Loads per result, latency of dependent operations, registers, balance."""
         anchor = workload.anchor
         assert anchor is not None
-        tile = np.array([float(s["tile_width"]) for s in settings])
+        tile = column(settings, "tile_width")
         n, channels, height, width = pooled_shape(workload)
         block = channel_block(layouts[-1])
         taps = prod(anchor.integers("kernel"))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any, overload
+
 import numpy as np
 
 from tilewright.kernels.base import FactColumn
+from tilewright.kernels.columns import Bools
 
 
 def row_tile_sizes(rows: int) -> tuple[int, ...]:
@@ -24,7 +27,13 @@ def issue_slowdown(accumulators: FactColumn, loads: FactColumn) -> FactColumn:
     return np.maximum(1.0, 1.5 * loads) * latency * (1.0 + 1.2 / accumulators + 0.15 * loads)
 
 
-def fits_registers(accumulators: int, columns: int, registers: int, *, kept: int = 1) -> bool:
+@overload
+def fits_registers(
+    accumulators: FactColumn, columns: FactColumn, registers: int, *, kept: FactColumn
+) -> Bools: ...
+@overload
+def fits_registers(accumulators: int, columns: int, registers: int, *, kept: int = 1) -> bool: ...
+def fits_registers(accumulators: Any, columns: Any, registers: int, *, kept: Any = 1) -> Any:
     """Whether a tile keeps its accumulators in registers.
 
     With one column of weight vectors, inputs are broadcast from memory as operands and all but two
@@ -34,6 +43,5 @@ def fits_registers(accumulators: int, columns: int, registers: int, *, kept: int
     the broadcasts of the whole tile first.) `kept` are broadcasts that stay in registers because
     neighbouring taps share them.
     """
-    if columns == 1:
-        return accumulators <= registers - 2
-    return accumulators + columns + kept <= registers
+    alone = (columns == 1) & (accumulators <= registers - 2)
+    return alone | (columns > 1) & (accumulators + columns + kept <= registers)

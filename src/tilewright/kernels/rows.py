@@ -18,6 +18,7 @@ from tilewright.core.records import Device, Settings
 from tilewright.graph.layout import channel_block
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.columns import column
 from tilewright.kernels.streaming import BYTES_PER_S, LAUNCH_S, Unpacked, balance
 
 NAME = "rows"
@@ -134,7 +135,7 @@ class Rows(Unpacked):
     ) -> Mapping[str, FactColumn]:
         """Bytes over bandwidth, the latency of dependent additions, the cost of folding."""
         axes = operand_frame(workload, layouts)
-        streams = np.array([float(s["streams"]) for s in settings])
+        streams = column(settings, "streams")
         rows = prod(axes.extents(axes.kept))
         length = prod(axes.extents(axes.gone))
         elements = rows * length

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import islice
 from typing import ClassVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from tilewright.graph.network import Array, AttributeValue, attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.base import Implementation
-from tilewright.kernels.knobspace import KnobSpace
+from tilewright.kernels.knobspace import KnobSpace, knob_space
 from tilewright.kernels.registry import applicable, implementations
 
 _LOOKED_AT = 60
@@ -80,32 +81,20 @@ def plain(workload: Workload) -> tuple[str, ...]:
     return (PLAIN,) * (len(workload.arguments) + 1)
 
 
-def knob_space(
-    spec: Implementation, workload: Workload, device: Device, layouts: tuple[str, ...] = ()
-) -> KnobSpace:
-    """The settings of a spec, as tuners see them."""
-    ports = layouts or plain(workload)
-    return KnobSpace(
-        knobs=spec.knobs(workload, device, ports),
-        filters=(lambda settings: spec.valid(workload, device, ports, settings),),
-    )
-
-
 def some_settings(space: KnobSpace, count: int) -> list[Settings]:
     """Up to `count` valid settings from all over a space."""
-    rng = np.random.default_rng(_SEED)
     length = space.range_length
-    numbers = range(length) if length <= count else rng.integers(length, size=100 * count).tolist()
-    found: dict[int, Settings] = {}
-    for number in numbers:
-        if len(found) == count:
-            break
-        if number not in found and space.valid(number):
-            found[number] = space.settings(number)
-    if not found and length > count:
-        first = next(iter(space), None)
-        return [] if first is None else [space.settings(first)]
-    return list(found.values())
+    numbers = np.arange(length)
+    if length > count:
+        numbers = np.random.default_rng(_SEED).integers(length, size=100 * count)
+    valid: dict[int, None] = {}
+    for first in range(0, len(numbers), count):
+        if len(valid) < count:
+            some = numbers[first : first + count]
+            valid |= dict.fromkeys(some[space.accepted(some)].tolist())
+    if not valid and length > count:
+        valid = dict.fromkeys(islice(space, 1))
+    return [space.settings(number) for number in [*valid][:count]]
 
 
 def candidate_of(spec: Implementation, settings: Settings, layouts: tuple[str, ...]) -> Candidate:
@@ -121,20 +110,24 @@ def check_space(
     """Knobs have distinct values, numbers stand for the same settings each time, some are valid."""
     assert spec.applies(workload, device), f"{spec.name} does not apply to {workload.key}"
     assert isinstance(spec.name, str) and spec.name, "it has no name"
-    space = knob_space(spec, workload, device, layouts)
+    ports = layouts or plain(workload)
+    space = knob_space(spec, workload, device, ports)
     names = [knob.name for knob in space.knobs]
     assert len(set(names)) == len(names), f"two knobs have one name: {names}"
     for knob in space.knobs:
         assert knob.values, f"{knob.name} has no values"
         kinds = {(type(value), value) for value in knob.values}
         assert len(kinds) == len(knob.values), f"{knob.name} has a value twice"
-    again = knob_space(spec, workload, device, layouts)
+    again = knob_space(spec, workload, device, ports)
     assert again.fingerprint == space.fingerprint, "asked twice, the knobs differ"
     settings = some_settings(space, _LOOKED_AT)
     assert settings, "no setting is valid"
     for setting in settings:
         number = space.number(setting)
         assert number is not None and space.settings(number) == setting
+    numbers = np.random.default_rng(_SEED).integers(space.range_length, size=_LOOKED_AT)
+    alone = [spec.valid(workload, device, ports, space.settings(int(n))) for n in numbers]
+    assert space.accepted(numbers).tolist() == alone, "asked alone, other settings are valid"
 
 
 def check_facts(

@@ -14,7 +14,7 @@ def valid_mask(space: SearchSpace, numbers: Numbers) -> Mask:
     """Which numbers the filters accept."""
     listed = space.listed
     if listed is None:
-        return np.array([space.valid(int(number)) for number in numbers], dtype=np.bool_)
+        return space.accepted(numbers)
     if not len(listed):
         return np.zeros(len(numbers), dtype=np.bool_)
     place = np.minimum(np.searchsorted(listed, numbers), len(listed) - 1)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Candidate, KnobValue, Settings
+from tilewright.kernels.columns import Bools
 from tilewright.kernels.knobs import Knob, split_sizes
 from tilewright.kernels.knobspace import KnobSpace
 
@@ -112,6 +113,16 @@ class SearchSpace:
         part, inner = self.part_of(number)
         return self.parts[part].knobs.valid(inner)
 
+    def accepted(self, numbers: Sequence[int] | Numbers) -> Bools:
+        """`valid` of many numbers."""
+        owner, inner = self.located(numbers)
+        found = np.zeros(len(owner), dtype=np.bool_)
+        for index, part in enumerate(self.parts):
+            mine = owner == index
+            if mine.any():
+                found[mine] = part.knobs.accepted(inner[mine])
+        return found
+
     def neighbours(self, number: int) -> list[int]:
         """Valid numbers that differ in one knob, values next to it first."""
         part, inner = self.part_of(number)
@@ -132,13 +143,14 @@ class SearchSpace:
         if self.listed is not None:
             size = min(count, len(self.listed))
             return [int(n) for n in rng.choice(self.listed, size=size, replace=False)]
+        drawn = rng.integers(self.range_length, size=200 * count)
         found: dict[int, None] = {}
-        for number in rng.integers(self.range_length, size=200 * count):
+        for first in range(0, len(drawn), 4 * count):
             if len(found) >= count:
                 break
-            if int(number) not in found and self.valid(int(number)):
-                found[int(number)] = None
-        return list(found)
+            numbers = drawn[first : first + 4 * count]
+            found |= dict.fromkeys(numbers[self.accepted(numbers)].tolist())
+        return list(found)[:count]
 
     def digits(self, numbers: Sequence[int] | Numbers) -> Numbers:
         """A row per number: its part, then the position of each of `knobs`' values, -1 where the
@@ -204,9 +216,7 @@ class SearchSpace:
                 return {}
             mine = np.flatnonzero(owner == index)
             offset = int(self._offsets[index])
-            tables.append(
-                (mine, part.facts([part.knobs.settings(int(n) - offset) for n in rows[mine]]))
-            )
+            tables.append((mine, part.facts(part.knobs.columns(rows[mine] - offset))))
         names = (
             set[str].intersection(*(set(facts) for _, facts in tables)) if tables else set[str]()
         )

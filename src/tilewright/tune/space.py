@@ -13,7 +13,7 @@ from tilewright.core.errors import InternalError
 from tilewright.core.records import Candidate, Device
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Implementation
-from tilewright.kernels.knobspace import KnobSpace
+from tilewright.kernels.knobspace import knob_space
 from tilewright.kernels.registry import applicable
 from tilewright.tune.search import Floats, Numbers, Part, SearchSpace
 
@@ -38,10 +38,7 @@ class TaskSpace:
         return Part(
             name=spec.name,
             layouts=layouts,
-            knobs=KnobSpace(
-                knobs=spec.knobs(workload, device, layouts),
-                filters=(lambda s: spec.valid(workload, device, layouts, s),),
-            ),
+            knobs=knob_space(spec, workload, device, layouts),
             facts=lambda settings: spec.facts(workload, device, layouts, settings),
         )
 
@@ -67,7 +64,7 @@ class TaskSpace:
     @cached_property
     def estimates_s(self) -> Floats:
         """The facts' rough time of each of `numbers`."""
-        settings = [self.part.knobs.settings(int(number)) for number in self.numbers]
+        settings = self.part.knobs.columns(self.numbers)
         facts = self.spec.facts(self.workload, self.device, self.layouts, settings)
         return np.asarray(facts["estimate_s"], dtype=np.float64)
 

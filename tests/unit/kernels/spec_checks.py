@@ -10,6 +10,7 @@ from tilewright.core.records import Candidate, Device, Settings
 from tilewright.graph.layout import channel_block
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Implementation
+from tilewright.kernels.knobspace import knob_space
 from tilewright.testing import implementations as suite
 
 
@@ -19,7 +20,7 @@ def check_space(
     """The shipped checks of space and facts; then, of every valid setting: no fact is negative."""
     suite.check_space(spec, task, on, layouts)
     suite.check_facts(spec, task, on, layouts)
-    space = suite.knob_space(spec, task, on, layouts)
+    space = knob_space(spec, task, on, layouts)
     settings: list[Settings] = [space.settings(number) for number in space]
     facts = spec.facts(task, on, layouts, settings)
     for name, column in facts.items():

@@ -13,14 +13,15 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels import conv2d_winograd, conv2d_winograd1d, conv2d_winograd2
 from tilewright.kernels.conv2d_winograd_forms import WinogradConvolution
 from tilewright.kernels.convolution import convolution
+from tilewright.kernels.knobspace import knob_space
 from tilewright.kernels.registry import applicable
 from tilewright.kernels.winograd_transforms import double
 from tilewright.testing.implementations import (
     DEVICES,
     candidate_of,
     check_spec,
-    knob_space,
     made_up_device,
+    plain,
     single,
 )
 from tilewright.tune.space import ranked_defaults
@@ -62,7 +63,7 @@ def test_packed_weights_give_the_convolution(
 ) -> None:
     task = conv((1, 32, 12, 12), 32, kernel)
     device = made_up_device()
-    space = knob_space(spec, task, device)
+    space = knob_space(spec, task, device, plain(task))
     chosen = candidate_of(spec, space.settings(next(iter(space))), (PLAIN,) * 3)
     rng = np.random.default_rng(0)
     weights = rng.standard_normal((32, 32, *kernel)).astype(np.float32)

@@ -1,0 +1,65 @@
+"""Settings as columns, one array per knob, for facts and filters that answer for many at once.
+
+`column` and `chosen` take any sequence of settings. Those that a space numbers come as
+`KnobColumns`, which are never taken apart into one mapping per setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.core.records import KnobValue, Settings
+from tilewright.kernels.knobs import Knob
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+
+
+class KnobColumns(Sequence[Settings]):
+    """Settings by the places of their values: `digits` has a row per setting, a column per knob."""
+
+    def __init__(self, knobs: Sequence[Knob], digits: Numbers) -> None:
+        self._knobs, self._digits = tuple(knobs), digits
+        self._places = {knob.name: place for place, knob in enumerate(self._knobs)}
+
+    def __len__(self) -> int:
+        return len(self._digits)
+
+    @overload
+    def __getitem__(self, row: int) -> Settings: ...
+    @overload
+    def __getitem__(self, row: slice) -> KnobColumns: ...
+    def __getitem__(self, row: int | slice) -> Settings | KnobColumns:
+        if isinstance(row, slice):
+            return KnobColumns(self._knobs, self._digits[row])
+        digits: list[int] = self._digits[row].tolist()
+        return {k.name: k.values[place] for k, place in zip(self._knobs, digits, strict=True)}
+
+    def values(self, name: str) -> tuple[KnobValue, ...]:
+        """The values of a knob. Raises KeyError for one that is not of the space."""
+        return self._knobs[self._places[name]].values
+
+    def places(self, name: str) -> Numbers:
+        """Which of a knob's values each setting has."""
+        return self._digits[:, self._places[name]]
+
+
+def column(settings: Sequence[Settings], name: str) -> Floats:
+    """The numbers that a knob has in each setting; truth values as 0 and 1."""
+    if isinstance(settings, KnobColumns):
+        values = np.array([float(value) for value in settings.values(name)], dtype=np.float64)
+        return values[settings.places(name)]
+    return np.array([float(one[name]) for one in settings], dtype=np.float64)
+
+
+def chosen(settings: Sequence[Settings], name: str, value: KnobValue) -> Bools:
+    """In which settings a knob has this value."""
+    if isinstance(settings, KnobColumns):
+        equal = np.array([offered == value for offered in settings.values(name)], dtype=np.bool_)
+        return equal[settings.places(name)]
+    return np.array([one[name] == value for one in settings], dtype=np.bool_)
