@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import predicted_networks
 from bar_records import Item, Record, Records
 from bar_tables import write_tables
 from bars import SECTIONS, chosen_items
@@ -108,3 +109,18 @@ def test_bars_of_prediction_belong_to_items_that_are_run(tmp_path: Path) -> None
     assert "| gemm_power | median error of power_w | ≤ 2.5% | 2.0% | yes |" in text
     assert "| gemm_power | mean error of power_w | ≤ 9.0% | 10.0% | no |" in text
     assert "`tilewright evaluate`, 3 s of CPU time a run, 2030-01-02." in text
+
+
+def test_networks_are_judged_by_the_median_of_their_rounds() -> None:
+    item = {
+        "network": "small", "measured_s": 2e-3, "tasks_s": 1e-3, "rounds_s": [1e-3, 1.1e-3, 9e-3],
+        "predicted": {"latency_s": 1e-3, "latency_low_s": 5e-4, "latency_high_s": 1.05e-3},
+        "operators": [{"latency_s": 9e-4, "measured_s": 1e-3, "count": 1}],
+    }  # fmt: skip
+    assert predicted_networks.measured(item) == 1.1e-3
+    shown = predicted_networks.row(item)
+    assert shown[3] == "1.10 (1.00 to 9.00)" and shown[4] == "-9.1%"
+    alone = {**item, "rounds_s": []}
+    assert predicted_networks.row(alone)[3] == "2.00"
+    told = predicted_networks.summary([item, alone])
+    assert "2 networks: mean error 29.5%" in told and "50% within 15 %, 0% inside" in told

@@ -55,8 +55,7 @@ class _Partial(Mapping[str, KnobValue]):
 @dataclass(frozen=True, kw_only=True)
 class KnobSpace:
     """Settings numbered 0 … `range_length` - 1; those that a filter refuses are not valid.
-    `many` is a filter that answers for many settings at once, and lists a space fifty times as
-    fast."""
+    `many` is a filter that answers for many settings at once, for large spaces."""
 
     knobs: tuple[Knob, ...]
     filters: tuple[Filter, ...] = ()
