@@ -95,10 +95,6 @@ def test_assignments_are_raced_and_the_fastest_ships(tmp_path: Path) -> None:
         other = succeed(tmp_path, "solve", "p.json", "--solver", solver)
         assert other["objective_s"] >= solved["objective_s"]
 
-    again = succeed(tmp_path, *words, "--out", "out")
-    assert again["measurements"] == 0, "the budget is a total"
-    check_answer(again)
-
     network = tilewright.load(tmp_path / "out")
     x = np.random.default_rng(1).standard_normal((1, 3, 20, 20), dtype=np.float32)
     session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
@@ -109,7 +105,7 @@ def test_assignments_are_raced_and_the_fastest_ships(tmp_path: Path) -> None:
     rows = succeed(tmp_path, "compare", model, "--settings", "shipped", "--peers", "onnxruntime")
     assert rows["rows"][0]["max_rel_error"] < 1e-4
     profiled = succeed(tmp_path, "profile", tmp_path / "out")
-    assert {t["key"] for t in profiled["tasks"]} == {t["key"] for t in again["tasks"]}
+    assert {t["key"] for t in profiled["tasks"]} == {t["key"] for t in data["tasks"]}
     in_place_s = sum(task["in_place_s"] * task["count"] for task in profiled["tasks"])
     assert 0 < in_place_s < 10 * profiled["network_latency_s"]
 

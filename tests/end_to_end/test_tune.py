@@ -85,9 +85,10 @@ def test_levels_and_tuners(folder: Path, level: str, tuner: str) -> None:
     fused = {task["key"] for task in data["tasks"]}
     searched = {search["key"] for search in data["searches"]}
     assert searched == fused if level == "subgraph" else not searched & fused
-    assert all(task["latency_s"] is not None for task in data["tasks"]), (
-        "every task of the network has a time of its fused kernel"
-    )
+    with open_store(folder / "tilewright.db") as store:
+        (device,) = store.devices()
+        timed = {w.key for w in store.workloads() if store.measurements(w.key, device.class_key)}
+    assert fused <= timed, "a fused kernel of every task was timed, whatever ships"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_a_second_tuning_goes_on_where_the_first_ended(folder: Path) -> None:
 def test_a_kernel_is_rebuilt_from_workload_and_candidate_alone(folder: Path) -> None:
     """The seed's case 2: another process, in another order and with no history, makes the very
     kernels that were measured, and the network is built again from what is stored."""
-    first = tune(folder, "--budget", 16)
+    first = tune(folder, "--budget", 8)
     with open_store(folder / "tilewright.db") as store:
         (device,) = store.devices()
         kernels = [

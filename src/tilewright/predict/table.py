@@ -21,6 +21,7 @@ DEVICE = "device"
 ONLY = "all"
 """The device of every row of a table without that column."""
 FORMATS = (".parquet", ".csv")
+_QUOTES = 'A value with commas, such as "op:relu[c=64,h=28,w=28]", stands in quotes.'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,10 @@ def read_table(path: Path) -> polars.DataFrame:
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
     except polars.exceptions.PolarsError as error:
-        raise ModelError(f"{path} is no table: {str(error).splitlines()[0]}") from error
+        raise ModelError(
+            f"{path} is no table: {str(error).splitlines()[0]}",
+            hint=_QUOTES if path.suffix.lower() == ".csv" else None,
+        ) from error
 
 
 def _read_csv(path: Path) -> polars.DataFrame:
