@@ -21,7 +21,7 @@ DEVICE = "device"
 ONLY = "all"
 """The device of every row of a table without that column."""
 FORMATS = (".parquet", ".csv")
-_QUOTES = 'A value with commas, such as "op:relu[c=64,h=28,w=28]", stands in quotes.'
+_QUOTES = 'A value with commas, such as "op:conv2d[c=64,h=28,w=28,out=64,k=3]", stands in quotes.'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

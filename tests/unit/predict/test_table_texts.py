@@ -29,9 +29,9 @@ def test_a_table_without_the_column_and_no_table(tmp_path: Path) -> None:
 
 def test_commas_without_quotes_are_explained(tmp_path: Path) -> None:
     path = tmp_path / "ops.csv"
-    path.write_text("operator,n\nop:relu[c=64,h=28,w=28],3\n")
+    path.write_text("operator,n\nop:conv2d[c=64,h=28,w=28,out=64,k=3],3\n")
     with pytest.raises(ModelError, match="no table") as caught:
         read_texts(path, "operator")
     assert "stands in quotes" in (caught.value.hint or "")
-    path.write_text('operator,n\n"op:relu[c=64,h=28,w=28]",3\n')
-    assert read_texts(path, "operator") == ["op:relu[c=64,h=28,w=28]"]
+    path.write_text('operator,n\n"op:conv2d[c=64,h=28,w=28,out=64,k=3]",3\n')
+    assert read_texts(path, "operator") == ["op:conv2d[c=64,h=28,w=28,out=64,k=3]"]
