@@ -145,7 +145,7 @@ class DirectConvolution:
         compute_s = compute_s * _reduction_speed(conv, device, settings, accumulators)
         compute_s = compute_s * _doubt(conv, device, layouts, settings)
         compute_s = compute_s * np.where(torn, _TORN_VECTORS, 1.0)
-        ragged = (conv.groups > 1) & (conv.group_out % lanes > 0)
+        ragged = np.isin(lanes, [n for n in np.unique(lanes) if ragged_groups(conv, int(n))])
         moved = workload.bytes + 0.1 * traffic + np.where(ragged, 2.0 * workload.result.bytes, 0.0)
         return {
             "estimate_s": compute_s + moved / (device.threads * 2e10) + _LAUNCH_S,
