@@ -166,28 +166,36 @@ class TurningPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactDifference:
-    """A fact in which two kernels differ, and its part of the predicted gap; parts add up to 1."""
+    """A fact in which two kernels differ, and its part of the predicted gap; parts add up to 1. No
+    model says the parts of CUDA kernels: they are None."""
 
     fact: str
-    first: float | None
-    second: float | None
-    share: float
+    first: float | str | None
+    second: float | str | None
+    share: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainResult:
     """`tilewright explain`. `facts` are those of the explained kernel; `ratio` is its predicted
-    time over the other's, None without one."""
+    time over the other's, None without one.
+
+    Of a CUDA target `facts` are those of the main function, `functions` of each, in their order;
+    the time is the roofline's, None for a GPU without a known datasheet, and `reason` says why the
+    compiler's part of the facts is missing, where it is.
+    """
 
     name: str
     family: str
-    latency_s: float
+    latency_s: float | None
     source: Source
     factors: tuple[Factor, ...]
     turning_points: tuple[TurningPoint, ...]
     facts: dict[str, float | str]
     ratio: float | None = None
     differences: tuple[FactDifference, ...] = ()
+    functions: tuple[dict[str, float | str], ...] = ()
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

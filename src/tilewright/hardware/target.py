@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from tilewright.core.errors import TargetError, close_matches
 from tilewright.core.fingerprints import canonical_json
+from tilewright.core.gpus import Gpu
 from tilewright.core.records import CpuFacts
 from tilewright.hardware.features import (
     AVX512,
@@ -19,6 +20,7 @@ from tilewright.hardware.features import (
     is_x86,
     vector_shape,
 )
+from tilewright.hardware.gpus import gpu_of
 from tilewright.hardware.probe import (
     FALLBACK_L1_BYTES,
     FALLBACK_L2_BYTES,
@@ -85,17 +87,33 @@ def read_target(text: str) -> dict[str, Any]:
     Raises `TargetError` for anything else, and for kinds other than `llvm`; whether TVM accepts
     the values is for the compiler to find out.
     """
+    target = _read(text)
+    kind = target["kind"]
+    if kind != "llvm":
+        raise TargetError(
+            f"target kind {kind!r} is not supported; tilewright generates code for CPUs",
+            hint="What a CUDA kernel tells before it runs: tilewright explain op:... --target cuda"
+            if kind == "cuda"
+            else close_matches(kind, ["llvm"]),
+        )
+    _check_values(target, text)
+    return target
+
+
+def parse_gpu(text: str) -> Gpu:
+    """The GPU a person means by `cuda`, `cuda -model=H100`, `cuda -arch=sm_90`, or TVM's JSON.
+
+    Raises `TargetError` for what cannot be read or is not known.
+    """
+    return gpu_of(_read(text))
+
+
+def _read(text: str) -> dict[str, Any]:
     stripped = text.strip()
     target = _from_json(stripped) if stripped.startswith("{") else _from_words(stripped)
     kind = target.get("kind")
     if not isinstance(kind, str) or not kind:
         raise TargetError(f"target {text!r} names no kind", hint='Try llvm or {"kind": "llvm"}.')
-    if kind != "llvm":
-        raise TargetError(
-            f"target kind {kind!r} is not supported; tilewright generates code for CPUs",
-            hint=close_matches(kind, ["llvm"]),
-        )
-    _check_values(target, text)
     return target
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tilewright.core.errors import ModelError
+from tilewright.hardware.gpus import known_capability
 
 _GIGA, _MEGA, _MEBI = 1e9, 1e6, 2.0**20
 _FIELDS = {
@@ -19,29 +20,6 @@ _FIELDS = {
     "l2_cache_mb": _MEBI,
     "clock_mhz": _MEGA,
 }
-_CAPABILITIES = {
-    "P100": 6.0,
-    "P40": 6.1,
-    "P4": 6.1,
-    "1080": 6.1,
-    "V100": 7.0,
-    "TITAN V": 7.0,
-    "T4": 7.5,
-    "2080": 7.5,
-    "A100": 8.0,
-    "A30": 8.0,
-    "A10": 8.6,
-    "A40": 8.6,
-    "A4000": 8.6,
-    "A6000": 8.6,
-    "3090": 8.6,
-    "L4": 8.9,
-    "L40": 8.9,
-    "4090": 8.9,
-    "H100": 9.0,
-    "H200": 9.0,
-}
-"""NVIDIA's compute capabilities, from its public list, by a word of the device's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,15 +102,3 @@ def _number(entry: Mapping[str, Any], name: str, where: str) -> float:
     if not isfinite(number) or number <= 0:
         raise ModelError(f"{where} has no {name} above zero")
     return float(number)
-
-
-def known_capability(device: str) -> float:
-    """The compute capability of a device by its name; 0 for one that is not known.
-
-    `Tesla P4` → 6.1, `NVIDIA A100-PCIE-40GB` → 8.0
-    """
-    words = device.replace("-", " ").split()
-    for name, capability in _CAPABILITIES.items():
-        if name in words or (" " in name and name in device):
-            return capability
-    return 0.0

@@ -122,6 +122,8 @@ def fitted_table(families: Sequence[FittedFamily]) -> Table:
 
 def explained_tables(found: ExplainResult) -> tuple[Table, ...]:
     """What matters, where times jump, and what sets two operators apart; the first rows of each."""
+    if found.functions:
+        return _cuda_tables(found)
     measured = any(point.confirmed is not None for point in found.turning_points)
     tables = [
         Table(
@@ -147,6 +149,38 @@ def explained_tables(found: ExplainResult) -> tuple[Table, ...]:
             )
         )
     return tuple(tables)
+
+
+def _cuda_tables(found: ExplainResult) -> tuple[Table, ...]:
+    """The facts of the main function, where waves begin, and in what two operators differ."""
+    facts: list[tuple[str, float | str, str]] = [
+        (fact, value, _fact(value)) for fact, value in found.facts.items()
+    ]
+    if found.latency_s is not None:
+        facts.append(("roofline", found.latency_s, shown.seconds(found.latency_s)))
+    tables = [
+        facts_table(found.name, facts),
+        Table(
+            columns=_TURNING_COLUMNS,
+            records=records_of(found.turning_points[:_MOST_ROWS]),
+            title="Turning points",
+        ),
+    ]
+    if found.differences:
+        columns = (
+            _DIFFERENCE_COLUMNS[0],
+            Column(field="first", label="first", show=_fact, number=True),
+            Column(field="second", label="second", show=_fact, number=True),
+        )
+        records = records_of(found.differences)
+        tables.append(Table(columns=columns, records=records, title="The two differ in"))
+    return tuple(tables)
+
+
+def _fact(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    return shown.whole(value) if isinstance(value, int) else shown.number(value)
 
 
 def _rounded(effects: Mapping[str, float]) -> dict[str, float]:

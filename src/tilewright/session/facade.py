@@ -25,6 +25,7 @@ from tilewright.core.results import (
 from tilewright.core.settings import read_settings
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_device, parse_target
+from tilewright.hardware.gpus import is_cuda
 from tilewright.models import ModelOptions
 from tilewright.session.outcome import OptimizedNetwork, default_folder
 from tilewright.store import open_store
@@ -382,6 +383,11 @@ class Session:
         options: ModelOptions | None = None,
     ) -> ExplainResult:
         """Why an operator is as fast as it is; see `tilewright explain --help`."""
+        if is_cuda(self._target):
+            from tilewright.session.predicting.cuda_explaining import cuda_explainer
+
+            explainer = cuda_explainer(self._target, self.events, options or ModelOptions())
+            return explainer.explain(name, versus, confirm=confirm)
         from tilewright.session.predicting.explaining import Explainer
         from tilewright.session.predicting.modelling import predictors_of
 

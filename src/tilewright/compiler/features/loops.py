@@ -6,7 +6,7 @@ the others at 0, so that fused and split loops need no rules of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -17,6 +17,7 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.s_tir import SBlockRealize
 
+from tilewright.compiler.features.indices import evaluated
 from tilewright.compiler.features.nests import LOOP_KINDS, Loop, Nest, Touch
 from tilewright.compiler.statements import children, operands, operator_name
 
@@ -41,17 +42,6 @@ _CLASSES: dict[type, int] = {
     tirx.GT: 3, tirx.GE: 3, tirx.Select: 3, tirx.BitwiseAnd: 3, tirx.BitwiseOr: 3,
     tirx.BitwiseXor: 3, tirx.LShift: 3, tirx.RShift: 3,
 }  # fmt: skip
-_BINARY: dict[type, Callable[..., Any]] = {
-    tirx.Add: np.add, tirx.Sub: np.subtract, tirx.Mul: np.multiply, tirx.Min: np.minimum,
-    tirx.Max: np.maximum, tirx.FloorDiv: np.floor_divide, tirx.FloorMod: np.mod,
-    tirx.Div: np.floor_divide, tirx.Mod: np.mod, tirx.EQ: np.equal, tirx.NE: np.not_equal,
-    tirx.LT: np.less, tirx.LE: np.less_equal, tirx.GT: np.greater, tirx.GE: np.greater_equal,
-    tirx.And: np.logical_and, tirx.Or: np.logical_or, tirx.BitwiseAnd: np.bitwise_and,
-    tirx.BitwiseOr: np.bitwise_or, tirx.BitwiseXor: np.bitwise_xor, tirx.LShift: np.left_shift,
-    tirx.RShift: np.right_shift,
-}  # fmt: skip
-_CONDITIONAL = "prim.if_then_else"
-
 Index = npt.NDArray[np.int64]
 Binding = tuple[Any, Any]
 
@@ -161,7 +151,7 @@ class _Points:
             values[start : start + size] = np.arange(size)
             self._known[variable] = values
         for variable, value in bindings:
-            self._known[variable] = self._evaluate(value)
+            self._known[variable] = evaluated(value, self._known)
 
     def flat(self, buffer: Any, indices: Sequence[Any]) -> Index:
         """The row-major index of an element at all points."""
@@ -169,7 +159,7 @@ class _Points:
         shape = list(buffer.shape)
         for extent, index in zip(shape, indices, strict=True):
             size = int(extent) if isinstance(extent, tirx.IntImm) else 1
-            place = place * size + self._evaluate(index)
+            place = place * size + evaluated(index, self._known)
         return place
 
     def touch(self, element_bytes: float, written: bool, index: Index) -> Touch:
@@ -186,28 +176,6 @@ class _Points:
             runs=runs,
             distinct=distinct,
         )
-
-    def _evaluate(self, node: Any) -> Any:
-        """An index expression at all points; what is read from memory counts as 0."""
-        kind = type(node)
-        if kind is tirx.IntImm:
-            return int(node.value)
-        if kind is tirx.Var:
-            return self._known.get(node, 0)
-        if kind in _BINARY:
-            return _BINARY[kind](self._evaluate(node.a), self._evaluate(node.b))
-        if kind is tirx.Cast:
-            return self._evaluate(node.value)
-        if kind is tirx.Not:
-            return np.logical_not(self._evaluate(node.a))
-        if kind is tirx.Ramp:
-            return self._evaluate(node.base)
-        if kind is tirx.Select:
-            parts = (node.condition, node.true_value, node.false_value)
-            return np.where(*(self._evaluate(part) for part in parts))
-        if operator_name(node) == _CONDITIONAL:
-            return np.where(*(self._evaluate(part) for part in node.args))
-        return 0
 
 
 def _pattern(index: Index, extent: int) -> tuple[int, int, float]:

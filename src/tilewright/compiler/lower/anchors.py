@@ -25,7 +25,7 @@ Rule = Callable[[Program, list[Value], dict[str, Any], TensorType], Value]
 _HALVES = ("float16", "bfloat16")
 
 
-def _infinity(dtype: str, sign: str) -> Expr:
+def infinity(dtype: str, sign: str) -> Expr:
     """The identity of an extreme: infinite, where the type has it."""
     whole = tirx.max_value(dtype) if sign == "" else tirx.min_value(dtype)
     return whole if "int" in dtype else tirx.const(float(f"{sign}inf"), dtype)
@@ -33,10 +33,10 @@ def _infinity(dtype: str, sign: str) -> Expr:
 
 PRODUCT = te.comm_reducer(lambda a, b: a * b, lambda dtype: tirx.const(1, dtype), name="product")
 LARGEST = te.comm_reducer(
-    lambda a, b: tirx.max(a, b), lambda dtype: _infinity(dtype, "-"), name="largest"
+    lambda a, b: tirx.max(a, b), lambda dtype: infinity(dtype, "-"), name="largest"
 )
 SMALLEST = te.comm_reducer(
-    lambda a, b: tirx.min(a, b), lambda dtype: _infinity(dtype, ""), name="smallest"
+    lambda a, b: tirx.min(a, b), lambda dtype: infinity(dtype, ""), name="smallest"
 )
 
 

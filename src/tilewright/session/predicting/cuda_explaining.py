@@ -1,0 +1,180 @@
+"""`explain` of a CUDA target: what is known of an operator's kernels before any of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from tilewright.core.errors import ModelError, UsageError
+from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.gpus import CudaCode, CudaKernel, Gpu
+from tilewright.core.predictions import ExplainResult, FactDifference, TurningPoint
+from tilewright.graph.workload import Workload
+from tilewright.hardware.device import local_device
+from tilewright.hardware.target import parse_gpu
+from tilewright.measure.cuda import CudaInspector
+from tilewright.models import ModelOptions
+from tilewright.predict.collected import family_of
+from tilewright.predict.gpu_facts import (
+    code_facts,
+    kernel_facts,
+    main_kernel,
+    roofline_s,
+    waves,
+    with_report,
+)
+from tilewright.session.predicting.single_operators import (
+    around,
+    main_task,
+    numbers_of,
+    with_number,
+)
+
+_ALIKE = 1e-9
+_LEAST_STEP = 1.02
+"""A wave that begins is a turning point where a FLOP then takes so much longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Point:
+    """A value along a sweep: whole waves, and what a FLOP costs in units of its sweep."""
+
+    value: int
+    waves: int
+    cost: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CudaExplainer:
+    """Explains operators in TVM's default GPU schedules."""
+
+    gpu: Gpu
+    events: EventSink
+    options: ModelOptions
+
+    def explain(
+        self, name: str, versus: str | None = None, *, confirm: bool = False
+    ) -> ExplainResult:
+        """An `op:…` text, and in what it differs from another one.
+
+        Turning points are values of the operator's numbers from which on its blocks need a wave
+        more, as far as the GPU's multiprocessors are known. Raises UsageError for other texts and
+        for turning points that are to be confirmed, TilewrightError where TVM makes no code.
+        """
+        if confirm:
+            raise UsageError("--confirm measures, and nothing of a CUDA target can be measured yet")
+        workloads = [self.workload(text) for text in (name, *([versus] if versus else []))]
+        with CudaInspector(self.gpu) as inspector:
+            self.events(Stage(name="compile", detail=name))
+            codes = [inspector.code(workload) for workload in workloads]
+            points = self._turning_points(name, main_kernel(codes[0]), inspector)
+        code, workload = codes[0], workloads[0]
+        if code.reason:
+            self.events(Note(message=f"registers and spills are not known: {code.reason}"))
+        times_s = [roofline_s(w.flop, w.bytes, self.gpu) for w in workloads]
+        return ExplainResult(
+            name=name,
+            family=family_of(workload),
+            latency_s=times_s[0],
+            source="roofline",
+            factors=(),
+            turning_points=points,
+            facts=code_facts(code, self.gpu),
+            ratio=_ratio(times_s),
+            differences=self._differences(codes),
+            functions=tuple(
+                {"function": kernel.name, **kernel_facts(kernel, self.gpu)}
+                for kernel in code.kernels
+            ),
+            reason=code.reason,
+        )
+
+    def workload(self, name: str) -> Workload:
+        """The fused subgraph of an `op:…` text; raises UsageError for any other."""
+        if not name.startswith("op:"):
+            raise UsageError(
+                f"{name!r} is no operator: of a CUDA target single operators can be explained",
+                hint="tilewright explain 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]' --target "
+                "'cuda -model=H100'",
+            )
+        return main_task(name, self.options, local_device(1)).workload
+
+    def _differences(self, codes: Sequence[CudaCode]) -> tuple[FactDifference, ...]:
+        """Facts that differ, the largest ratios first and texts before all."""
+        if len(codes) < 2:
+            return ()
+        first, second = (code_facts(code, self.gpu) for code in codes)
+        names = [fact for fact in {**first, **second} if _differ(first.get(fact), second.get(fact))]
+        return tuple(
+            FactDifference(fact=fact, first=first.get(fact), second=second.get(fact), share=None)
+            for fact in sorted(names, key=lambda fact: -_gap(first.get(fact), second.get(fact)))
+        )
+
+    def _turning_points(
+        self, name: str, kernel: CudaKernel, inspector: CudaInspector
+    ) -> tuple[TurningPoint, ...]:
+        """Where waves begin along each number of the operator, from half to twice of it, the
+        largest steps first. Registers are taken to be those of the operator itself."""
+        if self.gpu.multiprocessors is None:
+            self.events(Note(message="no waves: the GPU's model, and so its size, is not known"))
+            return ()
+        found: list[TurningPoint] = []
+        for parameter, value in numbers_of(name).items():
+            self.events(Stage(name="sweep", detail=parameter))
+            points = list(self._sweep(name, parameter, value, kernel, inspector))
+            found += _begun(parameter, points)
+        return tuple(sorted(found, key=lambda point: -point.ratio))
+
+    def _sweep(
+        self, name: str, parameter: str, value: int, kernel: CudaKernel, inspector: CudaInspector
+    ) -> Iterator[_Point]:
+        for step in around(value):
+            try:
+                workload = self.workload(with_number(name, parameter, step))
+            except (UsageError, ModelError):
+                continue
+            found = main_kernel(inspector.code(workload, compiled=False))
+            count = waves(with_report(found, kernel.report), self.gpu)
+            if count is not None and workload.flop:
+                work = ceil(count) * (found.loads + found.stores)
+                yield _Point(value=step, waves=ceil(count), cost=work / workload.flop)
+
+
+def cuda_explainer(target: str, events: EventSink, options: ModelOptions) -> CudaExplainer:
+    """What explains operators for the GPU that a target describes. Raises TargetError."""
+    return CudaExplainer(gpu=parse_gpu(target), events=events, options=options)
+
+
+def _begun(parameter: str, points: Sequence[_Point]) -> Iterator[TurningPoint]:
+    """The steps at which whole waves become more, and a FLOP dearer."""
+    for before, after in zip(points, points[1:], strict=False):
+        ratio = after.cost / before.cost
+        if after.waves > before.waves and ratio >= _LEAST_STEP:
+            yield TurningPoint(
+                parameter=parameter,
+                value=after.value,
+                fact="waves",
+                before=before.waves,
+                after=after.waves,
+                ratio=ratio,
+            )
+
+
+def _ratio(times_s: Sequence[float | None]) -> float | None:
+    known = [seconds for seconds in times_s if seconds]
+    return known[0] / known[1] if len(known) == 2 else None
+
+
+def _differ(first: float | str | None, second: float | str | None) -> bool:
+    if isinstance(first, (int, float)) and isinstance(second, (int, float)):
+        return abs(first - second) > _ALIKE * max(abs(first), abs(second))
+    return first != second
+
+
+def _gap(first: float | str | None, second: float | str | None) -> float:
+    """How far apart two values are, as a ratio of at least 1; infinite where one is 0 or no
+    number."""
+    numbers = [value for value in (first, second) if isinstance(value, (int, float))]
+    low, high = (min(numbers), max(numbers)) if len(numbers) == 2 else (0.0, 1.0)
+    return high / low if low > 0 else float("inf")
