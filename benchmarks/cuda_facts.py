@@ -20,6 +20,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from math import ceil
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -44,9 +45,10 @@ PADDED = (
     "c=512,h=7,k=3,out=512", "c=32,h=112,k=3,out=32", "c=64,h=56,k=1,out=256",
     "c=3,h=224,k=7,out=64,stride=2", "c=64,h=56,k=5,out=64",
 )  # fmt: skip
-BATCHES = range(8, 30, 2)
+BATCHES = (8, 10, 11, 12, 13, 14, 16, 20, 22, 23, 24, 25, 26, 28)
 OTHERS = (
-    "op:dense[m=128,k=768,n=768]", "op:dense[m=1,k=2048,n=1000]", "op:dense[m=512,k=1024,n=4096]",
+    "op:dense[m=128,k=768,n=768]", "op:dense[m=1,k=2048,n=1000]", "op:dense[m=2,k=2048,n=1000]",
+    "op:dense[m=16,k=2048,n=1000]", "op:dense[m=512,k=1024,n=4096]",
     "op:batch_matmul[b=12,m=128,k=64,n=128]", "op:softmax[shape=1536x128]",
     "op:relu[shape=1x64x56x56]", "op:relu[shape=1x512x112x112]",
 )  # fmt: skip
@@ -166,11 +168,12 @@ def row(item: Item, result: Item, shown: Sequence[str]) -> tuple[str, ...]:
         f"{1e3 * peer_ms:.1f}",
         f"{1e6 * (roof_s or 0):.1f}",
         f"{result['power_w']:.0f}",
-        *(
-            f"{facts[fact]:.3g}" if not isinstance(facts[fact], str) else str(facts[fact])
-            for fact in shown
-        ),
+        *(_shown(facts[fact]) for fact in shown),
     )
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) and value < 100 else f"{value:.0f}"
 
 
 def write_page(folder: Path, measured: Path, counted: Path) -> None:
@@ -179,8 +182,8 @@ def write_page(folder: Path, measured: Path, counted: Path) -> None:
     found: Item = json.loads(measured.read_text())
     results = {result["name"]: result for result in found["results"]}
     shown = (
-        "grid_blocks", "waves", "tail", "occupancy", "registers", "guarded_share", "loads",
-        "sectors_per_load",
+        "grid_blocks", "most_blocks", "waves", "tail", "occupancy", "registers", "guarded_share",
+        "loads", "sectors_per_load",
     )  # fmt: skip
     header = ("operator", "rule", "µs", "PyTorch, µs", "roofline, µs", "W", *shown)
     rows = [row(item, results[item["name"]], shown) for item in items]
@@ -190,7 +193,8 @@ def write_page(folder: Path, measured: Path, counted: Path) -> None:
         (label, f"{rank_correlation(np.array(values), np.array(times)):.3f}")
         for label, values in (
             ("roofline", [roofline_s(item["flop"], item["bytes"], gpu) or 0.0 for item in items]),
-            ("loads of a thread × whole waves", [work(item) for item in items]),
+            ("loads of a thread × whole waves", [work(item, "waves") for item in items]),
+            ("loads of a thread × `most_blocks`", [work(item, "most_blocks") for item in items]),
         )
     ]
     worst = max(result["error"] for result in results.values())
@@ -207,14 +211,14 @@ def write_page(folder: Path, measured: Path, counted: Path) -> None:
     replace_between(PAGE, ("<!-- facts: begin -->", "<!-- facts: end -->"), text)
 
 
-def work(item: Item) -> float:
-    """Loads and stores of a thread times the whole waves of its function, summed up."""
+def work(item: Item, fact: str) -> float:
+    """Loads and stores of a thread times a fact of its function, rounded up, summed up."""
     gpu = parse_gpu(TARGET)
     total = 0.0
     for kernel in kernels(item):
-        waves = kernel_facts(kernel, gpu)["waves"]
-        assert isinstance(waves, float)
-        total += (kernel.loads + kernel.stores) * -(-waves // 1)
+        times = kernel_facts(kernel, gpu)[fact]
+        assert isinstance(times, (int, float))
+        total += (kernel.loads + kernel.stores) * ceil(times)
     return total
 
 

@@ -2,26 +2,28 @@
 
     python benchmarks/cuda_launch.py FOLDER --out FILE
 
-Each kernel is launched as its facts say, checked against PyTorch, and timed in turn with it (five
-rounds, with CUDA events). What the driver says of the kernel is read beside it: registers, local
-memory, blocks per multiprocessor; power by NVML while the kernel repeats. With `--once`, for a
-run under `ncu`, each kernel is launched once and nothing else.
+Each kernel is launched as its facts say, checked against PyTorch's answer in double precision, and
+timed in turn with PyTorch's fp32 (five rounds of CUDA graphs, with CUDA events). What the driver
+says of the kernel is read beside it: registers, local memory, blocks per multiprocessor; power by
+NVML while the kernel repeats. With `--once`, for a run under `ncu`, each kernel is launched once
+and nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import cupy
 import numpy as np
+import pynvml
 import torch
 
-_ROUNDS, _LEAST_MS = 5, 20.0
+_ROUNDS, _GRAPH_MS, _MOST_CALLS = 5, 10.0, 1000
 _POWER_S = 1.5
 
 Item = dict[str, Any]
@@ -88,56 +90,77 @@ def reference(item: Item, arrays: Mapping[str, Any]) -> Callable[[], torch.Tenso
     return functions[kind]
 
 
-def milliseconds(work: Callable[[], Any]) -> float:
-    """Of one call, from as many as 20 ms hold, after as many to warm up."""
+class Repeated:
+    """Many calls of something, recorded as one CUDA graph, so that launching costs next to
+    nothing."""
 
-    def timed(calls: int) -> float:
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        begin.record()
-        for _ in range(calls):
+    def __init__(self, work: Callable[[], Any], stream: torch.cuda.Stream) -> None:
+        for _ in range(3):
             work()
+        self.calls = 1
+        self._graph = self._recorded(work, stream)
+        self.calls = max(1, min(_MOST_CALLS, round(_GRAPH_MS / max(self.milliseconds(), 1e-4))))
+        self._graph = self._recorded(work, stream)
+
+    def _recorded(self, work: Callable[[], Any], stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, stream=stream):
+            for _ in range(self.calls):
+                work()
+        return graph
+
+    def replay(self) -> None:
+        """All calls once."""
+        self._graph.replay()
+
+    def milliseconds(self) -> float:
+        """Of one call, from two replays after one to warm up."""
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.replay()
+        begin.record()
+        for _ in range(2):
+            self.replay()
         end.record()
         end.synchronize()
-        return begin.elapsed_time(end)
-
-    work()
-    calls = max(1, round(_LEAST_MS / max(timed(3) / 3, 1e-4)))
-    timed(calls)
-    return timed(calls) / calls
+        return begin.elapsed_time(end) / (2 * self.calls)
 
 
-def watts(work: Callable[[], Any], once_ms: float) -> Item:
-    """The board's power while the kernel repeats, by the energy counter."""
-    import time
-
-    import pynvml
-
+def watts(repeated: Repeated) -> Item:
+    """The board's power while a kernel repeats, by the energy counter."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-    calls, end, count = max(1, round(10 / once_ms)), time.monotonic() + _POWER_S, 0
-    began, began_mj = time.monotonic(), pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
-    while time.monotonic() < end:
-        for _ in range(calls):
-            work()
+    count, began, began_mj = 0, time.monotonic(), _millijoules(handle)
+    while time.monotonic() < began + _POWER_S:
+        repeated.replay()
         torch.cuda.synchronize()
-        count += calls
-    seconds = time.monotonic() - began
-    joules = (pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) - began_mj) / 1e3
+        count += repeated.calls
+    seconds, joules = time.monotonic() - began, (_millijoules(handle) - began_mj) / 1e3
     return {"power_w": joules / seconds, "energy_j": joules / count}
 
 
-def measured(item: Item, folder: Path) -> Item:
+def _millijoules(handle: Any) -> int:
+    return pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+
+
+def exact(item: Item, arrays: Mapping[str, Any]) -> torch.Tensor:
+    """The operator's result in double precision."""
+    doubled = {name: array.astype(cupy.float64) for name, array in arrays.items()}
+    return reference(item, doubled)()
+
+
+def measured(item: Item, folder: Path, stream: torch.cuda.Stream) -> Item:
     """Check and time one operator."""
     kernel = Kernel(item, folder)
     peer = reference(item, kernel.arrays)
     kernel()
-    expected = peer()
+    expected = exact(item, kernel.arrays)
     ours = torch.from_dlpack(kernel.result).reshape(expected.shape)
     error = float((ours - expected).abs().max() / expected.abs().max())
     found: Item = {"name": item["name"], "error": error, "driver": kernel.driver()}
-    rounds = [(milliseconds(kernel), milliseconds(peer)) for _ in range(_ROUNDS)]
+    both = Repeated(kernel, stream), Repeated(peer, stream)
+    rounds = [[repeated.milliseconds() for repeated in both] for _ in range(_ROUNDS)]
     found["ms"], found["peer_ms"] = (list(times) for times in zip(*rounds, strict=True))
-    return {**found, **watts(kernel, median(found["ms"]))}
+    return {**found, **watts(both[0])}
 
 
 def main() -> None:
@@ -157,10 +180,8 @@ def main() -> None:
                 Kernel(item, arguments.folder)()
             torch.cuda.synchronize()
             return
-        import pynvml
-
         pynvml.nvmlInit()
-        results = [measured(item, arguments.folder) for item in items]
+        results = [measured(item, arguments.folder, stream) for item in items]
     properties = torch.cuda.get_device_properties(0)
     arguments.out.write_text(json.dumps({"device": properties.name, "results": results}, indent=1))
 

@@ -43,8 +43,9 @@ def explain(
 
     Factors are its settings, by their part of the predicted variance. Turning points are values of
     its parameters where vectors or rounds of threads stop being full or a working set leaves a
-    cache. `explain MODEL --threads` names the best number of threads of a network. Nothing is
-    measured but with --confirm and --threads without a number.
+    cache. `explain MODEL --threads` names the best number of threads of a network. With
+    `--target 'cuda -model=H100'` facts are those of the CUDA kernels that TVM's default schedules
+    make. Nothing is measured but with --confirm and --threads without a number.
     """
     given, model_flags = flags or SharedFlagsOfExplain(), model_flags or ModelFlags()
     shared, threads = given.shared(), thread_counts or given.asks_for_threads

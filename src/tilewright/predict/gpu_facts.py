@@ -109,6 +109,7 @@ def kernel_facts(kernel: CudaKernel, gpu: Gpu) -> Facts:
         facts["stack_bytes"] = kernel.report.stack_bytes
     if gpu.multiprocessors is not None:
         facts["multiprocessors_used"] = min(1.0, kernel.blocks / gpu.multiprocessors)
+        facts["most_blocks"] = ceil(kernel.blocks / gpu.multiprocessors)
     count = waves(kernel, gpu)
     if count is not None:
         facts["waves"] = count

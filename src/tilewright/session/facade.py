@@ -386,7 +386,7 @@ class Session:
         if is_cuda(self._target):
             from tilewright.session.predicting.cuda_explaining import cuda_explainer
 
-            explainer = cuda_explainer(self._target, self.events, options or ModelOptions())
+            explainer = cuda_explainer(self._target, self._tracker, self.events, options)
             return explainer.explain(name, versus, confirm=confirm)
         from tilewright.session.predicting.explaining import Explainer
         from tilewright.session.predicting.modelling import predictors_of

@@ -98,4 +98,10 @@ def target_rows(threads: int | None) -> tuple[TargetRow, ...]:
             detail="devices of a TVM RPC tracker; usable with --tracker HOST:PORT",
             target="",
         ),
+        TargetRow(
+            name="cuda -model=H100",
+            usable=False,
+            detail="a GPU, for `explain op:...` only: its kernels before they run",
+            target="",
+        ),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, log
 
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import EventSink, Note, Stage
@@ -38,9 +38,11 @@ _LEAST_STEP = 1.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Point:
-    """A value along a sweep: whole waves, and what a FLOP costs in units of its sweep."""
+    """A value along a sweep: the rule that applies, whole waves, and what a FLOP costs in units of
+    its sweep."""
 
     value: int
+    rule: str
     waves: int
     cost: float
 
@@ -59,8 +61,9 @@ class CudaExplainer:
         """An `op:…` text, and in what it differs from another one.
 
         Turning points are values of the operator's numbers from which on its blocks need a wave
-        more, as far as the GPU's multiprocessors are known. Raises UsageError for other texts and
-        for turning points that are to be confirmed, TilewrightError where TVM makes no code.
+        more, or another schedule rule applies, as far as the GPU's multiprocessors are known.
+        Raises UsageError for other texts and for turning points that are to be confirmed,
+        TilewrightError where TVM makes no code.
         """
         if confirm:
             raise UsageError("--confirm measures, and nothing of a CUDA target can be measured yet")
@@ -114,17 +117,17 @@ class CudaExplainer:
     def _turning_points(
         self, name: str, kernel: CudaKernel, inspector: CudaInspector
     ) -> tuple[TurningPoint, ...]:
-        """Where waves begin along each number of the operator, from half to twice of it, the
-        largest steps first. Registers are taken to be those of the operator itself."""
+        """Where waves begin or rules change along each number of the operator, from half to twice
+        of it, the largest steps first. Registers are taken to be those of the operator itself."""
         if self.gpu.multiprocessors is None:
             self.events(Note(message="no waves: the GPU's model, and so its size, is not known"))
             return ()
         found: list[TurningPoint] = []
-        for parameter, value in numbers_of(name).items():
+        for parameter, value in numbers_of(name, batch=True).items():
             self.events(Stage(name="sweep", detail=parameter))
             points = list(self._sweep(name, parameter, value, kernel, inspector))
             found += _begun(parameter, points)
-        return tuple(sorted(found, key=lambda point: -point.ratio))
+        return tuple(sorted(found, key=lambda point: -abs(log(point.ratio))))
 
     def _sweep(
         self, name: str, parameter: str, value: int, kernel: CudaKernel, inspector: CudaInspector
@@ -134,27 +137,38 @@ class CudaExplainer:
                 workload = self.workload(with_number(name, parameter, step))
             except (UsageError, ModelError):
                 continue
-            found = main_kernel(inspector.code(workload, compiled=False))
+            code = inspector.code(workload, compiled=False)
+            found = main_kernel(code)
             count = waves(with_report(found, kernel.report), self.gpu)
             if count is not None and workload.flop:
                 work = ceil(count) * (found.loads + found.stores)
-                yield _Point(value=step, waves=ceil(count), cost=work / workload.flop)
+                cost = work / workload.flop
+                yield _Point(value=step, rule=code.rule, waves=ceil(count), cost=cost)
 
 
-def cuda_explainer(target: str, events: EventSink, options: ModelOptions) -> CudaExplainer:
-    """What explains operators for the GPU that a target describes. Raises TargetError."""
-    return CudaExplainer(gpu=parse_gpu(target), events=events, options=options)
+def cuda_explainer(
+    target: str, tracker: str | None, events: EventSink, options: ModelOptions | None
+) -> CudaExplainer:
+    """What explains operators for the GPU that a target describes.
+
+    Raises TargetError for a target that is not known, UsageError for a tracker, which goes with
+    other targets.
+    """
+    if tracker is not None:
+        raise UsageError("A tracker is for rpc: targets; a CUDA target is none.")
+    return CudaExplainer(gpu=parse_gpu(target), events=events, options=options or ModelOptions())
 
 
 def _begun(parameter: str, points: Sequence[_Point]) -> Iterator[TurningPoint]:
-    """The steps at which whole waves become more, and a FLOP dearer."""
+    """The steps at which another rule applies, or whole waves become more and a FLOP dearer."""
     for before, after in zip(points, points[1:], strict=False):
         ratio = after.cost / before.cost
-        if after.waves > before.waves and ratio >= _LEAST_STEP:
+        changed = after.rule != before.rule
+        if changed or (after.waves > before.waves and ratio >= _LEAST_STEP):
             yield TurningPoint(
                 parameter=parameter,
                 value=after.value,
-                fact="waves",
+                fact=f"waves, {before.rule} to {after.rule}" if changed else "waves",
                 before=before.waves,
                 after=after.waves,
                 ratio=ratio,

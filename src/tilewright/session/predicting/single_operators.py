@@ -63,10 +63,12 @@ class KernelTimer:
         return found
 
 
-def numbers_of(name: str) -> dict[str, int]:
-    """`op:conv2d[c=64,h=28,pad=1]` → {"c": 64, "h": 28, "pad": 1}, without what is no size."""
+def numbers_of(name: str, *, batch: bool = False) -> dict[str, int]:
+    """`op:conv2d[c=64,h=28,pad=1]` → {"c": 64, "h": 28, "pad": 1}, without what is no size; the
+    batch `n` only where it is asked for."""
     found = {key: int(value) for key, value in _NUMBER.findall(name)}
-    return {key: value for key, value in found.items() if key not in _FLAGS}
+    left_out = _FLAGS - {"n"} if batch else _FLAGS
+    return {key: value for key, value in found.items() if key not in left_out}
 
 
 def with_number(name: str, parameter: str, value: int) -> str:

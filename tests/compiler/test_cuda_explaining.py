@@ -1,0 +1,91 @@
+"""`explain` of a CUDA target, with TVM and, where it is there, nvcc; no GPU is needed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import tilewright
+from tilewright.core.errors import TargetError, UsageError
+from tilewright.core.events import Event, Note
+from tilewright.core.predictions import ExplainResult
+
+H100 = "cuda -model=H100"
+ROWS = "op:dense[m={m},k=2048,n=1000]"
+nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
+
+
+def explained(
+    name: str, target: str = H100, versus: str | None = None
+) -> tuple[ExplainResult, list[str]]:
+    notes: list[str] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Note):
+            notes.append(event.message)
+
+    with tilewright.open(target=target, events=listen, db=Path("none/there.db")) as session:
+        return session.explain(name, versus=versus), notes
+
+
+def test_a_second_row_changes_the_rule() -> None:
+    found, _ = explained(ROWS.format(m=2), versus=ROWS.format(m=1))
+    first = found.differences[0]
+    assert (first.fact, first.first, first.second) == ("rule", "Matmul", "Reduction")
+    assert all(difference.share is None for difference in found.differences)
+    changes = [point for point in found.turning_points if "Reduction to Matmul" in point.fact]
+    assert [(point.parameter, point.value) for point in changes] == [("m", 2)]
+    assert found.source == "roofline"
+    assert found.ratio == pytest.approx(1.0, rel=0.02)
+
+
+@nvcc
+def test_where_a_wave_begins() -> None:
+    """98 blocks an image, nine times 132 at once: twelve images; measured so on an H100."""
+    found, notes = explained("op:conv2d[n=12,c=64,h=56,k=3,pad=1,out=64]")
+    if found.facts["registers"] != 56:
+        pytest.skip("another nvcc gives other registers")
+    assert found.facts["blocks_per_multiprocessor"] == 9
+    (batch,) = [point for point in found.turning_points if point.parameter == "n"]
+    assert (batch.value, batch.before, batch.after) == (13, 1, 2)
+    assert batch.ratio > 1
+    assert notes == []
+
+
+def test_an_architecture_alone_has_no_waves_and_says_so() -> None:
+    found, notes = explained("op:relu[shape=1x64x56x56]", "cuda -arch=sm_86")
+    assert found.turning_points == ()
+    assert found.latency_s is None
+    assert any("no waves" in note for note in notes)
+    assert not {"waves", "tail", "most_blocks"} & set(found.facts)
+
+
+def test_without_nvcc_the_rest_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found, notes = explained("op:relu[shape=1x64x56x56]")
+    assert "registers" not in found.facts
+    assert found.facts["sectors_per_load"] == 4
+    assert "nvcc" in found.reason
+    assert any("registers and spills are not known" in note for note in notes)
+
+
+def test_every_function_has_its_facts() -> None:
+    found, _ = explained("op:softmax[shape=64x300]")
+    assert len(found.functions) == found.facts["kernels"]
+    assert found.functions[0]["function"]
+
+
+@pytest.mark.parametrize("name", ["zoo:mlp", "conv2d", "0123456789abcdef"])
+def test_only_operators_can_be_explained(name: str) -> None:
+    with pytest.raises(UsageError, match="is no operator"):
+        explained(name)
+
+
+def test_what_else_a_cuda_target_cannot() -> None:
+    with tilewright.open(target=H100) as session:
+        with pytest.raises(UsageError, match="--confirm"):
+            session.explain(ROWS.format(m=1), confirm=True)
+        with pytest.raises(TargetError, match="generates code for CPUs"):
+            _ = session.device

@@ -1,0 +1,47 @@
+"""`explain --target cuda` on the command line; no GPU is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import run, succeed
+
+OPERATOR = "op:conv2d[c=16,h=14,k=3,pad=1,out=32]"
+H100 = ("--target", "cuda -model=H100")
+
+
+def test_facts_and_differences_as_json(tmp_path: Path) -> None:
+    other = OPERATOR.replace("pad=1", "pad=0")
+    data = succeed(tmp_path, "explain", OPERATOR, "--versus", other, *H100)
+    assert {"factors", "turning_points", "facts"} <= set(data)
+    assert data["factors"] == []
+    assert data["facts"]["grid_blocks"] >= 1
+    assert data["facts"]["guarded_share"] > 0
+    assert {"fact", "first", "second", "share"} == set(data["differences"][0])
+    assert len(data["functions"]) == data["facts"]["kernels"]
+
+
+def test_facts_as_a_table(tmp_path: Path) -> None:
+    done = run(tmp_path, "explain", "op:relu[shape=1x8x8x8]", *H100)
+    assert done.code == 0, done.err
+    assert "sectors_per_load" in done.out and "Fallback" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("explain", OPERATOR, "--target", "cuda -model=H1000"), 3, "no datasheet"),
+        (("explain", OPERATOR, "--target", '{"kind": "cuda", "arch": "sm_1"}'), 3, "sm_1"),
+        (("explain", OPERATOR, *H100, "--confirm"), 2, "--confirm"),
+        (("explain", OPERATOR, *H100, "--tracker", "localhost:9190"), 2, "tracker"),
+        (("explain", "zoo:mlp", *H100), 2, "is no operator"),
+        (("explain", "zoo:mlp", *H100, "--threads"), 3, "generates code for CPUs"),
+        (("optimize", "zoo:mlp", *H100), 3, "explain op:"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
+    done = run(tmp_path, *words)
+    assert done.code == code, done.err
+    assert said in done.err
+    assert "Traceback" not in done.err
