@@ -1,7 +1,7 @@
 """Networks predicted before they ran: latency against `profile`, kernel by kernel and whole.
 
     python benchmarks/predicted_networks.py [--settings default|chosen|tuned] [--budget TIME]
-        [--section NAME] [--networks NAME…] [--results FOLDER] [--rounds N]
+        [--section NAME] [--networks NAME…] [--results FOLDER] [--rounds N] [--beside-others]
 
 Each network is predicted with the data that comes with tilewright alone, then compiled with the
 same settings and timed: its default ones, those that `optimize --budget 0` chooses without
@@ -91,6 +91,21 @@ def forgetful(database: Path) -> Path:
     return copy
 
 
+def predict_beside_others(results: Path, names: Sequence[str]) -> None:
+    """Predict each network again, now from a database with what the others measured."""
+    paths = {name: results / name for name in names if (results / name / "result.json").exists()}
+    for name, folder in paths.items():
+        database, log = forgetful(folder / "measured.db"), folder / "log.txt"
+        for other in paths.values():
+            if other != folder:
+                merged = str(other / "measured.db")
+                run_tilewright(["db", "merge", str(database), merged], log=log)
+        asked = ["predict", f"zoo:{name}", "--settings", "shipped", "--db", str(database)]
+        item: Item = json.loads((folder / "result.json").read_text())
+        item["beside_others"] = run_tilewright(asked, log=log).answer["data"]["network"]
+        (folder / "result.json").write_text(json.dumps(item, indent=1))
+
+
 def shipped_s(folder: str) -> float:
     """Median seconds of a run of an artifact, over two seconds."""
     network = tilewright.load(folder)
@@ -146,11 +161,12 @@ def row(item: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def summary(items: Sequence[Mapping[str, Any]]) -> str:
+def summary(items: Sequence[Mapping[str, Any]], prediction: str = "predicted") -> str:
     """The figures of the bars."""
-    errors = [abs(i["predicted"]["latency_s"] / measured(i) - 1) for i in items]
+    items = [item for item in items if prediction in item]
+    errors = [abs(i[prediction]["latency_s"] / measured(i) - 1) for i in items]
     inside = [
-        i["predicted"]["latency_low_s"] <= measured(i) <= i["predicted"]["latency_high_s"]
+        i[prediction]["latency_low_s"] <= measured(i) <= i[prediction]["latency_high_s"]
         for i in items
     ]
     return (
@@ -165,6 +181,11 @@ def write_table(results: Path, page: Path, section: str) -> None:
     found = [results / name / "result.json" for name in NETWORKS]
     items: list[Item] = [json.loads(path.read_text()) for path in found if path.exists()]
     text = f"{table(HEADER, map(row, items))}\n\n{summary(items)}"
+    beside = [item for item in items if "beside_others" in item]
+    if beside:
+        errors = [i["beside_others"]["latency_s"] / measured(i) - 1 for i in beside]
+        told = ", ".join(f"{i['network']} {e:+.1%}" for i, e in zip(beside, errors, strict=True))
+        text += f"\n\nKnowing what the others measured ({told}): {summary(items, 'beside_others')}"
     replace_between(page, (f"<!-- {section}: begin -->", f"<!-- {section}: end -->"), text)
 
 
@@ -176,6 +197,11 @@ def main() -> None:
     parser.add_argument("--budget", help="what tuning may take, for tuned settings")
     parser.add_argument("--section", default="networks")
     parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument(
+        "--beside-others",
+        action="store_true",
+        help="predict tuned settings again from what the other networks measured",
+    )
     parser.add_argument("--results", type=Path, default=HERE / "results" / "predicted_networks")
     arguments = parser.parse_args()
     if arguments.rounds and arguments.settings == "default":
@@ -192,6 +218,8 @@ def main() -> None:
         (folder / "result.json").write_text(json.dumps(item, indent=1))
         print(" ".join(row(item)), flush=True)
     time_rounds(results, arguments.networks, arguments.rounds)
+    if arguments.beside_others:
+        predict_beside_others(results, arguments.networks)
     write_table(results, HERE.parent / "docs" / "benchmarks-predictors.md", arguments.section)
 
 

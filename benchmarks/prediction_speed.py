@@ -49,7 +49,7 @@ def network_times(forecaster: Forecaster, name: str, repeats: int) -> tuple[floa
     def load() -> None:
         for family in sorted({family_of(t.workload) for t in network.tasks.values()}):
             forecaster.predictors.model(family)
-        _ = forecaster.predictors.measured
+            forecaster.predictors.measured(family)
 
     began = perf_counter()
     network = prepare(name, ModelOptions(), forecaster.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from tilewright.core.errors import TilewrightError
+from tilewright.core.errors import ModelError
 from tilewright.core.gpus import CudaCode, Gpu
 from tilewright.graph.workload import Workload
 from tilewright.measure.processes import Child, ChildError, RemoteError
@@ -36,12 +36,10 @@ class CudaInspector:
     def code(self, workload: Workload, *, compiled: bool = True) -> CudaCode:
         """A workload in TVM's default schedule; `compiled` asks NVIDIA's compiler, too.
 
-        Raises TilewrightError where TVM makes no code of it.
+        Raises ModelError where TVM makes no code of it.
         """
         request = ("code", workload.text, self._gpu.target, compiled)
         try:
             return self._child.request(request, _TIMEOUT_S)
         except (RemoteError, ChildError) as error:
-            raise TilewrightError(
-                f"no CUDA code could be made of {workload.key}: {error}"
-            ) from error
+            raise ModelError(f"no CUDA code could be made of {workload.key}: {error}") from error

@@ -102,7 +102,8 @@ class KernelModel:
     `origin`, intervals are twice as wide. `reach` is their half width in the logarithm; `lowest`
     and `highest` bound the facts that training saw, `margins` what it was to say; `peaks` are the
     origin's, on which its rooflines rest. With a `base`, the model of another class, the members
-    say what differs from it; without one, from the implementation's own estimate."""
+    say what differs from it; without one, from the implementation's own estimate. `pace` is what
+    this machine takes of the time that was learnt (see `predict.pace`); it is not kept."""
 
     family: str
     device_class: str
@@ -117,11 +118,12 @@ class KernelModel:
     rows: int
     data_hash: str
     base: KernelModel | None = None
+    pace: float = 1.0
 
     def times(self, table: KernelTable) -> KernelTimes:
         """Predict the rows of a table."""
         values = table.aligned(self.names)
-        latency_s = table.roof_s * np.exp(-self.margin(values))
+        latency_s = self.pace * table.roof_s * np.exp(-self.margin(values))
         outside = self._outside(values)
         borrowed = _WIDER if self.origin != self.device_class else 1.0
         reach = self.reach * borrowed * np.where(outside, _WIDER, 1.0)

@@ -22,6 +22,7 @@ from tilewright.core.records import Candidate, Outcome
 from tilewright.graph.workload import Workload
 from tilewright.hardware.remote import remote_instance
 from tilewright.models import ModelOptions
+from tilewright.predict.collected import family_of
 from tilewright.session.choices import known_outcomes, ranked
 from tilewright.session.collecting.circumstances import Place, is_usual, places_of
 from tilewright.session.collecting.collector import Collector, known_candidates
@@ -100,9 +101,12 @@ def test_nothing_crosses_over_to_networks(tmp_path: Path, place: Place) -> None:
         store.add([failed(TASK.workload, broken, "wrong result", device_class=special)])
         after = predictors_of(DEVICE, store, discard)
         assert (after.rows, after.training_set("conv2d").data_hash) == told
-        assert after.measured.exact(TASK.workload, fast) is None
+        assert after.measured(family_of(TASK.workload)).exact(TASK.workload, fast) is None
         row = rows[0]
-        assert after.measured.exact(row.workload, row.candidate) == row.latency_s
+        assert (
+            after.measured(family_of(row.workload)).exact(row.workload, row.candidate)
+            == row.latency_s
+        )
         assert known_outcomes(TASK, store, DEVICE) == []
         assert known_candidates(store, TASK.workload, DEVICE) == frozenset()
         assert best_elsewhere(TASK, store, DEVICE) == ()

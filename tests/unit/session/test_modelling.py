@@ -133,6 +133,38 @@ def test_a_new_class_begins_at_the_nearest_ones_model(tmp_path: Path, kernels: i
         assert slower == pytest.approx(3, rel=0.2)
 
 
+@pytest.mark.usefixtures("came_along")
+@pytest.mark.parametrize(("kernels", "pace"), [(0, 1.0), (19, 1.0), (30, 0.7)])
+def test_what_came_along_goes_at_the_pace_of_this_machine(
+    tmp_path: Path, kernels: int, pace: float
+) -> None:
+    rows = rows_of_convolutions()
+    own, others = rows[::2][:kernels], rows[1::2]
+    with open_store(tmp_path / "t.db") as store:
+        for name, value in PEAKS.items():
+            store.add_peak(DEVICE.class_key, name, value)
+        store.add_workloads([*{row.workload for row in own}])
+        store.add(measured(row.workload, row.candidate, 0.7 * row.latency_s) for row in own)
+        predictors = Predictors(
+            device=DEVICE, store=store, folder=tmp_path / "m", cache=tmp_path / "c", events=discard
+        )
+        model = predictors.model("conv2d")
+        assert model is not None and model.pace == pytest.approx(pace, rel=0.1)
+        again = replace(model, pace=1.0)
+        table = predictors.table([(row.workload, row.candidate) for row in others], model)
+        paced, bare = model.times(table), again.times(table)
+        np.testing.assert_allclose(paced.latency_s, model.pace * bare.latency_s)
+        np.testing.assert_allclose(paced.high_s, model.pace * bare.high_s)
+        for row in others:
+            known_s = predictors.measured("conv2d").exact(row.workload, row.candidate)
+            assert known_s == pytest.approx(model.pace * row.latency_s)
+        taught_s = predictors.training_set("conv2d").latency_s
+        fitted_here = predictors.fit("conv2d")
+    assert fitted_here.pace == 1.0
+    told_s = [model.pace * row.latency_s for row in rows] + [0.7 * row.latency_s for row in own]
+    np.testing.assert_allclose(np.sort(taught_s), np.sort(told_s))
+
+
 def test_models_lie_beside_their_database(tmp_path: Path) -> None:
     assert models_folder(tmp_path / "t.db") == tmp_path / "t.models"
 

@@ -63,7 +63,7 @@ class CudaExplainer:
         Turning points are values of the operator's numbers from which on its blocks need a wave
         more, or another schedule rule applies, as far as the GPU's multiprocessors are known.
         Raises UsageError for other texts and for turning points that are to be confirmed,
-        TilewrightError where TVM makes no code.
+        ModelError where TVM makes no code.
         """
         if confirm:
             raise UsageError("--confirm measures, and nothing of a CUDA target can be measured yet")
@@ -132,12 +132,14 @@ class CudaExplainer:
     def _sweep(
         self, name: str, parameter: str, value: int, kernel: CudaKernel, inspector: CudaInspector
     ) -> Iterator[_Point]:
+        """The operator along one number; values of which there is no operator or no code are left
+        out."""
         for step in around(value):
             try:
                 workload = self.workload(with_number(name, parameter, step))
+                code = inspector.code(workload, compiled=False)
             except (UsageError, ModelError):
                 continue
-            code = inspector.code(workload, compiled=False)
             found = main_kernel(code)
             count = waves(with_report(found, kernel.report), self.gpu)
             if count is not None and workload.flop:

@@ -200,7 +200,8 @@ class Forecaster:
         return [found[number] for number in range(len(kernels))]
 
     def _known(self, workload: Workload, candidate: Candidate) -> Estimate | None:
-        exact_s = self.predictors.measured.exact(workload, candidate)
+        measured = self.predictors.measured(family_of(workload))
+        exact_s = measured.exact(workload, candidate)
         doubt = exp(self.predictors.repeats or _REPEATS)
         if exact_s is not None:
             return Estimate(
@@ -209,7 +210,7 @@ class Forecaster:
                 high_s=exact_s * doubt,
                 source="exact",
             )
-        between = self.predictors.measured.between(workload, candidate)
+        between = measured.between(workload, candidate)
         if between is None:
             return None
         return Estimate(
@@ -258,6 +259,7 @@ class Forecaster:
                     "are twice as wide"
                 )
             )
+        self._tell_pace()
         shipped, probes = self.predictors.shipped, self.predictors.probes
         if shipped is None or shipped.exact:
             return
@@ -274,6 +276,16 @@ class Forecaster:
                 Note(
                     message=f"of the known device classes, {known} is the nearest by "
                     f"{probes} kernels that were measured on both"
+                )
+            )
+
+    def _tell_pace(self) -> None:
+        moved = ", ".join(f"{name} {factor:.2f}" for name, factor in self.predictors.paces())
+        if moved:
+            self.events(
+                Note(
+                    message="this machine's kernels take another time than those that came along "
+                    f"for its class ({moved} times it): predictions follow"
                 )
             )
 

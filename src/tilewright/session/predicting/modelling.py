@@ -32,6 +32,7 @@ from tilewright.predict.kernel_models import (
     sample_trees,
     to_json,
 )
+from tilewright.predict.pace import enough, pace
 from tilewright.predict.relatives import Relative, nearest
 from tilewright.predict.shipped import ShippedData, shipped_classes
 from tilewright.store.database import SqliteStore
@@ -58,6 +59,8 @@ class Predictors:
     cache: Path
     events: EventSink
     _loaded: dict[str, KernelModel | None] = field(default_factory=dict[str, KernelModel | None])
+    _measured: dict[str, MeasuredKernels] = field(default_factory=dict[str, MeasuredKernels])
+    _paces: dict[str, float] = field(default_factory=dict[str, float])
 
     @property
     def shipped(self) -> ShippedData | None:
@@ -126,10 +129,54 @@ class Predictors:
         shipped = self.shipped
         return [*(shipped.rows if shipped is not None and shipped.exact else ()), *self.own_rows]
 
+    def measured(self, family: str) -> MeasuredKernels:
+        """What was measured of a family on this very class, what came along at this machine's
+        pace."""
+        if family not in self._measured:
+            rows = self._at_pace(family)
+            self._measured[family] = measured_kernels(
+                [(row.workload, row.candidate, row.latency_s) for row in rows]
+            )
+        return self._measured[family]
+
+    def _at_pace(self, family: str) -> list[Row]:
+        """A family's rows, shipped ones as this machine would take."""
+        factor = self.pace(family)
+        return [
+            replace(row, latency_s=factor * row.latency_s) if came_along else row
+            for came_along, row in self._by_family.get(family, ())
+        ]
+
     @cached_property
-    def measured(self) -> MeasuredKernels:
-        """What was measured on this very class."""
-        return measured_kernels([(r.workload, r.candidate, r.latency_s) for r in self.rows])
+    def _by_family(self) -> dict[str, list[tuple[bool, Row]]]:
+        """All rows, and whether each came along."""
+        shipped = len(self.rows) - len(self.own_rows)
+        found: dict[str, list[tuple[bool, Row]]] = {}
+        for number, row in enumerate(self.rows):
+            found.setdefault(family_of(row.workload), []).append((number < shipped, row))
+        return found
+
+    def pace(self, family: str) -> float:
+        """This machine's times over those of the one of its class whose rows came along; 1 where
+        too few kernels of the family were measured here."""
+        if family not in self._paces:
+            self._paces[family] = self._pace(family)
+        return self._paces[family]
+
+    def paces(self) -> list[tuple[str, float]]:
+        """The families asked about that go at another pace here, with that pace."""
+        return sorted((name, factor) for name, factor in self._paces.items() if factor != 1.0)
+
+    def _pace(self, family: str) -> float:
+        shipped, known = self.shipped, self._by_family.get(family, ())
+        own = [row for came_along, row in known if not came_along]
+        if shipped is None or not shipped.exact or not enough(own):
+            return 1.0
+        try:
+            model = self._cached(family) or self._remembered(_of_shipped(shipped, family))
+        except ModelError:
+            return 1.0
+        return pace(own, model, self.device, model.peaks)
 
     def families(self) -> list[str]:
         """The families that rows are known of, be it of the nearest class."""
@@ -166,7 +213,7 @@ class Predictors:
             return _of_shipped(self.shipped, family)
         shipped = self.shipped
         peaks = shipped.peaks if shipped is not None and shipped.exact else self.peaks
-        return training_set(self.rows, family, self.device, peaks)
+        return training_set(self._at_pace(family), family, self.device, peaks)
 
     def borrows(self, family: str) -> bool:
         """Whether a family is learnt from the nearest class, too little being known of this one."""
@@ -199,10 +246,12 @@ class Predictors:
         return self._loaded[family]
 
     def _kept_before(self, family: str) -> KernelModel | None:
-        """From its file; one of the cache that is broken does not count."""
+        """From its file; one of the cache, which learnt from what came along, at this machine's
+        pace, and where it is broken it does not count."""
         if self._path(family).exists():
             return load_model(self._path(family), self.device.class_key)
-        return self._cached(family)
+        cached = self._cached(family)
+        return replace(cached, pace=self.pace(family)) if cached is not None else None
 
     def _cached(self, family: str) -> KernelModel | None:
         cached = self._cache_path(family)
@@ -217,9 +266,10 @@ class Predictors:
         try:
             if self.shipped is None:
                 return self.fit(family)
-            return self._remembered(_of_shipped(self.shipped, family))
+            model = self._remembered(_of_shipped(self.shipped, family))
         except ModelError:
             return None
+        return replace(model, pace=self.pace(family))
 
     def _remembered(self, data: TrainingSet) -> KernelModel:
         """Learnt, and kept in the cache where that can be written: an answer does not need it."""
