@@ -183,7 +183,7 @@ def write_page(folder: Path, measured: Path, counted: Path) -> None:
     results = {result["name"]: result for result in found["results"]}
     shown = (
         "grid_blocks", "most_blocks", "waves", "tail", "occupancy", "registers", "guarded_share",
-        "loads", "sectors_per_load",
+        "comparisons", "loads", "sectors_per_load",
     )  # fmt: skip
     header = ("operator", "rule", "µs", "PyTorch, µs", "roofline, µs", "W", *shown)
     rows = [row(item, results[item["name"]], shown) for item in items]

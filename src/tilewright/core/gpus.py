@@ -42,11 +42,12 @@ class CompilerReport:
 class CudaKernel:
     """A function that a GPU runs: how it is launched, and what its lowered code says.
 
-    `loads` are the loads from global memory that a thread executes, a vector counted once;
-    `guarded` those of them behind a condition, as the border of a padded input is; `sectors` the
-    32-byte sectors that one such load touches for a warp, on average: 4 is a full one of fp32, 1
-    the same address for all, 32 a sector for each thread. `shared_bytes` are a block's;
-    `parameters` the names of the function's own. `report` is None where nothing could compile it.
+    `loads` are the loads from global memory that a thread executes, a vector counted once where its
+    elements lie side by side; `guarded` those of them behind a condition, as the border of a padded
+    input is; `comparisons` those in all conditions that it evaluates; `sectors` the 32-byte sectors
+    that one load touches for a warp, on average: 4 is a full one of fp32, 1 the same address for
+    all, 32 a sector for each thread. `shared_bytes` are a block's; `parameters` the names of the
+    function's own. `report` is None where nothing could compile it.
     """
 
     name: str
@@ -54,6 +55,7 @@ class CudaKernel:
     block: tuple[int, int, int]
     loads: float
     guarded: float
+    comparisons: float
     stores: float
     sectors: float
     shared_bytes: int

@@ -96,6 +96,7 @@ def kernel_facts(kernel: CudaKernel, gpu: Gpu) -> Facts:
         "shared_bytes": shared_bytes(kernel),
         "loads": kernel.loads,
         "guarded_share": kernel.guarded / kernel.loads if kernel.loads else 0.0,
+        "comparisons": kernel.comparisons,
         "sectors_per_load": kernel.sectors,
         "sector_bytes": kernel.loads * kernel.sectors * _SECTOR_BYTES * warps * kernel.blocks,
         "stores": kernel.stores,

@@ -34,7 +34,9 @@ def report(registers: int = 32, shared: int = 0, spills: int = 0) -> CompilerRep
 
 
 def kernel(threads: int = 256, blocks: int = 1000, shared: int = 0, **named) -> CudaKernel:
-    fields = dict(loads=10.0, guarded=4.0, stores=1.0, sectors=4.0, report=report())
+    fields = dict(
+        loads=10.0, guarded=4.0, comparisons=8.0, stores=1.0, sectors=4.0, report=report()
+    )
     return CudaKernel(
         name="main_kernel",
         grid=(blocks, 1, 1),

@@ -20,6 +20,8 @@ _WARP = 32
 _SECTOR_BYTES = 32
 _AXES = ("x", "y", "z")
 
+_COMPARING = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+
 Values = npt.NDArray[np.int64]
 
 
@@ -34,6 +36,7 @@ def read_launch(name: str, function: tirx.PrimFunc) -> CudaKernel:
         block=walk.sizes("threadIdx"),
         loads=loads,
         guarded=walk.guarded,
+        comparisons=walk.comparisons,
         stores=walk.stores,
         sectors=walk.sectors / loads if loads else 0.0,
         shared_bytes=walk.shared_bytes,
@@ -56,7 +59,7 @@ class _Walk:
     def __init__(self, axes: dict[Any, tuple[str, int]]) -> None:
         self._axes = axes
         self._known: dict[Any, Any] = self._warp()
-        self.loads = self.guarded = self.stores = self.sectors = 0.0
+        self.loads = self.guarded = self.stores = self.sectors = self.comparisons = 0.0
         self.shared_bytes = 0
 
     def sizes(self, prefix: str) -> tuple[int, int, int]:
@@ -70,7 +73,7 @@ class _Walk:
         if isinstance(node, tirx.For):
             executions *= int(node.extent) if isinstance(node.extent, tirx.IntImm) else 1
         elif isinstance(node, tirx.IfThenElse):
-            self._read(node.condition, executions, guarded)
+            self._decide(node.condition, executions, guarded)
             guarded = True
         elif isinstance(node, tirx.BufferStore):
             self._read(node.value, executions, guarded)
@@ -85,25 +88,34 @@ class _Walk:
 
     def _read(self, node: Any, executions: float, guarded: bool) -> None:  # noqa: FBT001
         if isinstance(node, TensorLoad) and _is_global(node.source):
-            self.loads += executions
-            self.guarded += executions * guarded
-            self.sectors += executions * self._touched(node)
+            loads, sectors = self._touched(node)
+            self.loads += executions * loads
+            self.guarded += executions * loads * guarded
+            self.sectors += executions * sectors
         if operator_name(node) == CONDITIONAL:
             condition, *values = node.args
-            self._read(condition, executions, guarded)
+            self._decide(condition, executions, guarded)
             for value in values:
                 self._read(value, executions, guarded=True)
             return
         for operand in operands(node):
             self._read(operand, executions, guarded)
 
-    def _touched(self, load: Any) -> int:
-        """Sectors that the first warp of the first block touches by one load."""
+    def _decide(self, condition: Any, executions: float, guarded: bool) -> None:  # noqa: FBT001
+        self.comparisons += executions * _comparisons(condition)
+        self._read(condition, executions, guarded)
+
+    def _touched(self, load: Any) -> tuple[int, int]:
+        """The loads that an access becomes, and the sectors that the first warp of the first block
+        touches by them: a vector is one load where its elements lie side by side, else one each."""
         (index,) = load.indices
         kind = tvm.DataType(str(load.ty.dtype))
         places = [evaluated(index, self._known, lane) for lane in range(kind.lanes)]
-        first = np.stack([np.broadcast_to(place, _WARP) for place in places]) * kind.bits // 8
-        return len(np.unique(first // _SECTOR_BYTES))
+        elements = np.stack([np.broadcast_to(place, _WARP) for place in places])
+        sectors = elements * kind.bits // 8 // _SECTOR_BYTES
+        if (np.diff(elements, axis=0) == 1).all():
+            return 1, len(np.unique(sectors))
+        return kind.lanes, sum(len(np.unique(lane)) for lane in sectors)
 
     def _warp(self) -> dict[Any, Values]:
         """The thread indices of the first warp's lanes; those of a small block repeat."""
@@ -115,6 +127,11 @@ class _Walk:
             "threadIdx.z": lanes // x // y,
         }
         return {variable: at[tag] for variable, (tag, _) in self._axes.items() if tag in at}
+
+
+def _comparisons(node: Any) -> int:
+    """How many comparisons a condition makes, of a vector as of one element."""
+    return isinstance(node, _COMPARING) + sum(_comparisons(part) for part in operands(node))
 
 
 def _is_global(buffer: Any) -> bool:
