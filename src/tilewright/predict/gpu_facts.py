@@ -48,9 +48,8 @@ def occupancy(kernel: CudaKernel, gpu: Gpu) -> Occupancy:
     if taken:
         old_unit = _SHARED_UNITS.get(gpu.arch[:4])
         reserved = 0 if old_unit else _RESERVED_SHARED_BYTES
-        limits["shared memory"] = gpu.shared_bytes // (
-            _whole(taken, old_unit or _SHARED_UNIT) + reserved
-        )
+        room = gpu.shared_bytes if taken <= gpu.block_shared_bytes else 0
+        limits["shared memory"] = room // (_whole(taken, old_unit or _SHARED_UNIT) + reserved)
     name = min(limits, key=lambda limit: limits[limit])
     return Occupancy(
         blocks=limits[name],

@@ -58,6 +58,7 @@ def kernel(threads: int = 256, blocks: int = 1000, shared: int = 0, **named) -> 
         ("sm_75", 1024, 64, 0, 1, "threads"),
         ("sm_70", 256, 255, 0, 1, "registers"),
         ("sm_70", 64, 32, 48 << 10, 2, "shared memory"),
+        ("sm_61", 64, 32, 49 << 10, 0, "shared memory"),
     ],
 )
 def test_blocks_of_a_multiprocessor(
