@@ -2,15 +2,17 @@
 
     python benchmarks/predicted_networks.py [--settings default|chosen|tuned] [--budget TIME]
         [--section NAME] [--networks NAME…] [--results FOLDER] [--rounds N] [--beside-others]
+        [--unseen]
 
 Each network is predicted with the data that comes with tilewright alone, then compiled with the
 same settings and timed: its default ones, those that `optimize --budget 0` chooses without
 measuring any kernel, or those that tuning by measurement found within `--budget`. The prediction of
 the last is made from a copy of the database in which no measurement is left. On a machine whose
 speed changes by the minute, `--rounds` times what was shipped again, all networks in turn, and
-takes the median of the rounds. Results are kept network by network; the same command goes on where
-it stopped. The table goes to the section's place in docs/benchmarks-predictors.md. Nothing else may
-run meanwhile.
+takes the median of the rounds; default settings are profiled again. `--unseen` takes networks of
+torchvision (`pip install torch torchvision`), of whose families nothing was collected. Results are
+kept network by network; the same command goes on where it stopped. The table goes to the section's
+place in docs/benchmarks-predictors.md. Nothing else may run meanwhile.
 """
 
 from __future__ import annotations
@@ -38,6 +40,10 @@ NETWORKS = (
     "resnet18", "resnet50", "vgg19_bn", "inception_v3", "googlenet", "densenet201", "mobilenet_v2",
     "squeezenet1_1", "ssd_resnet50_512", "nasnet_mobile", "bert_base", "gpt2_small", "vit_b16",
 )  # fmt: skip
+UNSEEN = (
+    "alexnet", "shufflenet_v2_x1_0", "mnasnet1_0", "mobilenet_v3_large", "efficientnet_b0",
+    "regnet_y_800mf", "resnext50_32x4d", "convnext_tiny", "swin_t",
+)  # fmt: skip
 HEADER = (
     "network", "predicted, ms", "interval, ms", "measured, ms", "error", "kernels' sum, ms",
     "sum's error", "in sequence", "kernels' mean error", "within 10 %",
@@ -47,10 +53,31 @@ Item = dict[str, Any]
 _WARM, _MOST, _ROUND_S = 3, 200, 2.0
 
 
+def model_of(name: str, results: Path) -> str:
+    """The MODEL of a network; one of torchvision is exported once, with random weights."""
+    if name not in UNSEEN:
+        return f"zoo:{name}"
+    path = results.parent / "models" / f"{name}.pt2"
+    if not path.exists():
+        import torch
+        import torchvision
+
+        torch.manual_seed(0)
+        module = torchvision.models.get_model(name, weights=None).eval()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.export.save(torch.export.export(module, (torch.zeros(1, 3, 224, 224),)), path)
+    return str(path)
+
+
+def settings_of(settings: str) -> list[str]:
+    """What `predict` and `profile` are told of the settings."""
+    return ["--settings", "default" if settings == "default" else "shipped"]
+
+
 def run_network(name: str, folder: Path, settings: str, budget: str) -> Item:
     """Choose settings within `budget`, predict, then measure with them."""
-    model, log = f"zoo:{name}", folder / "log.txt"
-    chosen = ["--settings", "default" if settings == "default" else "shipped"]
+    model, log = model_of(name, folder.parent), folder / "log.txt"
+    chosen = settings_of(settings)
     models = folder.parent / "predictors.db"
     measured_db = folder / "measured.db"
     for path in folder.glob("measured.db*"):
@@ -91,7 +118,7 @@ def forgetful(database: Path) -> Path:
     return copy
 
 
-def predict_beside_others(results: Path, names: Sequence[str]) -> None:
+def predict_beside_others(results: Path, names: Sequence[str], settings: str) -> None:
     """Predict each network again, now from a database with what the others measured."""
     paths = {name: results / name for name in names if (results / name / "result.json").exists()}
     for name, folder in paths.items():
@@ -100,7 +127,7 @@ def predict_beside_others(results: Path, names: Sequence[str]) -> None:
             if other != folder:
                 merged = str(other / "measured.db")
                 run_tilewright(["db", "merge", str(database), merged], log=log)
-        asked = ["predict", f"zoo:{name}", "--settings", "shipped", "--db", str(database)]
+        asked = ["predict", model_of(name, results), *settings_of(settings), "--db", str(database)]
         item: Item = json.loads((folder / "result.json").read_text())
         item["beside_others"] = run_tilewright(asked, log=log).answer["data"]["network"]
         (folder / "result.json").write_text(json.dumps(item, indent=1))
@@ -123,13 +150,24 @@ def shipped_s(folder: str) -> float:
     return median(times[_WARM:])
 
 
-def time_rounds(results: Path, names: Sequence[str], rounds: int) -> None:
-    """Add to each network what its artifact took in each round, in a process of its own."""
+def default_s(name: str, results: Path) -> float:
+    """Seconds of a run of a network in its default settings, compiled again."""
+    folder = results / name
+    words = ["profile", model_of(name, results), *settings_of("default")]
+    found = run_tilewright([*words, "--db", str(folder / "rounds.db")], log=folder / "log.txt")
+    return found.answer["data"]["network_latency_s"]
+
+
+def time_rounds(results: Path, names: Sequence[str], settings: str, rounds: int) -> None:
+    """Add to each network what it took in each round, its artifact in a process of its own."""
     paths = [path for name in names if (path := results / name / "result.json").exists()]
     for _ in range(rounds):
         for path in paths:
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
-                seconds = alone.submit(shipped_s, str(path.parent / "artifact")).result()
+            if settings == "default":
+                seconds = default_s(path.parent.name, results)
+            else:
+                with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
+                    seconds = alone.submit(shipped_s, str(path.parent / "artifact")).result()
             item: Item = json.loads(path.read_text())
             item["rounds_s"] = [*item.get("rounds_s", ()), seconds]
             path.write_text(json.dumps(item, indent=1))
@@ -178,7 +216,7 @@ def summary(items: Sequence[Mapping[str, Any]], prediction: str = "predicted") -
 
 def write_table(results: Path, page: Path, section: str) -> None:
     """Replace the section's table by what was measured so far."""
-    found = [results / name / "result.json" for name in NETWORKS]
+    found = [results / name / "result.json" for name in (*NETWORKS, *UNSEEN)]
     items: list[Item] = [json.loads(path.read_text()) for path in found if path.exists()]
     text = f"{table(HEADER, map(row, items))}\n\n{summary(items)}"
     beside = [item for item in items if "beside_others" in item]
@@ -192,7 +230,8 @@ def write_table(results: Path, page: Path, section: str) -> None:
 def main() -> None:
     """Measure what is not there yet, then write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--networks", nargs="*", default=list(NETWORKS))
+    parser.add_argument("--networks", nargs="*")
+    parser.add_argument("--unseen", action="store_true", help="networks of torchvision")
     parser.add_argument("--settings", choices=("default", "chosen", "tuned"), default="default")
     parser.add_argument("--budget", help="what tuning may take, for tuned settings")
     parser.add_argument("--section", default="networks")
@@ -200,16 +239,15 @@ def main() -> None:
     parser.add_argument(
         "--beside-others",
         action="store_true",
-        help="predict tuned settings again from what the other networks measured",
+        help="predict again from what the other networks measured",
     )
     parser.add_argument("--results", type=Path, default=HERE / "results" / "predicted_networks")
     arguments = parser.parse_args()
-    if arguments.rounds and arguments.settings == "default":
-        parser.error("only what was shipped can be timed in rounds: --settings chosen or tuned")
     if (arguments.budget is not None) != (arguments.settings == "tuned"):
         parser.error("--budget goes with --settings tuned")
     results = arguments.results / arguments.section
-    for name in arguments.networks:
+    names = arguments.networks or list(UNSEEN if arguments.unseen else NETWORKS)
+    for name in names:
         folder = results / name
         if (folder / "result.json").exists():
             continue
@@ -217,9 +255,9 @@ def main() -> None:
         item = run_network(name, folder, arguments.settings, arguments.budget or "0")
         (folder / "result.json").write_text(json.dumps(item, indent=1))
         print(" ".join(row(item)), flush=True)
-    time_rounds(results, arguments.networks, arguments.rounds)
+    time_rounds(results, names, arguments.settings, arguments.rounds)
     if arguments.beside_others:
-        predict_beside_others(results, arguments.networks)
+        predict_beside_others(results, names, arguments.settings)
     write_table(results, HERE.parent / "docs" / "benchmarks-predictors.md", arguments.section)
 
 

@@ -81,6 +81,14 @@ def test_integers_that_choose_rows():
     check_network(b.graph(b.add("softmax", mixed, axis=1), b.add("cast", ids, dtype="float32")))
 
 
+def test_rows_are_chosen_from_what_a_reshape_gives():
+    b = Builder()
+    order = np.random.default_rng(0).permutation(48).reshape(1, 48, 1, 1)
+    flat = b.add("reshape", b.input(1, 12, 2, 2), shape=(48,))
+    chosen = b.add("gather", flat, b.constant(order), axis=0)
+    check_network(b.graph(b.add("reshape", chosen, shape=(1, 2, 2, 12))))
+
+
 def test_booleans_as_outputs_and_inputs():
     b = Builder()
     x, flags = b.input(3, 4), b.input(3, 4, dtype="bool")

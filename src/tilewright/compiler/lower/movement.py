@@ -127,7 +127,7 @@ def _expand(operands: list[Value], _: Any, result: TensorType, __: Simplifier) -
     )
 
 
-def _gather(operands: list[Value], named: Any, result: TensorType, _: Simplifier) -> Value:
+def _gather(operands: list[Value], named: Any, result: TensorType, simplify: Simplifier) -> Value:
     axis: int = named["axis"]
     data, indices = operands
     rank = len(indices.type.shape)
@@ -138,7 +138,8 @@ def _gather(operands: list[Value], named: Any, result: TensorType, _: Simplifier
         wrapped = tirx.Select(chosen < 0, chosen + extent, chosen)
         # an index out of range must never read outside the buffer
         safe = tirx.max(tirx.min(wrapped, _integer(extent - 1)), _integer(0))
-        return data.read([*list(index)[:axis], safe, *list(index)[axis + rank :]])
+        with simplify.pausing():
+            return data.read([*list(index)[:axis], safe, *list(index)[axis + rank :]])
 
     return Value(type=result, read=read)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tvm import te, tirx
@@ -29,15 +30,27 @@ class Simplifier:
 
     def __init__(self) -> None:
         self._analyzer = Analyzer()
+        self._paused = False
 
     def announce(self, variables: Index, shape: Sequence[int]) -> None:
         """Tell the extent of each variable."""
         for variable, extent in zip(variables, shape, strict=True):
             self._analyzer.bind(variable, Range(0, extent))
 
+    @contextmanager
+    def pausing(self) -> Generator[None]:
+        """Leave expressions as they are meanwhile: TVM cannot simplify what reads a tensor."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
     def __call__(self, expression: tirx.Expr | int) -> tirx.Expr:
         if isinstance(expression, int):
             return tirx.const(expression, "int32")
+        if self._paused:
+            return expression
         return self._analyzer.simplify(expression)
 
 
