@@ -2,9 +2,10 @@
 
     python benchmarks/network_memory.py [--networks NAME…] [--results FOLDER]
 
-Each network is compiled with its default settings at batch 1 and run three times in a process that
-did nothing before. Memory is not a time: others may use the machine meanwhile. Results are kept
-network by network; the same command goes on where it stopped. The table goes to
+Networks of the zoo, and those of torchvision (`pip install torch torchvision`) of whose families
+nothing was collected. Each is compiled with its default settings at batch 1 and run three times in
+a process that did nothing before. Memory is not a time: others may use the machine meanwhile.
+Results are kept network by network; the same command goes on where it stopped. The table goes to
 docs/benchmarks-predictors.md.
 """
 
@@ -19,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pages import replace_between, table
+from predicted_networks import UNSEEN, model_of
 from tilewright.graph.sample import random_inputs
 from tilewright.hardware.device import local_device
 from tilewright.kernels.blueprint import blueprint
@@ -32,7 +34,7 @@ from tilewright.store import open_store
 HERE = Path(__file__).parent
 NETWORKS = (
     "resnet50", "vgg19_bn", "mobilenet_v2", "squeezenet1_1", "densenet201", "googlenet",
-    "inception_v3", "bert_base",
+    "inception_v3", "bert_base", *UNSEEN,
 )  # fmt: skip
 BEGIN, END = "<!-- memory: begin -->", "<!-- memory: end -->"
 HEADER = (
@@ -47,7 +49,7 @@ def run_network(name: str, folder: Path) -> Item:
     """Compile in one process, load and run in a fresh one."""
     device = local_device(None)
     with open_store(folder / "empty.db") as store:
-        network = prepare(f"zoo:{name}", ModelOptions(), device)
+        network = prepare(model_of(name, folder), ModelOptions(), device)
         plan = blueprint(network.arrangement, choose(network, store, device, "default"))
     inputs = random_inputs(network.model.graph, 0)
     ordered = [inputs[key] for key in network.graph.inputs]

@@ -7,12 +7,14 @@
 Each network is predicted with the data that comes with tilewright alone, then compiled with the
 same settings and timed: its default ones, those that `optimize --budget 0` chooses without
 measuring any kernel, or those that tuning by measurement found within `--budget`. The prediction of
-the last is made from a copy of the database in which no measurement is left. On a machine whose
-speed changes by the minute, `--rounds` times what was shipped again, all networks in turn, and
-takes the median of the rounds; default settings are profiled again. `--unseen` takes networks of
-torchvision (`pip install torch torchvision`), of whose families nothing was collected. Results are
-kept network by network; the same command goes on where it stopped. The table goes to the section's
-place in docs/benchmarks-predictors.md. Nothing else may run meanwhile.
+the last is made from a copy of the database in which no measurement is left. `--rounds` compiles
+the networks again, all in turn, and times each in slices; the median counts. Before and after each
+slice it measures how far the cores are from each other (see `core_distance`), which some virtual
+machines change by the second, and judges slices with near and with far cores apart, too.
+`--unseen` takes networks of torchvision (`pip install torch torchvision`), of whose families
+nothing was collected. Results are kept network by network; the same command goes on where it
+stopped. The table goes to the section's place in docs/benchmarks-predictors.md. Nothing else may
+run meanwhile.
 """
 
 from __future__ import annotations
@@ -20,20 +22,24 @@ from __future__ import annotations
 import argparse
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, median
-from time import perf_counter
+from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-
-import tilewright
+from core_distance import NEAR_NS, distance_meter
 from measured_command import run_tilewright
 from pages import replace_between, table
+from tilewright.graph.sample import random_inputs
+from tilewright.hardware.device import local_device
+from tilewright.kernels.blueprint import blueprint
+from tilewright.measure.networks import NetworkWorker
+from tilewright.models import ModelOptions
+from tilewright.session.choices import SettingsName, choose, shipped_plan
+from tilewright.session.preparation import laid_out, prepare
+from tilewright.store import open_store
 
 HERE = Path(__file__).parent
 NETWORKS = (
@@ -45,12 +51,12 @@ UNSEEN = (
     "regnet_y_800mf", "resnext50_32x4d", "convnext_tiny", "swin_t",
 )  # fmt: skip
 HEADER = (
-    "network", "predicted, ms", "interval, ms", "measured, ms", "error", "kernels' sum, ms",
-    "sum's error", "in sequence", "kernels' mean error", "within 10 %",
+    "network", "predicted, ms", "interval, ms", "measured, ms", "error", "cores near", "cores far",
+    "kernels' sum, ms", "sum's error", "kernels' mean error", "within 10 %",
 )  # fmt: skip
 
 Item = dict[str, Any]
-_WARM, _MOST, _ROUND_S = 3, 200, 2.0
+_SLICES, _SLICE_S, _FEWEST, _LEAST = 12, 0.3, 3, 3
 
 
 def model_of(name: str, results: Path) -> str:
@@ -133,80 +139,102 @@ def predict_beside_others(results: Path, names: Sequence[str], settings: str) ->
         (folder / "result.json").write_text(json.dumps(item, indent=1))
 
 
-def shipped_s(folder: str) -> float:
-    """Median seconds of a run of an artifact, over two seconds."""
-    network = tilewright.load(folder)
-    inputs = {
-        entry["name"]: np.ones(entry["shape"], dtype=entry["dtype"])
-        for entry in network.manifest["inputs"]
-    }
-    times: list[float] = []
-    for number in range(_WARM + _MOST):
-        began = perf_counter()
-        network.run(inputs)
-        times.append(perf_counter() - began)
-        if number >= 2 * _WARM and sum(times) > _ROUND_S:
-            break
-    return median(times[_WARM:])
-
-
-def default_s(name: str, results: Path) -> float:
-    """Seconds of a run of a network in its default settings, compiled again."""
-    folder = results / name
-    words = ["profile", model_of(name, results), *settings_of("default")]
-    found = run_tilewright([*words, "--db", str(folder / "rounds.db")], log=folder / "log.txt")
-    return found.answer["data"]["network_latency_s"]
+def slices(
+    name: str, results: Path, settings: str, distance: Callable[[], float]
+) -> list[tuple[float, float, float]]:
+    """Compile a network and time it in slices: median seconds of a run, and the cores' distance in
+    nanoseconds before and after."""
+    folder, device, options = results / name, local_device(None), ModelOptions()
+    chosen: SettingsName = "default" if settings == "default" else "shipped"
+    with open_store(folder / "measured.db") as store:
+        network = prepare(model_of(name, results), options, device)
+        network = laid_out(network, shipped_plan(network, store, device, chosen))
+        plan = blueprint(network.arrangement, choose(network, store, device, chosen))
+    inputs = random_inputs(network.model.graph, 0)
+    ordered = [inputs[key] for key in network.graph.inputs]
+    found: list[tuple[float, float, float]] = []
+    with TemporaryDirectory() as compiled, NetworkWorker(device) as worker:
+        worker.compile(plan, network.graph.constants, Path(compiled))
+        worker.load(name, Path(compiled), [constant.parameter.name for constant in plan.constants])
+        once_s = min(worker.time(name, ordered, repeats=3, warmup=1))
+        repeats = max(_FEWEST, round(_SLICE_S / once_s))
+        for _ in range(_SLICES):
+            before_ns = distance()
+            times = worker.time(name, ordered, repeats=repeats, warmup=1)
+            found.append((median(times), before_ns, distance()))
+    return found
 
 
 def time_rounds(results: Path, names: Sequence[str], settings: str, rounds: int) -> None:
-    """Add to each network what it took in each round, its artifact in a process of its own."""
+    """Add to each network what its runs took in each round, all networks in turn."""
     paths = [path for name in names if (path := results / name / "result.json").exists()]
-    for _ in range(rounds):
-        for path in paths:
-            if settings == "default":
-                seconds = default_s(path.parent.name, results)
-            else:
-                with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
-                    seconds = alone.submit(shipped_s, str(path.parent / "artifact")).result()
-            item: Item = json.loads(path.read_text())
-            item["rounds_s"] = [*item.get("rounds_s", ()), seconds]
-            path.write_text(json.dumps(item, indent=1))
+    with TemporaryDirectory() as folder:
+        distance = distance_meter(Path(folder))
+        for _ in range(rounds):
+            for path in paths:
+                more = slices(path.parent.name, results, settings, distance)
+                item: Item = json.loads(path.read_text())
+                item["slices"] = [*item.get("slices", ()), *more]
+                path.write_text(json.dumps(item, indent=1))
 
 
-def measured(item: Mapping[str, Any]) -> float:
-    """Seconds of a network: the median of its rounds, where there were some."""
-    return median(item["rounds_s"]) if item.get("rounds_s") else item["measured_s"]
+def apart(item: Mapping[str, Any]) -> dict[str, float]:
+    """Median seconds of the slices between whose ends the cores were near, and far."""
+    found: dict[str, list[float]] = {"near": [], "far": []}
+    for seconds, *distances in item.get("slices", ()):
+        if max(distances) < NEAR_NS:
+            found["near"].append(seconds)
+        elif min(distances) >= NEAR_NS:
+            found["far"].append(seconds)
+    return {name: median(times) for name, times in found.items() if len(times) >= _LEAST}
+
+
+def measured(item: Mapping[str, Any], where: str = "") -> float:
+    """Seconds of a network: the median of its slices, or of those `where` cores were near or far,
+    where there are some."""
+    if where:
+        return apart(item)[where]
+    return median(s for s, *_ in item["slices"]) if item.get("slices") else item["measured_s"]
 
 
 def row(item: Mapping[str, Any]) -> tuple[str, ...]:
     """One network in the table."""
     network, measured_s = item["predicted"], measured(item)
-    rounds = item.get("rounds_s", ())
-    spread = f" ({1e3 * min(rounds):.2f} to {1e3 * max(rounds):.2f})" if rounds else ""
+    times, placed = [s for s, *_ in item.get("slices", ())], apart(item)
+    spread = f" ({1e3 * min(times):.2f} to {1e3 * max(times):.2f})" if times else ""
     predicted_sum_s = sum(o["latency_s"] * o["count"] for o in item["operators"])
     errors = [abs(o["latency_s"] / o["measured_s"] - 1) for o in item["operators"]]
+
+    def beside(where: str) -> str:
+        if where not in placed:
+            return ""
+        return f"{1e3 * placed[where]:.2f}, {network['latency_s'] / placed[where] - 1:+.1%}"
+
     return (
         item["network"],
         f"{1e3 * network['latency_s']:.2f}",
         f"{1e3 * network['latency_low_s']:.2f} to {1e3 * network['latency_high_s']:.2f}",
         f"{1e3 * measured_s:.2f}{spread}",
         f"{network['latency_s'] / measured_s - 1:+.1%}",
+        beside("near"),
+        beside("far"),
         f"{1e3 * item['tasks_s']:.2f}",
         f"{predicted_sum_s / item['tasks_s'] - 1:+.1%}",
-        f"{measured_s / item['tasks_s'] - 1:+.1%}",
         f"{fmean(errors):.1%}",
         f"{fmean(error <= 0.1 for error in errors):.0%}",
     )
 
 
-def summary(items: Sequence[Mapping[str, Any]], prediction: str = "predicted") -> str:
+def summary(
+    items: Sequence[Mapping[str, Any]], prediction: str = "predicted", where: str = ""
+) -> str:
     """The figures of the bars."""
-    items = [item for item in items if prediction in item]
-    errors = [abs(i[prediction]["latency_s"] / measured(i) - 1) for i in items]
-    inside = [
-        i[prediction]["latency_low_s"] <= measured(i) <= i[prediction]["latency_high_s"]
-        for i in items
-    ]
+    items = [i for i in items if prediction in i and (not where or where in apart(i))]
+    times = [measured(item, where) for item in items]
+    forecasts = [item[prediction] for item in items]
+    pairs = list(zip(forecasts, times, strict=True))
+    errors = [abs(forecast["latency_s"] / seconds - 1) for forecast, seconds in pairs]
+    inside = [f["latency_low_s"] <= seconds <= f["latency_high_s"] for f, seconds in pairs]
     return (
         f"{len(items)} networks: mean error {fmean(errors):.1%}, median {median(errors):.1%}, "
         f"{fmean(error <= 0.15 for error in errors):.0%} within 15 %, "
@@ -214,16 +242,23 @@ def summary(items: Sequence[Mapping[str, Any]], prediction: str = "predicted") -
     )
 
 
+def summaries(items: Sequence[Mapping[str, Any]], prediction: str = "predicted") -> str:
+    """All slices, then those with near and with far cores."""
+    lines = [summary(items, prediction)]
+    for where in ("near", "far"):
+        if any(where in apart(item) for item in items):
+            lines.append(f"Cores {where}: {summary(items, prediction, where)}")
+    return "\n\n".join(lines)
+
+
 def write_table(results: Path, page: Path, section: str) -> None:
     """Replace the section's table by what was measured so far."""
     found = [results / name / "result.json" for name in (*NETWORKS, *UNSEEN)]
     items: list[Item] = [json.loads(path.read_text()) for path in found if path.exists()]
-    text = f"{table(HEADER, map(row, items))}\n\n{summary(items)}"
+    text = f"{table(HEADER, map(row, items))}\n\n{summaries(items)}"
     beside = [item for item in items if "beside_others" in item]
     if beside:
-        errors = [i["beside_others"]["latency_s"] / measured(i) - 1 for i in beside]
-        told = ", ".join(f"{i['network']} {e:+.1%}" for i, e in zip(beside, errors, strict=True))
-        text += f"\n\nKnowing what the others measured ({told}): {summary(items, 'beside_others')}"
+        text += f"\n\nKnowing what the others measured. {summaries(beside, 'beside_others')}"
     replace_between(page, (f"<!-- {section}: begin -->", f"<!-- {section}: end -->"), text)
 
 

@@ -111,16 +111,23 @@ def test_bars_of_prediction_belong_to_items_that_are_run(tmp_path: Path) -> None
     assert "`tilewright evaluate`, 3 s of CPU time a run, 2030-01-02." in text
 
 
-def test_networks_are_judged_by_the_median_of_their_rounds() -> None:
+def test_networks_are_judged_by_the_median_of_their_slices() -> None:
+    near, far = (80.0, 90.0), (350.0, 400.0)
     item = {
-        "network": "small", "measured_s": 2e-3, "tasks_s": 1e-3, "rounds_s": [1e-3, 1.1e-3, 9e-3],
-        "predicted": {"latency_s": 1e-3, "latency_low_s": 5e-4, "latency_high_s": 1.05e-3},
+        "network": "small", "measured_s": 2e-3, "tasks_s": 1e-3,
+        "slices": [
+            (1e-3, *near), (1.1e-3, *near), (1.2e-3, *near), (2e-3, 80.0, 400.0),
+            *[(9e-3, *far)] * 3,
+        ],
+        "predicted": {"latency_s": 1e-3, "latency_low_s": 5e-4, "latency_high_s": 1.15e-3},
         "operators": [{"latency_s": 9e-4, "measured_s": 1e-3, "count": 1}],
     }  # fmt: skip
-    assert predicted_networks.measured(item) == 1.1e-3
+    assert predicted_networks.measured(item) == 2e-3
     shown = predicted_networks.row(item)
-    assert shown[3] == "1.10 (1.00 to 9.00)" and shown[4] == "-9.1%"
-    alone = {**item, "rounds_s": []}
-    assert predicted_networks.row(alone)[3] == "2.00"
-    told = predicted_networks.summary([item, alone])
-    assert "2 networks: mean error 29.5%" in told and "50% within 15 %, 0% inside" in told
+    assert shown[3] == "2.00 (1.00 to 9.00)" and shown[4] == "-50.0%"
+    assert shown[5:7] == ("1.10, -9.1%", "9.00, -88.9%")
+    alone = {**item, "slices": []}
+    assert predicted_networks.row(alone)[3:7] == ("2.00", "-50.0%", "", "")
+    told = predicted_networks.summaries([item, alone])
+    assert "2 networks: mean error 50.0%" in told
+    assert "Cores near: 1 networks: mean error 9.1%, median 9.1%, 100% within 15 %, 100%" in told

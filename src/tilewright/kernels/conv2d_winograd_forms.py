@@ -20,7 +20,7 @@ from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob, Workspaces
 from tilewright.kernels.blocks import chunk_count, lane_counts, out_tiles, tile_sizes, whole_chunks
-from tilewright.kernels.columns import chosen, column
+from tilewright.kernels.columns import Bools, chosen, column
 from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.ports import Ports, anchored_ports
 from tilewright.kernels.register_tile import fits_registers, issue_slowdown
@@ -162,17 +162,29 @@ class WinogradConvolution:
     def valid(
         self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
     ) -> bool:
+        """See `valid_many`."""
+        return bool(self.valid_many(workload, device, layouts, [settings])[0])
+
+    def valid_many(
+        self,
+        workload: Workload,
+        device: Device,
+        layouts: tuple[str, ...],
+        settings: Sequence[Settings],
+    ) -> Bools:
         """The tile fits the registers, divides the chunks and wastes little of a strip."""
         conv = convolution(workload)
-        chunks = chunk_count(conv.out_channels, int(settings["lanes"]))
-        if chunks % int(settings["tile_out"]):
-            return False
-        together = _tiles_together(conv, self.form(conv).tiles(conv), int(settings["strip"]))
-        if int(settings["tile_rows"]) not in tile_sizes(together, largest=28):
-            return False
-        vectors = -(-int(settings["lanes"]) // device.lanes_f32)
-        rows, out = int(settings["tile_rows"]), int(settings["tile_out"]) * vectors
-        return fits_registers(rows * out, out, device.cpu.vector_registers)
+        names = ("lanes", "tile_rows", "tile_out", "strip")
+        lanes, rows, out, strips = (column(settings, name) for name in names)
+        vectors = out * np.ceil(lanes / device.lanes_f32)
+        registers, alone = device.cpu.vector_registers, np.ones(len(lanes))
+        fits = fits_registers(rows * vectors, vectors, registers, kept=alone)
+        divides = np.ceil(conv.out_channels / lanes) % out == 0
+        tiles, thrifty = self.form(conv).tiles(conv), np.zeros(len(lanes), dtype=np.bool_)
+        for strip in np.unique(strips):
+            sizes = tile_sizes(_tiles_together(conv, tiles, int(strip)), largest=28)
+            thrifty |= (strips == strip) & np.isin(rows, sizes)
+        return divides & thrifty & fits
 
     def facts(
         self,

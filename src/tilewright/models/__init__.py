@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilewright.models.loaded import LoadedModel, ModelOptions
-    from tilewright.models.loading import load
+    from tilewright.models.loading import load, sketch
 
-__all__ = ["LoadedModel", "ModelOptions", "load"]
+__all__ = ["LoadedModel", "ModelOptions", "load", "sketch"]
 
 _HOMES = {
     "LoadedModel": "tilewright.models.loaded",
     "ModelOptions": "tilewright.models.loaded",
     "load": "tilewright.models.loading",
+    "sketch": "tilewright.models.loading",
 }
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tilewright.core.errors import OutputError
+from tilewright.core.errors import InternalError, OutputError
 from tilewright.graph.network import Graph
 from tilewright.graph.tensor import TensorType
 from tilewright.models.naming import quoted
@@ -49,12 +49,13 @@ class LoadedModel:
     """A model ready for work: our graph, and the ONNX file it came from as the reference.
 
     `inputs` are the types of the inputs under the file's names, in its order; `outputs` the names
-    of the outputs. `folded` tells whether ONNX Runtime's cleaning took part.
+    of the outputs. `folded` tells whether ONNX Runtime's cleaning took part. A sketch has no
+    reference: its weights are of the right shapes and hold no numbers of its own.
     """
 
     name: str
     graph: Graph
-    reference: OnnxReference
+    reference: OnnxReference | None
     inputs: Mapping[str, TensorType]
     outputs: tuple[str, ...]
     folded: bool = True
@@ -65,7 +66,13 @@ class LoadedModel:
 
         It lives as long as this object.
         """
-        return self.reference.path
+        return self._file.path
+
+    @property
+    def _file(self) -> OnnxReference:
+        if self.reference is None:
+            raise InternalError(f"{self.name} is a sketch and has no ONNX file")
+        return self.reference
 
     def write_onnx(self, path: Path) -> None:
         """Copy the reference; the weights of a large model go to `NAME.data` beside it.
@@ -73,11 +80,11 @@ class LoadedModel:
         Raises OutputError when it cannot be written.
         """
         try:
-            if self.reference.external:
+            if self._file.external:
                 from tilewright.models.onnx_file import copy_onnx
 
-                copy_onnx(self.reference.path, path)
+                copy_onnx(self._file.path, path)
             else:
-                shutil.copyfile(self.reference.path, path)
+                shutil.copyfile(self._file.path, path)
         except OSError as error:
             raise OutputError(f"cannot write {quoted(path)}: {error.strerror}") from error

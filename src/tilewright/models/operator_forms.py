@@ -20,15 +20,21 @@ _LIMITED = {"pad": 0, "padh": 0, "padw": 0, "output_pad": 0, "ceil": 0, "include
             "bias": 0, "relu": 0, "transpose_b": 0, "keep": 0, "signed": 0,
             "requantize": 0}  # fmt: skip
 _FREE = {"axis", "axes", "perm"}
+SKETCHED = "sketched weight"
+"""The documentation of an input that stands for a weight, in the model of a sketch."""
+_SKETCHED_ELEMENTS = 1024
+"""Smaller weights are drawn even so: shape inference and cleaning may ask what is in them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """Values of one request, defaults filled in."""
+    """Values of one request, defaults filled in. Where only a sketch is asked for, large weights
+    are not drawn: they become inputs of the model, documented as `SKETCHED`."""
 
     operator: str
     values: Mapping[str, Value]
     seed: int
+    sketched: bool = False
 
     def number(self, name: str, refinement: str = "") -> int:
         """One integer; `refinement` wins where given."""
@@ -76,9 +82,13 @@ class _Draft:
     given: int = onnx.TensorProto.FLOAT
     inputs: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     weights: dict[str, Array] = field(default_factory=dict[str, Array])
+    sketched: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])
 
     def weight(self, name: str, shape: list[int]) -> str:
+        if self.request.sketched and prod(shape) > _SKETCHED_ELEMENTS:
+            self.sketched[name] = shape
+            return name
         generator = np.random.default_rng([self.request.seed, len(self.weights)])
         spread = 1 / sqrt(max(1, prod(shape[1:])))
         values = generator.standard_normal(shape, np.float32) * np.float32(spread)
@@ -98,13 +108,18 @@ class _Draft:
         if self.request.values.get("relu"):
             result = self.node("Relu", [result], "relu")
         self.node("Identity", [result], "y")
+        given = [
+            helper.make_tensor_value_info(name, self.taken, shape)
+            for name, shape in self.inputs.items()
+        ]
+        given += [
+            helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape, SKETCHED)
+            for name, shape in self.sketched.items()
+        ]
         graph = helper.make_graph(
             self.nodes,
             self.request.operator,
-            [
-                helper.make_tensor_value_info(name, self.taken, shape)
-                for name, shape in self.inputs.items()
-            ],
+            given,
             [helper.make_tensor_value_info("y", self.given, None)],
             [numpy_helper.from_array(values, name) for name, values in self.weights.items()],
         )

@@ -1,4 +1,5 @@
-"""`op:conv2d[n=1,c=64,...]`: a single operator as an ONNX model with seeded random weights."""
+"""`op:conv2d[n=1,c=64,...]`: a single operator as an ONNX model with seeded random weights, or
+without most of them."""
 
 from __future__ import annotations
 
@@ -10,8 +11,10 @@ from tilewright.models.naming import quoted
 from tilewright.models.operator_forms import FORMS, Parameters
 
 
-def build_operator(text: str, *, seed: int = 0) -> tuple[str, onnx.ModelProto]:
-    """A readable name and the model for the text after `op:`.
+def build_operator(
+    text: str, *, seed: int = 0, sketched: bool = False
+) -> tuple[str, onnx.ModelProto]:
+    """A readable name and the model for the text after `op:`; `sketched` as in `Parameters`.
 
     Raises UsageError for unknown operators and parameters, missing ones, and impossible values.
     """
@@ -26,4 +29,5 @@ def build_operator(text: str, *, seed: int = 0) -> tuple[str, onnx.ModelProto]:
             f"op:{name} needs {', '.join(missing)}", hint=f"For instance: op:{name}[{form.example}]"
         )
     values = {key: value for key, value in form.defaults.items() if value is not None} | given
-    return label(name, given), form.build(Parameters(operator=name, values=values, seed=seed))
+    request = Parameters(operator=name, values=values, seed=seed, sketched=sketched)
+    return label(name, given), form.build(request)

@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.predict.base import Facts, Family, Floats
 from tilewright.predict.gaussian import GaussianProcess, Inputs, Prior
+from tilewright.predict.locally import Likeness, relative_median, strength
 from tilewright.predict.metrics import conformal_reach
 from tilewright.predict.splits import Integers, folds_of
 from tilewright.predict.trees import fit_trees
@@ -65,8 +66,24 @@ def cross_fit(
     truth = np.log(known.scale) - np.log(target[train])
     shares = _shares(blind, truth)
     margin = np.median(np.tensordot(answers, shares, (1, 0)), axis=0)
-    reach = conformal_reach(truth - shares @ blind)
+    missed = truth - shares @ blind
+    if smooth is not None:
+        more = _locally(known, asked, truth, missed, parts)
+        margin, missed = margin + more[0], missed - more[1]
+    reach = conformal_reach(missed)
     return Fitted(predicted=asked.scale * np.exp(-margin), reach=reach)
+
+
+def _locally(
+    known: Facts, asked: Facts, truth: Floats, missed: Floats, parts: Integers
+) -> tuple[Floats, Floats]:
+    """What the margins of asked and of known rows grow by, from what known rows that are alike
+    were missed by, where that makes relative errors less."""
+    likeness, ratios = Likeness(known.values, truth), np.exp(-missed)
+    factors = relative_median(likeness.among_known(parts), ratios)
+    share = strength(factors, ratios)
+    asked_factors = relative_median(likeness.weights(asked.values), ratios)
+    return -share * np.log(asked_factors), -share * np.log(factors)
 
 
 def _shares(blind: Floats, truth: Floats) -> Floats:

@@ -19,7 +19,7 @@ from tilewright.kernels.blueprint import TaskKey, task_key
 from tilewright.kernels.layouts import choose_layouts
 from tilewright.measure.kernels import WORKER
 from tilewright.measure.processes import Child, RemoteError
-from tilewright.models import LoadedModel, ModelOptions, load
+from tilewright.models import LoadedModel, ModelOptions, load, sketch
 
 _TIMEOUT_S = 120.0
 
@@ -65,7 +65,15 @@ def fused_network(graph: Graph) -> FusedNetwork:
 
 def prepare(argument: str, options: ModelOptions, device: Device) -> PreparedNetwork:
     """Load a model and cut it into tasks for a device."""
-    model = load(argument, options)
+    return _cut(load(argument, options), device)
+
+
+def prepare_sketch(argument: str, options: ModelOptions, device: Device) -> PreparedNetwork:
+    """The same tasks where only they are asked for: a single operator is only sketched."""
+    return _cut(sketch(argument, options), device)
+
+
+def _cut(model: LoadedModel, device: Device) -> PreparedNetwork:
     require_supported(model.graph, device)
     network = fused_network(model.graph)
     arrangement = arrange(network, choose_layouts(network, device))

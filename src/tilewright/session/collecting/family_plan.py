@@ -25,7 +25,7 @@ from tilewright.session.collecting.adaptive import (
 from tilewright.session.collecting.design import CollectRequest
 from tilewright.session.collecting.planned import Batch, Journal, Planned
 from tilewright.session.collecting.schedule_settings import BestKnown, candidates_of
-from tilewright.session.preparation import Task, prepare
+from tilewright.session.preparation import Task, prepare_sketch
 from tilewright.store.database import SqliteStore
 from tilewright.tune.space import default_candidate
 
@@ -199,7 +199,7 @@ class FamilyPlan:
 
     def _prepared(self, numbers: Numbers) -> list[Task]:
         text = family_named(self.name).text(numbers)
-        tasks = list(prepare(text, self.request.options, self.device).tasks.values())
+        tasks = list(prepare_sketch(text, self.request.options, self.device).tasks.values())
         tasks.sort(key=lambda task: not is_operator(task.workload))
         return tasks if tasks and is_operator(tasks[0].workload) else []
 

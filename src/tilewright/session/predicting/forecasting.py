@@ -28,7 +28,13 @@ from tilewright.predict.operator_facts import roofline_s
 from tilewright.session.choices import SettingsName, choose, shipped_plan
 from tilewright.session.predicting.energies import EnergyPredictors, known_metrics, why_none
 from tilewright.session.predicting.modelling import Predictors, predictors_of
-from tilewright.session.preparation import PreparedNetwork, Task, laid_out, prepare
+from tilewright.session.preparation import (
+    PreparedNetwork,
+    Task,
+    laid_out,
+    prepare,
+    prepare_sketch,
+)
 from tilewright.store.database import SqliteStore
 
 IN_SEQUENCE = 1.04
@@ -133,7 +139,7 @@ class Forecaster:
         kernels: list[Kernel] = []
         peaks_bytes: list[int | None] = []
         for text in texts:
-            network = prepare(text, options, self.device)
+            network = prepare_sketch(text, options, self.device)
             chosen = choose(network, self.predictors.store, self.device, settings)
             key = max(network.tasks, key=lambda key: network.tasks[key].workload.flop)
             tasks.append(network.tasks[key])

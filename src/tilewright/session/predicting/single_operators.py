@@ -14,7 +14,7 @@ from tilewright.core.records import Device, Measurement
 from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
 from tilewright.predict.kernel_facts import Kernel
-from tilewright.session.preparation import Task, prepare
+from tilewright.session.preparation import Task, prepare_sketch
 from tilewright.session.protocols import kernel_protocol
 from tilewright.store.database import SqliteStore
 from tilewright.tune.space import default_candidate
@@ -26,7 +26,7 @@ _FLAGS = frozenset({"bias", "relu", "groups", "dilation", "n"})
 
 def main_task(name: str, options: ModelOptions, device: Device) -> Task:
     """The operator's own kernel: the one with the most work, where there are copies around it."""
-    tasks = prepare(name, options, device).tasks.values()
+    tasks = prepare_sketch(name, options, device).tasks.values()
     return max(tasks, key=lambda task: (task.workload.flop, task.workload.bytes))
 
 
