@@ -290,7 +290,8 @@ def main() -> None:
         item = run_network(name, folder, arguments.settings, arguments.budget or "0")
         (folder / "result.json").write_text(json.dumps(item, indent=1))
         print(" ".join(row(item)), flush=True)
-    time_rounds(results, names, arguments.settings, arguments.rounds)
+    if arguments.rounds:
+        time_rounds(results, names, arguments.settings, arguments.rounds)
     if arguments.beside_others:
         predict_beside_others(results, names, arguments.settings)
     write_table(results, HERE.parent / "docs" / "benchmarks-predictors.md", arguments.section)
