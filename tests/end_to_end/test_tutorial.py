@@ -18,6 +18,7 @@ SMALLER = {
     "--budget 60": "--budget 16",
     "--budget 24": "--budget 4",
     "--budget 32": "--budget 4",
+    "--seeds 3": "--seeds 1",
 }
 
 
