@@ -72,7 +72,7 @@ class Form:
 
 @dataclass(slots=True)
 class _Draft:
-    """An ONNX model being written: data inputs, random weights, nodes.
+    """An ONNX model being written: data inputs, random weights, those a sketch goes without, nodes.
 
     `taken` and `given` are ONNX's element types of the inputs and of the result.
     """
@@ -82,12 +82,12 @@ class _Draft:
     given: int = onnx.TensorProto.FLOAT
     inputs: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     weights: dict[str, Array] = field(default_factory=dict[str, Array])
-    sketched: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    undrawn: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])
 
     def weight(self, name: str, shape: list[int]) -> str:
         if self.request.sketched and prod(shape) > _SKETCHED_ELEMENTS:
-            self.sketched[name] = shape
+            self.undrawn[name] = shape
             return name
         generator = np.random.default_rng([self.request.seed, len(self.weights)])
         spread = 1 / sqrt(max(1, prod(shape[1:])))
@@ -114,7 +114,7 @@ class _Draft:
         ]
         given += [
             helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape, SKETCHED)
-            for name, shape in self.sketched.items()
+            for name, shape in self.undrawn.items()
         ]
         graph = helper.make_graph(
             self.nodes,
