@@ -5,7 +5,7 @@
 From what comes with tilewright alone, with an empty database; run it twice, since the first run
 fits the models. The network's answer is timed once when nothing but the network and the models are
 loaded, and then again, when default settings are remembered.
-Kernels are random settings of convolutions that come along, in the default implementation's space;
+Kernels are random settings of convolutions as `collect` draws them, in the largest space of each;
 their facts are computed anew each time. Nothing else may run meanwhile.
 """
 
@@ -22,18 +22,20 @@ import numpy as np
 
 from tilewright.core.events import discard
 from tilewright.core.records import Device
+from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_device
 from tilewright.models import ModelOptions
+from tilewright.models.configurations import drawn, family_named
 from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_facts import Kernel
-from tilewright.predict.shipped import shipped_data
 from tilewright.session.predicting.forecasting import Forecaster, forecaster_of
-from tilewright.session.preparation import prepare
+from tilewright.session.preparation import prepare, prepare_sketch
 from tilewright.store import open_store
 from tilewright.tune.space import spaces
 
+FAMILY = "conv2d"
 ASKED = ((2000, 1), (1000, 10), (100, 200))
-"""How many convolutions, and how many settings of each, are asked about at once."""
+"""How many different convolutions, and how many settings of each, are asked about at once."""
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -60,18 +62,24 @@ def network_times(forecaster: Forecaster, name: str, repeats: int) -> tuple[floa
     return loading_s, first_s, median(more_s)
 
 
-def kernels_of(device: Device, operators: int, count: int) -> list[Kernel]:
-    """`count` settings of each of so many convolutions, of all where fewer came along."""
-    shipped = shipped_data(device)
-    if shipped is None:
-        raise SystemExit("No kernels come with tilewright for this architecture.")
+def convolutions(device: Device, count: int) -> list[Workload]:
+    """The first different convolutions that `collect` draws and that the model answers for."""
+    found: dict[str, Workload] = {}
+    for numbers in drawn(FAMILY, seed=0):
+        network = prepare_sketch(family_named(FAMILY).text(numbers), ModelOptions(), device)
+        for task in network.tasks.values():
+            if family_of(task.workload) == FAMILY:
+                found[task.workload.text] = task.workload
+        if len(found) >= count:
+            break
+    return list(found.values())[:count]
+
+
+def kernels_of(device: Device, workloads: list[Workload], count: int) -> list[Kernel]:
+    """`count` random settings of each convolution."""
     random = np.random.default_rng(0)
-    convolutions = dict.fromkeys(
-        row.workload for row in shipped.rows if row.workload.anchor_name == "conv2d"
-    )
     found: list[Kernel] = []
-    step = max(1, len(convolutions) // operators)
-    for workload in [*convolutions][::step][:operators]:
+    for workload in workloads:
         layouts = ("plain",) * (len(workload.arguments) + 1)
         space = max(spaces(workload, layouts, device), key=lambda space: len(space.numbers))
         numbers = random.choice(space.numbers, size=count)
@@ -95,11 +103,12 @@ def main() -> None:
             f"{arguments.network}: loading {loading_s:.2f} s, first answer {1e3 * first_s:.0f} ms"
         )
         print(f"the same again: {1e3 * again_s:.0f} ms (median of {arguments.repeats})")
+        drawn_ones = convolutions(device, max(operators for operators, _ in ASKED))
         for operators, count in ASKED:
-            kernels = kernels_of(device, operators, count)
+            kernels = kernels_of(device, drawn_ones[:operators], count)
             times = [seconds(lambda k=kernels: forecaster.modelled(k)) for _ in range(3)]
             rate = len(kernels) / median(times)
-            asked = f"{len(kernels) // count} convolutions in {count} settings each"
+            asked = f"{operators} convolutions in {count} settings each"
             print(f"{asked}: {rate:,.0f} per second")
 
 

@@ -145,6 +145,11 @@ class Workload:
         """Bytes of all arguments and the result, each moved once."""
         return sum(a.type.bytes for a in self.arguments) + self.result.bytes
 
+    @cached_property
+    def constant_bytes(self) -> int:
+        """Bytes of the arguments that are known when the network is compiled."""
+        return sum(a.type.bytes for a in self.arguments if a.role == "constant")
+
     def __hash__(self) -> int:
         return hash(self.text)
 

@@ -103,6 +103,22 @@ class ValidatesMany(Protocol):
         ...
 
 
+@runtime_checkable
+class FactsOfMany(Protocol):
+    """An implementation that tells the facts of many workloads together: a batch of kernels that
+    all differ is described many times as fast as by `facts`."""
+
+    def facts_of_many(
+        self,
+        workloads: Sequence[Workload],
+        device: Device,
+        layouts: tuple[str, ...],
+        settings: Sequence[Settings],
+    ) -> Mapping[str, FactColumn]:
+        """`facts` of each workload in the setting of its place; the layouts are those of all."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspaces:
     """Bytes of the buffers that a kernel takes from TVM's pools, in their order: `shared` ones by

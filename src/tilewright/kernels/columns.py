@@ -40,6 +40,11 @@ class KnobColumns(Sequence[Settings]):
         digits: list[int] = self._digits[row].tolist()
         return {k.name: k.values[place] for k, place in zip(self._knobs, digits, strict=True)}
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The knobs."""
+        return tuple(self._places)
+
     def values(self, name: str) -> tuple[KnobValue, ...]:
         """The values of a knob. Raises KeyError for one that is not of the space."""
         return self._knobs[self._places[name]].values
@@ -47,6 +52,25 @@ class KnobColumns(Sequence[Settings]):
     def places(self, name: str) -> Numbers:
         """Which of a knob's values each setting has."""
         return self._digits[:, self._places[name]]
+
+
+def knob_columns(settings: Sequence[Settings]) -> KnobColumns | None:
+    """Settings of the same knobs, taken apart once where many facts ask for them; None where the
+    knobs differ."""
+    names = tuple(settings[0]) if settings else ()
+    if any(len(one) != len(names) for one in settings):
+        return None
+    knobs: list[Knob] = []
+    digits = np.empty((len(settings), len(names)), dtype=np.int64)
+    try:
+        for number, name in enumerate(names):
+            chosen_values = [one[name] for one in settings]
+            places = {value: place for place, value in enumerate(dict.fromkeys(chosen_values))}
+            digits[:, number] = [places[value] for value in chosen_values]
+            knobs.append(Knob(name=name, values=tuple(places)))
+    except KeyError:
+        return None
+    return KnobColumns(knobs, digits)
 
 
 def column(settings: Sequence[Settings], name: str) -> Floats:

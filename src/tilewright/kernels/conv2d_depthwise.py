@@ -20,7 +20,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
 from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
 from tilewright.kernels.columns import chosen, column
-from tilewright.kernels.convolution import convolution
+from tilewright.kernels.convolution import Convolutions, convolution, convolutions
 from tilewright.kernels.ports import Ports, anchored_ports
 
 NAME = "conv2d_depthwise"
@@ -87,44 +87,18 @@ class DepthwiseConvolution:
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
+        """See `facts_of_many`."""
+        return _facts(convolutions((workload,)), device, settings)
+
+    def facts_of_many(
+        self,
+        workloads: Sequence[Workload],
+        device: Device,
+        layouts: tuple[str, ...],
+        settings: Sequence[Settings],
+    ) -> Mapping[str, FactColumn]:
         """Register tile, loads and cycles per vector of results, parallel balance."""
-        conv = convolution(workload)
-        (kh, kw), (sh, sw) = conv.kernel, conv.strides
-        lanes, tw, th, rows = (
-            column(settings, name) for name in ("lanes", "tile_width", "tile_height", "rows")
-        )
-        copied = chosen(settings, "padding", "tile")
-        unrolled = chosen(settings, "unroll", "taps")
-        vectors = np.ceil(lanes / device.lanes_f32)
-        tiles_w = np.ceil(conv.out_width / tw)
-        tiles_h = np.ceil(conv.out_height / th)
-        groups = np.ceil(tiles_h / rows)
-        pieces = conv.batch * conv.out_channels / lanes * groups
-        balance = pieces / (np.ceil(pieces / device.threads) * device.threads)
-        waste = tiles_w * tw * tiles_h * th / (conv.out_height * conv.out_width)
-        columns_read = ((tw - 1) * sw + kw) / tw
-        rows_read = np.where(unrolled, ((th - 1) * sh + kh) / th, kh)
-        loads = columns_read * rows_read + kh * kw / (tw * th)
-        tests = np.where(copied | (not conv.padded), 0.0, kh * kw * (0.1 + 0.3 / tw))
-        # rows of one tile branch apart at the upper and lower border
-        tests += np.where(th > 1, np.where(copied, 0.1, 0.7) * kh * kw, 0.0)
-        tests += np.where((waste > 1.0) & ~copied, 0.1 * kh * kw, 0.0)
-        latency = 4.0 * kh * kw / (tw * th * vectors)
-        work = np.maximum(np.maximum(kh * kw, loads) / 2.0, latency)
-        odd = np.where(np.log2(lanes) % 1.0 > 0, 2.0, 1.0)
-        border = (th * rows * sh + kh - sh) / (th * rows)
-        copying = np.where(copied, 3.0 * border * (conv.in_width + kw) / conv.out_width, 0.0)
-        cycles = (work + tests + 3.0 + 8.0 / (tw * th)) * waste * odd + copying
-        results = conv.batch * conv.out_channels * conv.out_height * conv.out_width
-        vectors_written = results / lanes * vectors
-        compute_s = cycles * vectors_written * _CYCLE_S / (device.threads * balance)
-        return {
-            "estimate_s": compute_s + workload.bytes / (device.threads * 4e10) + _LAUNCH_S,
-            "parallel_extent": pieces,
-            "accumulators": tw * th * vectors,
-            "loads_per_result": loads,
-            "waste": waste,
-        }
+        return _facts(convolutions(workloads), device, settings)
 
     def error_bound(self, workload: Workload) -> float:
         """Summation in single precision over the taps."""
@@ -146,6 +120,47 @@ class DepthwiseConvolution:
         chunks, kh, kw, block = self.packed_shapes(workload, candidate)[conv.weight]
         weights = constants[conv.weight].reshape(chunks, block, kh, kw)
         return {**constants, conv.weight: np.ascontiguousarray(weights.transpose(0, 2, 3, 1))}
+
+
+def _facts(
+    conv: Convolutions, device: Device, settings: Sequence[Settings]
+) -> Mapping[str, FactColumn]:
+    """Facts of settings, of one convolution or of as many as there are settings."""
+    (kh, kw), (sh, sw), taps = conv.kernel, conv.strides, conv.taps
+    lanes, tw, th, rows = (
+        column(settings, name) for name in ("lanes", "tile_width", "tile_height", "rows")
+    )
+    copied = chosen(settings, "padding", "tile")
+    unrolled = chosen(settings, "unroll", "taps")
+    vectors = np.ceil(lanes / device.lanes_f32)
+    tiles_w = np.ceil(conv.out_width / tw)
+    tiles_h = np.ceil(conv.out_height / th)
+    groups = np.ceil(tiles_h / rows)
+    pieces = conv.batch * conv.out_channels / lanes * groups
+    balance = pieces / (np.ceil(pieces / device.threads) * device.threads)
+    waste = tiles_w * tw * tiles_h * th / conv.pixels
+    columns_read = ((tw - 1) * sw + kw) / tw
+    rows_read = np.where(unrolled, ((th - 1) * sh + kh) / th, kh)
+    loads = columns_read * rows_read + taps / (tw * th)
+    tests = np.where(copied | ~conv.padded, 0.0, taps * (0.1 + 0.3 / tw))
+    # rows of one tile branch apart at the upper and lower border
+    tests += np.where(th > 1, np.where(copied, 0.1, 0.7) * taps, 0.0)
+    tests += np.where((waste > 1.0) & ~copied, 0.1 * taps, 0.0)
+    latency = 4.0 * taps / (tw * th * vectors)
+    work = np.maximum(np.maximum(taps, loads) / 2.0, latency)
+    odd = np.where(np.log2(lanes) % 1.0 > 0, 2.0, 1.0)
+    border = (th * rows * sh + kh - sh) / (th * rows)
+    copying = np.where(copied, 3.0 * border * (conv.in_width + kw) / conv.out_width, 0.0)
+    cycles = (work + tests + 3.0 + 8.0 / (tw * th)) * waste * odd + copying
+    vectors_written = conv.batch * conv.out_channels * conv.pixels / lanes * vectors
+    compute_s = cycles * vectors_written * _CYCLE_S / (device.threads * balance)
+    return {
+        "estimate_s": compute_s + conv.moved_bytes / (device.threads * 4e10) + _LAUNCH_S,
+        "parallel_extent": pieces,
+        "accumulators": tw * th * vectors,
+        "loads_per_result": loads,
+        "waste": waste,
+    }
 
 
 SPEC = DepthwiseConvolution()

@@ -22,12 +22,12 @@ from tilewright.kernels.blocks import chunk_count, output_block, whole_chunks
 from tilewright.kernels.columns import Bools, chosen, column
 from tilewright.kernels.conv2d_direct_knobs import (
     REDUCTION,
-    data_block,
+    data_blocks,
     direct_knobs,
-    input_blocks,
+    plain_blocks,
     unrolls_lanes,
 )
-from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.convolution import Convolution, Convolutions, convolution, convolutions
 from tilewright.kernels.ports import Ports, anchored_ports
 from tilewright.kernels.register_tile import fits_registers, issue_slowdown
 
@@ -113,48 +113,18 @@ class DirectConvolution:
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
+        """See `facts_of_many`."""
+        return _facts(convolutions((workload,)), device, layouts, settings)
+
+    def facts_of_many(
+        self,
+        workloads: Sequence[Workload],
+        device: Device,
+        layouts: tuple[str, ...],
+        settings: Sequence[Settings],
+    ) -> Mapping[str, FactColumn]:
         """Register tile, wasted work, loads per multiply-add, parallel balance, working set."""
-        conv = convolution(workload)
-        height, width = conv.out_height, conv.out_width
-        lanes, tile_width, tile_height, tile_out = _tile(settings)
-        by_rows = chosen(settings, "order", "rows")
-        tiles_w = np.ceil(width / tile_width)
-        tiles_h = np.ceil(height / tile_height)
-        chunks = conv.groups * np.ceil(conv.group_out / lanes)
-        tiles_c = chunks / tile_out
-        pieces = conv.batch * tiles_c * _tiles_apart(conv, settings, tiles_h, tiles_w)
-        rounds = np.ceil(pieces / device.threads)
-        balance = pieces / (rounds * device.threads)
-        covered = tiles_w * tile_width * tiles_h * tile_height
-        waste = covered / (height * width)
-        pixels = tile_width * tile_height
-        vectors = np.ceil(lanes / device.lanes_f32)
-        torn = (vectors > 1) & (lanes % device.lanes_f32 > 0)
-        accumulators = pixels * tile_out * vectors
-        fill = conv.out_channels / (chunks * vectors * device.lanes_f32)
-        loads = 1.0 / pixels + 1.0 / (tile_out * vectors)
-        slow = issue_slowdown(accumulators, loads)
-        taps = prod(conv.kernel) * conv.group_in
-        weight_bytes = 4.0 * lanes * tile_out * taps
-        traffic = np.where(
-            by_rows, 4.0 * prod(conv.kernel) * conv.group_in * conv.out_channels * tiles_h, 0.0
-        )
-        spill = np.where(weight_bytes > device.cpu.l2_bytes / 2, 1.15, 1.0)
-        peak = device.threads * 2 * 2 * device.lanes_f32 * 2.7e9
-        compute_s = conv.flop / peak * waste * slow * spill / (fill * balance)
-        compute_s = compute_s * _reduction_speed(conv, device, settings, accumulators)
-        compute_s = compute_s * _doubt(conv, device, layouts, settings)
-        compute_s = compute_s * np.where(torn, _TORN_VECTORS, 1.0)
-        ragged = np.isin(lanes, [n for n in np.unique(lanes) if ragged_groups(conv, int(n))])
-        moved = workload.bytes + 0.1 * traffic + np.where(ragged, 2.0 * workload.result.bytes, 0.0)
-        return {
-            "estimate_s": compute_s + moved / (device.threads * 2e10) + _LAUNCH_S,
-            "parallel_extent": pieces,
-            "accumulators": accumulators,
-            "loads_per_multiply_add": loads,
-            "waste": waste,
-            "weight_tile_bytes": weight_bytes,
-        }
+        return _facts(convolutions(workloads), device, layouts, settings)
 
     def error_bound(self, workload: Workload) -> float:
         """Summation in single precision; grows slowly with the length of the sum."""
@@ -200,6 +170,49 @@ class DirectConvolution:
         return {**constants, conv.weight: np.ascontiguousarray(weights.transpose(axes))}
 
 
+def _facts(
+    conv: Convolutions, device: Device, layouts: tuple[str, ...], settings: Sequence[Settings]
+) -> Mapping[str, FactColumn]:
+    """Facts of settings, of one convolution or of as many as there are settings."""
+    lanes, tile_width, tile_height, tile_out = _tile(settings)
+    tiles_w = np.ceil(conv.out_width / tile_width)
+    tiles_h = np.ceil(conv.out_height / tile_height)
+    chunks = conv.groups * np.ceil(conv.group_out / lanes)
+    tiles_c = chunks / tile_out
+    pieces = conv.batch * tiles_c * _tiles_apart(conv, settings, tiles_h, tiles_w)
+    rounds = np.ceil(pieces / device.threads)
+    balance = pieces / (rounds * device.threads)
+    covered = tiles_w * tile_width * tiles_h * tile_height
+    waste = covered / conv.pixels
+    pixels = tile_width * tile_height
+    vectors = np.ceil(lanes / device.lanes_f32)
+    torn = (vectors > 1) & (lanes % device.lanes_f32 > 0)
+    accumulators = pixels * tile_out * vectors
+    fill = conv.out_channels / (chunks * vectors * device.lanes_f32)
+    loads = 1.0 / pixels + 1.0 / (tile_out * vectors)
+    slow = issue_slowdown(accumulators, loads)
+    depth = conv.taps * conv.group_in
+    weight_bytes = 4.0 * lanes * tile_out * depth
+    by_rows = chosen(settings, "order", "rows")
+    traffic = np.where(by_rows, 4.0 * depth * conv.out_channels * tiles_h, 0.0)
+    spill = np.where(weight_bytes > device.cpu.l2_bytes / 2, 1.15, 1.0)
+    peak = device.threads * 2 * 2 * device.lanes_f32 * 2.7e9
+    compute_s = conv.flop / peak * waste * slow * spill / (fill * balance)
+    compute_s = compute_s * _reduction_speed(conv, device, settings, accumulators)
+    compute_s = compute_s * _doubt(conv, layouts, settings)
+    compute_s = compute_s * np.where(torn, _TORN_VECTORS, 1.0)
+    ragged = (conv.groups > 1) & (conv.group_out % lanes > 0)
+    moved = conv.moved_bytes + 0.1 * traffic + np.where(ragged, 2.0 * conv.result_bytes, 0.0)
+    return {
+        "estimate_s": compute_s + moved / (device.threads * 2e10) + _LAUNCH_S,
+        "parallel_extent": pieces,
+        "accumulators": accumulators,
+        "loads_per_multiply_add": loads,
+        "waste": waste,
+        "weight_tile_bytes": weight_bytes,
+    }
+
+
 def ragged_groups(conv: Convolution, lanes: int) -> bool:
     """Whether chunks of `lanes` end beyond the last channel of each of several groups: then all
     sums are made first, and gathered into the result in a second pass."""
@@ -232,7 +245,7 @@ def _cache_pays(conv: Convolution, settings: Sequence[Settings]) -> Bools:
 
 
 def _tiles_apart(
-    conv: Convolution, settings: Sequence[Settings], tiles_h: FactColumn, tiles_w: FactColumn
+    conv: Convolutions, settings: Sequence[Settings], tiles_h: FactColumn, tiles_w: FactColumn
 ) -> FactColumn:
     """Tiles of a plane, or rows of tiles, that are pieces of work of their own."""
     cached = ~chosen(settings, "cache_chunks", 0)
@@ -242,7 +255,7 @@ def _tiles_apart(
 
 
 def _reduction_speed(
-    conv: Convolution, device: Device, settings: Sequence[Settings], accumulators: FactColumn
+    conv: Convolutions, device: Device, settings: Sequence[Settings], accumulators: FactColumn
 ) -> FactColumn:
     """Time of the reduction's inner loops against the plain way.
 
@@ -254,21 +267,20 @@ def _reduction_speed(
     inside = chosen(settings, "reduce_order", _TAPS_INSIDE)
     lanes = chosen(settings, "unroll", "lanes")
     fits = accumulators + widths + conv.kernel[1] - 1 <= device.cpu.vector_registers - 2
-    shared = lanes & (conv.kernel[1] <= 3 and conv.strides[1] == 1)
+    shared = lanes & (conv.kernel[1] <= 3) & (conv.strides[1] == 1)
     taps = np.where(fits, np.where(shared, _TAPS_SHARE_INPUTS, _LESS_USUAL), _TAPS_SPILL)
     return np.where(lanes, _LANES_SPELLED_OUT, 1.0) * np.where(inside, taps, 1.0)
 
 
 def _doubt(
-    conv: Convolution, device: Device, layouts: tuple[str, ...], settings: Sequence[Settings]
+    conv: Convolutions, layouts: tuple[str, ...], settings: Sequence[Settings]
 ) -> FactColumn:
     """What the other choices are expected to cost; a tuner finds out where they gain."""
-    block = input_blocks(conv, device, layouts)[0]
-    collects = 1 if data_block(conv, layouts) else 3
+    collects = np.where(data_blocks(conv, layouts) > 0, 1.0, 3.0)
     unusual = (
         chosen(settings, "reduce_order", _CHUNKS_INSIDE) * 1.0
         + chosen(settings, "padding", "piece")
-        + collects * ~chosen(settings, "in_block", block)
+        + collects * (column(settings, "in_block") != plain_blocks(conv, layouts))
         + ~chosen(settings, "cache_chunks", 0)
     )
     return np.power(_LESS_USUAL, unusual)

@@ -15,8 +15,8 @@ from tilewright.core.records import Device
 from tilewright.graph.layout import channel_block
 from tilewright.kernels.base import FactColumn
 from tilewright.kernels.blocks import chunk_count, lane_counts, out_tiles
-from tilewright.kernels.columns import Bools
-from tilewright.kernels.convolution import Convolution
+from tilewright.kernels.columns import Bools, Numbers
+from tilewright.kernels.convolution import Convolution, Convolutions
 from tilewright.kernels.knobs import Knob, choice, order, split
 
 REDUCTION: tuple[str, ...] = ("chunk", "ky", "kx", "lane")
@@ -26,6 +26,7 @@ _LARGEST_HEIGHT = 8
 _LARGEST_HEIGHT_WIDE = 4
 _WIDE = 16
 _FEW_PIECES = 8
+_FEW_CHANNELS = 4
 
 
 def direct_knobs(conv: Convolution, device: Device, layouts: tuple[str, ...]) -> tuple[Knob, ...]:
@@ -59,8 +60,20 @@ def direct_knobs(conv: Convolution, device: Device, layouts: tuple[str, ...]) ->
 
 def data_block(conv: Convolution, layouts: tuple[str, ...]) -> int:
     """The channel block the data arrives in where it divides a group, else 0."""
-    block = channel_block(layouts[conv.data]) if conv.data < len(layouts) - 1 else 0
-    return block if block and conv.group_in % block == 0 else 0
+    return int(data_blocks(conv, layouts))
+
+
+def data_blocks(conv: Convolution | Convolutions, layouts: tuple[str, ...]) -> Numbers:
+    """`data_block` of one convolution or of many."""
+    ports = np.array([*(channel_block(layout) for layout in layouts[:-1]), 0])
+    blocks = ports[np.minimum(conv.data, len(ports) - 1)]
+    return np.where(conv.group_in % np.maximum(1, blocks) == 0, blocks, 0)
+
+
+def plain_blocks(conv: Convolution | Convolutions, layouts: tuple[str, ...]) -> Numbers:
+    """The first of `input_blocks`, of one convolution or of many."""
+    blocks, whole = data_blocks(conv, layouts), conv.group_in
+    return np.where(blocks > 0, blocks, np.where(np.greater(whole, _FEW_CHANNELS), 1, whole))
 
 
 def input_blocks(conv: Convolution, device: Device, layouts: tuple[str, ...]) -> list[int]:
@@ -70,15 +83,14 @@ def input_blocks(conv: Convolution, device: Device, layouts: tuple[str, ...]) ->
     half of that changes what lies between two taps of the kernel, double is for blocks smaller
     than a register. Plain data may be taken channel by channel or in blocks.
     """
-    block = data_block(conv, layouts)
+    block, plain = data_block(conv, layouts), int(plain_blocks(conv, layouts))
     if block and prod(conv.kernel) == 1:
-        return [block]
+        return [plain]
     if block:
-        wanted = [block, block // 2 if block >= device.lanes_f32 else 2 * block]
+        other = block // 2 if block >= device.lanes_f32 else 2 * block
     else:
-        whole = conv.group_in
-        wanted = [1, device.lanes_f32] if whole > 4 else [whole, 1]
-    return list(dict.fromkeys(b for b in wanted if b and conv.group_in % b == 0))
+        other = device.lanes_f32 if conv.group_in > _FEW_CHANNELS else 1
+    return list(dict.fromkeys(b for b in (plain, other) if b and conv.group_in % b == 0))
 
 
 def unrolls_lanes(blocks: FactColumn) -> Bools:

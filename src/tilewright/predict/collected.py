@@ -35,13 +35,13 @@ def family_of(workload: Workload) -> str:
 
     `conv2d` of 64 groups on 64 channels → `depthwise`
     """
-    name, anchor, index = workload.anchor_name, workload.anchor, workload.anchor_index
-    if anchor is None or index is None:
+    name, anchor = workload.anchor_name, workload.anchor
+    if anchor is None:
         return name
-    inputs = workload.step_types(index)[0]
-    if inputs[0].dtype in ("int8", "uint8"):
+    first = workload.types[anchor.inputs[0]]
+    if first.dtype in ("int8", "uint8"):
         return f"{name}_int8"
-    if name == "conv2d" and anchor.integer("groups") == inputs[0].shape[1] > 1:
+    if name == "conv2d" and anchor.integer("groups") == first.shape[1] > 1:
         return "depthwise"
     return name
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,22 @@ import numpy.typing as npt
 
 from tilewright.core.records import Candidate, Device, KnobValue, Settings
 from tilewright.graph.workload import Workload
+from tilewright.kernels.base import FactsOfMany, Implementation
+from tilewright.kernels.columns import KnobColumns, knob_columns
 from tilewright.kernels.registry import implementation
-from tilewright.predict.operator_facts import layout_facts, operator_facts, roofline_s
+from tilewright.predict.operator_facts import (
+    ROOF,
+    layout_facts,
+    operator_columns,
+    rooflines_s,
+    sizes_of,
+)
 
 Floats = npt.NDArray[np.float64]
 Kernel = tuple[Workload, Candidate]
 _Columns = dict[str, Floats | float]
+_NOWHERE = np.zeros(0, dtype=np.int64)
+_Part = tuple[npt.NDArray[np.intp], _Columns]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,60 +74,73 @@ def implementation_of(table: KernelTable) -> npt.NDArray[Any]:
 def kernel_table(
     kernels: Sequence[Kernel], device: Device, peaks: Mapping[str, float]
 ) -> KernelTable:
-    """The facts of many kernels; those of one workload, implementation and layouts are computed
-    together. `peaks` as in `roofline_s`."""
-    roof_s = np.zeros(len(kernels))
-    parts: list[tuple[list[int], _Columns]] = []
-    known: dict[str, tuple[dict[str, float], float]] = {}
-    for numbers in _alike(kernels):
-        workload, first = kernels[numbers[0]]
-        if workload.text not in known:
-            known[workload.text] = _of_operator(workload, device, peaks)
-        facts, floor_s = known[workload.text]
-        settings = [dict(kernels[number][1].settings) for number in numbers]
-        roof_s[numbers] = floor_s
-        columns: _Columns = {**facts, **_of_candidate(first)}
-        columns |= _knobs(settings)
-        columns |= _schedule(workload, first, device, settings, floor_s)
-        parts.append((numbers, columns))
+    """The facts of many kernels, computed together; those of schedules operator by operator where
+    an implementation does not tell those of many. `peaks` as in `roofline_s`."""
+    if not kernels:
+        return KernelTable(names=(), values=np.zeros((0, 0)), roof_s=np.zeros(0))
+    distinct = {workload.text: workload for workload, _ in kernels}
+    places = {text: place for place, text in enumerate(distinct)}
+    which = np.array([places[workload.text] for workload, _ in kernels])
+    facts, floors_s = _of_operators(list(distinct.values()), device, peaks)
+    everywhere, roof_s = np.arange(len(kernels)), floors_s[which]
+    parts: list[_Part] = [(everywhere, {name: found[which] for name, found in facts.items()})]
+    for (name, layouts), rows in _alike(kernels).items():
+        listed = [dict(kernels[row][1].settings) for row in rows]
+        settings = knob_columns(listed) or listed
+        asked = [kernels[row][0] for row in rows]
+        facts = _facts(implementation(name), asked, device, layouts, settings)
+        mine: _Columns = {**_of_candidate(name, layouts), **_knobs(settings)}
+        mine |= _schedule(facts, device, settings, roof_s[rows])
+        parts.append((np.array(rows), mine))
     return _assembled(parts, roof_s)
 
 
-def _alike(kernels: Sequence[Kernel]) -> Iterable[list[int]]:
-    groups: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
-    for number, (workload, candidate) in enumerate(kernels):
-        key = (workload.text, candidate.implementation, candidate.layouts)
-        groups.setdefault(key, []).append(number)
-    return groups.values()
+def _alike(kernels: Sequence[Kernel]) -> dict[tuple[str, tuple[str, ...]], list[int]]:
+    """The kernels of each implementation with its layouts."""
+    groups: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for number, (_, candidate) in enumerate(kernels):
+        groups.setdefault((candidate.implementation, candidate.layouts), []).append(number)
+    return groups
 
 
-def _of_operator(
-    workload: Workload, device: Device, peaks: Mapping[str, float]
-) -> tuple[dict[str, float], float]:
-    """The facts that no candidate changes, and the roofline's time in seconds."""
-    floor_s = roofline_s(workload, peaks)
-    facts = {f"op.{name}": value for name, value in operator_facts(workload, device).items()}
-    return {**facts, "op.roof_s": float(np.log2(floor_s))}, floor_s
+def _of_operators(
+    workloads: Sequence[Workload], device: Device, peaks: Mapping[str, float]
+) -> tuple[dict[str, Floats], Floats]:
+    """The facts that no candidate changes, and the roofline's times in seconds."""
+    sizes = sizes_of(workloads)
+    floors_s = rooflines_s(sizes, peaks)
+    columns = {**operator_columns(workloads, sizes, device), ROOF: np.log2(floors_s)}
+    return {f"op.{name}": found for name, found in columns.items()}, floors_s
 
 
-def _of_candidate(candidate: Candidate) -> dict[str, float]:
-    layouts = layout_facts(candidate.layouts)
-    return {
-        **{f"layout.{name}": value for name, value in layouts.items()},
-        f"{_IMPLEMENTATION}{candidate.implementation}": 1.0,
-    }
+def _of_candidate(name: str, layouts: tuple[str, ...]) -> dict[str, float]:
+    blocks = {f"layout.{port}": value for port, value in layout_facts(layouts).items()}
+    return {**blocks, f"{_IMPLEMENTATION}{name}": 1.0}
 
 
 def _knobs(settings: Sequence[Settings]) -> _Columns:
     """A column per number of a setting, one per text that occurs."""
     columns: dict[str, Floats] = {}
-    for row, chosen in enumerate(settings):
-        for name, value in chosen.items():
+    for name, values, places in _taken_apart(settings):
+        for place, value in enumerate(values):
             for column, number in _knob_numbers(name, value):
-                if column not in columns:
-                    columns[column] = np.full(len(settings), np.nan)
-                columns[column][row] = number
+                numbers = columns.setdefault(column, np.full(len(settings), np.nan))
+                numbers[places == place] = number
     return dict(columns)
+
+
+def _taken_apart(
+    settings: Sequence[Settings],
+) -> Iterable[tuple[str, Sequence[KnobValue], npt.NDArray[np.int64]]]:
+    """Each knob with its values, and which of them each setting has; −1 for one without it."""
+    if isinstance(settings, KnobColumns):
+        for name in settings.names:
+            yield name, settings.values(name), settings.places(name)
+        return
+    for name in dict.fromkeys(chain.from_iterable(settings)):
+        values = list(dict.fromkeys(one[name] for one in settings if name in one))
+        places = [values.index(one[name]) if name in one else -1 for one in settings]
+        yield name, values, np.array(places)
 
 
 def _knob_numbers(name: str, value: KnobValue) -> Iterable[tuple[str, float]]:
@@ -128,20 +152,35 @@ def _knob_numbers(name: str, value: KnobValue) -> Iterable[tuple[str, float]]:
     return [(f"knob.{name}={value}", 1.0)]
 
 
-def _schedule(
-    workload: Workload,
-    candidate: Candidate,
+def _facts(
+    spec: Implementation,
+    workloads: Sequence[Workload],
     device: Device,
+    layouts: tuple[str, ...],
     settings: Sequence[Settings],
-    roof_s: float,
+) -> dict[str, Floats]:
+    """What an implementation says of each workload in the setting of its place."""
+    if isinstance(spec, FactsOfMany):
+        return dict(spec.facts_of_many(workloads, device, layouts, settings))
+    same: dict[str, list[int]] = {}
+    for row, workload in enumerate(workloads):
+        same.setdefault(workload.text, []).append(row)
+    found: dict[str, Floats] = {}
+    for rows in same.values():
+        mine = settings if len(same) == 1 else [settings[row] for row in rows]
+        for name, values in spec.facts(workloads[rows[0]], device, layouts, mine).items():
+            found.setdefault(name, np.full(len(workloads), np.nan))[rows] = values
+    return found
+
+
+def _schedule(
+    facts: Mapping[str, Floats], device: Device, settings: Sequence[Settings], roof_s: Floats
 ) -> _Columns:
     """The implementation's facts, and what follows from them the same way for all."""
-    spec = implementation(candidate.implementation)
-    facts = dict(spec.facts(workload, device, candidate.layouts, settings))
-    estimate_s = np.asarray(facts.pop("estimate_s"), dtype=np.float64)
     columns: _Columns = {f"schedule.{name}": np.asarray(found) for name, found in facts.items()}
+    estimate_s = np.asarray(facts["estimate_s"], dtype=np.float64)
     columns |= _vectors(settings, device)
-    pieces = np.maximum(1.0, facts.get("parallel_extent", np.ones(len(settings))))
+    pieces = np.fmax(1.0, facts.get("parallel_extent", np.ones(len(settings))))
     rounds = np.ceil(pieces / device.threads)
     columns["schedule.estimate_s"] = np.log2(estimate_s)
     columns["schedule.estimate_over_roof"] = np.log2(estimate_s / roof_s)
@@ -158,26 +197,33 @@ def _schedule(
 def _vectors(settings: Sequence[Settings], device: Device) -> _Columns:
     """Whole registers in a vector of `lanes` values, the values beyond them, and how many powers
     of two these are torn into; nothing for schedules without that knob."""
-    lanes = [chosen.get("lanes") for chosen in settings]
-    if not all(isinstance(value, int) for value in lanes):
+    _, values, places = next(
+        (knob for knob in _taken_apart(settings) if knob[0] == "lanes"), ("lanes", (), _NOWHERE)
+    )
+    counts = [value for value in values if isinstance(value, int)]
+    if not counts or len(counts) < len(values) or places.min() < 0:
         return {}
-    counts = np.array(lanes, dtype=np.int64)
-    beyond = counts % device.lanes_f32
-    torn = np.array([int(value).bit_count() for value in beyond], dtype=np.float64)
+    beyond = [count % device.lanes_f32 for count in counts]
+    torn = [
+        part.bit_count() if count > device.lanes_f32 else 0
+        for part, count in zip(beyond, counts, strict=True)
+    ]
+    facts = {
+        "whole_vectors": [count // device.lanes_f32 for count in counts],
+        "beyond_vectors": beyond,
+        "torn_pieces": torn,
+    }
     return {
-        "schedule.whole_vectors": (counts // device.lanes_f32).astype(np.float64),
-        "schedule.beyond_vectors": beyond.astype(np.float64),
-        "schedule.torn_pieces": np.where(counts > device.lanes_f32, torn, 0.0),
+        f"schedule.{name}": np.array(found, dtype=np.float64)[places]
+        for name, found in facts.items()
     }
 
 
-def _assembled(parts: Sequence[tuple[list[int], _Columns]], roof_s: Floats) -> KernelTable:
+def _assembled(parts: Sequence[_Part], roof_s: Floats) -> KernelTable:
     names = tuple(sorted({name for _, columns in parts for name in columns}))
     place = {name: column for column, name in enumerate(names)}
-    values = np.full((len(roof_s), len(names)), np.nan)
-    for numbers, columns in parts:
-        block = np.empty((len(columns), len(numbers)))
-        for row, found in enumerate(columns.values()):
-            block[row] = found
-        values[np.ix_(numbers, [place[name] for name in columns])] = block.T
-    return KernelTable(names=names, values=values, roof_s=roof_s)
+    values = np.full((len(names), len(roof_s)), np.nan)
+    for rows, columns in parts:
+        for name, found in columns.items():
+            values[place[name], rows] = found
+    return KernelTable(names=names, values=np.ascontiguousarray(values.T), roof_s=roof_s)

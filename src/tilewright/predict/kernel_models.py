@@ -37,9 +37,9 @@ _BEYOND = 0.05
 
 _WIDER = 2.0
 DEFAULT_TREES = Trees(
-    rounds=500,
-    rate=0.06,
-    depth=7,
+    rounds=250,
+    rate=0.12,
+    depth=6,
     least_weight=2.0,
     column_share=0.5,
     loss="tilted",

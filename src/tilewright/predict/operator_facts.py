@@ -1,25 +1,93 @@
 """What is known of a workload whatever computes it: sizes, geometry, the roofline.
 
 Sizes are logarithms to base 2 of what `docs/reference/predict.md` names; a fact that a workload
-does not have is absent. Nothing here needs a compiler or a measurement.
+does not have is absent, in a column NaN. Nothing here needs a compiler or a measurement. Many
+workloads are described together, as columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import log2, prod
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log2
+
+import numpy as np
+import numpy.typing as npt
 
 from tilewright.core.records import Device
 from tilewright.graph.layout import channel_block
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
-from tilewright.kernels.convolution import convolution
+from tilewright.kernels.columns import Numbers
+from tilewright.kernels.convolution import convolutions
 
 ROOF = "roof_s"
+Floats = npt.NDArray[np.float64]
+Columns = dict[str, Floats]
 _LEAST_S = 1e-7
 _BYTE_TYPES = frozenset({"int8", "uint8"})
 _PARTIAL = frozenset({"gather", "slice"})
 _WINDOWED = ("strides", "padding", "dilation", "kernel")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of many workloads, one array entry each: operations, bytes (`read` ones at least once,
+    of what is only gathered or cut from no more than comes out), elements of the result and of its
+    innermost axis, how much there is of what; `bytewise` where dot products are of bytes."""
+
+    flop: Floats
+    constant_bytes: Floats
+    data_bytes: Floats
+    read_constant_bytes: Floats
+    read_data_bytes: Floats
+    result_bytes: Floats
+    elements: Floats
+    last: Floats
+    rank: Floats
+    steps: Floats
+    arguments: Floats
+    bytewise: Floats
+
+
+def sizes_of(workloads: Sequence[Workload]) -> Sizes:
+    """Sizes of workloads, at least one."""
+    return Sizes(*np.array([_sizes(workload) for workload in workloads], dtype=np.float64).T)
+
+
+def _sizes(workload: Workload) -> tuple[int, ...]:
+    result, anchor, constants = workload.result, workload.anchor, workload.constant_bytes
+    data = workload.bytes - result.bytes - constants
+    unread = (0, 0)
+    if any(step.operator in _PARTIAL for step in workload.steps):
+        unread = _bytes_unread(workload)
+    return (
+        workload.flop,
+        constants,
+        data,
+        constants - unread[0],
+        data - unread[1],
+        result.bytes,
+        result.elements,
+        result.shape[-1] if result.shape else 1,
+        len(result.shape),
+        len(workload.steps),
+        len(workload.arguments),
+        anchor is not None and workload.types[anchor.inputs[0]].dtype in _BYTE_TYPES,
+    )
+
+
+def _bytes_unread(workload: Workload) -> tuple[int, int]:
+    """Bytes of constants and of data that may never be read: of what is only gathered or cut from,
+    all but what comes out."""
+    unread = [0, 0]
+    for index, argument in enumerate(workload.arguments):
+        readers = [n for n, step in enumerate(workload.steps) if index in step.inputs]
+        if readers and all(workload.steps[n].operator in _PARTIAL for n in readers):
+            taken = sum(workload.step_types(n)[1].bytes for n in readers)
+            unread[argument.role == "data"] += max(0, argument.type.bytes - taken)
+    return unread[0], unread[1]
 
 
 def roofline_s(workload: Workload, peaks: Mapping[str, float]) -> float:
@@ -29,63 +97,101 @@ def roofline_s(workload: Workload, peaks: Mapping[str, float]) -> float:
     (everything else from the cache). Dot products of bytes do four multiply-adds per lane.
     Williams, Waterman & Patterson, "Roofline", 2009.
     """
-    read = [_bytes_read(workload, index) for index in range(len(workload.arguments))]
-    constants = sum(read[i] for i, a in enumerate(workload.arguments) if a.role == "constant")
-    moving_s = constants / peaks["bytes_per_s"]
-    moving_s += (sum(read) + workload.result.bytes - constants) / peaks["cache_bytes_per_s"]
-    anchor = workload.anchor_index
-    bytewise = anchor is not None and workload.step_types(anchor)[0][0].dtype in _BYTE_TYPES
-    return max(workload.flop / (peaks["flop_per_s"] * (4 if bytewise else 1)), moving_s, _LEAST_S)
+    return float(rooflines_s(sizes_of([workload]), peaks)[0])
 
 
-def _bytes_read(workload: Workload, argument: int) -> int:
-    """Bytes of an argument that are read at least once: of what is only gathered or cut from, no
-    more than comes out."""
-    size = workload.arguments[argument].type.bytes
-    readers = [n for n, step in enumerate(workload.steps) if argument in step.inputs]
-    if not readers or any(workload.steps[n].operator not in _PARTIAL for n in readers):
-        return size
-    return min(size, sum(workload.step_types(n)[1].bytes for n in readers))
+def rooflines_s(sizes: Sizes, peaks: Mapping[str, float]) -> Floats:
+    """`roofline_s` of many workloads."""
+    moving_s = sizes.read_constant_bytes / peaks["bytes_per_s"]
+    moving_s += (sizes.read_data_bytes + sizes.result_bytes) / peaks["cache_bytes_per_s"]
+    flop_per_s = peaks["flop_per_s"] * np.where(sizes.bytewise > 0, 4, 1)
+    return np.maximum(np.maximum(sizes.flop / flop_per_s, moving_s), _LEAST_S)
 
 
 def operator_facts(workload: Workload, device: Device) -> dict[str, float]:
     """Facts by name, for any workload."""
-    constants = sum(a.type.bytes for a in workload.arguments if a.role == "constant")
-    moving = sum(a.type.bytes for a in workload.arguments) - constants
-    result = workload.result
-    last = result.shape[-1] if result.shape else 1
-    facts = {
-        "flop": log2(max(1, workload.flop)),
-        "constant_bytes": log2(constants + 1),
-        "data_bytes": log2(moving + 1),
-        "result_bytes": log2(result.bytes + 1),
-        "intensity": log2(max(1, workload.flop) / max(1, workload.bytes)),
-        "steps": float(len(workload.steps)),
-        "arguments": float(len(workload.arguments)),
-        "rank": float(len(result.shape)),
-        "innermost": log2(last),
-        "innermost_whole": _filled(last, device.lanes_f32),
-        "element_bytes": result.bytes / max(1, result.elements),
-        "constants_of_l2": log2((constants + 1) / device.cpu.l2_bytes),
-        "data_of_l2": log2((moving + result.bytes + 1) / device.cpu.l2_bytes),
-        "all_of_l3": log2((workload.bytes + 1) / max(1, device.cpu.l3_bytes)),
+    columns = operator_columns([workload], sizes_of([workload]), device)
+    return {name: float(found[0]) for name, found in columns.items()}
+
+
+def operator_columns(workloads: Sequence[Workload], sizes: Sizes, device: Device) -> Columns:
+    """The facts of many workloads, `sizes` being theirs; NaN where one does not have a fact."""
+    moved_bytes = sizes.constant_bytes + sizes.data_bytes + sizes.result_bytes
+    flop = np.maximum(1, sizes.flop)
+    columns = {
+        "flop": np.log2(flop),
+        "constant_bytes": np.log2(sizes.constant_bytes + 1),
+        "data_bytes": np.log2(sizes.data_bytes + 1),
+        "result_bytes": np.log2(sizes.result_bytes + 1),
+        "intensity": np.log2(flop / np.maximum(1, moved_bytes)),
+        "steps": sizes.steps,
+        "arguments": sizes.arguments,
+        "rank": sizes.rank,
+        "innermost": np.log2(sizes.last),
+        "innermost_whole": _filled(sizes.last, device.lanes_f32),
+        "element_bytes": sizes.result_bytes / np.maximum(1, sizes.elements),
+        "constants_of_l2": np.log2((sizes.constant_bytes + 1) / device.cpu.l2_bytes),
+        "data_of_l2": np.log2((sizes.data_bytes + sizes.result_bytes + 1) / device.cpu.l2_bytes),
+        "all_of_l3": np.log2((moved_bytes + 1) / max(1, device.cpu.l3_bytes)),
     }
-    for step in workload.steps:
-        name = f"steps_{step.operator}"
-        facts[name] = facts.get(name, 0.0) + 1.0
-    facts |= {f"extent_{n}": log2(max(1, size)) for n, size in enumerate(result.shape[::-1])}
-    facts |= _of_the_anchor(workload, device)
-    return facts
+    columns |= _steps(workloads)
+    columns |= _extents("extent", [workload.result.shape for workload in workloads])
+    convolved = np.array([workload.anchor_name == "conv2d" for workload in workloads])
+    if not convolved.all():
+        none: dict[str, float] = {}
+        rest = [none if c else _of_the_anchor(w) for c, w in zip(convolved, workloads, strict=True)]
+        columns |= _gathered(rest)
+    if convolved.any():
+        chosen = [w for c, w in zip(convolved, workloads, strict=True) if c]
+        for name, found in _of_convolutions(chosen, device).items():
+            column = columns.setdefault(name, np.full(len(workloads), np.nan))
+            column[convolved] = found
+    return columns
 
 
-def _of_the_anchor(workload: Workload, device: Device) -> dict[str, float]:
+def _gathered(rows: Sequence[Mapping[str, float]]) -> Columns:
+    """Facts of single workloads as columns."""
+    places: dict[str, tuple[list[int], list[float]]] = {}
+    for row, facts in enumerate(rows):
+        for name, value in facts.items():
+            numbers, values = places.setdefault(name, ([], []))
+            numbers.append(row)
+            values.append(value)
+    columns: Columns = {}
+    for name, (numbers, values) in places.items():
+        columns[name] = np.full(len(rows), np.nan)
+        columns[name][numbers] = values
+    return columns
+
+
+def _steps(workloads: Sequence[Workload]) -> Columns:
+    """How many steps there are of each operator; most workloads are chains like another one's."""
+    chains: dict[tuple[str, ...], list[int]] = {}
+    for row, workload in enumerate(workloads):
+        chains.setdefault(tuple(step.operator for step in workload.steps), []).append(row)
+    columns: Columns = {}
+    for operators, rows in chains.items():
+        for operator, count in Counter(operators).items():
+            column = columns.setdefault(f"steps_{operator}", np.full(len(workloads), np.nan))
+            column[rows] = count
+    return columns
+
+
+def _extents(name: str, shapes: Sequence[tuple[int, ...]]) -> Columns:
+    """Extents of shapes, the innermost first."""
+    most = max(len(shape) for shape in shapes)
+    none = (np.nan,) * most
+    table = np.array([(shape[::-1] + none)[:most] for shape in shapes], dtype=np.float64)
+    return {f"{name}_{n}": np.log2(np.maximum(1, table[:, n])) for n in range(most)}
+
+
+def _of_the_anchor(workload: Workload) -> dict[str, float]:
+    """Of any but convolutions."""
     index, anchor = workload.anchor_index, workload.anchor
     if index is None or anchor is None:
         return _of_movement(workload)
-    if anchor.operator == "conv2d":
-        return _of_convolution(workload, device)
     inputs, output = workload.step_types(index)
-    facts = {f"input_{n}": log2(max(1, size)) for n, size in enumerate(inputs[0].shape[::-1])} | {
+    facts = _inputs(inputs[0].shape) | {
         "depth": log2(max(1.0, workload.flop / (2 * max(1, output.elements))))
     }
     for name, value in anchor.attributes:
@@ -96,8 +202,7 @@ def _of_the_anchor(workload: Workload, device: Device) -> dict[str, float]:
 
 def _of_movement(workload: Workload) -> dict[str, float]:
     """Where the innermost axis comes from decides how data moves."""
-    first = workload.arguments[0].type.shape
-    facts = {f"input_{n}": log2(max(1, size)) for n, size in enumerate(first[::-1])}
+    facts = _inputs(workload.arguments[0].type.shape)
     moves = [step for step in workload.steps if OPERATORS[step.operator].movement]
     for name, value in moves[0].attributes if moves else ():
         if isinstance(value, tuple) and name in ("permutation", "axes", "perm"):
@@ -105,52 +210,50 @@ def _of_movement(workload: Workload) -> dict[str, float]:
     return facts
 
 
-def _of_convolution(workload: Workload, device: Device) -> dict[str, float]:
-    conv = convolution(workload)
-    lanes = device.lanes_f32
-    taps = prod(conv.kernel)
-    padded = (conv.in_height + sum(conv.padding[::2])) * (conv.in_width + sum(conv.padding[1::2]))
-    pixels = conv.out_height * conv.out_width
-    return {
-        "batch": float(conv.batch),
-        "in_channels": log2(conv.in_channels),
-        "out_channels": log2(conv.out_channels),
-        "group_in": log2(conv.group_in),
-        "group_out": log2(conv.group_out),
-        "groups": log2(conv.groups),
+def _inputs(shape: tuple[int, ...]) -> dict[str, float]:
+    """Extents of the first operand, the innermost first."""
+    return {f"input_{n}": log2(max(1, size)) for n, size in enumerate(shape[::-1])}
+
+
+def _of_convolutions(workloads: Sequence[Workload], device: Device) -> Mapping[str, Floats]:
+    conv, lanes = convolutions(workloads), device.lanes_f32
+    top, left, bottom, right = conv.padding
+    padded = (conv.in_height + top + bottom) * (conv.in_width + left + right)
+    steps = conv.strides[0] * conv.strides[1]
+    columns = {
+        "batch": conv.batch,
+        "in_channels": np.log2(conv.in_channels),
+        "out_channels": np.log2(conv.out_channels),
+        "group_in": np.log2(conv.group_in),
+        "group_out": np.log2(conv.group_out),
+        "groups": np.log2(conv.groups),
         "in_whole": _filled(conv.group_in, lanes),
         "out_whole": _filled(conv.group_out, lanes),
-        "in_height": log2(conv.in_height),
-        "out_height": log2(conv.out_height),
-        "out_width": log2(conv.out_width),
-        "out_pixels": log2(pixels),
-        "kernel_height": float(conv.kernel[0]),
-        "kernel_width": float(conv.kernel[1]),
-        "stride": float(conv.strides[0]),
-        "dilation": float(conv.dilation[0]),
-        "padding": float(sum(conv.padding)),
+        "in_height": np.log2(conv.in_height),
+        "out_height": np.log2(conv.out_height),
+        "out_width": np.log2(conv.out_width),
+        "out_pixels": np.log2(conv.pixels),
+        "kernel_height": conv.kernel[0],
+        "kernel_width": conv.kernel[1],
+        "stride": conv.strides[0],
+        "dilation": conv.dilation[0],
+        "padding": top + left + bottom + right,
         "border_share": 1 - conv.in_height * conv.in_width / padded,
-        "halo": taps * pixels / max(1, padded) / prod(conv.strides),
-        "depth": log2(conv.group_in * taps),
-        "threads_over_rows": _balance(conv.batch * conv.out_height, device.threads),
+        "halo": conv.taps * conv.pixels / np.maximum(1, padded) / steps,
+        "depth": np.log2(conv.group_in * conv.taps),
+        "threads_over_rows": _filled(conv.batch * conv.out_height, device.threads),
     }
+    return {name: np.asarray(found, dtype=np.float64) for name, found in columns.items()}
 
 
 def layout_facts(layouts: tuple[str, ...]) -> dict[str, float]:
     """The blocks of channels of the first operand and of the result, 0 where they are plain."""
-    ports = {"data_block": layouts[0], "result_block": layouts[-1]}
-    return {name: float(_block(layout)) for name, layout in ports.items()}
+    return {
+        "data_block": float(channel_block(layouts[0])),
+        "result_block": float(channel_block(layouts[-1])),
+    }
 
 
-def _block(layout: str) -> int:
-    return 0 if layout == "plain" else channel_block(layout)
-
-
-def _filled(extent: int, lanes: int) -> float:
-    """Share of whole vectors that an extent fills."""
-    return extent / (-(-extent // lanes) * lanes)
-
-
-def _balance(pieces: float, threads: int) -> float:
-    """Share of the threads that equal pieces keep busy."""
-    return pieces / (-(-pieces // threads) * threads)
+def _filled(extent: Floats | Numbers, whole: int) -> Floats:
+    """Share that an extent fills of the whole vectors it takes, or of the threads' rounds."""
+    return extent / (np.ceil(extent / whole) * whole)

@@ -24,7 +24,7 @@ from tilewright.graph.layout import PLAIN, channel_block
 from tilewright.graph.network import Array, AttributeValue, attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.kernels.base import Implementation
+from tilewright.kernels.base import FactsOfMany, Implementation
 from tilewright.kernels.knobspace import KnobSpace, knob_space
 from tilewright.kernels.registry import applicable, implementations
 
@@ -150,6 +150,12 @@ def check_facts(
         for name, column in facts.items():
             same = np.isclose(alone[name][0], column[row], rtol=1e-9)
             assert same, f"{name} of one setting depends on the others"
+    if isinstance(spec, FactsOfMany):
+        together = spec.facts_of_many([workload] * len(settings), device, ports, settings)
+        assert set(together) == set(facts), "facts of many are other facts"
+        for name, column in facts.items():
+            same = np.allclose(together[name], column, rtol=1e-9)
+            assert same, f"{name} differs where it is told of many workloads"
 
 
 def check_promises(spec: Implementation, workload: Workload, device: Device) -> None:

@@ -15,7 +15,7 @@ from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.predict.collected import family_of, training_set
 from tilewright.predict.crossvalidation import operator_columns, unseen
-from tilewright.predict.kernel_facts import kernel_table
+from tilewright.predict.kernel_facts import Kernel, kernel_table
 from tilewright.predict.kernel_models import (
     KernelModel,
     TrainingSet,
@@ -26,6 +26,7 @@ from tilewright.predict.kernel_models import (
 )
 from tilewright.predict.metrics import score
 from tilewright.predict.operator_facts import operator_facts, roofline_s
+from tilewright.predict.shipped import shipped_classes, shipped_devices
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +142,26 @@ def test_a_table_has_the_facts_of_each_kernel_alone() -> None:
     for number, kernel in enumerate(kernels):
         alone = kernel_table([kernel], DEVICE, PEAKS).aligned(together.names)[0]
         assert np.array_equal(alone, together.values[number], equal_nan=True)
+
+
+def test_facts_do_not_depend_on_what_else_is_asked_about() -> None:
+    """Measured kernels of every family and implementation that came along, in one table."""
+    shipped = shipped_classes(shipped_devices()[0])[0]
+    kept: dict[tuple[str, str], int] = {}
+    kernels: list[Kernel] = []
+    for row in shipped.rows[::7]:
+        kind = (family_of(row.workload), row.candidate.implementation)
+        kept[kind] = kept.get(kind, 0) + 1
+        if kept[kind] <= 4:
+            kernels.append((row.workload, row.candidate))
+    assert len(kept) > 10
+    together = kernel_table(kernels, shipped.device, shipped.peaks)
+    for number, kernel in enumerate(kernels):
+        alone = kernel_table([kernel], shipped.device, shipped.peaks)
+        found = alone.aligned(together.names)[0]
+        assert set(alone.names) <= set(together.names)
+        assert np.allclose(found, together.values[number], rtol=1e-12, equal_nan=True)
+        assert alone.roof_s[0] == together.roof_s[number]
 
 
 def test_padding_and_what_follows_from_it_are_facts() -> None:

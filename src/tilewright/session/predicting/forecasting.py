@@ -228,16 +228,13 @@ class Forecaster:
 
     def _modelled(self, kernels: Sequence[Kernel], model: KernelModel) -> list[Estimate]:
         times = model.times(self.predictors.table(kernels, model))
+        columns = (times.latency_s, times.low_s, times.high_s, times.outside)
         return [
             Estimate(
-                latency_s=float(latency_s),
-                low_s=float(low_s),
-                high_s=float(high_s),
-                source="model",
-                outside=bool(outside),
+                latency_s=latency_s, low_s=low_s, high_s=high_s, source="model", outside=outside
             )
             for latency_s, low_s, high_s, outside in zip(
-                times.latency_s, times.low_s, times.high_s, times.outside, strict=True
+                *(column.tolist() for column in columns), strict=True
             )
         ]
 
