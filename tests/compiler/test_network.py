@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from small_networks import Builder, check_network, compiled, compiled_outputs, random_arrays
+from tvm.support.cc import create_shared
 
 from tilewright.graph.network import Graph
+from tilewright.measure.network_worker import LinkError, export_library
+
+
+class Linked:
+    """What a compiled module does to become a library, without a module."""
+
+    def export_library(self, path: str) -> None:
+        create_shared(path, ["nothing.o"])
+
+
+@pytest.mark.parametrize("compiler", ["false", "/nowhere/g++"])
+def test_a_compiler_that_does_not_link_is_told_from_other_errors(
+    compiler: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CXX", compiler)
+    with pytest.raises(LinkError, match=compiler):
+        export_library(Linked(), tmp_path / "model.so")
 
 
 def test_concatenations_in_place():

@@ -20,6 +20,12 @@ from tilewright.measure.resident import MemoryPeak, ResidentMemory
 
 Array = npt.NDArray[np.generic]
 _networks: dict[str, LoadedNetwork] = {}
+_LINKING = "Command line:"
+"""What TVM says when the compiler that it links with fails: which command, and its output."""
+
+
+class LinkError(Exception):
+    """The compiler that links a network is not there, or failed."""
 
 
 def prepare(device: Device) -> None:
@@ -30,20 +36,25 @@ def prepare(device: Device) -> None:
 def compile_to(plan: NetworkBlueprint, device: Device, packed: str, folder: str) -> CompiledNetwork:
     """Write the library and the weights into `folder`."""
     executable, workspaces = compile_network(plan, device)
-    _export(executable, Path(folder) / LIBRARY)
+    export_library(executable, Path(folder) / LIBRARY)
     write_weights(Path(folder), plan, Path(packed))
     size_bytes = (Path(folder) / LIBRARY).stat().st_size
     return CompiledNetwork(workspaces=workspaces, library_bytes=size_bytes)
 
 
-def _export(executable: Any, path: Path) -> None:
-    """Link the library; what the file system refuses comes out as an OSError."""
+def export_library(executable: Any, path: Path) -> None:
+    """Link the library; what the file system refuses comes out as an OSError, what the compiler
+    that links does not do as a LinkError."""
     try:
         executable.export_library(str(path))
+    except FileNotFoundError as error:
+        raise LinkError(f"{error.filename}: {error.strerror}") from error
     except RuntimeError as error:
         for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS):
             if os.strerror(number) in str(error):
                 raise OSError(number, os.strerror(number), str(path)) from error
+        if _LINKING in str(error):
+            raise LinkError(" ".join(str(error).split())) from error
         raise
 
 

@@ -75,7 +75,8 @@ class NetworkWorker:
 
         Raises TargetError when no C++ compiler is there to link the library.
         """
-        if not any(shutil.which(name) for name in LINKERS):
+        named = os.environ.get("CXX") or os.environ.get("CC")
+        if not named and not any(shutil.which(name) for name in LINKERS):
             raise TargetError(
                 f"no C++ compiler on PATH ({', '.join(LINKERS)}); it links the compiled network",
                 hint="Debian and Ubuntu: apt-get install g++",
@@ -131,6 +132,12 @@ class NetworkWorker:
                 short = _CUT_SHORT in error.message
                 reason = os.strerror(errno.ENOSPC) if short else error.message
                 raise OutputError(f"cannot write the compiled network: {reason}") from error
+            if error.kind == "LinkError":
+                raise TargetError(
+                    f"the C++ compiler does not link the compiled network: {error.message}",
+                    hint="The environment's CXX, else CC, names it; without them it is "
+                    f"the first of {', '.join(LINKERS)}.",
+                ) from error
             raise InternalError(f"{message[0]} failed: {error}\n{error.trace}") from error
         except ChildError as error:
             raise NegativeVerdict(

@@ -51,7 +51,8 @@ def read_table(path: Path) -> polars.DataFrame:
         raise UsageError(f"{path} is neither {' nor '.join(FORMATS)}.")
     read = polars.read_parquet if path.suffix.lower() == ".parquet" else _read_csv
     try:
-        return read(path)
+        with path.open("rb"):
+            return read(path)
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
     except polars.exceptions.PolarsError as error:

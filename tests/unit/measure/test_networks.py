@@ -9,6 +9,7 @@ import pytest
 
 from tilewright.core.errors import TargetError
 from tilewright.measure import networks
+from tilewright.measure.processes import RemoteError
 
 
 def test_no_compiler_is_a_target_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -16,8 +17,27 @@ def test_no_compiler_is_a_target_error(monkeypatch: pytest.MonkeyPatch, tmp_path
         return None
 
     monkeypatch.setattr(networks.shutil, "which", nothing)
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("CC", raising=False)
     worker: Any = object.__new__(networks.NetworkWorker)
     plan: Any = None
     with pytest.raises(TargetError, match="no C"):
         worker.compile(plan, {}, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+class FakeChild:
+    """Fails at every request, as a handler that raised."""
+
+    pid = 1
+
+    def request(self, _message: object, _timeout_s: float) -> None:
+        raise RemoteError("LinkError", "Command line: false -shared", "")
+
+
+def test_a_compiler_that_fails_is_a_target_error() -> None:
+    worker: Any = object.__new__(networks.NetworkWorker)
+    worker._child, worker._prepared = FakeChild(), 1
+    with pytest.raises(TargetError, match="false -shared") as caught:
+        worker.load("tuned", Path("folder"), [])
+    assert "CXX" in str(caught.value)
