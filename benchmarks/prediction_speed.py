@@ -5,8 +5,8 @@
 From what comes with tilewright alone, with an empty database; run it twice, since the first run
 fits the models. The network's answer is timed once when nothing but the network and the models are
 loaded, and then again, when default settings are remembered.
-Kernels are random settings of convolutions as `collect` draws them, in the largest space of each;
-their facts are computed anew each time. Nothing else may run meanwhile.
+Kernels are random settings of convolutions as `collect` draws them, in the largest space of each,
+and default settings, of any implementation; their facts are computed anew each time. Nothing else may run meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tilewright.predict.kernel_facts import Kernel
 from tilewright.session.predicting.forecasting import Forecaster, forecaster_of
 from tilewright.session.preparation import prepare, prepare_sketch
 from tilewright.store import open_store
-from tilewright.tune.space import spaces
+from tilewright.tune.space import default_candidate, spaces
 
 FAMILY = "conv2d"
 ASKED = ((2000, 1), (1000, 10), (100, 200))
@@ -87,6 +87,21 @@ def kernels_of(device: Device, workloads: list[Workload], count: int) -> list[Ke
     return found
 
 
+def in_default_settings(device: Device, workloads: list[Workload]) -> list[Kernel]:
+    """Each convolution once, in the implementation and settings that nothing measured picks."""
+    found: list[Kernel] = []
+    for workload in workloads:
+        layouts = ("plain",) * (len(workload.arguments) + 1)
+        found.append((workload, default_candidate(workload, layouts, device)[0]))
+    return found
+
+
+def rate(forecaster: Forecaster, kernels: list[Kernel]) -> str:
+    """Predictions per second, the median of three."""
+    times = [seconds(lambda: forecaster.modelled(kernels)) for _ in range(3)]
+    return f"{len(kernels) / median(times):,.0f} per second"
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -106,10 +121,9 @@ def main() -> None:
         drawn_ones = convolutions(device, max(operators for operators, _ in ASKED))
         for operators, count in ASKED:
             kernels = kernels_of(device, drawn_ones[:operators], count)
-            times = [seconds(lambda k=kernels: forecaster.modelled(k)) for _ in range(3)]
-            rate = len(kernels) / median(times)
-            asked = f"{operators} convolutions in {count} settings each"
-            print(f"{asked}: {rate:,.0f} per second")
+            print(f"{operators} convolutions in {count} settings: {rate(forecaster, kernels)}")
+        kernels = in_default_settings(device, drawn_ones)
+        print(f"{len(kernels)} in default settings: {rate(forecaster, kernels)}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""Cards of the predictors that come with tilewright: docs/predictor-cards.md, and the table of
-families in docs/benchmarks-predictors.md.
+"""Cards of the predictors that come with tilewright, a page for each device class
+(docs/predictor-cards.md, docs/predictor-cards-epyc.md), and its table of families in
+docs/benchmarks-predictors.md.
 
     python benchmarks/predictor_cards.py [--only FAMILY…] [--results FOLDER]
 
 Each family is judged on unseen configurations and on unseen networks, from the shipped rows alone:
-no database, and nothing is timed. Results are kept family by family; the same command goes on where
-it stopped. Minutes of processor time, most of them for conv2d. Another version of the rows or of
-the predictors wants another folder.
+no database, nothing is timed, and any machine gives the same. Results are kept family by family;
+the same command goes on where it stopped. Minutes of processor time, most of them for conv2d.
+Another version of the rows or of the predictors wants another folder.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from pages import replace_between
 from tilewright.core.errors import ModelError
 from tilewright.core.events import discard
+from tilewright.core.records import Device
 from tilewright.core.results import EvaluateResult
 from tilewright.predict.judged import Evaluation
 from tilewright.predict.shipped import shipped_devices
@@ -33,13 +35,18 @@ from tilewright.session.predicting.predictor_cards import write_pictures
 from tilewright.store import open_store
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs/predictor-cards.md"
-PICTURES = HERE.parent / "docs/predictor-cards"
-SUMMARY_PAGE = HERE.parent / "docs/benchmarks-predictors.md"
-BEGIN, END = "<!-- kernels: begin -->", "<!-- kernels: end -->"
+DOCS = HERE.parent / "docs"
+SUMMARY_PAGE = DOCS / "benchmarks-predictors.md"
+PAGES = {
+    "intel-xeon-processor-avx512-2t-839b027228": "predictor-cards",
+    "amd-epyc-avx512-2t-747cbc7c2d": "predictor-cards-epyc",
+}
+"""The page of each device class that kernels come along of, without its ending; its pictures are in
+a folder of that name."""
+
 WHOLE = ("all", "operator facts alone")
 LEAST_SHOWN = 100
-INTRODUCTION = """# Cards of the shipped predictors
+INTRODUCTION = """# Cards of the shipped predictors: {device_class}
 
 Made by `python benchmarks/predictor_cards.py` from the kernels that come with tilewright; nothing \
 is timed. `tilewright evaluate --out FOLDER` makes such a page from what your database knows, \
@@ -47,7 +54,7 @@ too. Errors are |predicted ÷ measured − 1|; every prediction is by a model th
 that configuration (below), or of that network's operators (at the end). In the pictures both axes \
 are logarithmic, the dashed lines are 10 % off, the band is the 90 % interval of the middle row, \
 and at most 400 rows are drawn. What the errors come from is in \
-[benchmarks of prediction](benchmarks-predictors.md).
+[benchmarks of prediction](benchmarks-predictors.md). Cards are there of {others}, too.
 """
 NETWORKS = """## Unseen networks
 
@@ -89,9 +96,10 @@ def together(found: Sequence[Evaluation]) -> Evaluation:
     return Evaluation(result=result, judged=tuple(part for one in found for part in one.judged))
 
 
-def evaluations(only: Sequence[str], split: KernelSplit, kept: Path) -> Iterator[Evaluation]:
-    """Every family that can be judged so."""
-    (device,) = shipped_devices()
+def evaluations(
+    device: Device, only: Sequence[str], split: KernelSplit, kept: Path
+) -> Iterator[Evaluation]:
+    """Every family that can be judged so on a device class."""
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "none.db") as store:
         predictors = predictors_of(device, store, discard)
         for family in only or predictors.families():
@@ -100,7 +108,7 @@ def evaluations(only: Sequence[str], split: KernelSplit, kept: Path) -> Iterator
                 yield found
 
 
-def write_summary(result: EvaluateResult) -> None:
+def write_summary(result: EvaluateResult, page: str) -> None:
     """Replace the table of families: every group of convolutions, the whole of the others."""
     shown = [
         row
@@ -108,28 +116,37 @@ def write_summary(result: EvaluateResult) -> None:
         if row.group in WHOLE or (row.family == "conv2d" and row.n >= LEAST_SHOWN)
     ]
     table = to_markdown(evaluation_table(shown)).split("\n\n", 1)[1].strip()
-    replace_between(SUMMARY_PAGE, (BEGIN, END), table)
+    replace_between(SUMMARY_PAGE, (f"<!-- {page}: begin -->", f"<!-- {page}: end -->"), table)
+
+
+def write_class(device: Device, only: Sequence[str], results: Path) -> None:
+    """Judge what is missing of a device class, then write its page and its pictures."""
+    page, kept = PAGES[device.class_key], results / device.class_key
+    kept.mkdir(parents=True, exist_ok=True)
+    seen = together(list(evaluations(device, only, "configuration", kept)))
+    networks = together(list(evaluations(device, only, "network", kept)))
+    names = write_pictures(DOCS / page, seen)
+    plots = {which: f"{page}/{name}" for which, name in names.items()}
+    table = to_markdown(evaluation_table(networks.result.rows)).split("\n\n", 1)[1]
+    others = ", ".join(f"[{key}]({name}.md)" for key, name in PAGES.items() if name != page)
+    introduction = INTRODUCTION.format(device_class=device.class_key, others=others)
+    parts = [introduction, cards.markdown(seen, plots), NETWORKS, table]
+    (DOCS / f"{page}.md").write_text("\n".join(parts), encoding="utf-8")
+    if not only:
+        write_summary(seen.result, page)
 
 
 def main() -> int:
-    """Judge what is missing, then write the page and its pictures."""
+    """Every class that came along."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--results", type=Path, default=HERE / "results/predictor_cards")
     arguments = parser.parse_args()
-    kept = arguments.results
-    kept.mkdir(parents=True, exist_ok=True)
-    seen = together(list(evaluations(arguments.only, "configuration", kept)))
-    networks = together(list(evaluations(arguments.only, "network", kept)))
-    names = write_pictures(PICTURES, seen)
-    plots = {which: f"{PICTURES.name}/{name}" for which, name in names.items()}
-    table = to_markdown(evaluation_table(networks.result.rows)).split("\n\n", 1)[1]
-    parts = [INTRODUCTION, cards.markdown(seen, plots), NETWORKS, table]
-    PAGE.write_text("\n".join(parts), encoding="utf-8")
-    if not arguments.only:
-        write_summary(seen.result)
+    for device in shipped_devices():
+        print(device.class_key, flush=True)
+        write_class(device, arguments.only, arguments.results)
     return 0
 
 

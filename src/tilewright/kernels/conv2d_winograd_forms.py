@@ -20,8 +20,8 @@ from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob, Workspaces
 from tilewright.kernels.blocks import chunk_count, lane_counts, out_tiles, tile_sizes, whole_chunks
-from tilewright.kernels.columns import Bools, chosen, column
-from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.columns import Bools, Numbers, chosen, column
+from tilewright.kernels.convolution import Convolution, Convolutions, convolution, convolutions
 from tilewright.kernels.ports import Ports, anchored_ports
 from tilewright.kernels.register_tile import fits_registers, issue_slowdown
 from tilewright.kernels.winograd_transforms import Transform, double, transform
@@ -193,11 +193,25 @@ class WinogradConvolution:
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
+        """See `facts_of_many`."""
+        return self._facts(convolutions((workload,)), device, settings)
+
+    def facts_of_many(
+        self,
+        workloads: Sequence[Workload],
+        device: Device,
+        layouts: tuple[str, ...],
+        settings: Sequence[Settings],
+    ) -> Mapping[str, FactColumn]:
         """Products as in the direct form, transforms by the bytes they move: from stage to stage
         through memory, in strips through the caches."""
-        conv = convolution(workload)
-        form = self.form(conv)
-        down, across = form.tiles(conv)
+        return self._facts(convolutions(workloads), device, settings)
+
+    def _facts(
+        self, conv: Convolutions, device: Device, settings: Sequence[Settings]
+    ) -> Mapping[str, FactColumn]:
+        """Facts of settings, of one convolution or of as many as there are settings."""
+        down, across, positions = self._tiles(conv)
         count = conv.batch * down * across
         rows = column(settings, "tile_rows")
         out = column(settings, "tile_out")
@@ -212,26 +226,38 @@ class WinogradConvolution:
         slow = issue_slowdown(accumulators, loads)
         chunks = np.ceil(conv.out_channels / lanes)
         fill = conv.out_channels / (chunks * vectors * device.lanes_f32)
-        flop = 2.0 * form.positions * count * conv.in_channels * conv.out_channels
+        flop = 2.0 * positions * count * conv.in_channels * conv.out_channels
         peak = device.threads * 4 * device.lanes_f32 * 2.7e9
         products_s = flop / peak * slow * waste / fill
-        weight_bytes = 4.0 * form.positions * conv.in_channels * conv.out_channels
-        between = 4.0 * form.positions * count * (conv.in_channels + conv.out_channels)
+        weight_bytes = 4.0 * positions * conv.in_channels * conv.out_channels
+        between = 4.0 * positions * count * (conv.in_channels + conv.out_channels)
         again = np.where(by_tiles, 0.3 * weight_bytes * np.ceil(together / rows) / 8, 0.0)
         pieces = np.where(strip > 0, conv.batch * down / np.maximum(strip, 1.0), 0.0)
         own = between * together / count
-        near = (strip > 0) & (own + weight_bytes / form.positions <= device.cpu.l2_bytes)
+        near = (strip > 0) & (own + weight_bytes / positions <= device.cpu.l2_bytes)
         passes = np.where(strip == 0, 3.0, np.where(near, 0.5, 1.5))
         weights = weight_bytes * (1.0 + 0.3 * np.maximum(pieces - 1.0, 0.0) / device.threads)
-        moved = weights + passes * between + again + workload.bytes
+        moved = weights + passes * between + again + conv.moved_bytes
         return {
             "estimate_s": products_s + moved / (device.threads * 2.5e10) + 8e-6,
-            "parallel_extent": np.where(strip > 0, pieces, form.positions * chunks / out),
+            "parallel_extent": np.where(strip > 0, pieces, positions * chunks / out),
             "accumulators": accumulators,
             "loads_per_multiply_add": loads,
             "waste": waste,
             "workspace_bytes": np.where(strip > 0, device.threads * own, between),
         }
+
+    def _tiles(self, conv: Convolutions) -> tuple[Numbers, Numbers, Numbers]:
+        """Output tiles down and across, and multiplications of a tile, as `Form` has them of one
+        convolution: F(m, r) takes m + r - 1."""
+        rows, columns = conv.kernel
+        sizes = np.zeros((2, len(rows)), dtype=np.int64)
+        for kernel, outputs in self.outputs.items():
+            alike = (rows == kernel[0]) & (columns == kernel[1])
+            sizes[:, alike] = np.array(outputs)[:, None]
+        high, wide = sizes
+        positions = (high + rows - 1) * (wide + columns - 1)
+        return -(-conv.out_height // high), -(-conv.out_width // wide), positions
 
     def error_bound(self, workload: Workload) -> float:
         """The transforms enlarge and cancel values.
