@@ -6,7 +6,8 @@ From what comes with tilewright alone, with an empty database; run it twice, sin
 fits the models. The network's answer is timed once when nothing but the network and the models are
 loaded, and then again, when default settings are remembered.
 Kernels are random settings of convolutions as `collect` draws them, in the largest space of each,
-and default settings, of any implementation; their facts are computed anew each time. Nothing else may run meanwhile.
+and default settings, of any implementation; their facts are computed anew each time. Nothing else
+may run meanwhile.
 """
 
 from __future__ import annotations
