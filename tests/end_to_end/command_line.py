@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+import io
 import json
 import os
 import shutil
@@ -11,15 +12,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from tilewright.cli.main import main
 from tilewright.hardware.device import local_device
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.session.shelf import measured_peaks
@@ -50,9 +54,14 @@ def arguments_of(*words: object) -> list[str]:
     return [sys.executable, "-m", "tilewright", *map(str, words)]
 
 
-@cache
 def _known_machine() -> Path:
-    """A database that knows this machine's peaks and nothing else; measuring them takes seconds."""
+    """A database that knows the peaks of the cores in use and nothing else."""
+    return _measured_machine(frozenset(os.sched_getaffinity(0)))
+
+
+@cache
+def _measured_machine(_cores: frozenset[int]) -> Path:
+    """Measuring takes seconds."""
     path = Path(tempfile.mkdtemp(prefix="tilewright-tests-")) / "tilewright.db"
     device = local_device()
     with open_store(path) as store, KernelMeasurer(device, builders=1) as measurer:
@@ -101,6 +110,20 @@ def run(
     )
     _forget_untouched(folder / "tilewright.db")
     return Done(code=ended.returncode, out=ended.stdout, err=ended.stderr)
+
+
+def call(folder: Path, *words: object) -> Done:
+    """`tilewright WORDS…` in this process: for what ends soon, and for what a test replaces."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        chdir(folder),
+        mock.patch.dict(os.environ, environment(folder)),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        code = main([str(word) for word in words])
+    _forget_untouched(folder / "tilewright.db")
+    return Done(code=code, out=out.getvalue(), err=err.getvalue())
 
 
 def succeed(folder: Path, *words: object, search_path: Sequence[str] = ()) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from command_line import Done, run, small_model, succeed
+from command_line import Done, call, run, small_model, succeed
 from onnx import TensorProto, helper, numpy_helper
 
 
 def refused(folder: Path, code: int, *words: object) -> str:
     """The error of `optimize WORDS…`; nothing is left behind."""
-    done: Done = run(folder, "optimize", *words, "--budget", "0", "--format", "json")
+    done: Done = call(folder, "optimize", *words, "--budget", "0", "--format", "json")
     assert done.code == code, done.err
     assert done.out == ""
     assert "Traceback" not in done.err
@@ -109,7 +109,7 @@ def test_unbound_axes_are_named(tmp_path: Path) -> None:
 )
 def test_names_targets_and_flags(tmp_path: Path, words, code: int, known: str) -> None:
     small_model(tmp_path / "net.onnx", filters=(4,))
-    done = run(tmp_path, "optimize", *words, "--budget", "0")
+    done = call(tmp_path, "optimize", *words, "--budget", "0")
     assert done.code in ({code, 2} if code == 4 else {code}), done.err
     assert known in done.err and "Traceback" not in done.err
 
@@ -117,7 +117,7 @@ def test_names_targets_and_flags(tmp_path: Path, words, code: int, known: str) -
 @pytest.mark.parametrize("budget", ["ten", "-1", "1.5", "inf", ""])
 def test_budgets_that_are_none(tmp_path: Path, budget: str) -> None:
     small_model(tmp_path / "net.onnx", filters=(4,))
-    done = run(tmp_path, "optimize", "net.onnx", f"--budget={budget}")
+    done = call(tmp_path, "optimize", "net.onnx", f"--budget={budget}")
     assert done.code == 2, done.err
     assert "Traceback" not in done.err
 
@@ -138,12 +138,12 @@ def test_hostile_names_stay_harmless(tmp_path: Path) -> None:
     path = tmp_path / f"<img src=x>{chr(27)}[2J.onnx"
     small_model(path, names=names)
     optimize = ("optimize", path, "--budget", "10", "--out", "out")
-    for words in (
-        optimize,
-        ("profile", path),
-        *(("predict", path, "--format", f) for f in FORMATS),
+    for start, words in (
+        (run, optimize),
+        (run, ("profile", path)),
+        *((call, ("predict", path, "--format", f)) for f in FORMATS),
     ):
-        done = run(tmp_path, *words)
+        done = start(tmp_path, *words)
         assert done.code == 0, done.err
         for text in (done.out, done.err):
             assert "\x1b" not in text and "\u202e" not in text and "\x07" not in text
@@ -151,7 +151,7 @@ def test_hostile_names_stay_harmless(tmp_path: Path) -> None:
     for tag in ("<script>alert", "<img", "\x1b", "\u202e", "\x07"):
         assert tag not in report
     assert "&lt;script&gt;alert" in report or "\\u003cscript" in report
-    done = run(tmp_path, "optimize", "zoo:\x1b[31mnone", "--budget", "0")
+    done = call(tmp_path, "optimize", "zoo:\x1b[31mnone", "--budget", "0")
     assert done.code in (2, 4) and "\x1b" not in done.err
 
 

@@ -36,6 +36,7 @@ def run(folder: Path, code: str, *, language: str = "python") -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("all_cores")
 def test_both_ways_to_run_an_artifact_agree(folder: Path) -> None:
     plain = example("plain TVM")
     assert written(plain) == 10, "the README promises ten lines"

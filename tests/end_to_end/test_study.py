@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import rows, run, succeed
+from command_line import call, rows, succeed
 
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import parse_target
 from tilewright.kernels.knobs import split
 from tilewright.kernels.knobspace import KnobSpace
+from tilewright.session import subgraphs
 from tilewright.tune.sweep import Sweep, listed_part, parse_sweep, sweep_text
 
 SHARES = [0.01, 0.02, 0.05, 0.1]
@@ -37,7 +38,7 @@ def sweep_file(folder: Path) -> Path:
     part, seconds = listed_part("made_up", knobs, made)
     sweep = Sweep(
         name="bowl", part=part, seconds=seconds, again={0: 1e-3}, origin="test",
-        workload=WORKLOAD, device=parse_target("llvm", 2),
+        workload=WORKLOAD, device=parse_target("llvm", 1),
     )  # fmt: skip
     path = folder / "bowl.json"
     path.write_text(sweep_text(sweep))
@@ -97,8 +98,8 @@ def test_what_is_no_sweep(tmp_path: Path, content: bytes) -> None:
 
 def complaint(folder: Path, path: Path) -> str:
     """What a study says of a sweep that it cannot use; it says so as of any other bad file."""
-    done = run(folder, "study", "tuners", "--sweep", path, "--seeds", "1", "--threads", "1",
-               "--tuner", "random", "--format", "json")  # fmt: skip
+    done = call(folder, "study", "tuners", "--sweep", path, "--seeds", "1", "--threads", "1",
+                "--tuner", "random", "--format", "json")  # fmt: skip
     assert done.code == 4, done.err
     assert done.out == "" and "Traceback" not in done.err
     return done.err
@@ -123,17 +124,20 @@ def test_a_sweep_that_is_not_there_and_a_parquet_that_is_none(tmp_path: Path) ->
     ],
 )
 def test_nonsense_writes_nothing(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
-    done = run(tmp_path, "study", *words, "--format", "json")
+    done = call(tmp_path, "study", *words, "--format", "json")
     assert done.code == 2, done.err
     assert done.out == "" and said in done.err
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
-def test_subgraphs_with_the_int8_case(tmp_path: Path) -> None:
+def test_subgraphs_with_the_int8_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subgraphs, "_CASE_MEASUREMENTS", 4)
     model = "op:conv2d[n=1,c=16,h=14,w=14,k=3,out=16,pad=1]"
     words = ("study", "subgraph", model, "--budget", "4", "--tuner", "random")
-    data = succeed(tmp_path, *words)
+    done = call(tmp_path, *words, "--format", "json")
+    assert done.code == 0, done.err
+    data = done.data
     assert set(data) == {"rows", "network_gain"}
     names = [row["task"] for row in data["rows"]]
     assert names[-2:] == ["int8 case 1x1", "int8 case 3x3"] and len(names) > 2

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from command_line import rows, run, small_model, start, succeed
+from command_line import call, rows, small_model, start, succeed
 from onnx import helper, numpy_helper
 
 import tilewright
@@ -119,7 +119,7 @@ def test_compiled_features_under_autotvms_name(folder: Path) -> None:
     ],
 )
 def test_nonsense_writes_nothing(folder: Path, words: tuple[str, str], said: str) -> None:
-    done = run(folder, "tune", "net.onnx", *words, "--format", "json")
+    done = call(folder, "tune", "net.onnx", *words, "--format", "json")
     assert done.code == 2, done.err
     assert done.out == "" and said in done.err and "Traceback" not in done.err
     assert [path.name for path in folder.iterdir()] == ["net.onnx"]
@@ -141,6 +141,7 @@ def test_a_second_tuning_goes_on_where_the_first_ended(
     assert settings[0] == settings[1]
 
 
+@pytest.mark.usefixtures("all_cores")
 def test_a_kernel_is_rebuilt_from_workload_and_candidate_alone(folder: Path) -> None:
     """The seed's case 2: another process, in another order and with no history, makes the very
     kernels that were measured, and the network is built again from what is stored."""

@@ -1,0 +1,39 @@
+"""Which cores a test and the commands it starts may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tilewright.hardware.topology import allotted_cpus
+
+ALL = os.sched_getaffinity(0)
+
+
+def own_share() -> set[int]:
+    """The cores of this test process: all, or its part of them where several run side by side.
+
+    Kernels of several threads on the cores of another test's wait for each other most of the time.
+    """
+    name = os.environ.get("PYTEST_XDIST_WORKER", "")
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    number = int(name.removeprefix("gw")) if name else 0
+    return set(allotted_cpus(affinity=ALL)[number::count]) or ALL
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_cores() -> Iterator[None]:
+    """Tests keep to the cores of their process."""
+    os.sched_setaffinity(0, own_share())
+    yield
+    os.sched_setaffinity(0, ALL)
+
+
+@pytest.fixture
+def all_cores(own_cores: None) -> Iterator[None]:
+    """For a test of kernels with as many threads as the machine has cores."""
+    os.sched_setaffinity(0, ALL)
+    yield
+    os.sched_setaffinity(0, own_share())
