@@ -21,6 +21,7 @@ from tilewright.measure.processes import Child, ChildError, RemoteError
 WORKER = "tilewright.measure.kernel_worker"
 MEMORY_LIMIT_BYTES = 3 << 29
 """1.5 GiB of private data per worker."""
+_SETTLE_S = 10.0
 
 
 class KernelMeasurer(Measurer):
@@ -106,7 +107,7 @@ class KernelMeasurer(Measurer):
     def peaks(self) -> dict[str, float]:
         worker = self._ready(0)
         found: dict[str, float] = worker.request(("peaks", self.device), base.BUILD_TIMEOUT_S)
-        worker.request(("settle",), 10.0)
+        self._settle(0, [])
         return found
 
     def _build_message(self, job: Job, workload: Workload) -> tuple[Any, ...]:
@@ -142,10 +143,14 @@ class KernelMeasurer(Measurer):
         job.energy = self._energy.of(work)
 
     def _finish(self, worker: int, jobs: Sequence[Job]) -> None:
-        if not jobs or self._workers[worker].pid is None:
-            return
+        if jobs and self._workers[worker].pid is not None:
+            self._settle(worker, [job.slot for job in jobs])
+
+    def _settle(self, worker: int, slots: Sequence[int]) -> None:
+        """Have a worker forget kernels and its threads sleep; one that does not answer is ended,
+        and starts anew when it is wanted."""
         try:
-            self._workers[worker].request(("release", [job.slot for job in jobs]), 10.0)
-            self._workers[worker].request(("settle",), 10.0)
+            self._workers[worker].request(("release", list(slots)), _SETTLE_S)
+            self._workers[worker].request(("settle",), _SETTLE_S)
         except (ChildError, RemoteError):
             self._workers[worker].stop()

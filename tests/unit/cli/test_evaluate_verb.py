@@ -166,7 +166,11 @@ def test_bad_flags(tilewright: Command, tmp_path: Path) -> None:
         (2, "--folds", ("--table", "t.parquet", "--family", "softmax", "--folds", "1")),
         (2, "neither .parquet nor .csv", ("--table", "t.txt", "--family", "softmax")),
         (4, "no table", ("--table", "broken.parquet", "--family", "softmax")),
-        (4, "cannot read none.csv: No such file or directory\n", ("--table", "none.csv", "--family", "softmax")),
+        (
+            4,
+            "cannot read none.csv: No such file or directory\n",
+            ("--table", "none.csv", "--family", "softmax"),
+        ),
         (4, "needs 1020", (*known, "--shots", "1000")),
     ):
         ran = tilewright("evaluate", *tokens)
