@@ -81,11 +81,24 @@ def _forget_untouched(database: Path) -> None:
         database.unlink()
 
 
+_cores: set[int] = set()
+
+
+def keep_to(cores: set[int]) -> None:
+    """Commands start on these cores, also after TVM moved this thread, as it may when a network is
+    loaded in this process."""
+    _cores.clear()
+    _cores.update(cores)
+    os.sched_setaffinity(0, cores)
+
+
 def environment(folder: Path, search_path: Sequence[str] = ()) -> dict[str, str]:
     """Ours, with a database inside `folder` and more places to import from.
 
     A new database knows the machine's peaks.
     """
+    if _cores:
+        os.sched_setaffinity(0, _cores)
     know_machine(folder / "tilewright.db")
     known = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     joined = os.pathsep.join([*search_path, *known])

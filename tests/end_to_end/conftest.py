@@ -1,11 +1,14 @@
-"""Which cores a test and the commands it starts may use."""
+"""Which cores a test and the commands it starts may use, and which cache."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
 
 import pytest
+from command_line import keep_to
 
 from tilewright.hardware.topology import allotted_cpus
 
@@ -26,14 +29,27 @@ def own_share() -> set[int]:
 @pytest.fixture(autouse=True, scope="module")
 def own_cores() -> Iterator[None]:
     """Tests keep to the cores of their process."""
-    os.sched_setaffinity(0, own_share())
+    keep_to(own_share())
     yield
-    os.sched_setaffinity(0, ALL)
+    keep_to(ALL)
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of this test process: what others keep in theirs changes no answer meanwhile."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_cache(cache: Path) -> Iterator[None]:
+    """Commands keep predictors there."""
+    with mock.patch.dict(os.environ, {"TILEWRIGHT_CACHE": str(cache)}):
+        yield
 
 
 @pytest.fixture
 def all_cores(own_cores: None) -> Iterator[None]:
     """For a test of kernels with as many threads as the machine has cores."""
-    os.sched_setaffinity(0, ALL)
+    keep_to(ALL)
     yield
-    os.sched_setaffinity(0, own_share())
+    keep_to(own_share())

@@ -126,11 +126,7 @@ def test_nonsense_writes_nothing(folder: Path, words: tuple[str, str], said: str
 
 
 @pytest.mark.slow
-def test_a_second_tuning_goes_on_where_the_first_ended(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # a predictor that another test made meanwhile would guess a task that nothing was measured of
-    monkeypatch.setenv("TILEWRIGHT_CACHE", str(folder / "cache"))
+def test_a_second_tuning_goes_on_where_the_first_ended(folder: Path) -> None:
     first = tune(folder, "--budget", 6)
     again = tune(folder, "--budget", 6)
     assert again["measurements"] == again["failures"] == 0

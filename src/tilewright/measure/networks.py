@@ -75,8 +75,7 @@ class NetworkWorker:
 
         Raises TargetError when no C++ compiler is there to link the library.
         """
-        named = os.environ.get("CXX") or os.environ.get("CC")
-        if not named and not any(shutil.which(name) for name in LINKERS):
+        if not any(shutil.which(name) for name in LINKERS):
             raise TargetError(
                 f"no C++ compiler on PATH ({', '.join(LINKERS)}); it links the compiled network",
                 hint="Debian and Ubuntu: apt-get install g++",

@@ -17,8 +17,6 @@ def test_no_compiler_is_a_target_error(monkeypatch: pytest.MonkeyPatch, tmp_path
         return None
 
     monkeypatch.setattr(networks.shutil, "which", nothing)
-    monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.delenv("CC", raising=False)
     worker: Any = object.__new__(networks.NetworkWorker)
     plan: Any = None
     with pytest.raises(TargetError, match="no C"):

@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from report_results import (
     COMPARED,
@@ -75,6 +75,7 @@ def test_roofline_figure_draws_each_task_with_arithmetic() -> None:
 
 
 @settings(max_examples=40, deadline=None)
+@example([(30929.0, 3.4409554766986443e-304, 0.0)])
 @given(
     st.lists(
         st.tuples(
