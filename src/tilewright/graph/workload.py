@@ -52,7 +52,7 @@ class Step:
         value = self.attribute(name)
         if not isinstance(value, tuple):
             raise InternalError(f"{self.operator}.{name} is no tuple")
-        return tuple(int(item) for item in value)
+        return tuple(map(int, value))
 
     def integer(self, name: str) -> int:
         """An attribute that is one integer."""
@@ -97,7 +97,7 @@ class Workload:
                 return index
         return None
 
-    @property
+    @cached_property
     def anchor(self) -> Step | None:
         """The anchor step, None without one."""
         return None if self.anchor_index is None else self.steps[self.anchor_index]
@@ -113,8 +113,8 @@ class Workload:
     def step_types(self, index: int) -> tuple[tuple[TensorType, ...], TensorType]:
         """Input types and result type of step `index`."""
         step = self.steps[index]
-        inputs = tuple(self.types[i] for i in step.inputs)
-        return inputs, self.types[len(self.arguments) + index]
+        types = self.types
+        return tuple([types[i] for i in step.inputs]), types[len(self.arguments) + index]
 
     @cached_property
     def text(self) -> str:
@@ -148,7 +148,7 @@ class Workload:
     @cached_property
     def constant_bytes(self) -> int:
         """Bytes of the arguments that are known when the network is compiled."""
-        return sum(a.type.bytes for a in self.arguments if a.role == "constant")
+        return sum([a.type.bytes for a in self.arguments if a.role == "constant"])
 
     def __hash__(self) -> int:
         return hash(self.text)

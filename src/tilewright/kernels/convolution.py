@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from tilewright.core.errors import InternalError
-from tilewright.graph.workload import Workload
+from tilewright.graph.workload import Step, Workload
 from tilewright.kernels.columns import Bools, Numbers
 
 _REMEMBERED = 8192
@@ -60,28 +60,15 @@ class Convolution:
 @lru_cache(maxsize=_REMEMBERED)
 def convolution(workload: Workload) -> Convolution:
     """Read the geometry of a workload anchored on `conv2d`."""
-    step, index = workload.anchor, workload.anchor_index
-    if step is None or index is None or step.operator != "conv2d":
-        raise InternalError(f"{workload.key} has no conv2d anchor")
-    (x, w), y = workload.step_types(index)
-    top, left, bottom, right = step.integers("padding")
-    sh, sw = step.integers("strides")
-    dh, dw = step.integers("dilation")
+    numbers = _geometry(workload)
+    kh, kw, sh, sw, dh, dw, top, left, bottom, right = numbers[len(_ALONE) :]
     return Convolution(
-        data=step.inputs[0],
-        weight=step.inputs[1],
-        batch=x.shape[0],
-        in_channels=x.shape[1],
-        in_height=x.shape[2],
-        in_width=x.shape[3],
-        out_channels=y.shape[1],
-        out_height=y.shape[2],
-        out_width=y.shape[3],
-        kernel=(w.shape[2], w.shape[3]),
+        **dict(zip(_ALONE, numbers, strict=False)),
+        weight=_anchor(workload)[0].inputs[1],
+        kernel=(kh, kw),
         strides=(sh, sw),
-        padding=(top, left, bottom, right),
         dilation=(dh, dw),
-        groups=step.integer("groups"),
+        padding=(top, left, bottom, right),
     )
 
 
@@ -162,21 +149,35 @@ def convolutions(workloads: Sequence[Workload]) -> Convolutions:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _numbers(workload: Workload) -> tuple[int, ...]:
-    conv = convolution(workload)
+    """Of one workload what `Convolutions` holds of many."""
+    return (*_geometry(workload), workload.bytes, workload.result.bytes)
+
+
+def _geometry(workload: Workload) -> tuple[int, ...]:
+    """What `_ALONE` names, then kernel, strides, dilation and padding."""
+    step, index = _anchor(workload)
+    (x, w), y = workload.step_types(index)
+    batch, in_channels, in_height, in_width = x.shape
+    _, out_channels, out_height, out_width = y.shape
     return (
-        conv.data,
-        conv.batch,
-        conv.in_channels,
-        conv.in_height,
-        conv.in_width,
-        conv.out_channels,
-        conv.out_height,
-        conv.out_width,
-        conv.groups,
-        *conv.kernel,
-        *conv.strides,
-        *conv.dilation,
-        *conv.padding,
-        workload.bytes,
-        workload.result.bytes,
+        step.inputs[0],
+        batch,
+        in_channels,
+        in_height,
+        in_width,
+        out_channels,
+        out_height,
+        out_width,
+        step.integer("groups"),
+        *w.shape[2:],
+        *step.integers("strides"),
+        *step.integers("dilation"),
+        *step.integers("padding"),
     )
+
+
+def _anchor(workload: Workload) -> tuple[Step, int]:
+    step, index = workload.anchor, workload.anchor_index
+    if step is None or index is None or step.operator != "conv2d":
+        raise InternalError(f"{workload.key} has no conv2d anchor")
+    return step, index

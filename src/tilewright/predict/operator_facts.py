@@ -58,9 +58,10 @@ def sizes_of(workloads: Sequence[Workload]) -> Sizes:
 
 def _sizes(workload: Workload) -> tuple[int, ...]:
     result, anchor, constants = workload.result, workload.anchor, workload.constant_bytes
-    data = workload.bytes - result.bytes - constants
+    result_bytes = result.bytes
+    data = workload.bytes - result_bytes - constants
     unread = (0, 0)
-    if any(step.operator in _PARTIAL for step in workload.steps):
+    if not _PARTIAL.isdisjoint([step.operator for step in workload.steps]):
         unread = _bytes_unread(workload)
     return (
         workload.flop,
@@ -68,7 +69,7 @@ def _sizes(workload: Workload) -> tuple[int, ...]:
         data,
         constants - unread[0],
         data - unread[1],
-        result.bytes,
+        result_bytes,
         result.elements,
         result.shape[-1] if result.shape else 1,
         len(result.shape),
