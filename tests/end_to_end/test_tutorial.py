@@ -28,6 +28,7 @@ SMALLER = {
     "--budget 32": "--budget 4s",  # by seconds, as the 8-bit cases take 48 measurements each
     "--seeds 3": "--seeds 1",
 }
+FEW = {"--samples 40": "--samples 4"}
 FEWER = {"16000, 400)": "16000, 100)", "4096, 400)": "4096, 100)", "normal(400)": "normal(100)"}
 
 
@@ -77,6 +78,18 @@ def test_tuning(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "problem.json").read_text())["variables"]
     assert any(text.startswith("gap ") for text in printed)
     assert (tmp_path / "ours.log").is_file()
+
+
+def test_before_it_runs(tmp_path: Path) -> None:
+    steps = blocks(DOCS / "tutorials" / "before-it-runs.md")
+    assert {step.language for step in steps} == {"bash", "python"}
+    steps = shortened(steps, FEW)
+    printed = [run_block(step, tmp_path, tmp_path / "tutorial.db") for step in steps]
+    assert "90 % interval" in printed[0]
+    assert " ms, " in printed[1]
+    assert printed[2].count("op:") == 3
+    assert "Factors, all others as they are" in printed[3] and "because of" in printed[3]
+    assert "within the intervals: " in printed[5]
 
 
 def test_predicting(tmp_path: Path) -> None:

@@ -52,8 +52,8 @@ def evaluate(
     family: Annotated[
         str,
         Parameter(
-            help=f"What a table's rows are: {FAMILIES}. Without a table a family of `collect`, or "
-            "all of them."
+            help=f"What a table's rows are: {FAMILIES}. Without a table a family of predictors "
+            "(chains of relu, add, … are `elementwise`), or all of them."
         ),
     ] = "all",
     table: Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 METRICS = ("latency", "power", "energy", "memory")
@@ -138,12 +138,17 @@ class SweepResult:
 class Factor:
     """What a choice does to an operator's predicted time over its settings: the part of the
     variance of log time between its values, Spearman's correlation (None where values have no
-    order), and the mean time of each value over the best value's."""
+    order), and the mean time of each value over the best value's. While all other choices stay:
+    `permutation_importance`, the mean relative change of the time where the choice is exchanged for
+    another setting's, and `partial_dependence`, the time of each value over the best one's; None
+    and nothing for the implementation, whose settings mean nothing to another one."""
 
     name: str
     importance: float
     rank_correlation: float | None
     effects: dict[str, float]
+    permutation_importance: float | None = None
+    partial_dependence: dict[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

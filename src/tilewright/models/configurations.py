@@ -138,6 +138,16 @@ def family_named(name: str) -> Family:
     return FAMILIES[name]
 
 
+def collecting(family: str, *flags: str) -> str:
+    """The command that measures kernels of a predictor's family. Chains of elementwise operators
+    have several families here and one predictor; what is never drawn, networks have."""
+    if family == "elementwise":
+        asked = " ".join(f"--op {name}" for name in _ELEMENTWISE)
+    else:
+        asked = f"--op {family}" if family in FAMILIES else "MODEL"
+    return " ".join(("tilewright collect", asked, *flags))
+
+
 def _different(family: Family, random: Random) -> Iterator[Numbers]:
     found: set[str] = set()
     in_vain = 0
@@ -254,6 +264,7 @@ _WINDOW = {
 _AFTER = {"bias": Span(few=(0, 1)), "relu": Span(few=(0, 1))}
 _KINDS = {"dilation": Span(few=(1,) * 9 + (2,)), "groups": Span(few=(1,) * 8 + (2, 4, 32))}
 _CONV = (*_IMAGE, *_WINDOW)
+_ELEMENTWISE = ("relu", "sigmoid", "gelu", "add", "multiply")
 _TABLE = {"rows": Span(low=1, high=16384), "columns": Span(low=1, high=16384)}
 
 _CONVOLUTIONS = (

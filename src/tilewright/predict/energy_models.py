@@ -17,6 +17,7 @@ import numpy as np
 
 from tilewright.core.errors import ModelError
 from tilewright.core.records import Device
+from tilewright.models.configurations import collecting
 from tilewright.predict.base import Floats, Trees
 from tilewright.predict.collected import Row, family_of, training_set
 from tilewright.predict.kernel_facts import KernelTable
@@ -66,7 +67,7 @@ def fit_energy_model(
     if not known:
         raise ModelError(
             f"no energy was measured of {family}",
-            hint=f"tilewright collect --op {family} --power",
+            hint=collecting(family, "--power"),
         )
     joules = np.array([row.energy_j for row in known], dtype=np.float64)
     power_w = float(np.median(joules / np.array([row.latency_s for row in known])))

@@ -11,6 +11,7 @@ from tilewright.predict.base import Floats
 from tilewright.predict.kernel_facts import KernelTable
 from tilewright.predict.kernel_models import KernelModel
 from tilewright.predict.metrics import rank_correlation
+from tilewright.predict.splits import Integers
 
 _ALIKE = 1e-9
 _CACHES = ("_of_l1", "_of_l2", "_of_l3")
@@ -56,6 +57,47 @@ def influences(settings: Sequence[Mapping[str, object]], times_s: Floats) -> lis
             )
         )
     return sorted(found, key=lambda influence: -influence.importance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """What a choice does while all others stay. `importance` is its permutation importance: how
+    much predicted times change in the mean, relatively, where it is exchanged for that of another
+    setting. `dependence` is the partial dependence: the time of each value over the best value's,
+    both within the same settings, geometric means."""
+
+    importance: float
+    dependence: Mapping[str, float]
+
+
+def exchange(times_s: Floats, own: Integers, values: Sequence[object]) -> Exchange:
+    """What exchanging one choice does.
+
+    `times_s` are settings × values, seconds of each setting with that value, NaN where this is not
+    possible; `own` is the place of the value that it has.
+    The mean is over all pairs of settings that can be exchanged, so that no draw decides it
+    (Fisher, Rudin & Dominici 2019). Partial dependence after Friedman 2001; settings count by how
+    far a value is from the mean over those possible there, since some values exclude each other.
+    Values that are never possible beside another one have no dependence.
+    """
+    rows = np.arange(len(own))
+    possible = np.isfinite(times_s)
+    weights = np.bincount(own, minlength=times_s.shape[1]) * possible
+    changes = np.abs(np.where(possible, times_s, 0.0) / times_s[rows, own][:, None] - 1.0)
+    logs = np.log(np.where(possible, times_s, 1.0))
+    compared = possible & (possible.sum(axis=1, keepdims=True) > 1)
+    mean = logs.sum(axis=1, keepdims=True) / possible.sum(axis=1, keepdims=True)
+    counts = compared.sum(axis=0)
+    off = np.where(compared, logs - mean, 0.0).sum(axis=0) / np.maximum(1, counts)
+    best = off[counts > 0].min() if counts.any() else 0.0
+    return Exchange(
+        importance=float((weights * changes).sum() / weights.sum()),
+        dependence={
+            str(value): float(np.exp(further - best))
+            for value, further, count in zip(values, off, counts, strict=True)
+            if count
+        },
+    )
 
 
 def _ordered(values: np.ndarray, times_s: Floats) -> float | None:

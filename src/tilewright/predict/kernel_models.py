@@ -20,6 +20,7 @@ import numpy as np
 
 from tilewright.core.errors import ModelError
 from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.models.configurations import collecting
 from tilewright.predict.base import Facts, Floats, Trees
 from tilewright.predict.kernel_facts import KernelTable
 from tilewright.predict.metrics import conformal_reach
@@ -170,7 +171,7 @@ def fit_kernel_model(
     if len(data) < least[0] or count < least[1]:
         raise ModelError(
             f"{len(data)} rows of {count} configurations teach nothing about {data.family}",
-            hint=f"tilewright collect --op {data.family} --samples 500",
+            hint=collecting(data.family, "--samples 500"),
         )
     names = base.names if base is not None else tuple(columns or data.table.names)
     values = data.table.aligned(names)

@@ -2,8 +2,8 @@
 
 Times fall with the threads until they share a core, a memory channel or a barrier too many; where
 that happens nobody knows beforehand, but it is rarely below half of the cores. So all of them and
-four shares of them down to a half are measured, and the fastest measured one is taken: it is never
-worse than using all, whatever the curve.
+four shares of them down to a half are measured, and the fastest measured one is taken: by what was
+measured it is never worse than using all, whatever the curve.
 """
 
 from __future__ import annotations

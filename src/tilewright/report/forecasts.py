@@ -44,6 +44,16 @@ _FACTOR_COLUMNS = (
     Column(field="rank_correlation", label="rank correlation", show=shown.number, number=True),
     Column(field="effects", label="time of each value over the best", show=shown.pairs),
 )
+_EXCHANGE_COLUMNS = (
+    Column(field="name", label="factor"),
+    Column(
+        field="permutation_importance",
+        label="permutation importance",
+        show=shown.percent,
+        number=True,
+    ),
+    Column(field="partial_dependence", label="partial dependence", show=shown.pairs),
+)
 _TURNING_COLUMNS = (
     Column(field="parameter", label="parameter"),
     Column(field="value", label="from", number=True),
@@ -133,6 +143,15 @@ def explained_tables(found: ExplainResult) -> tuple[Table, ...]:
                 for record in records_of(found.factors)
             ),
             title="Factors",
+        ),
+        Table(
+            columns=_EXCHANGE_COLUMNS,
+            records=tuple(
+                {**record, "partial_dependence": _rounded(record["partial_dependence"])}
+                for record in records_of(found.factors)
+                if record["partial_dependence"]
+            ),
+            title="Factors, all others as they are",
         ),
         Table(
             columns=(*_TURNING_COLUMNS, *(_CONFIRMED_COLUMNS if measured else ())),

@@ -60,7 +60,17 @@ EXPLAINED = ExplainResult(
     family="conv2d",
     latency_s=0.001,
     source="model",
-    factors=(Factor(name="tile_width", importance=0.7, rank_correlation=-0.9, effects={"1": 3.0}),),
+    factors=(
+        Factor(name="implementation", importance=0.2, rank_correlation=None, effects={"rows": 1.0}),
+        Factor(
+            name="tile_width",
+            importance=0.7,
+            rank_correlation=-0.9,
+            effects={"1": 3.0},
+            permutation_importance=0.42,
+            partial_dependence={"1": 2.5},
+        ),
+    ),
     turning_points=(
         TurningPoint(
             parameter="out", value=65, fact="op.out_whole", before=1.0, after=0.81, ratio=1.2

@@ -27,6 +27,18 @@ def test_threads_without_a_number_are_the_question(
     assert session.calls[4]["flags"].threads == 8
 
 
+def test_factors_are_told_with_what_exchanging_them_does(tilewright: Command) -> None:
+    shown = tilewright("explain", "op:conv2d[c=64]").out
+    _, alone = shown.split("Factors, all others as they are")
+    assert "42.0 %" in alone
+    assert "1=2.5" in alone
+    assert "implementation" not in alone.split("Turning points")[0]
+    ran = tilewright("explain", "op:conv2d[c=64]", "--format", "json")
+    kind, width = json.loads(ran.out)["data"]["factors"]
+    assert (kind["permutation_importance"], kind["partial_dependence"]) == (None, {})
+    assert (width["permutation_importance"], width["partial_dependence"]) == (0.42, {"1": 2.5})
+
+
 @pytest.mark.parametrize(
     ("tokens", "word"),
     [

@@ -22,6 +22,15 @@ def test_what_is_drawn_can_be_built(family: str) -> None:
     build_operator(small.removeprefix("op:"))
 
 
+@pytest.mark.parametrize("family", [*FAMILIES, "elementwise", "slice"])
+def test_the_command_that_collects_a_family_names_families_there_are(family: str) -> None:
+    command = configurations.collecting(family, "--samples 500")
+    assert command.startswith("tilewright collect ")
+    assert command.endswith(" --samples 500")
+    named = [word for word in command.split()[2:-2] if word != "--op"]
+    assert named == ["MODEL"] if family == "slice" else set(named) <= set(FAMILIES)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_known_of_networks_is_possible(family: str) -> None:
     known = FAMILIES[family]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fake_measuring import DEVICE
+from hypothesis import given
+from hypothesis import strategies as st
 from kernels import PEAKS, SMALL, candidates, convolution, made_up_s, rows
 
 from tilewright.predict.collected import training_set
-from tilewright.predict.insight import differences, influences, jumps
+from tilewright.predict.insight import differences, exchange, influences, jumps
 from tilewright.predict.kernel_facts import KernelTable, kernel_table
 from tilewright.predict.kernel_models import fit_kernel_model
 
@@ -28,6 +30,42 @@ def test_the_choice_that_decides_comes_first() -> None:
 def test_a_choice_that_never_varies_or_changes_nothing() -> None:
     (only,) = influences([{"a": 1, "b": 1}, {"a": 1, "b": 2}], np.array([1.0, 1.0]))
     assert (only.name, only.importance) == ("b", 0.0)
+
+
+def test_a_choice_is_exchanged_while_the_others_stay() -> None:
+    others = np.array([1.0, 3.0, 10.0, 2.0])[:, None]
+    found = exchange(others * np.array([2.0, 1.0, 4.0]), np.array([0, 1, 2, 1]), ("a", "b", "c"))
+    assert found.dependence == pytest.approx({"a": 2.0, "b": 1.0, "c": 4.0})
+    from_a, from_b, from_c = (0.5 + 0.5 + 1) / 4, (1 + 3) / 4, (0.5 + 0.75 + 0.75) / 4
+    assert found.importance == pytest.approx((from_a + 2 * from_b + from_c) / 4)
+
+
+def test_values_that_are_not_possible_everywhere_are_compared_where_they_are() -> None:
+    slow = np.array([[100.0, 50.0, np.nan], [200.0, 100.0, np.nan]])
+    fast = np.array([[np.nan, 1.0, 2.0], [np.nan, 3.0, 6.0]])
+    found = exchange(np.concatenate([slow, fast]), np.array([0, 1, 1, 2]), (1, 2, 3))
+    assert found.dependence["2"] == 1.0
+    assert found.dependence["1"] == found.dependence["3"] == pytest.approx(2.0)
+
+
+def test_a_choice_without_an_alternative_says_nothing() -> None:
+    found = exchange(np.array([[1.0, np.nan], [2.0, np.nan]]), np.array([0, 0]), ("a", "b"))
+    assert (found.importance, found.dependence) == (0.0, {})
+
+
+@given(
+    own=st.lists(st.integers(0, 2), min_size=2, max_size=8),
+    logs=st.lists(st.floats(-3, 3), min_size=24, max_size=24),
+    scale=st.floats(1e-6, 1e6),
+)
+def test_exchanging_knows_no_unit(own: list[int], logs: list[float], scale: float) -> None:
+    times = np.exp(np.array(logs).reshape(8, 3)[: len(own)])
+    found = exchange(times, np.array(own), "abc")
+    scaled = exchange(scale * times, np.array(own), "abc")
+    assert found.importance >= 0
+    assert min(found.dependence.values()) == 1.0
+    assert scaled.importance == pytest.approx(found.importance, abs=1e-9)
+    assert scaled.dependence == pytest.approx(found.dependence)
 
 
 def test_jumps_are_where_a_cache_overflows_or_threads_idle() -> None:

@@ -51,6 +51,10 @@ def test_an_operator_is_explained(explainer: Explainer) -> None:
     names = [factor.name for factor in found.factors]
     assert "tile_width" in names
     assert all(0 <= factor.importance <= 1.0001 for factor in found.factors)
+    (width,) = (factor for factor in found.factors if factor.name == "tile_width")
+    assert width.permutation_importance is not None and width.permutation_importance > 0
+    assert set(width.partial_dependence) == set(width.effects)
+    assert min(width.partial_dependence.values()) == 1.0
     assert {point.parameter for point in found.turning_points} <= {"c", "h", "k", "pad", "out"}
     assert any(point.parameter in ("c", "out") for point in found.turning_points)
     assert found.facts["op.padding"] == 4.0
@@ -115,6 +119,9 @@ def test_what_cannot_be_explained(explainer: Explainer) -> None:
     with pytest.raises(ModelError, match="too little is known of softmax") as caught:
         explainer.explain("op:softmax[shape=8x8]")
     assert "collect --op softmax" in (caught.value.hint or "")
+    with pytest.raises(ModelError, match="too little is known of elementwise") as caught:
+        explainer.explain("op:relu[shape=1x8x8x8]")
+    assert "collect --op relu --op sigmoid" in (caught.value.hint or "")
     with pytest.raises(UsageError, match="no model in common"):
         explainer.explain(OPERATOR, "op:softmax[shape=8x8]")
 

@@ -1,10 +1,11 @@
 """`collect --adaptive`: where the predictor is wrong, more is measured.
 
-Rounds of at least 100 kernels. At the start of a round the family's model is fitted on all that is
-known of the device class; it then predicts every kernel of the round before that is measured. A
-kernel whose time was more than 10 % off spawns neighbours, the worst first: the configuration with
-one number changed by a small factor, in the same settings, and the same configuration with one
-knob changed. They take at most half of the next rounds, so that coverage goes on.
+Rounds of 100 kernels at least, fewer where that is all that is left. At the start of a round the
+family's model is fitted on all that is known of the device class; it then predicts every kernel of
+the round before that is measured. A kernel whose time was more than 10 % off spawns neighbours, the
+worst first: the configuration with one number changed by a small factor, in the same settings, and
+the same configuration with one knob changed. They take at most half of the next rounds, so that
+coverage goes on.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tilewright.core.errors import ModelError, UsageError
+from tilewright.models.configurations import collecting
 from tilewright.predict.base import Floats, Trees
 from tilewright.predict.collected import Row, family_of
 from tilewright.predict.informative import informative
@@ -112,8 +113,8 @@ def unseen_classes(
         raise UsageError(
             f"--split device needs kernels of {family} of two device classes of one architecture, "
             f"{LEAST_ROWS} of each; known are {names}.",
-            hint=f"`tilewright collect --op {family} --threads 1` measures another class on the "
-            "same machine; `tilewright db merge` brings in another machine's; --table takes "
+            hint=f"`{collecting(family, '--threads 1')}` measures another class on the same "
+            "machine; `tilewright db merge` brings in another machine's; --table takes "
             "anybody's.",
         )
     return found

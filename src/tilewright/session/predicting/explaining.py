@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,13 +19,16 @@ from tilewright.core.records import Candidate, Device
 from tilewright.graph.workload import Workload
 from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
+from tilewright.models.configurations import collecting
+from tilewright.predict.base import Floats
 from tilewright.predict.collected import family_of
-from tilewright.predict.insight import differences, influences, jumps
+from tilewright.predict.insight import Exchange, Influence, differences, influences, jumps
 from tilewright.predict.kernel_facts import Kernel
 from tilewright.predict.kernel_models import KernelModel
 from tilewright.session.choices import own, ranked
 from tilewright.session.measuring import opened
 from tilewright.session.predicting.confirming import Sweep, confirmed
+from tilewright.session.predicting.exchanging import knob_exchanges
 from tilewright.session.predicting.forecasting import Forecaster
 from tilewright.session.predicting.modelling import Predictors
 from tilewright.session.predicting.single_operators import (
@@ -39,6 +42,8 @@ from tilewright.session.predicting.single_operators import (
 from tilewright.tune.space import default_candidate, spaces
 
 _SETTINGS = 400
+_EXCHANGED = 100
+"""Of these settings every knob is exchanged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +106,7 @@ class Explainer:
         if model is None:
             raise ModelError(
                 f"too little is known of {family} to explain it",
-                hint=f"tilewright collect --op {family} --samples 500",
+                hint=collecting(family, "--samples 500"),
             )
         return model
 
@@ -130,34 +135,26 @@ class Explainer:
         self, workload: Workload, candidate: Candidate, model: KernelModel
     ) -> tuple[Factor, ...]:
         """What each knob, and the choice of implementation, does to the predicted time."""
-        kernels: list[Kernel] = []
         random = np.random.default_rng(0)
+        kinds: list[Mapping[str, object]] = []
+        times_s: list[Floats] = []
+        found: list[Influence] = []
+        exchanges: Mapping[str, Exchange] = {}
+
+        def times(kernels: Sequence[Kernel]) -> Floats:
+            return model.times(self.predictors.table(kernels, model)).latency_s
+
         for space in spaces(workload, candidate.layouts, self.device):
             numbers = random.permutation(space.numbers)[:_SETTINGS]
-            kernels += [(workload, space.part.candidate(int(number))) for number in numbers]
-        times = model.times(self.predictors.table(kernels, model))
-        own_kind = np.array(
-            [found.implementation == candidate.implementation for _, found in kernels]
-        )
-        found = influences(
-            [{"implementation": chosen.implementation} for _, chosen in kernels], times.latency_s
-        )
-        found += influences(
-            [
-                dict(chosen.settings)
-                for (_, chosen), mine in zip(kernels, own_kind, strict=True)
-                if mine
-            ],
-            times.latency_s[own_kind],
-        )
+            candidates = [space.part.candidate(int(number)) for number in numbers]
+            times_s.append(times([(workload, chosen) for chosen in candidates]))
+            kinds += [{"implementation": space.spec.name}] * len(candidates)
+            if space.spec.name == candidate.implementation:
+                found = influences([dict(chosen.settings) for chosen in candidates], times_s[-1])
+                exchanges = knob_exchanges(space, numbers[:_EXCHANGED], times)
         return tuple(
-            Factor(
-                name=influence.name,
-                importance=influence.importance,
-                rank_correlation=influence.rank_correlation,
-                effects=dict(influence.effects),
-            )
-            for influence in found
+            _factor(influence, exchanges.get(influence.name))
+            for influence in (*influences(kinds, np.concatenate(times_s)), *found)
         )
 
     def _turning_points(
@@ -225,3 +222,14 @@ class Explainer:
             FactDifference(fact=d.fact, first=d.first, second=d.second, share=d.share)
             for d in found
         )
+
+
+def _factor(influence: Influence, exchange: Exchange | None) -> Factor:
+    return Factor(
+        name=influence.name,
+        importance=influence.importance,
+        rank_correlation=influence.rank_correlation,
+        effects=dict(influence.effects),
+        permutation_importance=None if exchange is None else exchange.importance,
+        partial_dependence={} if exchange is None else dict(exchange.dependence),
+    )
