@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,8 @@ BUILD_TIMEOUT_S = 40.0
 _START_TIMEOUT_S = 60.0
 
 Array = npt.NDArray[np.generic]
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 @dataclass(slots=True)
@@ -87,7 +90,7 @@ class Measurer(ABC):
         self.device = device
         self.spent = TimeSpent()
         self._evaluated_on = device.instance
-        self._slots = 0
+        self._slots = count(1)
         self._versions = software_versions()
         self._workers = list(workers)
         self._prepared: dict[int, int | None] = {}
@@ -135,6 +138,16 @@ class Measurer(ABC):
         self, workload: Workload, candidate: Candidate, arrays: Sequence[Array]
     ) -> Array | Failure:
         """The candidate's result on logical arrays."""
+
+    def side_by_side(
+        self, function: Callable[[_Item], _Result], items: Iterable[_Item]
+    ) -> list[_Result]:
+        """What a function that evaluates makes of each item, in their order; as many at a time as
+        `evaluate` can serve."""
+        return [function(item) for item in items]
+
+    def rest(self) -> None:  # noqa: B027 - optional
+        """Return when no worker disturbs what another process is to time."""
 
     @abstractmethod
     def peaks(self) -> dict[str, float]:
@@ -219,9 +232,8 @@ class Measurer(ABC):
         began = time.perf_counter()
         jobs: list[Job] = []
         for position, candidate in enumerate(candidates):
-            self._slots += 1
             worker = position % len(self._workers)
-            jobs.append(Job(candidate=candidate, slot=self._slots, worker=worker))
+            jobs.append(Job(candidate=candidate, slot=next(self._slots), worker=worker))
         used = sorted({job.worker for job in jobs})
         self._make_ready(used)
 

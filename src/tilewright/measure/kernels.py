@@ -1,15 +1,19 @@
 """Building and timing candidates in worker processes of this machine.
 
 Workers build side by side, then time one after the other, so that nothing builds while something
-is timed. Whatever goes wrong with a candidate costs one `Failure` and at most one worker restart.
+is timed. The threads of a worker spin for a while after their last kernel; they are waited for only
+where something else is timed next. Whatever goes wrong with a candidate costs one `Failure` and at
+most one worker restart.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from math import inf
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from tilewright.core.records import Candidate, Device, Failure, Outcome, Protocol
 from tilewright.graph.workload import Workload
@@ -22,6 +26,9 @@ WORKER = "tilewright.measure.kernel_worker"
 MEMORY_LIMIT_BYTES = 3 << 29
 """1.5 GiB of private data per worker."""
 _SETTLE_S = 10.0
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 class KernelMeasurer(Measurer):
@@ -51,6 +58,10 @@ class KernelMeasurer(Measurer):
         super().__init__(device, workers)
         self._seed = seed
         self._energy = energy
+        self._restless: set[int] = set()
+        self._free: SimpleQueue[int] = SimpleQueue()
+        for index in range(count):
+            self._free.put(index)
 
     def measure(
         self,
@@ -75,6 +86,8 @@ class KernelMeasurer(Measurer):
         began = time.perf_counter()
         for worker in range(len(self._workers)):
             mine = [job for job in jobs if job.worker == worker and job.failure is None]
+            if mine:
+                self._rest(self._restless - {worker})
             for job in mine:
                 self._time(job, workload, protocol, give_up_s)
                 self._meter(job, protocol)
@@ -87,28 +100,50 @@ class KernelMeasurer(Measurer):
         self, workload: Workload, candidate: Candidate, arrays: Sequence[Array]
     ) -> Array | Failure:
         began = time.perf_counter()
-        (job,) = self._build_all(workload, [candidate])
         result: Array | None = None
-        if job.failure is None:
-            try:
-                with as_files(arrays) as folder:
-                    result = self._workers[job.worker].request(
-                        ("evaluate", job.slot, str(folder), len(arrays)), base.BUILD_TIMEOUT_S
-                    )
-            except (ChildError, RemoteError) as error:
-                job.failure = classify(error, "crash")
-            self._finish(job.worker, [job])
+        with self._free_worker() as worker:
+            job = Job(candidate=candidate, slot=next(self._slots), worker=worker)
+            self._build(job, workload)
+            if job.failure is None:
+                try:
+                    with as_files(arrays) as folder:
+                        result = self._workers[worker].request(
+                            ("evaluate", job.slot, str(folder), len(arrays)), base.BUILD_TIMEOUT_S
+                        )
+                except (ChildError, RemoteError) as error:
+                    job.failure = classify(error, "crash")
+                self._finish(worker, [job])
         self.spent.verify_s += time.perf_counter() - began
         if result is None:
             kind, message = job.failure or ("crash", "no result")
             return self.failure(workload, candidate, kind, message)
         return result
 
+    def side_by_side(
+        self, function: Callable[[_Item], _Result], items: Iterable[_Item]
+    ) -> list[_Result]:
+        # in threads that live as long as the measurer, and so does a worker that starts anew there
+        self._make_ready(range(len(self._workers)))
+        return list(self._pool.map(function, items))
+
+    def rest(self) -> None:
+        self._rest(self._restless)
+
     def peaks(self) -> dict[str, float]:
+        self.rest()
         worker = self._ready(0)
         found: dict[str, float] = worker.request(("peaks", self.device), base.BUILD_TIMEOUT_S)
-        self._settle(0, [])
+        self._restless.add(0)
         return found
+
+    @contextmanager
+    def _free_worker(self) -> Generator[int]:
+        """A worker that nobody else evaluates on."""
+        worker = self._free.get()
+        try:
+            yield worker
+        finally:
+            self._free.put(worker)
 
     def _build_message(self, job: Job, workload: Workload) -> tuple[Any, ...]:
         return ("build", job.slot, workload.text, job.candidate, self.device)
@@ -143,14 +178,22 @@ class KernelMeasurer(Measurer):
         job.energy = self._energy.of(work)
 
     def _finish(self, worker: int, jobs: Sequence[Job]) -> None:
+        """Have a worker forget the kernels of jobs that have ended."""
         if jobs and self._workers[worker].pid is not None:
-            self._settle(worker, [job.slot for job in jobs])
+            self._restless.add(worker)
+            self._tell(worker, ("release", [job.slot for job in jobs]))
 
-    def _settle(self, worker: int, slots: Sequence[int]) -> None:
-        """Have a worker forget kernels and its threads sleep; one that does not answer is ended,
-        and starts anew when it is wanted."""
+    def _rest(self, workers: Iterable[int]) -> None:
+        """Return when the threads of these workers sleep."""
+        for worker in sorted(workers):
+            self._restless.discard(worker)
+            if self._workers[worker].pid is not None:
+                self._tell(worker, ("settle",))
+
+    def _tell(self, worker: int, message: tuple[Any, ...]) -> None:
+        """Send a worker what it only has to obey; one that does not answer is ended, and starts
+        anew when it is wanted."""
         try:
-            self._workers[worker].request(("release", list(slots)), _SETTLE_S)
-            self._workers[worker].request(("settle",), _SETTLE_S)
+            self._workers[worker].request(message, _SETTLE_S)
         except (ChildError, RemoteError):
             self._workers[worker].stop()

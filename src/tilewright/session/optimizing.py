@@ -218,6 +218,7 @@ class _Work:
         graph = self.search.graph
         problem = graph.problem if graph is not None else None
         self.spending.reserve_s = self.finish.heat_s
+        measurer.rest()
         shipped = shipping.ship(
             contenders,
             peaks,

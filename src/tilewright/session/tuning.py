@@ -183,7 +183,8 @@ class NetworkTuner:
         known = self.known[task.key]
         space = self._space(task)
         ranking = ranked_defaults(task.workload, task.layouts, self._device, self._terms.max_error)
-        defaults = [c for c, _ in ranking if space.number(c) is not None]
+        estimates = {c: seconds for c, seconds in ranking if space.number(c) is not None}
+        defaults = list(estimates)
 
         def make() -> Tuner:
             return make_tuner(
@@ -217,6 +218,7 @@ class NetworkTuner:
             space=space,
             default=defaults[0],
             floor_s=peaks.floor_s(task),
+            estimate_s=estimates[defaults[0]],
             name=task.name,
             family=family_of(task) if self._terms.level == "subgraph" else "",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tilewright.core.errors import NegativeVerdict
@@ -45,6 +45,31 @@ def measured_last(level: Level, tasks: int, spending: Spending) -> int:
     """Measurements kept back at the operator level: each winner is timed once in its fused
     kernel. Half of what is left at most, so that a small budget is searched with too."""
     return int(min(tasks, spending.remaining_count / 2)) if level == "op" else 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Offer:
+    """What a task may get: the fastest of `known`, then `guesses`, then our defaults, less what was
+    rejected."""
+
+    task: Task
+    known: Sequence[Measurement]
+    guesses: Sequence[Candidate]
+    defaults: Sequence[Candidate]
+    rejected: set[Candidate] = field(default_factory=set[Candidate])
+
+    def best(self) -> Winner | None:
+        """The best that is left, not checked; None where nothing is."""
+        known = [m for m in self.known if m.candidate not in self.rejected]
+        left = [c for c in (*self.guesses, *self.defaults) if c not in self.rejected]
+        if not known and not left:
+            return None
+        return Winner(
+            candidate=known[0].candidate if known else left[0],
+            measurement=known[0] if known else None,
+            check=None,
+            default=next((m for m in known if m.candidate == self.defaults[0]), None),
+        )
 
 
 class Searched(Protocol):
@@ -105,17 +130,11 @@ class Referee:
                 spending.reserve_count = int(min(len(self._tasks), spending.remaining_count))
             self.look_again(spending)
             spending.reserve_count = 0
-        chosen: dict[TaskKey, Winner] = {}
-        for key, task in self._tasks.items():
-            if self._terms.level == "op":
-                chosen[key] = self._from_operator(task, spending, checked.get(key))
-            else:
-                known = ranked(self._known[key])
-                guesses = () if known else self._terms.guess(task.workload, task.layouts)
-                chosen[key] = self._checked_winner(
-                    task, known, checked.get(key), first=next(iter(guesses), None)
-                )
-        return chosen
+        if self._terms.level == "op":
+            offers = [self._from_operator(task, spending) for task in self._tasks.values()]
+        else:
+            offers = [self._from_subgraph(task) for task in self._tasks.values()]
+        return self._checked_winners(offers, checked)
 
     def look_again(self, spending: Spending) -> None:
         """Measure the finalists of the searched tasks that matter to the network once more, the
@@ -127,21 +146,36 @@ class Referee:
                 break
             self._second_look(task, spending)
 
-    def _from_operator(
-        self, task: Task, spending: Spending | None, earlier: tuple[Candidate, KernelCheck] | None
-    ) -> Winner:
+    def _from_subgraph(self, task: Task) -> _Offer:
+        """What was measured of the task; a guess where nothing was."""
+        known = ranked(self._known[task.key])
+        guesses = () if known else self._terms.guess(task.workload, task.layouts)
+        return self._offer(task, known, guesses[:1])
+
+    def _from_operator(self, task: Task, spending: Spending | None) -> _Offer:
         """The bare anchor's best setting in the fused kernel, timed once for the record."""
         bare = bare_task(task)
         best = [m.candidate for m in ranked(self._known[bare.key])]
         candidate = carried_over(best, task, self._device)
         if candidate is None:
-            return self._checked_winner(task, [], earlier)
+            return self._offer(task, [], ())
         found = [m for m in ranked(self._known[task.key]) if m.candidate == candidate]
         if not found and spending is not None and spending.remaining_count > 0:
             outcomes = self._measured(task, [candidate], self._terms.protocol)
             spending.count += len(outcomes)
             found = [o for o in outcomes if isinstance(o, Measurement)]
-        return self._checked_winner(task, found, earlier, first=candidate)
+        return self._offer(task, found, (candidate,))
+
+    def _offer(
+        self, task: Task, known: Sequence[Measurement], guesses: Sequence[Candidate]
+    ) -> _Offer:
+        ranking = ranked_defaults(task.workload, task.layouts, self._device, self._terms.max_error)
+        return _Offer(
+            task=task,
+            known=known,
+            guesses=guesses,
+            defaults=[candidate for candidate, _ in ranking],
+        )
 
     def _best_s(self, task: Task) -> float:
         """Seconds of all calls of a task together, zero where it was never measured."""
@@ -162,37 +196,42 @@ class Referee:
             outcomes = self._measured(task, fresh, careful)
             spending.count += len(outcomes)
 
-    def _checked_winner(
+    def _checked_winners(
         self,
-        task: Task,
-        known: Sequence[Measurement],
-        earlier: tuple[Candidate, KernelCheck] | None,
-        *,
-        first: Candidate | None = None,
-    ) -> Winner:
-        """The fastest of `known` whose results are right, then `first`, then the best guesses."""
-        ranking = ranked_defaults(task.workload, task.layouts, self._device, self._terms.max_error)
-        defaults = [c for c, _ in ranking]
-        plain, rejected = defaults[0], set[Candidate]()
-        guesses = [*([first] if first else []), *defaults]
-        while True:
-            best = [m for m in known if m.candidate not in rejected]
-            left = [guess for guess in guesses if guess not in rejected]
-            if not best and not left:
-                raise _nothing_valid(task, self._known[task.key])
-            winner = Winner(
-                candidate=best[0].candidate if best else left[0],
-                measurement=best[0] if best else None,
-                check=None,
-                default=next((m for m in best if m.candidate == plain), None),
+        offers: Sequence[_Offer],
+        checked: Mapping[TaskKey, tuple[Candidate, KernelCheck]],
+    ) -> dict[TaskKey, Winner]:
+        """The best of each offer whose results are right, checked side by side."""
+        chosen: dict[TaskKey, Winner] = {}
+        open_offers = list(offers)
+        while open_offers:
+            winners = [(offer, self._best_of(offer)) for offer in open_offers]
+            checks = self._measurer.side_by_side(
+                lambda one: self._check(*one, checked.get(one[0].task.key)), winners
             )
-            if earlier is not None and earlier[0] == winner.candidate:
-                return replace(winner, check=earlier[1])
-            check = check_kernel(self._measurer, task.workload, winner.candidate, self._terms.seed)
-            if check.failure is None:
-                return replace(winner, check=check)
-            self._reject(task, check.failure)
-            rejected.add(winner.candidate)
+            open_offers = []
+            for (offer, winner), check in zip(winners, checks, strict=True):
+                if check.failure is None:
+                    chosen[offer.task.key] = replace(winner, check=check)
+                else:
+                    self._reject(offer.task, check.failure)
+                    offer.rejected.add(winner.candidate)
+                    open_offers.append(offer)
+        return {key: chosen[key] for key in self._tasks}
+
+    def _best_of(self, offer: _Offer) -> Winner:
+        winner = offer.best()
+        if winner is None:
+            raise _nothing_valid(offer.task, self._known[offer.task.key])
+        return winner
+
+    def _check(
+        self, offer: _Offer, winner: Winner, earlier: tuple[Candidate, KernelCheck] | None
+    ) -> KernelCheck:
+        if earlier is not None and earlier[0] == winner.candidate:
+            return earlier[1]
+        workload, seed = offer.task.workload, self._terms.seed
+        return check_kernel(self._measurer, workload, winner.candidate, seed)
 
     def _reject(self, task: Task, failure: Failure) -> None:
         self._remember(task, [failure])

@@ -2,7 +2,9 @@
 
 Each round goes to the task with the largest expected gain for the whole network: how often it is
 called × its best time × what it may still gain. A task's prospects halve with every batch that
-brings nothing; a task without prospects has converged.
+brings nothing; a task without prospects has converged. A task that was not measured yet may gain
+all of the time that is expected of it, and its first look takes few candidates: large tasks get
+their turn first, and what a short budget leaves unmeasured is small.
 
 Tasks with the same anchor form a family. Its heaviest member leads: it is searched, and the others
 get its best settings measured in their own kernel once it slows down, with little search of their
@@ -14,7 +16,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import exp, inf, log
+from statistics import fmean
 from typing import Protocol as TypingProtocol
 
 from tilewright.core.events import EventSink, TuningProgress
@@ -27,8 +30,12 @@ from tilewright.tune.budget import Spending
 from tilewright.tune.search import SearchSpace
 
 BATCH = 8
+_FIRST_LOOK = 4
+"""Candidates of the first round of a task: the default and the best guesses."""
 _WORTH = 3e-4
 """Rounds whose expected gain is a smaller share of the network's time are not worth it."""
+_DOUBT = 2.0
+"""A task that was never measured is taken for as many times as long as is expected."""
 _IMPROVED = 0.99
 _HOPELESS = 2.0
 """A candidate this many times slower than the best is sampled once."""
@@ -70,9 +77,9 @@ class Trial:
 class TaskState:
     """A task while its network is tuned.
 
-    `floor_s` is the roofline time, below which nothing can be gained. Tasks of one `family` share
-    their anchor; an empty one stands for a task of its own. `trials` are this run's outcomes in
-    order, `outcomes` those of earlier runs too.
+    `floor_s` is the roofline time, below which nothing can be gained, `estimate_s` the facts' rough
+    time of the default. Tasks of one `family` share their anchor; an empty one stands for a task of
+    its own. `trials` are this run's outcomes in order, `outcomes` those of earlier runs too.
     """
 
     workload: Workload
@@ -82,6 +89,7 @@ class TaskState:
     space: SearchSpace
     default: Candidate
     floor_s: float
+    estimate_s: float = 0.0
     name: str = ""
     family: str = ""
     leader: TaskState | None = None
@@ -103,12 +111,19 @@ class TaskState:
         """Seconds of the fastest measurement, infinite without one."""
         return self.best.latency_s if self.best else inf
 
-    def expected_gain_s(self) -> float:
-        """Seconds the network may gain from one more batch."""
+    @property
+    def unknown(self) -> bool:
+        """Whether nothing was measured, and a measurement may still succeed."""
+        return self.best is None and not self.finished and (not self.outcomes or self.stale < 3)
+
+    def expected_gain_s(self, pace: float = 1.0) -> float:
+        """Seconds the network may gain from one more batch; `pace` is what tasks take of their
+        estimates."""
         if self.finished:
             return 0.0
         if self.best is None:
-            return inf if not self.outcomes or self.stale < 3 else 0.0
+            expected_s = max(self.floor_s, pace * self.estimate_s)
+            return _DOUBT * self.count * expected_s if self.unknown else 0.0
         if self.leader is not None and not self.followed and not self.leader.slowing:
             return 0.0
         prospect = max(0.02, 0.5 * (1.0 - self.floor_s / self.best_s))
@@ -174,6 +189,9 @@ class TuningLoop:
         self._store = store
         self._protocol = protocol
         self._events = events
+        self._pace = Pace()
+        for task in self.tasks:
+            self._pace.learn(task)
         _appoint_leaders(self.tasks)
 
     def run(
@@ -211,26 +229,34 @@ class TuningLoop:
 
     def settled(self) -> frozenset[str]:
         """Names of the tasks that are not worth another round."""
-        return frozenset(task.name for task in self.tasks if self._settled(task))
+        least_s = self._least_gain_s()
+        return frozenset(task.name for task in self.tasks if self._gain_s(task) <= least_s)
 
-    def _settled(self, task: TaskState) -> bool:
-        return task.expected_gain_s() <= _WORTH * self.network_s()
+    def _least_gain_s(self) -> float:
+        """What a round of a task that was measured must promise to be worth it."""
+        unknown = sum(self._gain_s(task) for task in self.tasks if task.unknown)
+        return _WORTH * (self.network_s() + unknown)
+
+    def _gain_s(self, task: TaskState) -> float:
+        return task.expected_gain_s(self._pace.of(task.default.implementation))
 
     def _promising(self) -> TaskState | None:
-        task = max(self.tasks, key=lambda t: t.expected_gain_s(), default=None)
-        return None if task is None or self._settled(task) else task
+        """The task with most to gain; one that was never measured, where the others have little."""
+        task = max(self.tasks, key=self._gain_s, default=None)
+        if task is not None and self._gain_s(task) > self._least_gain_s():
+            return task
+        return max((t for t in self.tasks if t.unknown), key=self._gain_s, default=None)
 
     def _proposals(self, task: TaskState, wanted: int) -> list[Candidate]:
         """The default first; a follower's leader's best; then whatever the tuner asks for."""
         tried = {outcome.candidate for outcome in task.outcomes}
-        first: list[Candidate] = []
-        if not task.outcomes:
-            first.append(task.default)
+        first: list[Candidate] = [] if task.outcomes else [task.default]
         if task.leader is not None and not task.followed:
             if not task.leader.slowing:
                 return first
-            task.followed = True
-            task.stale += _FOLLOWED
+            if task.outcomes:
+                task.followed = True
+                task.stale += _FOLLOWED
             led = task.untried(task.leader.ranked())
             return [*first, *(c for c in led if c not in first)][:wanted]
         if task.leader is not None:
@@ -244,7 +270,8 @@ class TuningLoop:
         return first
 
     def _round(self, task: TaskState, spending: Spending, run_id: int | None) -> None:
-        wanted = int(min(BATCH, spending.remaining_count))
+        most = BATCH if task.outcomes else _FIRST_LOOK
+        wanted = int(min(most, spending.remaining_count))
         was_led = task.leader is not None and not task.followed
         began_s = time.perf_counter()
         candidates = self._proposals(task, wanted)
@@ -275,7 +302,10 @@ class TuningLoop:
         began_s = time.perf_counter()
         task.tuner.tell(outcomes)
         self.model_s += time.perf_counter() - began_s
+        first_look = task.best is None
         task.outcomes += outcomes
+        if first_look:
+            self._pace.learn(task)
         task.rounds += 1
         if task.best_s < _IMPROVED * before_s:
             task.stale = _FOLLOWED if was_led and task.followed else 0
@@ -304,9 +334,28 @@ class TuningLoop:
                 gain=default_s / best_s if default_s and best_s else None,
                 task_measurements=sum(isinstance(t.outcome, Measurement) for t in task.trials),
                 task_failures=sum(not isinstance(t.outcome, Measurement) for t in task.trials),
-                converged=self._settled(task),
+                converged=self._gain_s(task) <= self._least_gain_s(),
             )
         )
+
+
+class Pace:
+    """How long tasks take beside their estimates, by what computes them by default: the geometric
+    mean over those that were measured, all of them where there is none of an implementation."""
+
+    def __init__(self) -> None:
+        self._logarithms: dict[str, list[float]] = {}
+
+    def learn(self, task: TaskState) -> None:
+        """Take in a task whose default was measured; others tell nothing."""
+        if task.default_s is not None and task.estimate_s > 0.0:
+            ratio = log(task.default_s / task.estimate_s)
+            self._logarithms.setdefault(task.default.implementation, []).append(ratio)
+
+    def of(self, implementation: str) -> float:
+        """Time / estimate to expect; 1 where nothing was measured."""
+        known = self._logarithms.get(implementation) or sum(self._logarithms.values(), [])
+        return exp(fmean(known)) if known else 1.0
 
 
 def _appoint_leaders(tasks: Sequence[TaskState]) -> None:

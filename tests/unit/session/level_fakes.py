@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from fake_measuring import FakeMeasurer, failed
@@ -90,6 +91,9 @@ class NumpyMeasurer(FakeMeasurer):
         self.evaluated.append((workload.key, candidate))
         result = run_workload(workload, arrays)
         return np.add(result, 1) if self.wrong(candidate) else result
+
+    def side_by_side(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        return [function(item) for item in items]
 
     def failure(
         self, workload: Workload, candidate: Candidate, kind: FailureKind, message: str

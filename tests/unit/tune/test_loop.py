@@ -28,7 +28,13 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> None:
     space_module.forget_spaces()
 
 
-def state(task: Workload, count: int = 1, floor_s: float = 1e-7, family: str = "") -> TaskState:
+def state(
+    task: Workload,
+    count: int = 1,
+    floor_s: float = 1e-7,
+    family: str = "",
+    estimate_s: float = 1e-4,
+) -> TaskState:
     space = search_space(task, LAYOUTS, DEVICE)
     return TaskState(
         workload=task,
@@ -39,6 +45,7 @@ def state(task: Workload, count: int = 1, floor_s: float = 1e-7, family: str = "
         family=family,
         default=default_candidate(task, LAYOUTS, DEVICE)[0],
         floor_s=floor_s,
+        estimate_s=estimate_s,
     )
 
 
@@ -167,9 +174,9 @@ def test_a_stop_request_is_honoured_after_the_round() -> None:
     store = FakeStore()
     loop = run(
         [state(BIG)], measurer, Budget(measurements=100), store=store,
-        stop=lambda: len(measurer.asked) >= 8,
+        stop=lambda: len(measurer.asked) >= 4,
     )  # fmt: skip
-    assert len(measurer.asked) == len(store.kept) == 8
+    assert len(measurer.asked) == len(store.kept) == 4
     assert not loop.converged
 
 
