@@ -54,11 +54,16 @@ _Result = TypeVar("_Result")
 
 @dataclass(slots=True)
 class TimeSpent:
-    """Seconds of wall clock by what they were spent on."""
+    """Seconds of wall clock by what they were spent on.
+
+    `kernels` were built in `kernels_s` of their workers' time, which is more where several work.
+    """
 
     build_s: float = 0.0
     run_s: float = 0.0
     verify_s: float = 0.0
+    kernels: int = 0
+    kernels_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -244,6 +249,9 @@ class Measurer(ABC):
 
         list(self._pool.map(build, used))
         self.spent.build_s += time.perf_counter() - began
+        built = [job.build_s for job in jobs if job.failure is None]
+        self.spent.kernels += len(built)
+        self.spent.kernels_s += sum(built)
         return jobs
 
     def _build(self, job: Job, workload: Workload) -> None:

@@ -13,10 +13,10 @@ from tilewright.core.records import Device, Run
 from tilewright.core.results import OptimizeResult
 from tilewright.hardware.environment import noise_warnings, read_environment
 from tilewright.hardware.remote import remote_place
-from tilewright.measure.base import Measurer
+from tilewright.measure.base import Measurer, TimeSpent
 from tilewright.models.source import is_model_file
 from tilewright.session.contenders import Contender
-from tilewright.session.finishing import FEW, Finishing
+from tilewright.session.finishing import FEW, PLAIN, Finishing, LineUp
 from tilewright.session.graph_account import graph_result, predicted_only
 from tilewright.session.levels import bare_tasks
 from tilewright.session.manifest import MANIFEST, Origin, write_manifest
@@ -34,6 +34,8 @@ from tilewright.store.output import check_place
 from tilewright.tune.budget import Spending
 from tilewright.tune.tuners import DEFAULT, tuner_factory
 
+_ENOUGH_KERNELS = 16
+"""So many kernels tell how long those of a network take to build."""
 CONVERGED, CONVERGED_GRAPH = "converged", "converged graph"
 """States of runs that left nothing to gain: in the default layouts; in any."""
 
@@ -111,6 +113,8 @@ class _Work:
     states: frozenset[str]
     search: NetworkSearch = field(init=False)
     finish: Finishing = field(init=False)
+    line_up: LineUp = PLAIN
+    spent: TimeSpent = field(default_factory=TimeSpent)
 
     def __post_init__(self) -> None:
         weights = sum(a.nbytes for a in self.network.graph.constants.values())
@@ -129,7 +133,7 @@ class _Work:
             spending=self.spending,
             run_id=self.run.id,
             seconds=self.seconds,
-            checkpoint=lambda: self.close_run("running"),
+            checkpoint=self._after_round,
             with_graph=self._affords_graph(),
         )
 
@@ -137,6 +141,7 @@ class _Work:
         environment = read_environment()
         self._keep_back()
         with open_measurer(self.device, seed=self.request.seed) as measurer:
+            self.spent = measurer.spent
             with timed(self.seconds, "start"):
                 measurer.start(workers=1 if self.spending.exhausted else None)
                 peaks = measured_peaks(self.store, self.device, measurer)
@@ -198,13 +203,21 @@ class _Work:
     def _keep_back(self) -> None:
         """Keep back time for what comes after the search, for a smaller race where a full one
         takes too much of the budget."""
-        line_up = self.finish.line_up(with_graph=self.search.with_graph)
-        if line_up is FEW:
+        self.line_up = self.finish.line_up(with_graph=self.search.with_graph)
+        if self.line_up is FEW:
             self.search.rivals = False
             message = "The budget is too short to race the rivals of the chosen assignment, too."
             self.events(Note(message=message))
-        self.spending.reserve_s = self.finish.all_s(line_up)
-        self.spending.looks_s = self.finish.looks_s(line_up)
+        self.spending.reserve_s = self.finish.all_s(self.line_up)
+        self.spending.looks_s = self.finish.looks_s(self.line_up)
+
+    def _after_round(self) -> None:
+        """Keep what this run spent, and keep back what finishing takes by the kernels built."""
+        self.close_run("running")
+        if self.spent.kernels >= _ENOUGH_KERNELS:
+            before_s = self.finish.all_s(self.line_up)
+            self.finish = replace(self.finish, build_s=self.spent.kernels_s / self.spent.kernels)
+            self.spending.reserve_s += self.finish.all_s(self.line_up) - before_s
 
     def _ship(self, contenders: Sequence[Contender], measurer: Measurer, peaks: Peaks) -> Shipped:
         """Race the contenders; with the graph tuner, say what came of its assignments."""
@@ -214,6 +227,7 @@ class _Work:
             events=self.events,
             folder=self.request.folder,
             seed=self.request.seed,
+            round_s=self.finish.round_s,
         )
         graph = self.search.graph
         problem = graph.problem if graph is not None else None

@@ -21,6 +21,7 @@ from tilewright.session.checking import NetworkCheck, compare_outputs
 from tilewright.session.contenders import Contender
 from tilewright.session.places import Place, Places
 from tilewright.session.timing import (
+    ROUND_S,
     Timing,
     network_runner,
     peer_runner,
@@ -77,7 +78,7 @@ class Race:
 
     Those in default layouts must give right results, others that do not are left out with a note.
     `ready` is where a contender already lies compiled, by name, and learns of what is compiled for
-    a race; `seconds` adds up the wall clock by phase.
+    a race; `seconds` adds up the wall clock by phase. In each round each runs about `round_s`.
     """
 
     device: Device
@@ -87,6 +88,7 @@ class Race:
     staging: Path
     ready: dict[str, Path] = field(default_factory=dict[str, Path])
     seconds: dict[str, float] = field(default_factory=dict[str, float])
+    round_s: float = ROUND_S
 
     def folder(self, contender: Contender) -> Path:
         """Where a contender's library and weights are."""
@@ -117,7 +119,9 @@ class Race:
             self.events(Stage(name="compare", detail="in turn with ONNX Runtime"))
             began_s = time.monotonic()
             runners = {c.name: network_runner(worker, c.name, _ordered(c, inputs)) for c in right}
-            timings = time_together({**runners, "": peer_runner(reference, inputs)})
+            timings = time_together(
+                {**runners, "": peer_runner(reference, inputs)}, round_s=self.round_s
+            )
             places = {
                 c.name: time_places(worker, c.name, plans[c.name], _ordered(c, inputs))
                 for c in right

@@ -295,16 +295,27 @@ class NetworkSearch:
     def _earlier_checks(
         self, tasks: Mapping[TaskKey, Task]
     ) -> dict[TaskKey, tuple[Candidate, KernelCheck]]:
-        """Checks of these tasks that an earlier shipment of this network already made."""
-        shipment = self.store.shipment(self.network.key, self.device.class_key)
-        if shipment is None or (self.tuner and self.tuner.outdated):
+        """Checks of these tasks that shipments already made, unless templates changed: this
+        network's last one, and other networks' of kernels that had been measured before."""
+        if self.tuner is None or self.tuner.outdated:
             return {}
+        last = self.store.shipment(self.network.key, self.device.class_key)
         found: dict[TaskKey, tuple[Candidate, KernelCheck]] = {}
-        for key in tasks:
-            name = shipping_key(key)
-            bound = shipment.numbers.get(f"bound:{name}")
-            if name in shipment.assignment and bound is not None:
-                error = shipment.numbers.get(f"error:{name}")
-                check = KernelCheck(error=error, bound=bound)
-                found[key] = (shipment.assignment[name], check)
+        for shipment in self.store.shipments(self.device.class_key):
+            for key in tasks:
+                name = shipping_key(key)
+                candidate, bound = (
+                    shipment.assignment.get(name),
+                    shipment.numbers.get(f"bound:{name}"),
+                )
+                if candidate is None or bound is None:
+                    continue
+                if shipment == last or self._measured_by(key, candidate, shipment.created_at):
+                    error = shipment.numbers.get(f"error:{name}")
+                    found[key] = (candidate, KernelCheck(error=error, bound=bound))
         return found
+
+    def _measured_by(self, key: TaskKey, candidate: Candidate, moment: float) -> bool:
+        """Whether today's kernel of a candidate is known since before a moment."""
+        known = self.tuner.known.get(key, ()) if self.tuner is not None else ()
+        return any(o.candidate == candidate and o.created_at <= moment for o in known)

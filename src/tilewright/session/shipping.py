@@ -30,7 +30,7 @@ from tilewright.session.reporting import (
     task_reports,
 )
 from tilewright.session.reuse import artifact_fingerprint, shipped_already, weights_digest
-from tilewright.session.timing import Timing
+from tilewright.session.timing import ROUND_S, Timing
 from tilewright.store.database import SqliteStore
 
 _STAGING = ".staging-"
@@ -106,6 +106,7 @@ class Shipping:
     folder: Path
     seed: int
     seconds: dict[str, float] = field(default_factory=dict[str, float])
+    round_s: float = ROUND_S
 
     def ship(
         self,
@@ -135,6 +136,7 @@ class Shipping:
                 staging=staging,
                 ready=dict(ready),
                 seconds=self.seconds,
+                round_s=self.round_s,
             )
             finished, reference = race.run(entered)
             challenger = reconsider(finished)

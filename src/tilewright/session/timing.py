@@ -12,8 +12,8 @@ from tilewright.measure.networks import NetworkWorker
 from tilewright.measure.peers.base import Peer
 from tilewright.measure.peers.turns import time_in_turn
 
-_ROUNDS = 5
-_ROUND_S = 0.6
+ROUNDS = 5
+ROUND_S = 0.6
 _FEWEST, _MOST = 2, 30
 _WATCHED = 9
 
@@ -61,9 +61,11 @@ def time_places(
     return {key: fmean(calls[symbol]) for key, symbol in plan.symbols.items() if symbol in calls}
 
 
-def time_together(runners: Mapping[str, Runner], *, rounds: int = _ROUNDS) -> dict[str, Timing]:
-    """Times all runners A B A B; each gets as many repeats a round as last about 0.6 s."""
-    repeats = {name: _repeats(runner) for name, runner in runners.items()}
+def time_together(
+    runners: Mapping[str, Runner], *, rounds: int = ROUNDS, round_s: float = ROUND_S
+) -> dict[str, Timing]:
+    """Times all runners A B A B; each gets as many repeats a round as last about `round_s`."""
+    repeats = {name: _repeats(runner, round_s) for name, runner in runners.items()}
 
     def bound(name: str) -> Callable[[], Sequence[float]]:
         return lambda: runners[name](repeats[name], 1)
@@ -72,6 +74,6 @@ def time_together(runners: Mapping[str, Runner], *, rounds: int = _ROUNDS) -> di
     return {name: Timing(samples_s=tuple(values)) for name, values in samples.items()}
 
 
-def _repeats(runner: Runner) -> int:
+def _repeats(runner: Runner, round_s: float) -> int:
     once_s = min(runner(2, 1))
-    return max(_FEWEST, min(_MOST, round(_ROUND_S / max(once_s, 1e-6))))
+    return max(_FEWEST, min(_MOST, round(round_s / max(once_s, 1e-6))))

@@ -209,14 +209,15 @@ class Referee:
             checks = self._measurer.side_by_side(
                 lambda one: self._check(*one, checked.get(one[0].task.key)), winners
             )
-            open_offers = []
+            rejected: list[_Offer] = []
             for (offer, winner), check in zip(winners, checks, strict=True):
                 if check.failure is None:
                     chosen[offer.task.key] = replace(winner, check=check)
                 else:
                     self._reject(offer.task, check.failure)
                     offer.rejected.add(winner.candidate)
-                    open_offers.append(offer)
+                    rejected.append(offer)
+            open_offers = rejected
         return {key: chosen[key] for key in self._tasks}
 
     def _best_of(self, offer: _Offer) -> Winner:

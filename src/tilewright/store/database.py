@@ -204,6 +204,12 @@ class SqliteStore:
         query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(1)
         return next(iter(self._all(query, rows.shipment)), None)
 
+    def shipments(self, device_class: str) -> list[Shipment]:
+        """What shipped on a device class, of all networks, oldest first."""
+        table = schema.shipments
+        query = select(table).where(table.c.device_class == device_class).order_by(table.c.id)
+        return self._all(query, rows.shipment)
+
     def add_network(self, measured: NetworkMeasurement) -> None:
         """Keep what was measured of a whole network."""
         with self._connections.writing("keeping a network's measurement") as connection:

@@ -354,7 +354,8 @@ class Pace:
 
     def of(self, implementation: str) -> float:
         """Time / estimate to expect; 1 where nothing was measured."""
-        known = self._logarithms.get(implementation) or sum(self._logarithms.values(), [])
+        everything = [ratio for ratios in self._logarithms.values() for ratio in ratios]
+        known = self._logarithms.get(implementation, everything)
         return exp(fmean(known)) if known else 1.0
 
 

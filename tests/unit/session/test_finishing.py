@@ -35,3 +35,14 @@ def test_second_looks_take_no_more_than_their_part() -> None:
 def test_networks_compiled_side_by_side_take_less() -> None:
     assert replace(SMALL, cpus=2).all_s(FULL) < SMALL.all_s(FULL)
     assert replace(SMALL, cpus=2).heat_s == SMALL.heat_s, "a challenger comes alone"
+
+
+def test_kernels_that_build_quickly_leave_more_to_search_with() -> None:
+    for line_up in (FULL, FEW, PLAIN):
+        assert replace(SMALL, build_s=0.05).all_s(line_up) < SMALL.all_s(line_up)
+
+
+def test_a_short_budget_races_shorter_rounds() -> None:
+    assert replace(SMALL, budget_s=10.0).round_s < replace(SMALL, budget_s=100.0).round_s
+    assert SMALL.round_s == replace(SMALL, budget_s=inf).round_s
+    assert replace(SMALL, budget_s=0.0).round_s > 0.0

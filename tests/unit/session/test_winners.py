@@ -124,6 +124,20 @@ def test_a_device_that_returns_wrong_numbers_ships_the_next_best(store: SqliteSt
     assert again.referee.failures == 0, "what was wrong once is not tried again"
 
 
+def test_one_wrong_task_does_not_cost_the_others_their_checks(store: SqliteStore) -> None:
+    """Tasks are checked together; the one that is wrong is checked again with its next best."""
+    wrong = {WINOGRAD}
+    measurer = NumpyMeasurer(faster(WINOGRAD), wrong=lambda c: c.implementation in wrong)
+    tuned = Tuned(store, measurer, FUSED, RESIDUAL, budget=96)
+    chosen = tuned.winners()
+    assert [*chosen] == [FUSED.key, RESIDUAL.key], "in the order of the tasks"
+    for key, winner in chosen.items():
+        assert winner.candidate.implementation != WINOGRAD
+        assert winner.check is not None and winner.check.failure is None
+        evaluated = [c for k, c in measurer.evaluated if k == key[0]]
+        assert evaluated[-1] == winner.candidate and len(evaluated) == len(set(evaluated))
+
+
 def test_nothing_right_is_a_verdict(store: SqliteStore) -> None:
     tuned = Tuned(store, NumpyMeasurer(faster(DIRECT), wrong=lambda _: True), FUSED, budget=8)
     with pytest.raises(NegativeVerdict, match="no candidate gives right results"):

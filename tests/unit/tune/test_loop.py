@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
-from fake_measuring import DEVICE, FakeMeasurer
+from fake_measuring import DEVICE, FakeMeasurer, measured
+from hypothesis import given
+from hypothesis import strategies as st
 from tuning_fakes import LAYOUTS, FakeStore, MadeUp, workload
 
 from tilewright.core.events import Event, TuningProgress
@@ -14,7 +17,7 @@ from tilewright.graph.workload import Workload
 from tilewright.tune import space as space_module
 from tilewright.tune.base import LateTuner, TuningTask
 from tilewright.tune.budget import Budget, Spending
-from tilewright.tune.loop import TaskState, TuningLoop
+from tilewright.tune.loop import Pace, TaskState, TuningLoop
 from tilewright.tune.neighbourhood import NeighbourhoodTuner
 from tilewright.tune.space import default_candidate, search_space
 
@@ -284,3 +287,55 @@ def test_a_late_tuner_is_told_what_came_before() -> None:
     late.tell(FakeMeasurer(flat).measure(BIG, [first], Protocol()))
     asked = late.ask(10_000)
     assert first not in asked and len(asked) == 40 * 4 - 1
+
+
+def test_what_a_short_budget_leaves_unmeasured_is_small() -> None:
+    """Forty tasks, each half as long again as the next: large ones come first, whatever their
+    order."""
+    times = {extent: 1e-3 / 1.5**extent for extent in range(1, 41)}
+    tasks = [state(workload(extent), estimate_s=seconds) for extent, seconds in times.items()]
+    measurer = FakeMeasurer(lambda t, c: times[t.arguments[0].type.shape[0]])
+    run(tasks[::-1], measurer, Budget(measurements=96))
+    left = sum(times[t.workload.arguments[0].type.shape[0]] for t in tasks if t.best is None)
+    assert left <= 0.05 * sum(times.values())
+
+
+def test_a_first_look_is_short_where_others_wait() -> None:
+    measurer = FakeMeasurer(lambda t, c: 1e-4)
+    tasks = [state(workload(extent)) for extent in range(1, 9)]
+    run(tasks, measurer, Budget(measurements=32))
+    assert {t.workload.key for t in tasks} == {key for key, _ in measurer.asked}
+
+
+def test_estimates_that_are_off_are_corrected_by_what_was_measured() -> None:
+    """One implementation takes twenty times its estimates: the rest of its tasks come next."""
+    slow, usual = [workload(e) for e in (1, 2, 3)], [workload(e) for e in (11, 12, 13, 14)]
+    tasks = [state(t, estimate_s=2e-5) for t in slow] + [state(t, estimate_s=1e-4) for t in usual]
+    for task, name in zip(tasks, ["slow"] * 3 + ["usual"] * 4, strict=True):
+        task.default = replace(task.default, implementation=name)
+    tasks[0].count, tasks[0].floor_s = 6, 4e-4  # the first to be looked at, nothing to gain
+    keys = {task.key for task in slow}
+    measurer = FakeMeasurer(lambda t, c: 4e-4 if t.key in keys else 1e-4)
+    run(tasks, measurer, Budget(measurements=12))
+    assert {key for key, _ in measurer.asked} == keys
+
+
+def test_small_tasks_are_measured_in_the_end() -> None:
+    tiny = state(SMALL, estimate_s=1e-12, floor_s=1e-12)
+    loop = run([state(BIG), tiny], FakeMeasurer(flat), Budget(measurements=10_000))
+    assert loop.converged and tiny.best is not None
+
+
+@given(ratios=st.lists(st.floats(0.01, 100.0), max_size=6), estimate_s=st.floats(1e-7, 1e-2))
+def test_pace_lies_between_what_was_seen(ratios: list[float], estimate_s: float) -> None:
+    pace = Pace()
+    for ratio in ratios:
+        task = state(BIG, estimate_s=estimate_s)
+        task.outcomes = [measured(BIG, task.default, ratio * estimate_s)]
+        pace.learn(task)
+    for name in ("one", "another"):
+        found = pace.of(name)
+        if not ratios:
+            assert found == 1.0
+        else:
+            assert min(ratios) * 0.999 <= found <= max(ratios) * 1.001
