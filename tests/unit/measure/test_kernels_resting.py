@@ -49,7 +49,7 @@ class Worker:
         Worker.said.append((self.number, name))
         if Worker.crash(name):
             self.stop()
-            raise ChildCrash("gone", "")
+            raise ChildCrash(-11, "gone")
         answers = {
             "build": {"kernel_hash": "h", "build_s": 0.01},
             "measure": [1e-3],

@@ -308,7 +308,8 @@ def test_a_first_look_is_short_where_others_wait() -> None:
 
 
 def test_estimates_that_are_off_are_corrected_by_what_was_measured() -> None:
-    """One implementation takes twenty times its estimates: the rest of its tasks come next."""
+    """One implementation takes twenty times its estimates: the rest of its tasks come before those
+    of another that keeps to them."""
     slow, usual = [workload(e) for e in (1, 2, 3)], [workload(e) for e in (11, 12, 13, 14)]
     tasks = [state(t, estimate_s=2e-5) for t in slow] + [state(t, estimate_s=1e-4) for t in usual]
     for task, name in zip(tasks, ["slow"] * 3 + ["usual"] * 4, strict=True):
@@ -316,8 +317,9 @@ def test_estimates_that_are_off_are_corrected_by_what_was_measured() -> None:
     tasks[0].count, tasks[0].floor_s = 6, 4e-4  # the first to be looked at, nothing to gain
     keys = {task.key for task in slow}
     measurer = FakeMeasurer(lambda t, c: 4e-4 if t.key in keys else 1e-4)
-    run(tasks, measurer, Budget(measurements=12))
-    assert {key for key, _ in measurer.asked} == keys
+    run(tasks, measurer, Budget(measurements=16))
+    asked = {key for key, _ in measurer.asked}
+    assert keys < asked and len(asked) == 4, "one of the usual ones shows that it is not as slow"
 
 
 def test_small_tasks_are_measured_in_the_end() -> None:
