@@ -34,11 +34,13 @@ def check_result(data: dict[str, Any], folder: Path, files: set[str] = FILES) ->
     for task in data["tasks"]:
         assert set(task) >= TASK_FIELDS
         assert task["error"] is None or 0 <= task["error"] <= task["error_bound"]
-    assert sum(task["share"] for task in data["tasks"]) <= 1.0 + 1e-9
+    shares = [task["share"] for task in data["tasks"]]
+    assert shares == sorted(shares, reverse=True) and shares[-1] > 0
+    assert sum(shares) + data["rest_share"] == pytest.approx(1.0)
     artifact = folder / data["artifact"]
     assert {path.name for path in artifact.iterdir()} == files
     manifest = json.loads((artifact / "manifest.json").read_text())
-    for name in ("latency_s", "measurements", "max_abs_error", "elapsed_s"):
+    for name in ("latency_s", "measurements", "max_abs_error", "elapsed_s", "rest_share"):
         assert manifest["result"][name] == data[name]
 
 
@@ -65,7 +67,6 @@ def test_twice_measures_once(tmp_path: Path) -> None:
     check_result(first, tmp_path)
     assert 0 < first["measurements"] + first["failures"] <= 8
     assert len(first["tasks"]) == 2
-    assert sum(task["share"] for task in first["tasks"]) == pytest.approx(1.0)
     again = succeed(tmp_path, *words)
     check_result(again, tmp_path)
     assert again["measurements"] == again["failures"] == 0

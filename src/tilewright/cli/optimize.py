@@ -15,6 +15,7 @@ from tilewright.cli.work import Work, working
 from tilewright.core.results import GraphTuneResult, OptimizeResult
 from tilewright.report import graph, noise, views
 from tilewright.report.tables import Table
+from tilewright.report.tasks import tasks_table
 
 MODEL_HELP = "An .onnx or .pt2 file, zoo:NAME, hf:NAME, torch:MODULE:NAME, op:conv2d[...]."
 
@@ -63,11 +64,7 @@ def optimize(
 
 def tell_optimized(command: str, result: OptimizeResult, flags: SharedFlags, work: Work) -> int:
     """Print what `optimize` or `tune` made."""
-    tasks = views.tasks_table(
-        result.tasks,
-        peak_flop_per_s=result.peak_flop_per_s,
-        peak_bytes_per_s=result.peak_bytes_per_s,
-    )
+    tasks = tasks_table(result)
     explained = noise.explain_difference(
         result.tasks_latency_s, result.latency_s, result.explanation
     )

@@ -11,6 +11,7 @@ from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.report import noise, views
+from tilewright.report.tasks import tasks_table
 
 
 def profile(
@@ -42,11 +43,7 @@ def profile(
             meter=model_flags.meter_name,
             memory=memory,
         )
-    tasks = views.tasks_table(
-        result.tasks,
-        peak_flop_per_s=result.peak_flop_per_s,
-        peak_bytes_per_s=result.peak_bytes_per_s,
-    )
+    tasks = tasks_table(result)
     explained = noise.explain_difference(
         result.tasks_latency_s, result.network_latency_s, result.explanation
     )

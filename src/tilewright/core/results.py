@@ -16,12 +16,13 @@ from tilewright.core.records import EnergyUse
 class TaskReport:
     """One distinct task of a network.
 
-    `latency_s` is one call, None for a task that was never measured (then share and rates are 0);
-    `share` the part of the network's time that all `count` calls take; `bound` is what limits it:
-    compute, memory or overhead; `roof_s` is the least time the machine's measured peaks allow.
-    `settings` and `layouts` say what was chosen. `error` is the checked error relative to
-    sum |w||x|, None when unchecked. `in_place_s` is one call in the running network (the mean of
-    its calls), None where no network was run.
+    `latency_s` is one call timed alone, None for a task that was never measured so; `in_place_s` is
+    one call in the running network (the mean of its calls), None where no network was run. `share`
+    is the part of the network's time that all `count` calls take, by their time in place, by that
+    alone where no network was run, None where there is neither. The rates are those of one call
+    alone, else in place, else 0. `bound` is what limits it: compute, memory or overhead; `roof_s`
+    is the least time the machine's measured peaks allow. `settings` and `layouts` say what was
+    chosen. `error` is the checked error relative to sum |w||x|, None when unchecked.
     """
 
     name: str
@@ -29,7 +30,7 @@ class TaskReport:
     implementation: str
     count: int
     latency_s: float | None
-    share: float
+    share: float | None
     gflop_per_s: float
     gbyte_per_s: float
     bound: str
@@ -44,6 +45,17 @@ class TaskReport:
     roof_s: float = 0.0
     nodes: tuple[str, ...] = ()
     in_place_s: float | None = None
+
+    @property
+    def call_s(self) -> float | None:
+        """Seconds of one call: alone where that was measured, else in place."""
+        return self.latency_s if self.latency_s is not None else self.in_place_s
+
+    @property
+    def calls_s(self) -> float | None:
+        """Seconds of all calls together: in place where that was measured, else alone."""
+        call_s = self.in_place_s if self.in_place_s is not None else self.latency_s
+        return None if call_s is None else call_s * self.count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +82,8 @@ class MemoryUse:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileResult:
     """`tilewright profile`. `energy` is None unless it was asked for; `memory` is planned, and
-    measured where that was asked for."""
+    measured where that was asked for. `rest_s` is what lies between the tasks: the network's time
+    that no task takes in place. The tasks' shares and `rest_share` add up to 1."""
 
     model: str
     target: str
@@ -85,6 +98,8 @@ class ProfileResult:
     explanation: str = ""
     energy: EnergyUse | None = None
     memory: MemoryUse | None = None
+    rest_s: float = 0.0
+    rest_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +182,8 @@ class OptimizeResult:
     """`tilewright optimize` and `tilewright tune`.
 
     `measurements` counts the candidate rows made by this run. `level` is op, subgraph or graph.
+    `rest_s` is what lies between the tasks: the network's time that no task takes in place. The
+    tasks' shares and `rest_share` add up to 1.
     """
 
     model: str
@@ -199,6 +216,8 @@ class OptimizeResult:
     tuner: str = "default"
     curve: tuple[CurvePoint, ...] = ()
     searches: tuple[TaskSearchReport, ...] = ()
+    rest_s: float = 0.0
+    rest_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

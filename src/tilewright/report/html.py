@@ -12,6 +12,7 @@ from tilewright.report import graph, noise, regret, roofline, shares, shown, vie
 from tilewright.report.escape import visible
 from tilewright.report.searching import watched
 from tilewright.report.tables import Table
+from tilewright.report.tasks import alone, task_records
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -28,7 +29,7 @@ def render(result: OptimizeResult) -> str:
         peak_flop_per_s=result.peak_flop_per_s,
         peak_bytes_per_s=result.peak_bytes_per_s,
     )
-    bars = shares.info(result.tasks)
+    bars = shares.info(result.tasks, rest_s=result.rest_s, rest_share=result.rest_share)
     return (
         environment()
         .get_template("optimize.html.j2")
@@ -36,11 +37,7 @@ def render(result: OptimizeResult) -> str:
             result=result,
             tiles=_tiles(result),
             summary=views.optimize_summary(result),
-            tasks=views.task_records(
-                result.tasks,
-                peak_flop_per_s=result.peak_flop_per_s,
-                peak_bytes_per_s=result.peak_bytes_per_s,
-            ),
+            tasks=task_records(result),
             roofline_svg=markup(roofline.figure(roof)),
             shares_svg=markup(shares.figure(bars)),
             graph=_graph_tables(result),
@@ -125,6 +122,7 @@ def environment() -> Environment:
         error=shown.error,
         pairs=shown.pairs,
         whole=shown.whole,
+        alone=alone,
         drawing=markup,
     )
     return environment

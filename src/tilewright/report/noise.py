@@ -29,7 +29,7 @@ def noise_warnings(result: OptimizeResult) -> tuple[str, ...]:
             )
     noisy = noisy_tasks(result.tasks)
     if noisy:
-        share = shown.percent(sum(task.share for task in noisy))
+        share = shown.percent(sum(task.share or 0.0 for task in noisy))
         found.append(
             f"{len(noisy)} tasks with {share} of the time varied by more than "
             f"{shown.percent(NOISY_TASK)} while they were measured."

@@ -10,25 +10,18 @@ from tilewright.report import views
 from tilewright.report.escape import visible
 from tilewright.report.noise import explain_difference, noise_warnings
 from tilewright.report.tables import Table
+from tilewright.report.tasks import tasks_table
 
 
 def optimize_html(result: OptimizeResult) -> str:
     """Summary, tasks and warnings of an optimisation."""
-    tasks = views.tasks_table(
-        result.tasks,
-        peak_flop_per_s=result.peak_flop_per_s,
-        peak_bytes_per_s=result.peak_bytes_per_s,
-    )
+    tasks = tasks_table(result)
     return _fragment([views.optimize_summary(result), tasks], noise_warnings(result))
 
 
 def profile_html(result: ProfileResult) -> str:
     """The network and its tasks."""
-    tasks = views.tasks_table(
-        result.tasks,
-        peak_flop_per_s=result.peak_flop_per_s,
-        peak_bytes_per_s=result.peak_bytes_per_s,
-    )
+    tasks = tasks_table(result)
     explained = explain_difference(
         result.tasks_latency_s, result.network_latency_s, result.explanation
     )

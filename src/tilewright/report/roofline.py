@@ -67,8 +67,8 @@ def _point(task: TaskReport, peak_flop_per_s: float, peak_bytes_per_s: float) ->
         attainable = min(peak_flop_per_s, intensity * peak_bytes_per_s)
         over_bandwidth = bytes_per_s / peak_bytes_per_s
         reached = flop_per_s / attainable if attainable > 0 else over_bandwidth
-    if task.roof_s > 0 and task.latency_s:
-        reached = task.roof_s / task.latency_s
+    if task.roof_s > 0 and task.call_s:
+        reached = task.roof_s / task.call_s
         attainable = flop_per_s / reached
     return RooflinePoint(
         name=task.name,
@@ -76,7 +76,7 @@ def _point(task: TaskReport, peak_flop_per_s: float, peak_bytes_per_s: float) ->
         flop_per_s=flop_per_s,
         attainable_flop_per_s=attainable,
         reached=reached,
-        share=task.share,
+        share=task.share or 0.0,
         bound=task.bound,
     )
 

@@ -19,12 +19,22 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column: `field` names the raw value, in SI units; `show` makes it readable."""
+    """One column: `field` names the raw value, in SI units; `show` makes it readable.
+
+    `show_record` does so where a cell tells more than its own value.
+    """
 
     field: str
     label: str
     show: Callable[[Any], str] = _text
     number: bool = False
+    show_record: Callable[[Mapping[str, Any]], str] | None = None
+
+    def cell(self, record: Mapping[str, Any]) -> str:
+        """The readable text of this column for a record."""
+        if self.show_record is not None:
+            return self.show_record(record)
+        return self.show(record.get(self.field))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +51,7 @@ class Table:
 
     def shown(self) -> list[list[str]]:
         """The readable cells, row by row."""
-        return [
-            [column.show(record.get(column.field)) for column in self.columns]
-            for record in self.records
-        ]
+        return [[column.cell(record) for column in self.columns] for record in self.records]
 
     def raw(self) -> tuple[list[str], list[list[Any]]]:
         """Field names, and the values row by row."""

@@ -17,61 +17,12 @@ from tilewright.core.results import (
     ProfileResult,
     SubgraphStudyRow,
     TargetRow,
-    TaskReport,
     TaskSearchReport,
     TunerStudyRow,
 )
-from tilewright.report import roofline, shown
+from tilewright.report import shown
 from tilewright.report.comparison import OUR_PRECISION
 from tilewright.report.tables import Column, Table, facts_table, record_of, records_of
-
-_TASK_COLUMNS = (
-    Column(field="name", label="task"),
-    Column(field="share", label="share", show=shown.percent, number=True),
-    Column(field="count", label="count", number=True),
-    Column(field="latency_s", label="latency", show=shown.seconds, number=True),
-    Column(field="in_place_s", label="in place", show=shown.seconds, number=True),
-    Column(field="gflop_per_s", label="GFLOP/s", show=shown.rate, number=True),
-    Column(field="gbyte_per_s", label="GB/s", show=shown.rate, number=True),
-    Column(field="roof_fraction", label="of roof", show=shown.percent, number=True),
-    Column(field="bound", label="bound by"),
-    Column(field="implementation", label="implementation"),
-)
-
-
-def tasks_table(
-    tasks: Sequence[TaskReport], *, peak_flop_per_s: float, peak_bytes_per_s: float
-) -> Table:
-    """The tasks by their share of time, with how much of the measured roof each reaches."""
-    return Table(
-        columns=_TASK_COLUMNS,
-        records=task_records(
-            tasks, peak_flop_per_s=peak_flop_per_s, peak_bytes_per_s=peak_bytes_per_s
-        ),
-        title="Tasks",
-    )
-
-
-def task_records(
-    tasks: Sequence[TaskReport], *, peak_flop_per_s: float, peak_bytes_per_s: float
-) -> tuple[dict[str, Any], ...]:
-    """All fields of the tasks, largest share first, with `peak_fraction` and `roof_fraction`.
-
-    `peak_fraction` is the FLOP/s reached over the measured peak, `roof_fraction` over what the
-    roofline allows (over the bandwidth, for tasks without FLOPs); None when a peak is unknown.
-    """
-    ordered = sorted(tasks, key=lambda task: -task.share)
-    roof = roofline.info(
-        ordered, peak_flop_per_s=peak_flop_per_s, peak_bytes_per_s=peak_bytes_per_s
-    )
-    return tuple(
-        {
-            **record_of(task),
-            "peak_fraction": point.flop_per_s / peak_flop_per_s if peak_flop_per_s > 0 else None,
-            "roof_fraction": point.reached,
-        }
-        for task, point in zip(ordered, roof.points, strict=True)
-    )
 
 
 def optimize_summary(result: OptimizeResult) -> Table:

@@ -40,8 +40,9 @@ from tilewright.session.preparation import PreparedNetwork, laid_out, prepare
 from tilewright.session.protocols import kernel_protocol
 from tilewright.session.reporting import (
     Peaks,
+    Times,
+    between_tasks,
     explain_difference,
-    in_their_places,
     task_reports,
 )
 from tilewright.session.shelf import measured_peaks
@@ -95,8 +96,8 @@ class Profiler:
             self.events(Stage(name="time", detail=f"{len(network.tasks)} tasks"))
             measured = self._time_tasks(network, chosen, measurer)
         whole = self._measure_network(network, chosen)
-        rows = task_reports(network.tasks, chosen, measured, {}, peaks)
-        rows = in_their_places(rows, whole.in_place_s)
+        times = Times(alone=measured, in_place_s=whole.in_place_s, network_s=whole.latency_s)
+        rows = task_reports(network.tasks, chosen, times, {}, peaks)
         self._keep(network, whole)
         result = self._result(network, rows, peaks, whole.latency_s)
         return replace(result, energy=whole.energy, memory=whole.memory)
@@ -198,6 +199,7 @@ class Profiler:
     ) -> ProfileResult:
         tasks_s = sum((row.latency_s or 0.0) * row.count for row in rows)
         calls = len(network.arrangement.calls)
+        rest_s, rest_share = between_tasks(rows, network_s)
         return ProfileResult(
             model=network.model.name,
             target=self.device.target,
@@ -210,4 +212,6 @@ class Profiler:
             planned_memory_bytes=network.arrangement.memory.arena_bytes,
             weight_bytes=sum(array.nbytes for array in network.graph.constants.values()),
             explanation=explain_difference(network_s, tasks_s, calls, rows),
+            rest_s=rest_s,
+            rest_share=rest_share,
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tilewright.core.records import Candidate, Measurement
 from tilewright.core.results import TaskReport
@@ -49,29 +49,31 @@ class Peaks:
         return "compute" if compute_s >= memory_s else "memory"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """What was timed: tasks `alone`; one call of each `in_place_s`, the mean of its calls in the
+    running network; the network, 0 where none was run."""
+
+    alone: Mapping[TaskKey, Measurement]
+    in_place_s: Mapping[TaskKey, float] = field(default_factory=dict[TaskKey, float])
+    network_s: float = 0.0
+
+
 def task_reports(
     tasks: Mapping[TaskKey, Task],
     chosen: Mapping[TaskKey, Candidate],
-    measured: Mapping[TaskKey, Measurement],
+    times: Times,
     checks: Mapping[TaskKey, KernelCheck],
     peaks: Peaks,
-    network_s: float = 0.0,
 ) -> tuple[TaskReport, ...]:
-    """One row per task, largest share first, those that were never measured last.
-
-    Shares are of the tasks' sum, or of `network_s` where only some tasks were ever measured.
-    """
-    total_s = sum(
-        measured[key].latency_s * task.count for key, task in tasks.items() if key in measured
-    )
-    if len(measured) < len(tasks):
-        total_s = max(total_s, network_s)
+    """One row per task, largest share first, those without any time last."""
     rows: list[TaskReport] = []
     for key, task in tasks.items():
-        measurement = measured.get(key)
+        measurement, check = times.alone.get(key), checks.get(key)
         latency_s = measurement.latency_s if measurement else None
-        speed = 1.0 / latency_s if latency_s else 0.0
-        check = checks.get(key)
+        in_place_s = times.in_place_s.get(key)
+        call_s = latency_s or in_place_s or 0.0
+        speed = 1.0 / call_s if call_s else 0.0
         rows.append(
             TaskReport(
                 name=task.name,
@@ -79,10 +81,11 @@ def task_reports(
                 implementation=chosen[key].implementation,
                 count=task.count,
                 latency_s=latency_s,
-                share=(latency_s or 0.0) * task.count / total_s if total_s else 0.0,
+                in_place_s=in_place_s,
+                share=None,
                 gflop_per_s=task.workload.flop * speed / 1e9,
                 gbyte_per_s=task.workload.bytes * speed / 1e9,
-                bound=peaks.bound(task, latency_s or 0.0),
+                bound=peaks.bound(task, call_s),
                 roof_s=peaks.floor_s(task),
                 key=task.workload.key,
                 flop=task.workload.flop,
@@ -95,14 +98,37 @@ def task_reports(
                 nodes=task.nodes,
             )
         )
-    return tuple(sorted(rows, key=lambda row: -row.share))
+    return _with_shares(rows, times.network_s)
 
 
-def in_their_places(
-    rows: Iterable[TaskReport], in_place_s: Mapping[TaskKey, float]
-) -> tuple[TaskReport, ...]:
-    """The rows with the seconds of a call in the running network."""
-    return tuple(replace(row, in_place_s=in_place_s.get((row.key, row.layouts))) for row in rows)
+def _with_shares(rows: Sequence[TaskReport], network_s: float) -> tuple[TaskReport, ...]:
+    """The rows with their parts of the network's time, the largest first."""
+    whole_s = _whole_s(rows, network_s)
+    shared = [
+        replace(row, share=row.calls_s / whole_s)
+        if row.calls_s is not None and whole_s > 0
+        else row
+        for row in rows
+    ]
+    return tuple(sorted(shared, key=lambda row: -(row.share or 0.0)))
+
+
+def between_tasks(rows: Sequence[TaskReport], network_s: float) -> tuple[float, float]:
+    """Seconds of a network that no task takes, and their share: the virtual machine between the
+    calls, and what else there is. Nothing where no network was run."""
+    whole_s = _whole_s(rows, network_s)
+    rest_s = whole_s - _sum_s(rows)
+    return (rest_s, rest_s / whole_s) if whole_s > 0 else (0.0, 0.0)
+
+
+def _whole_s(rows: Sequence[TaskReport], network_s: float) -> float:
+    """What shares are parts of: the network's time, or the tasks' sum where that is more. The
+    instrument that tells times in place adds its own, and the machine's speed changes."""
+    return max(network_s, _sum_s(rows))
+
+
+def _sum_s(rows: Sequence[TaskReport]) -> float:
+    return sum(row.calls_s or 0.0 for row in rows)
 
 
 def explain_difference(

@@ -25,8 +25,9 @@ from tilewright.session.preparation import PreparedNetwork
 from tilewright.session.racing import Finish, Race, corrected_sum
 from tilewright.session.reporting import (
     Peaks,
+    Times,
+    between_tasks,
     explain_difference,
-    in_their_places,
     task_reports,
 )
 from tilewright.session.reuse import artifact_fingerprint, shipped_already, weights_digest
@@ -209,12 +210,15 @@ class Shipping:
         rows = task_reports(
             network.tasks,
             first.contender.candidates,
-            {k: w.measurement for k, w in winners.items() if w.measurement is not None},
+            Times(
+                alone={k: w.measurement for k, w in winners.items() if w.measurement is not None},
+                in_place_s=first.in_place_s,
+                network_s=ours.latency_s,
+            ),
             {k: w.check for k, w in winners.items() if w.check is not None},
             peaks,
-            ours.latency_s,
         )
-        rows = in_their_places(rows, first.in_place_s)
+        rest_s, rest_share = between_tasks(rows, ours.latency_s)
         tasks_s = sum((row.latency_s or 0.0) * row.count for row in rows)
         complete = all(row.latency_s is not None for row in rows)
         timed = [f.timing.latency_s for f in finished if f.contender.name == DEFAULT]
@@ -246,6 +250,8 @@ class Shipping:
             explanation=(
                 explain_difference(ours.latency_s, tasks_s, calls, rows) if complete else ""
             ),
+            rest_s=rest_s,
+            rest_share=rest_share,
         )
 
     def _earlier_baseline(self, network: PreparedNetwork) -> float | None:

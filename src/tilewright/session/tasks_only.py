@@ -13,12 +13,16 @@ from tilewright.core.records import Device
 from tilewright.core.results import OptimizeResult
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.session.preparation import PreparedNetwork
-from tilewright.session.reporting import Peaks, task_reports
+from tilewright.session.reporting import Peaks, Times, task_reports
 from tilewright.session.winners import Winner
 
 NOTE = (
     "Whole networks do not run over RPC: the tasks were tuned and checked on the device, their "
     "times are added up, and no artifact was written."
+)
+_MISSING = (
+    "{} of {} tasks were never measured on the device: the network's time and the shares leave "
+    "them out. A larger --budget measures them."
 )
 
 
@@ -34,8 +38,9 @@ def tasks_only(
             hint="Give a --budget above 0; `tilewright db info` tells what is stored.",
         )
     checks = {key: w.check for key, w in winners.items() if w.check is not None}
-    rows = task_reports(network.tasks, chosen, measured, checks, peaks)
-    total_s = sum((row.latency_s or 0.0) * row.count for row in rows)
+    rows = task_reports(network.tasks, chosen, Times(alone=measured), checks, peaks)
+    total_s = sum(row.calls_s or 0.0 for row in rows)
+    missing = sum(row.calls_s is None for row in rows)
     return OptimizeResult(
         model=network.model.name,
         target=device.target,
@@ -55,5 +60,5 @@ def tasks_only(
         peak_bytes_per_s=peaks.bytes_per_s,
         weight_bytes=sum(a.nbytes for a in network.graph.constants.values()),
         network_key=network.key,
-        warnings=(NOTE,),
+        warnings=(NOTE, *([_MISSING.format(missing, len(rows))] if missing else [])),
     )

@@ -27,6 +27,7 @@ from tilewright.core.results import TaskReport
 from tilewright.report import comparison, formats, noise, roofline, shares, shown, views
 from tilewright.report.escape import visible, visible_lines
 from tilewright.report.tables import Column, Table
+from tilewright.report.tasks import tasks_table
 
 
 def roof_of(*tasks: TaskReport) -> roofline.Roofline:
@@ -99,16 +100,50 @@ def test_figures_are_well_formed_for_any_numbers(rows: list[tuple[float, float, 
                     assert math.isfinite(float(node.get(name, "0")))
 
 
-def test_shares_put_the_rest_together() -> None:
+def test_shares_put_small_tasks_and_the_rest_together() -> None:
     tasks = [replace(CONV, name=f"t{i}", share=i / 100, count=2) for i in range(1, 13)]
-    bars = shares.info(tasks, limit=10)
+    bars = shares.info(tasks, rest_s=0.03, rest_share=0.22, limit=10)
     assert [bar.name for bar in bars[:2]] == ["t12 ×2", "t11 ×2"]
-    assert bars[-1].name == "2 more tasks"
-    assert bars[-1].share == pytest.approx(0.03)
-    assert bars[-1].seconds == pytest.approx(0.004)
-    assert math.fsum(bar.share for bar in bars) == pytest.approx(0.78)
+    assert [bar.name for bar in bars[-2:]] == ["2 more tasks", "between the tasks"]
+    assert [bar.share for bar in bars[-2:]] == [pytest.approx(0.03), 0.22]
+    assert [bar.seconds for bar in bars[-2:]] == [pytest.approx(0.004), 0.03]
+    assert math.fsum(bar.share for bar in bars) == pytest.approx(1.0)
     widths = [float(bar.get("width", "")) for bar in svg(shares.figure(bars)).iter("rect")]
-    assert widths == sorted(widths[:-1], reverse=True) + widths[-1:]
+    assert widths[:-2] == sorted(widths[:-2], reverse=True)
+
+
+IN_PLACE = replace(CONV, name="classifier", latency_s=None, in_place_s=0.002, count=1, share=0.8)
+
+
+def test_the_chart_has_tasks_that_were_not_measured_alone() -> None:
+    bars = shares.info([replace(COPY, share=0.2), IN_PLACE])
+    assert [(bar.name, bar.share, bar.seconds) for bar in bars] == [
+        ("classifier", 0.8, 0.002),
+        ("concat", 0.2, 0.001),
+    ]
+    texts = [node.text for node in svg(shares.figure(bars)).iter("text")]
+    assert "80.0 %, not measured alone" in texts and "20.0 %" in texts
+
+
+def test_the_table_tells_what_was_not_measured_alone_and_what_lies_between() -> None:
+    nowhere = replace(CONV, name="nowhere", latency_s=None, share=None)
+    result = replace(
+        OPTIMIZED,
+        tasks=(nowhere, replace(COPY, share=0.1), IN_PLACE),
+        rest_s=0.0005,
+        rest_share=0.1,
+    )
+    table = tasks_table(result)
+    assert [line[:5] for line in table.shown()] == [
+        ["classifier", "80.0 %", "1", "not measured alone", "2 ms"],
+        ["concat", "10.0 %", "1", "1 ms", "–"],
+        ["nowhere", "–", "3", "not measured", "–"],
+        ["between the tasks", "10.0 %", "–", "–", "500 µs"],
+    ]
+    rows = list(csv.DictReader(io.StringIO(formats.to_csv(table))))
+    assert math.fsum(float(row["share"]) for row in rows if row["share"]) == pytest.approx(1.0)
+    reached = table.records[0]["roof_fraction"]
+    assert reached is not None, "its rates are those in place"
 
 
 def test_geomean_takes_the_fastest_peer_at_our_precision() -> None:
@@ -155,7 +190,7 @@ def test_visible_spells_out() -> None:
 
 
 def test_csv_keeps_raw_values() -> None:
-    table = views.tasks_table((COPY, CONV), peak_flop_per_s=PEAK_FLOP_PER_S, peak_bytes_per_s=0.0)
+    table = tasks_table(replace(OPTIMIZED, tasks=(COPY, CONV), peak_bytes_per_s=0.0))
     rows = list(csv.DictReader(io.StringIO(formats.to_csv(table))))
     assert [line["name"] for line in rows] == [CONV.name, COPY.name]
     assert float(rows[0]["latency_s"]) == CONV.latency_s
@@ -183,9 +218,7 @@ def test_empty_table_has_a_header() -> None:
 
 def test_markdown_scales_and_escapes() -> None:
     text = formats.to_markdown(
-        views.tasks_table(
-            (replace(CONV, name="a|b<i>`"),), peak_flop_per_s=1e9, peak_bytes_per_s=1e9
-        )
+        tasks_table(replace(OPTIMIZED, tasks=(replace(CONV, name="a|b<i>`"),)))
     )
     assert "a\\|b\\<i\\>\\`" in text
     assert "1 ms" in text

@@ -86,7 +86,16 @@ def poisoned() -> OptimizeResult:
 
 
 def test_page_holds_everything() -> None:
-    text = html.render(replace(OPTIMIZED, warnings=("clocks moved",), latency_spread=0.25))
+    text = html.render(
+        replace(
+            OPTIMIZED,
+            warnings=("clocks moved",),
+            latency_spread=0.25,
+            tasks=(*OPTIMIZED.tasks, replace(CONV, name="conv9", latency_s=None, in_place_s=2e-5)),
+            rest_s=0.0012,
+            rest_share=0.24,
+        )
+    )
     page = assert_harmless(text)
     for wanted in (
         "zoo:small",
@@ -106,6 +115,9 @@ def test_page_holds_everything() -> None:
         "varied by 25.0 %",
         "The tasks add up to 4.9 ms, 2.00 % less than the network's 5 ms.",
         "84.0 %",
+        "not measured alone",
+        "between the tasks",
+        "24.0 %",
         "50 MiB",
         "200 GFLOP/s",
         "20.0 GB/s",

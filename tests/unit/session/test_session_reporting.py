@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tilewright.core.records import Candidate, Measurement, Protocol
+from tilewright.core.results import TaskReport
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
@@ -14,8 +17,9 @@ from tilewright.kernels.blueprint import TaskKey
 from tilewright.session.preparation import Task
 from tilewright.session.reporting import (
     Peaks,
+    Times,
+    between_tasks,
     explain_difference,
-    in_their_places,
     task_reports,
 )
 
@@ -61,31 +65,74 @@ def by_key(*tasks: Task) -> dict[TaskKey, Task]:
     return {task.key: task for task in tasks}
 
 
-def test_shares_add_up_and_the_largest_comes_first() -> None:
+def reports(
+    *tasks: Task,
+    alone: Mapping[str, float] | None = None,
+    in_place: Mapping[str, float] | None = None,
+    network_s: float = 0.0,
+) -> tuple[TaskReport, ...]:
+    """Rows of tasks with times by their names."""
+    keys = {task.name: task for task in tasks}
+    times = Times(
+        alone={keys[n].key: measured(keys[n].workload, s) for n, s in (alone or {}).items()},
+        in_place_s={keys[n].key: s for n, s in (in_place or {}).items()},
+        network_s=network_s,
+    )
+    return task_reports(by_key(*tasks), {t.key: CHOSEN for t in tasks}, times, {}, PEAKS)
+
+
+def test_without_a_network_shares_are_of_the_sum_of_the_tasks_alone() -> None:
     small, large = task(dense(4), count=3, name="small"), task(dense(64), name="large")
-    times = {small.key: measured(small.workload, 1e-4), large.key: measured(large.workload, 5e-4)}
-    rows = task_reports(
-        by_key(small, large),
-        {small.key: CHOSEN, large.key: CHOSEN}, times, {}, PEAKS,
-    )  # fmt: skip
+    rows = reports(small, large, alone={"small": 1e-4, "large": 5e-4})
     assert [row.name for row in rows] == ["large", "small"]
-    assert sum(row.share for row in rows) == pytest.approx(1.0)
-    assert rows[1].share == pytest.approx(3 / 8)
+    assert [row.share for row in rows] == [pytest.approx(5 / 8), pytest.approx(3 / 8)]
     assert rows[0].gflop_per_s == pytest.approx(large.workload.flop / 5e-4 / 1e9)
     assert rows[0].error is None and rows[0].settings == {"k": 1}
+    assert between_tasks(rows, 0.0) == (0.0, 0.0)
 
 
-def test_tasks_without_a_time_come_last_and_say_so() -> None:
-    known, unknown = task(dense(4)), task(dense(5))
-    rows = task_reports(
-        by_key(known, unknown),
-        {known.key: CHOSEN, unknown.key: CHOSEN},
-        {known.key: measured(known.workload, 1e-4)}, {}, PEAKS,
-    )  # fmt: skip
-    assert [row.latency_s for row in rows] == [1e-4, None]
-    assert [row.share for row in rows] == [1.0, 0.0]
-    unknown_only = task_reports(by_key(known), {known.key: CHOSEN}, {}, {}, PEAKS)
-    assert [row.share for row in unknown_only] == [0.0]
+def test_shares_are_of_the_network_by_times_in_place() -> None:
+    small, large = task(dense(4), count=2, name="small"), task(dense(64), name="large")
+    rows = reports(
+        small,
+        large,
+        alone={"small": 9e-4},
+        in_place={"small": 1e-4, "large": 6e-4},
+        network_s=1e-3,
+    )
+    assert [row.name for row in rows] == ["large", "small"], "measured alone or not"
+    assert [row.share for row in rows] == [pytest.approx(0.6), pytest.approx(0.2)]
+    assert between_tasks(rows, 1e-3) == (pytest.approx(2e-4), pytest.approx(0.2))
+    assert rows[0].latency_s is None
+    assert rows[0].gflop_per_s == pytest.approx(large.workload.flop / 6e-4 / 1e9)
+    assert rows[0].bound == PEAKS.bound(large, 6e-4)
+    assert rows[1].gflop_per_s == pytest.approx(small.workload.flop / 9e-4 / 1e9)
+
+
+times_s = st.floats(1e-7, 1.0)
+
+
+@given(
+    st.lists(st.tuples(times_s | st.none(), times_s, st.integers(1, 9)), min_size=1, max_size=8),
+    times_s,
+)
+def test_shares_of_a_network_add_up_and_its_largest_tasks_lead(rows, network_s) -> None:
+    tasks = [task(dense(n), count=r[2], name=f"t{n}") for n, r in enumerate(rows, 1)]
+    alone = {t.name: r[0] for t, r in zip(tasks, rows, strict=True) if r[0] is not None}
+    in_place = {t.name: r[1] for t, r in zip(tasks, rows, strict=True)}
+    found = reports(*tasks, alone=alone, in_place=in_place, network_s=network_s)
+    rest_s, rest_share = between_tasks(found, network_s)
+    assert sum(row.share or 0.0 for row in found) + rest_share == pytest.approx(1.0)
+    assert rest_s >= 0.0 and rest_share >= 0.0
+    seconds = [row.count * in_place[row.name] for row in found]
+    assert seconds == sorted(seconds, reverse=True)
+
+
+def test_a_task_without_any_time_has_no_share_and_comes_last() -> None:
+    known, unknown = task(dense(4), name="known"), task(dense(5), name="unknown")
+    rows = reports(unknown, known, alone={"known": 1e-4})
+    assert [(row.name, row.share) for row in rows] == [("known", 1.0), ("unknown", None)]
+    assert [row.share for row in reports(unknown)] == [None]
 
 
 def test_bounds() -> None:
@@ -107,22 +154,18 @@ def test_the_difference_is_explained_only_where_there_is_one() -> None:
 
 def test_the_tasks_that_differ_in_place_are_named() -> None:
     same, apart = task(dense(4), name="same"), task(dense(64), count=2, name="apart")
-    times = {t.key: measured(t.workload, 1e-3) for t in (same, apart)}
-    rows = task_reports(
-        by_key(same, apart),
-        {same.key: CHOSEN, apart.key: CHOSEN}, times, {}, PEAKS,
-    )  # fmt: skip
-    rows = in_their_places(rows, {same.key: 1e-3, apart.key: 1.5e-3})
+    rows = reports(
+        same,
+        apart,
+        alone={"same": 1e-3, "apart": 1e-3},
+        in_place={"same": 1e-3, "apart": 1.5e-3},
+    )
     assert {row.name: row.in_place_s for row in rows} == {"same": 1e-3, "apart": 1.5e-3}
     assert explain_difference(4e-3, 3e-3, 3, rows).endswith("Most of it in apart (1000 µs).")
     assert "apart" not in explain_difference(2e-3, 3e-3, 3, rows), "not what makes it faster"
 
 
 def test_spread_travels() -> None:
-    only = task(dense(4))
-    rows = task_reports(
-        by_key(replace(only, count=2)),
-        {only.key: CHOSEN}, {only.key: measured(only.workload, 1e-3)}, {}, PEAKS,
-    )  # fmt: skip
-    assert rows[0].spread == pytest.approx(0.2)
-    assert rows[0].count == 2
+    (row,) = reports(task(dense(4), count=2), alone={"task": 1e-3})
+    assert row.spread == pytest.approx(0.2)
+    assert row.count == 2

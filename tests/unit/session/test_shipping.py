@@ -294,6 +294,16 @@ def test_places_in_the_network_correct_what_the_others_promise(world, store, tmp
     assert all(row.in_place_s == pytest.approx(2e-6) for row in rows.values())
 
 
+def test_shares_add_up_where_no_task_was_measured_alone(world, store, tmp_path) -> None:
+    world.seconds = {TUNED: 1e-5}
+    result = Yard(store, tmp_path / "out").ship(contender(TUNED)).result
+    calls = sum(task.count for task in NETWORK.tasks.values())
+    assert {row.latency_s for row in result.tasks} == {None}
+    assert sum(row.share or 0.0 for row in result.tasks) == pytest.approx(calls * 1e-6 / 1e-5)
+    assert result.rest_share == pytest.approx(1.0 - calls * 1e-6 / 1e-5)
+    assert result.rest_s == pytest.approx(1e-5 - calls * 1e-6)
+
+
 @pytest.mark.parametrize("seconds, winner", [(2e-4, RECONSIDERED), (8e-4, CHOSEN)])
 def test_what_is_reconsidered_races_the_winner(world, store, tmp_path, seconds, winner) -> None:
     world.seconds = {CHOSEN: 5e-4, RECONSIDERED: seconds}
