@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from tilewright.cli.flags import MeteredFlags, Settings, SharedFlags
 from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.output import Answer, emit
+from tilewright.cli.warn import merged
 from tilewright.cli.work import working
 from tilewright.report import noise, views
 from tilewright.report.tasks import tasks_table
@@ -58,7 +59,7 @@ def profile(
         rows=tasks,
         tables=tables,
         remarks=[explained] if explained else [],
-        warnings=work.warnings,
+        warnings=merged(work.warnings, noise.profile_warnings(result)),
     )
     emit(answer, flags)
     return 0

@@ -12,7 +12,7 @@ from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
-from tilewright.report import forecasts, views
+from tilewright.report import forecasts, shown, views
 
 study = App(
     name="study",
@@ -78,12 +78,12 @@ def subgraph(
     options = model_flags.options(flags.seed)
     with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
         result = work.session.study_subgraph(model, budget=budget, tuner=tuner, options=options)
-    gain = result.network_gain
+    gain = shown.speedup(result.network_gain, result.network_gain_low, result.network_gain_high)
     answer = Answer(
         command="study subgraph",
         data=result,
         rows=views.subgraph_study_table(result.rows),
-        remarks=[] if gain is None else [f"The whole network gains a factor of {gain:.3f}."],
+        remarks=[] if gain == shown.MISSING else [f"The whole network gains {gain}."],
         warnings=work.warnings,
     )
     emit(answer, flags)

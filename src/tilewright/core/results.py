@@ -106,8 +106,9 @@ class ProfileResult:
 class CompareRow:
     """One model against one peer at one precision, timed in turn.
 
-    `precision` is fp32, bf16, fp16 or int8. Errors are ours against ONNX Runtime: absolute, and
-    relative to the largest value of the output.
+    `precision` is fp32, bf16, fp16 or int8. `speedup_low` and `speedup_high` bound the speed-up
+    (`core.speedups`), None where it was not timed in several rounds. Errors are ours against ONNX
+    Runtime: absolute, and relative to the largest value of the output.
     """
 
     model: str
@@ -122,17 +123,22 @@ class CompareRow:
     latency_spread: float = 0.0
     peer_spread: float = 0.0
     default_precision: bool = False
+    speedup_low: float | None = None
+    speedup_high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareResult:
     """`tilewright compare`; the geometric mean takes each model against its fastest peer at our
-    precision. `skipped` says which peers are missing and why."""
+    precision, its bounds are the means of theirs. `skipped` says which peers are missing and why.
+    """
 
     rows: tuple[CompareRow, ...]
     geomean_speedup: float | None
     skipped: dict[str, str] = field(default_factory=dict[str, str])
     baseline_geomean: float | None = None
+    geomean_speedup_low: float | None = None
+    geomean_speedup_high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +189,9 @@ class OptimizeResult:
 
     `measurements` counts the candidate rows made by this run. `level` is op, subgraph or graph.
     `rest_s` is what lies between the tasks: the network's time that no task takes in place. The
-    tasks' shares and `rest_share` add up to 1.
+    tasks' shares and `rest_share` add up to 1. Speed-ups have bounds (`core.speedups`), None where
+    the two were not timed in turn. Variations are those of the rounds that were timed: (slowest -
+    fastest) / median.
     """
 
     model: str
@@ -218,6 +226,13 @@ class OptimizeResult:
     searches: tuple[TaskSearchReport, ...] = ()
     rest_s: float = 0.0
     rest_share: float = 0.0
+    speedup_vs_reference_low: float | None = None
+    speedup_vs_reference_high: float | None = None
+    speedup_vs_baseline: float | None = None
+    speedup_vs_baseline_low: float | None = None
+    speedup_vs_baseline_high: float | None = None
+    latency_variation: float = 0.0
+    reference_variation: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,10 +332,12 @@ class SubgraphStudyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphStudyResult:
-    """`tilewright study subgraph`; `network_gain` is that of the compiled networks."""
+    """`tilewright study subgraph`; `network_gain` is that of the compiled networks, with bounds."""
 
     rows: tuple[SubgraphStudyRow, ...]
     network_gain: float | None
+    network_gain_low: float | None = None
+    network_gain_high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

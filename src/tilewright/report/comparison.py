@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 
 from tilewright.core.results import CompareRow
+from tilewright.core.speedups import Speedup
 
 OUR_PRECISION = "fp32"
 
@@ -43,15 +45,25 @@ def fastest_peers(
     return fastest
 
 
-def geomean_speedup(rows: Iterable[CompareRow], *, precision: str = OUR_PRECISION) -> float | None:
+def geomean_speedup(
+    rows: Iterable[CompareRow], *, precision: str = OUR_PRECISION
+) -> Speedup | None:
     """The geometric mean over the models, each against its fastest peer at `precision`.
 
-    None when no row counts.
+    Its bounds are the geometric means of the models' bounds, as though all erred to the same side:
+    wider than needed. None when no row counts.
     """
-    fastest = fastest_peers(rows, precision=precision)
+    fastest = fastest_peers(rows, precision=precision).values()
     if not fastest:
         return None
-    return math.exp(math.fsum(math.log(row.speedup) for row in fastest.values()) / len(fastest))
+    lows = [row.speedup_low for row in fastest if row.speedup_low is not None]
+    highs = [row.speedup_high for row in fastest if row.speedup_high is not None]
+    bounded = len(lows) == len(highs) == len(fastest)
+    return Speedup(
+        value=geometric_mean(row.speedup for row in fastest),
+        low=geometric_mean(lows) if bounded else None,
+        high=geometric_mean(highs) if bounded else None,
+    )
 
 
 def against_baseline(
@@ -67,8 +79,8 @@ def against_baseline(
         return None
     return AgainstBaseline(
         models=tuple(dict.fromkeys(row.model for row in now if row.precision == precision)),
-        geomean_speedup=now_mean,
-        baseline_geomean=then_mean,
+        geomean_speedup=now_mean.value,
+        baseline_geomean=then_mean.value,
         other_threads={row.threads for row in now} != {row.threads for row in then},
     )
 

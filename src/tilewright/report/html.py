@@ -77,22 +77,25 @@ def _graph_tables(result: OptimizeResult) -> tuple[Table, ...]:
 
 
 def _tiles(result: OptimizeResult) -> tuple[tuple[str, str, str], ...]:
-    over_baseline = (
-        result.baseline_latency_s / result.latency_s
-        if result.baseline_latency_s is not None and result.latency_s > 0
-        else None
-    )
     return (
         ("Latency", shown.seconds(result.latency_s), f"{result.threads} threads"),
         (
             "Against ONNX Runtime",
             shown.ratio(result.speedup_vs_reference),
-            shown.seconds(result.reference_latency_s),
+            _between(
+                result.speedup_vs_reference_low,
+                result.speedup_vs_reference_high,
+                result.reference_latency_s,
+            ),
         ),
         (
             "Against default settings",
-            shown.ratio(over_baseline),
-            shown.seconds(result.baseline_latency_s),
+            shown.ratio(result.speedup_vs_baseline),
+            _between(
+                result.speedup_vs_baseline_low,
+                result.speedup_vs_baseline_high,
+                result.baseline_latency_s,
+            ),
         ),
         (
             "Largest error",
@@ -100,6 +103,12 @@ def _tiles(result: OptimizeResult) -> tuple[tuple[str, str, str], ...]:
             f"{shown.error(result.max_rel_error)} of the largest value",
         ),
     )
+
+
+def _between(low: float | None, high: float | None, other_s: float | None) -> str:
+    """The interval of a speed-up over what takes `other_s`."""
+    interval = "" if low is None or high is None else f"{low:.2f} to {high:.2f}, "
+    return f"{interval}over {shown.seconds(other_s)}" if other_s is not None else shown.MISSING
 
 
 def environment() -> Environment:

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.core.results import OptimizeResult, TaskReport
+from tilewright.core.results import OptimizeResult, ProfileResult, TaskReport
 from tilewright.report import shown
 
 NOISY_NETWORK = 0.1
+NOISY_ROUNDS = 0.15
 NOISY_TASK = 0.3
 UNEXPLAINED = 0.1
+_FAR_MORE = 2.0
 
 
 def noise_warnings(result: OptimizeResult) -> tuple[str, ...]:
     """The run's own warnings first, then those that its numbers suggest.
 
-    Over the median, a network's spread is the interquartile range, a task's the whole range.
+    Over the median, a network's spread is the interquartile range, its variation the range of the
+    rounds' medians, a task's spread the whole range.
     """
     found = list(result.warnings)
-    for what, spread in (
-        ("network's time", result.latency_spread),
-        ("reference's time", result.reference_spread),
+    for what, spread, variation, claim in (
+        ("network's time", result.latency_spread, result.latency_variation, ""),
+        (
+            "reference's time",
+            result.reference_spread,
+            result.reference_variation,
+            _range_of_speedup(result),
+        ),
     ):
-        if spread > NOISY_NETWORK:
+        if spread > NOISY_NETWORK or variation > NOISY_ROUNDS:
+            varied = variation if variation > NOISY_ROUNDS else spread
             found.append(
-                f"The {what} varied by {shown.percent(spread)} between rounds; "
+                f"The {what} varied by {shown.percent(varied)} between rounds{claim}; "
                 "close other programs and measure again before trusting small differences."
             )
     noisy = noisy_tasks(result.tasks)
@@ -34,7 +43,43 @@ def noise_warnings(result: OptimizeResult) -> tuple[str, ...]:
             f"{len(noisy)} tasks with {share} of the time varied by more than "
             f"{shown.percent(NOISY_TASK)} while they were measured."
         )
+    found += far_more_than_kernels(result.latency_s, result.tasks_latency_s, result.tasks)
     return tuple(dict.fromkeys(found))
+
+
+def _range_of_speedup(result: OptimizeResult) -> str:
+    low, high = result.speedup_vs_reference_low, result.speedup_vs_reference_high
+    if low is None or high is None:
+        return ""
+    return f": the speed-up over it lies between {shown.ratio(low)} and {shown.ratio(high)}"
+
+
+def profile_warnings(result: ProfileResult) -> tuple[str, ...]:
+    """What the numbers of a profile suggest."""
+    return far_more_than_kernels(result.network_latency_s, result.tasks_latency_s, result.tasks)
+
+
+def far_more_than_kernels(
+    network_s: float, tasks_s: float, tasks: Sequence[TaskReport]
+) -> tuple[str, ...]:
+    """A warning where a network takes more than twice the sum of its kernels: timed alone, where
+    all were (`tasks_s` is not 0), else in place."""
+    in_place_s = sum(task.in_place_s * task.count for task in tasks if task.in_place_s is not None)
+    kernels_s = tasks_s or in_place_s
+    if kernels_s <= 0 or network_s <= _FAR_MORE * kernels_s:
+        return ()
+    text = (
+        f"The network takes {shown.seconds(network_s)}, {shown.ratio(network_s / kernels_s)} the "
+        f"sum of its kernels timed {'alone' if tasks_s else 'in place'} "
+        f"({shown.seconds(kernels_s)})"
+    )
+    if tasks_s and in_place_s:
+        text += f"; in place they take {shown.seconds(in_place_s)}"
+    return (
+        f"{text}. Settings of single kernels hardly change that: other programs or too many "
+        "threads disturb the run, or the network is so small that what lies between the kernels "
+        "counts.",
+    )
 
 
 def noisy_tasks(tasks: Sequence[TaskReport]) -> list[TaskReport]:

@@ -8,7 +8,7 @@ from html import escape
 from tilewright.core.results import CompareResult, OptimizeResult, ProfileResult
 from tilewright.report import views
 from tilewright.report.escape import visible
-from tilewright.report.noise import explain_difference, noise_warnings
+from tilewright.report.noise import explain_difference, noise_warnings, profile_warnings
 from tilewright.report.tables import Table
 from tilewright.report.tasks import tasks_table
 
@@ -25,7 +25,7 @@ def profile_html(result: ProfileResult) -> str:
     explained = explain_difference(
         result.tasks_latency_s, result.network_latency_s, result.explanation
     )
-    return _fragment([views.profile_summary(result), tasks], [explained])
+    return _fragment([views.profile_summary(result), tasks], [*profile_warnings(result), explained])
 
 
 def compare_html(result: CompareResult) -> str:

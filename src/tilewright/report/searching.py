@@ -24,23 +24,26 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseLook:
-    """What the trials of one task tell about its knobs."""
+    """What the trials of one task tell about its knobs; `note` says why there is no importance."""
 
     name: str
     implementation: str
     trials: int
+    note: str
     importance_svg: str
     parallel_svg: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """Everything about a search that a page shows; `left_out` tasks have no panel."""
+    """Everything about a search that a page shows; `left_out` tasks have no panel, `no_looks` says
+    why no task is looked at closely."""
 
     network: tuple[str, ...]
     panels: tuple[Panel, ...]
     left_out: int
     close_looks: tuple[CloseLook, ...]
+    no_looks: str
     table: Table
 
 
@@ -54,12 +57,15 @@ def watched(result: OptimizeResult) -> Watched | None:
         for search in curves.busiest(tried, len(tried))
         if (svg := curves.task_figure(search))
     ]
+    looks = _close_looks(tried)
+    most = max((len(importance.timed_trials(search)) for search in tried), default=0)
     progress = curves.network_progress(result.curve, result.searches)
     return Watched(
         network=tuple(svg for part in progress if (svg := curves.network_figure(part))),
         panels=tuple(drawn[:_PANELS]),
         left_out=len(tried) - len(drawn[:_PANELS]),
-        close_looks=_close_looks(tried),
+        close_looks=looks,
+        no_looks="" if looks else _too_few(most),
         table=searches_table(result.searches),
     )
 
@@ -75,6 +81,24 @@ def _words(search: TaskSearchReport) -> str:
     return ", ".join(words)
 
 
+def _too_few(trials: int) -> str:
+    return (
+        f"How much each knob matters is not shown: that takes {importance.FEWEST} timed trials of "
+        f"one implementation of a task, and there were {trials} at most."
+    )
+
+
+def _no_importance(found: importance.Importance) -> str:
+    if found.shares:
+        return ""
+    if found.trials < importance.FEWEST:
+        return (
+            f"How much each knob matters is not shown: there are {found.trials} timed trials, and "
+            f"it takes {importance.FEWEST} to tell an effect from chance."
+        )
+    return f"No knob's share could be told from these {found.trials} trials."
+
+
 def _close_looks(searches: Sequence[TaskSearchReport]) -> tuple[CloseLook, ...]:
     looks: list[CloseLook] = []
     for search in curves.busiest(searches, len(searches)):
@@ -86,6 +110,7 @@ def _close_looks(searches: Sequence[TaskSearchReport]) -> tuple[CloseLook, ...]:
                 name=search.task,
                 implementation=shares.implementation,
                 trials=shares.trials,
+                note=_no_importance(shares),
                 importance_svg=importance.figure(shares),
                 parallel_svg=parallel.figure(coordinates),
             )

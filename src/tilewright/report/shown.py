@@ -50,6 +50,13 @@ def ratio(value: float | None) -> str:
     return f"{value:.2f}×" if value < 100 else f"{value:.0f}×"
 
 
+def speedup(value: float | None, low: float | None = None, high: float | None = None) -> str:
+    """`1.42× (1.38 to 1.47)`; the ratio alone where it has no interval."""
+    if low is None or high is None or ratio(low) == ratio(high):
+        return ratio(value)
+    return f"{ratio(value)} ({ratio(low)[:-1]} to {ratio(high)[:-1]})"
+
+
 def error(value: float | None) -> str:
     """`1.234e-6` → `1.2e-06`."""
     return f"{value:.1e}" if value is not None and not math.isnan(value) else MISSING

@@ -27,7 +27,16 @@ from tilewright.report.tables import Column, Table, facts_table, record_of, reco
 
 def optimize_summary(result: OptimizeResult) -> Table:
     """The outcome in a few lines."""
-    speedup_vs_baseline = _ratio(result.baseline_latency_s, result.latency_s)
+    over_baseline = shown.speedup(
+        result.speedup_vs_baseline,
+        result.speedup_vs_baseline_low,
+        result.speedup_vs_baseline_high,
+    )
+    over_reference = shown.speedup(
+        result.speedup_vs_reference,
+        result.speedup_vs_reference_low,
+        result.speedup_vs_reference_high,
+    )
     return facts_table(
         result.model,
         (
@@ -35,12 +44,12 @@ def optimize_summary(result: OptimizeResult) -> Table:
             (
                 "default settings",
                 result.baseline_latency_s,
-                _with_ratio(result.baseline_latency_s, speedup_vs_baseline),
+                _with_speedup(result.baseline_latency_s, over_baseline),
             ),
             (
                 "ONNX Runtime",
                 result.reference_latency_s,
-                _with_ratio(result.reference_latency_s, result.speedup_vs_reference),
+                _with_speedup(result.reference_latency_s, over_reference),
             ),
             ("largest error", result.max_abs_error, _error(result)),
             ("threads", result.threads, str(result.threads)),
@@ -52,16 +61,10 @@ def optimize_summary(result: OptimizeResult) -> Table:
     )
 
 
-def _with_ratio(seconds: float | None, speedup: float | None) -> str:
-    if seconds is None:
-        return shown.MISSING
-    if speedup is None:
+def _with_speedup(seconds: float | None, speedup: str) -> str:
+    if seconds is None or speedup == shown.MISSING:
         return shown.seconds(seconds)
-    return f"{shown.seconds(seconds)} (speed-up {shown.ratio(speedup)})"
-
-
-def _ratio(other_s: float | None, ours_s: float) -> float | None:
-    return other_s / ours_s if other_s is not None and ours_s > 0 else None
+    return f"{shown.seconds(seconds)}, speed-up {speedup}"
 
 
 def _error(result: OptimizeResult) -> str:
@@ -192,6 +195,10 @@ def energy_table(energy: EnergyUse) -> Table:
     return facts_table("Energy", facts)
 
 
+def _speedup(row: Mapping[str, Any]) -> str:
+    return shown.speedup(row["speedup"], row["speedup_low"], row["speedup_high"])
+
+
 _COMPARE_COLUMNS = (
     Column(field="model", label="model"),
     Column(field="peer", label="peer"),
@@ -200,7 +207,7 @@ _COMPARE_COLUMNS = (
     Column(field="threads", label="threads", number=True),
     Column(field="latency_s", label="ours", show=shown.seconds, number=True),
     Column(field="peer_latency_s", label="theirs", show=shown.seconds, number=True),
-    Column(field="speedup", label="speed-up", show=shown.ratio, number=True),
+    Column(field="speedup", label="speed-up", show_record=_speedup, number=True),
     Column(field="max_rel_error", label="error", show=shown.error, number=True),
 )
 
@@ -214,9 +221,12 @@ def compare_verdict(result: CompareResult) -> str:
     """The geometric mean in a sentence."""
     if result.geomean_speedup is None:
         return f"No peer ran in {OUR_PRECISION}, so there is no geometric mean."
+    mean = shown.speedup(
+        result.geomean_speedup, result.geomean_speedup_low, result.geomean_speedup_high
+    )
     return (
         f"Geometric mean of the speed-ups over the fastest {OUR_PRECISION} peer of each model: "
-        f"{shown.ratio(result.geomean_speedup)}"
+        f"{mean}"
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from math import exp, log
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,15 +19,22 @@ from tilewright.measure.networks import NetworkWorker
 from tilewright.measure.peers.base import Peer
 from tilewright.measure.peers.known import make_peer
 from tilewright.models import ModelOptions
+from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
 from tilewright.session.checking import NetworkCheck, compare_outputs
 from tilewright.session.choices import SettingsName, choose, shipped_plan
 from tilewright.session.manifest import is_artifact, origin_of, read_manifest, require_files
 from tilewright.session.preparation import PreparedNetwork, laid_out, prepare
-from tilewright.session.timing import Runner, Timing, network_runner, peer_runner, time_together
+from tilewright.session.timing import (
+    Rounds,
+    Runner,
+    Timing,
+    network_runner,
+    peer_runner,
+    time_together,
+)
 from tilewright.store.database import SqliteStore
 
 _OURS = "tilewright"
-_OUR_PRECISION = "fp32"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +61,14 @@ class Comparer:
                 + "; ".join(f"{name}: {reason}" for name, reason in skipped.items()),
                 hint="Install one: pip install 'tilewright[openvino]'; onnxruntime comes along.",
             )
-        return CompareResult(rows=tuple(rows), geomean_speedup=geomean(rows), skipped=skipped)
+        mean = geomean_speedup(rows)
+        return CompareResult(
+            rows=tuple(rows),
+            geomean_speedup=mean.value if mean else None,
+            geomean_speedup_low=mean.low if mean else None,
+            geomean_speedup_high=mean.high if mean else None,
+            skipped=skipped,
+        )
 
     def _compare(
         self, model: str, options: ModelOptions, skipped: dict[str, str]
@@ -80,7 +93,7 @@ class Comparer:
             runners: dict[str, Runner] = {_OURS: network_runner(worker, _OURS, ordered)}
             runners |= {label: peer_runner(peer, inputs) for label, peer, _ in peers}
             self.events(Stage(name="compare", detail=f"{model}: in turn with {len(peers)} peers"))
-            timings = time_together(runners, rounds=self.rounds)
+            timings = time_together(runners, Rounds(count=self.rounds))
             return [
                 self._row(network, (peer, default), timings[label], (timings[_OURS], check))
                 for label, peer, default in peers
@@ -127,7 +140,7 @@ class Comparer:
                     skipped[f"{name} ({network.model.name})"] = error.message
                     self.events(Note(message=f"{name} left out: {error.message}"))
                     break
-                if request == "default" and peer.precision == _OUR_PRECISION:
+                if request == "default" and peer.precision == OUR_PRECISION:
                     peer.stop()
                     break
                 started.append((f"{name} {request}", peer, request == "default"))
@@ -158,6 +171,7 @@ class Comparer:
     ) -> CompareRow:
         timing, check = ours
         engine, default = peer
+        speedup = timing.speedup_over(theirs)
         return CompareRow(
             model=network.model.name,
             peer=engine.name,
@@ -165,21 +179,12 @@ class Comparer:
             threads=self.device.threads,
             latency_s=timing.latency_s,
             peer_latency_s=theirs.latency_s,
-            speedup=theirs.latency_s / timing.latency_s,
+            speedup=speedup.value,
+            speedup_low=speedup.low,
+            speedup_high=speedup.high,
             max_abs_error=check.max_abs_error,
             max_rel_error=check.max_rel_error,
             latency_spread=timing.spread,
             peer_spread=theirs.spread,
             default_precision=default,
         )
-
-
-def geomean(rows: Sequence[CompareRow]) -> float | None:
-    """Geometric mean over the models, each against its fastest peer at our precision."""
-    slowest: dict[str, float] = {}
-    for row in rows:
-        if row.precision == _OUR_PRECISION:
-            slowest[row.model] = min(row.speedup, slowest.get(row.model, row.speedup))
-    if not slowest:
-        return None
-    return exp(sum(log(value) for value in slowest.values()) / len(slowest))

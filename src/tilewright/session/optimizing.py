@@ -29,6 +29,7 @@ from tilewright.session.searching import NetworkSearch
 from tilewright.session.shelf import environment_card, measured_peaks
 from tilewright.session.shipping import Shipped, Shipping
 from tilewright.session.tasks_only import tasks_only
+from tilewright.session.timing import Rounds
 from tilewright.store.database import SqliteStore
 from tilewright.store.output import check_place
 from tilewright.tune.budget import Spending
@@ -227,7 +228,7 @@ class _Work:
             events=self.events,
             folder=self.request.folder,
             seed=self.request.seed,
-            round_s=self.finish.round_s,
+            rounds=Rounds(each_s=self.finish.round_s, spare_s=self._spare_s),
         )
         graph = self.search.graph
         problem = graph.problem if graph is not None else None
@@ -254,6 +255,10 @@ class _Work:
             shipped=shipped.name,
         )
         return replace(shipped, result=result)
+
+    def _spare_s(self) -> float:
+        """Seconds of the budget that nothing else needs."""
+        return 0.0 if self.request.budget.nothing else self.spending.remaining_s
 
     def _write_manifest(self, shipped: Shipped, result: OptimizeResult) -> None:
         write_manifest(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,8 @@ from tilewright.session.checking import NetworkCheck, compare_outputs
 from tilewright.session.contenders import Contender
 from tilewright.session.places import Place, Places
 from tilewright.session.timing import (
-    ROUND_S,
+    ONCE,
+    Rounds,
     Timing,
     network_runner,
     peer_runner,
@@ -78,7 +79,7 @@ class Race:
 
     Those in default layouts must give right results, others that do not are left out with a note.
     `ready` is where a contender already lies compiled, by name, and learns of what is compiled for
-    a race; `seconds` adds up the wall clock by phase. In each round each runs about `round_s`.
+    a race; `seconds` adds up the wall clock by phase.
     """
 
     device: Device
@@ -88,7 +89,7 @@ class Race:
     staging: Path
     ready: dict[str, Path] = field(default_factory=dict[str, Path])
     seconds: dict[str, float] = field(default_factory=dict[str, float])
-    round_s: float = ROUND_S
+    rounds: Rounds = ONCE
 
     def folder(self, contender: Contender) -> Path:
         """Where a contender's library and weights are."""
@@ -120,7 +121,7 @@ class Race:
             began_s = time.monotonic()
             runners = {c.name: network_runner(worker, c.name, _ordered(c, inputs)) for c in right}
             timings = time_together(
-                {**runners, "": peer_runner(reference, inputs)}, round_s=self.round_s
+                {**runners, "": peer_runner(reference, inputs)}, rounds=self.rounds
             )
             places = {
                 c.name: time_places(worker, c.name, plans[c.name], _ordered(c, inputs))

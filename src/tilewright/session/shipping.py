@@ -17,6 +17,7 @@ from tilewright.core.events import EventSink, Note
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Device, Shipment
 from tilewright.core.results import OptimizeResult
+from tilewright.core.speedups import Speedup
 from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.session.choices import shipping_key
 from tilewright.session.contenders import DEFAULT, Contender, default_contender
@@ -31,11 +32,12 @@ from tilewright.session.reporting import (
     task_reports,
 )
 from tilewright.session.reuse import artifact_fingerprint, shipped_already, weights_digest
-from tilewright.session.timing import ROUND_S, Timing
+from tilewright.session.timing import ONCE, Rounds, Timing
 from tilewright.store.database import SqliteStore
 
 _STAGING = ".staging-"
 _LOST = "lost:"
+_OVER_BASELINE = "speedup_vs_baseline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,7 @@ class Shipping:
     folder: Path
     seed: int
     seconds: dict[str, float] = field(default_factory=dict[str, float])
-    round_s: float = ROUND_S
+    rounds: Rounds = ONCE
 
     def ship(
         self,
@@ -137,7 +139,7 @@ class Shipping:
                 staging=staging,
                 ready=dict(ready),
                 seconds=self.seconds,
-                round_s=self.round_s,
+                rounds=self.rounds,
             )
             finished, reference = race.run(entered)
             challenger = reconsider(finished)
@@ -192,13 +194,16 @@ class Shipping:
     def _challenge(
         self, race: Race, finished: list[Finish], challenger: Contender, reference: Timing
     ) -> tuple[list[Finish], Timing]:
-        """The winner against one more contender; the others follow with the times they had."""
+        """The winner against one more contender, with the default settings beside them for the
+        speed-up over these; the others follow with the times they had."""
+        usual = [f.contender for f in finished[1:] if f.contender.name == DEFAULT]
         try:
-            again, anew = race.run([finished[0].contender, challenger])
+            again, anew = race.run([finished[0].contender, challenger, *usual])
         except NegativeVerdict as error:
             self.events(Note(message=f"{challenger.name} is left out: {error.message}"))
             return finished, reference
-        return [*again, *finished[1:]], anew
+        names = {finish.contender.name for finish in again}
+        return [*again, *(f for f in finished if f.contender.name not in names)], anew
 
     def _result(
         self, finished: Sequence[Finish], reference: Timing, peaks: Peaks, *, same: bool
@@ -221,17 +226,22 @@ class Shipping:
         rest_s, rest_share = between_tasks(rows, ours.latency_s)
         tasks_s = sum((row.latency_s or 0.0) * row.count for row in rows)
         complete = all(row.latency_s is not None for row in rows)
-        timed = [f.timing.latency_s for f in finished if f.contender.name == DEFAULT]
-        earlier = self._earlier_baseline(network) or (ours.latency_s if same else None)
+        baseline_s, over_baseline = self._baseline(finished, same=same)
+        over_reference = ours.speedup_over(reference)
         calls = len(network.arrangement.calls)
         return OptimizeResult(
             model=network.model.name,
             target=self.device.target,
             threads=self.device.threads,
             latency_s=ours.latency_s,
-            baseline_latency_s=timed[0] if timed else earlier,
+            baseline_latency_s=baseline_s,
             reference_latency_s=reference.latency_s,
-            speedup_vs_reference=reference.latency_s / ours.latency_s,
+            speedup_vs_reference=over_reference.value,
+            speedup_vs_reference_low=over_reference.low,
+            speedup_vs_reference_high=over_reference.high,
+            speedup_vs_baseline=over_baseline.value if over_baseline else None,
+            speedup_vs_baseline_low=over_baseline.low if over_baseline else None,
+            speedup_vs_baseline_high=over_baseline.high if over_baseline else None,
             max_abs_error=check.max_abs_error,
             max_rel_error=check.max_rel_error,
             tasks=rows,
@@ -241,6 +251,8 @@ class Shipping:
             artifact=str(self.folder),
             latency_spread=ours.spread,
             reference_spread=reference.spread,
+            latency_variation=ours.variation,
+            reference_variation=reference.variation,
             tasks_latency_s=tasks_s if complete else 0.0,
             peak_flop_per_s=peaks.flop_per_s,
             peak_bytes_per_s=peaks.bytes_per_s,
@@ -254,9 +266,24 @@ class Shipping:
             rest_share=rest_share,
         )
 
-    def _earlier_baseline(self, network: PreparedNetwork) -> float | None:
+    def _baseline(
+        self, finished: Sequence[Finish], *, same: bool
+    ) -> tuple[float | None, Speedup | None]:
+        """The time of the default settings, and the speed-up of what ships over them; both from an
+        earlier race where only what it shipped was timed again."""
+        network, ours = finished[0].contender.network, finished[0].timing
+        if same:
+            return ours.latency_s, Speedup(value=1.0, low=1.0, high=1.0)
+        for finish in finished:
+            if finish.contender.name == DEFAULT:
+                return finish.timing.latency_s, ours.speedup_over(finish.timing)
         shipment = self.store.shipment(network.key, self.device.class_key)
-        return None if shipment is None else shipment.numbers.get("baseline_latency_s")
+        numbers: Mapping[str, float | None] = shipment.numbers if shipment is not None else {}
+        latency_s, value = numbers.get("baseline_latency_s"), numbers.get(_OVER_BASELINE)
+        if latency_s is None or value is None:
+            return latency_s, Speedup(value=latency_s / ours.latency_s) if latency_s else None
+        low, high = numbers.get(f"{_OVER_BASELINE}_low"), numbers.get(f"{_OVER_BASELINE}_high")
+        return latency_s, Speedup(value=value, low=low, high=high)
 
     def _record(
         self, shipped: Contender, lost: dict[str, float | None], result: OptimizeResult
@@ -264,6 +291,9 @@ class Shipping:
         numbers: dict[str, float | None] = {
             **lost,
             "baseline_latency_s": result.baseline_latency_s,
+            _OVER_BASELINE: result.speedup_vs_baseline,
+            f"{_OVER_BASELINE}_low": result.speedup_vs_baseline_low,
+            f"{_OVER_BASELINE}_high": result.speedup_vs_baseline_high,
             "reference_latency_s": result.reference_latency_s,
             "max_rel_error": result.max_rel_error,
         }

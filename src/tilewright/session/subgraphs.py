@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.records import Candidate, Device, Measurement
 from tilewright.core.results import SubgraphStudyResult, SubgraphStudyRow
+from tilewright.core.speedups import Speedup
 from tilewright.graph.sample import random_inputs
 from tilewright.kernels.blueprint import TaskKey, blueprint
 from tilewright.measure.base import Measurer
@@ -84,8 +85,12 @@ class SubgraphStudy:
             self.events(Stage(name="compare", detail=f"{len(tasks)} tasks in turn"))
             rows = [self._row(task, chosen, measurer) for task in tasks]
         self.events(Stage(name="compare", detail="both networks in turn"))
+        gain = self._network_gain(network, chosen)
         return SubgraphStudyResult(
-            rows=tuple(rows), network_gain=self._network_gain(network, chosen)
+            rows=tuple(rows),
+            network_gain=gain.value,
+            network_gain_low=gain.low,
+            network_gain_high=gain.high,
         )
 
     def _tuned(
@@ -150,14 +155,12 @@ class SubgraphStudy:
             gain=bare_s / fused_s if bare_s and fused_s else None,
         )
 
-    def _network_gain(
-        self, network: PreparedNetwork, chosen: Mapping[Level, Choice]
-    ) -> float | None:
+    def _network_gain(self, network: PreparedNetwork, chosen: Mapping[Level, Choice]) -> Speedup:
         """Op-level time / subgraph-level time of the compiled networks, timed in turn."""
         inputs = random_inputs(network.model.graph, self.seed)
         ordered = [inputs[name] for name in network.graph.inputs]
         if all(chosen["op"][key] == chosen["subgraph"][key] for key in network.tasks):
-            return 1.0
+            return Speedup(value=1.0, low=1.0, high=1.0)
         with (
             TemporaryDirectory(prefix="tilewright-") as folder,
             NetworkWorker(self.device) as worker,
@@ -169,7 +172,7 @@ class SubgraphStudy:
                 worker.load(level, Path(folder) / level, names)
             runners = {level: network_runner(worker, level, ordered) for level in LEVELS}
             timings = time_together(runners)
-        return timings["op"].latency_s / timings["subgraph"].latency_s
+        return timings["subgraph"].speedup_over(timings["op"])
 
 
 def _median(samples: list[float]) -> float | None:

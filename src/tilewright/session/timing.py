@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean, median
 
+from tilewright.core.speedups import Speedup, speedup
 from tilewright.graph.network import Array
 from tilewright.kernels.blueprint import NetworkBlueprint, TaskKey
 from tilewright.measure.networks import NetworkWorker
 from tilewright.measure.peers.base import Peer
 from tilewright.measure.peers.turns import time_in_turn
+from tilewright.report.noise import NOISY_ROUNDS
 
-ROUNDS = 5
+ROUNDS, _MOST_ROUNDS = 5, 15
 ROUND_S = 0.6
 _FEWEST, _MOST = 2, 30
 _WATCHED = 9
@@ -20,9 +24,14 @@ _WATCHED = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Raw samples in seconds, in the order they were taken."""
+    """Raw samples in seconds, round by round in the order they were taken."""
 
-    samples_s: tuple[float, ...]
+    rounds_s: tuple[tuple[float, ...], ...]
+
+    @property
+    def samples_s(self) -> tuple[float, ...]:
+        """The samples of all rounds."""
+        return tuple(chain.from_iterable(self.rounds_s))
 
     @property
     def latency_s(self) -> float:
@@ -36,6 +45,36 @@ class Timing:
         quarter = len(ordered) // 4
         return (ordered[-1 - quarter] - ordered[quarter]) / self.latency_s
 
+    @property
+    def variation(self) -> float:
+        """By how much the rounds differ: (slowest - fastest) / median of their medians."""
+        medians = [median(samples) for samples in self.rounds_s]
+        return (max(medians) - min(medians)) / median(medians)
+
+    def speedup_over(self, other: Timing) -> Speedup:
+        """How many times as fast as another one of the same rounds this one is."""
+        return speedup(ours=self.rounds_s, theirs=other.rounds_s)
+
+
+def _no_time() -> float:
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """`count` rounds, in each of which a runner takes about `each_s` seconds.
+
+    Where rounds of one differ much, there are as many again, up to 15, while `spare_s` tells that
+    there are seconds for them.
+    """
+
+    count: int = ROUNDS
+    each_s: float = ROUND_S
+    spare_s: Callable[[], float] = _no_time
+
+
+ONCE = Rounds()
+"""The usual rounds, not repeated."""
 
 Runner = Callable[[int, int], Sequence[float]]
 """(repeats, warm-up runs) → seconds of each run."""
@@ -61,17 +100,25 @@ def time_places(
     return {key: fmean(calls[symbol]) for key, symbol in plan.symbols.items() if symbol in calls}
 
 
-def time_together(
-    runners: Mapping[str, Runner], *, rounds: int = ROUNDS, round_s: float = ROUND_S
-) -> dict[str, Timing]:
-    """Times all runners A B A B; each gets as many repeats a round as last about `round_s`."""
-    repeats = {name: _repeats(runner, round_s) for name, runner in runners.items()}
+def time_together(runners: Mapping[str, Runner], rounds: Rounds = ONCE) -> dict[str, Timing]:
+    """Times all runners A B A B."""
+    repeats = {name: _repeats(runner, rounds.each_s) for name, runner in runners.items()}
 
     def bound(name: str) -> Callable[[], Sequence[float]]:
         return lambda: runners[name](repeats[name], 1)
 
-    samples = time_in_turn({name: bound(name) for name in runners}, rounds)
-    return {name: Timing(samples_s=tuple(values)) for name, values in samples.items()}
+    turns = {name: bound(name) for name in runners}
+    rounds_s: dict[str, list[tuple[float, ...]]] = {name: [] for name in runners}
+    while True:
+        began_s = time.monotonic()
+        for name, more in time_in_turn(turns, rounds.count).items():
+            rounds_s[name] += more
+        took_s = time.monotonic() - began_s
+        timings = {name: Timing(rounds_s=tuple(found)) for name, found in rounds_s.items()}
+        steady = all(timing.variation <= NOISY_ROUNDS for timing in timings.values())
+        done = max((len(found) for found in rounds_s.values()), default=0)
+        if steady or done + rounds.count > _MOST_ROUNDS or rounds.spare_s() < took_s:
+            return timings
 
 
 def _repeats(runner: Runner, round_s: float) -> int:

@@ -10,15 +10,19 @@ from typing import Any
 import pytest
 from cli_fakes import FakeSession, compare_row
 
-from tilewright.core.results import CompareResult
+from tilewright.core.results import CompareResult, CompareRow
 from tilewright.report.comparison import geomean_speedup
 
 Command = Callable[..., Any]
 
 
 def result(*rows: tuple[str, str, float]) -> CompareResult:
-    made = tuple(compare_row(*row) for row in rows)
-    return CompareResult(rows=made, geomean_speedup=geomean_speedup(made))
+    return compared(*(compare_row(*row) for row in rows))
+
+
+def compared(*rows: CompareRow) -> CompareResult:
+    mean = geomean_speedup(rows)
+    return CompareResult(rows=rows, geomean_speedup=mean.value if mean else None)
 
 
 @pytest.mark.parametrize(("bar", "code"), [("0.94", 0), ("0.95", 0), ("0.951", 1)])
@@ -102,7 +106,7 @@ def test_missing_baseline(tilewright: Command) -> None:
 
 def test_default_precision_rows_stay_visible(tilewright: Command, session: FakeSession) -> None:
     rows = (compare_row("m", "openvino", 1.1), compare_row("m", "openvino", 0.6, precision="bf16"))
-    session.compared = CompareResult(rows=rows, geomean_speedup=geomean_speedup(rows))
+    session.compared = compared(*rows)
     ran = tilewright("compare", "m", "--peers", "openvino, onnxruntime", "--format", "md")
     assert "bf16" in ran.out
     assert "1.10×" in ran.out.splitlines()[-1]

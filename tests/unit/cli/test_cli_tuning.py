@@ -56,7 +56,7 @@ def test_study_tuners_has_a_column_per_share(tilewright: Command, session: FakeS
 
 def test_study_subgraph_names_both_times(tilewright: Command, session: FakeSession) -> None:
     ran = tilewright("study", "subgraph", "zoo:mlp")
-    assert "1.50×" in ran.out and "1.063" in ran.out
+    assert "1.50×" in ran.out and "1.06× (1.02 to 1.09)" in ran.out
     data = json.loads(tilewright("study", "subgraph", "zoo:mlp", "--format", "json").out)["data"]
     assert data["network_gain"] == 1.063
     assert set(data["rows"][0]) == {"task", "op_level_s", "subgraph_level_s", "gain"}

@@ -23,8 +23,17 @@ from report_results import (
     row,
 )
 
-from tilewright.core.results import TaskReport
-from tilewright.report import comparison, formats, noise, roofline, shares, shown, views
+from tilewright.core.results import ProfileResult, TaskReport
+from tilewright.report import (
+    comparison,
+    formats,
+    noise,
+    notebook,
+    roofline,
+    shares,
+    shown,
+    views,
+)
 from tilewright.report.escape import visible, visible_lines
 from tilewright.report.tables import Column, Table
 from tilewright.report.tasks import tasks_table
@@ -153,7 +162,14 @@ def test_geomean_takes_the_fastest_peer_at_our_precision() -> None:
         row("a", "openvino", 0.1, "bf16"),
         row("b", "onnxruntime", 0.6),
     ]
-    assert comparison.geomean_speedup(rows) == pytest.approx(math.sqrt(1.5 * 0.6))
+    mean = comparison.geomean_speedup(rows)
+    assert mean is not None and mean.low is None, "rows of an earlier version have no bounds"
+    assert mean.value == pytest.approx(math.sqrt(1.5 * 0.6))
+    bounded = [replace(r, speedup_low=0.8 * r.speedup, speedup_high=1.25 * r.speedup) for r in rows]
+    mean = comparison.geomean_speedup(bounded)
+    assert mean is not None and mean.low is not None and mean.high is not None
+    assert mean.low / mean.value == pytest.approx(0.8)
+    assert mean.high / mean.value == pytest.approx(1.25)
     assert comparison.geomean_speedup(rows[2:3]) is None
     assert comparison.fastest_peers(rows)["a"].peer == "onnxruntime"
 
@@ -226,8 +242,22 @@ def test_markdown_scales_and_escapes() -> None:
 
 def test_summary_names_both_speedups() -> None:
     text = formats.to_markdown(views.optimize_summary(OPTIMIZED))
-    assert "7.5 ms (speed-up 1.50×)" in text
-    assert "6 ms (speed-up 1.20×)" in text
+    assert "7.5 ms, speed-up 1.50× (1.40 to 1.60)" in text
+    assert "6 ms, speed-up 1.20× (1.15 to 1.25)" in text
+    apart = replace(OPTIMIZED, speedup_vs_baseline_low=None, speedup_vs_baseline_high=None)
+    assert "7.5 ms, speed-up 1.50× |" in formats.to_markdown(views.optimize_summary(apart))
+
+
+def test_comparisons_show_intervals() -> None:
+    bounded = replace(
+        COMPARED,
+        rows=(replace(COMPARED.rows[0], speedup_low=1.1, speedup_high=1.3),),
+        geomean_speedup_low=1.1,
+        geomean_speedup_high=1.3,
+    )
+    assert "1.20× (1.10 to 1.30)" in formats.to_markdown(views.compare_table(bounded))
+    assert views.compare_verdict(bounded).endswith("1.20× (1.10 to 1.30)")
+    assert views.compare_verdict(COMPARED).endswith("1.20×")
 
 
 def test_noise_warnings_are_about_wide_spreads() -> None:
@@ -244,6 +274,44 @@ def test_noise_warnings_are_about_wide_spreads() -> None:
     assert "1 tasks with 60.0 %" in tasks
 
 
+def test_a_reference_that_varies_widens_the_claim() -> None:
+    (warning,) = noise.noise_warnings(replace(OPTIMIZED, reference_variation=0.2))
+    assert "varied by 20.0 % between rounds" in warning
+    assert "the speed-up over it lies between 1.15× and 1.25×" in warning
+
+
+@pytest.mark.parametrize(
+    ("network_s", "tasks_s", "in_place_s", "words"),
+    [
+        (0.0101, 0.005, 0.009, "2.02× the sum of its kernels timed alone (5 ms); in place they"),
+        (0.0101, 0.0, 0.005, "2.02× the sum of its kernels timed in place (5 ms)"),
+        (0.0099, 0.005, 0.009, ""),
+        (0.0101, 0.0, 0.009, ""),
+    ],
+)
+def test_a_network_far_slower_than_its_kernels_is_told(
+    network_s: float, tasks_s: float, in_place_s: float, words: str
+) -> None:
+    tasks = (replace(CONV, count=2, in_place_s=in_place_s / 2),)
+    optimized = replace(OPTIMIZED, latency_s=network_s, tasks_latency_s=tasks_s, tasks=tasks)
+    profile = ProfileResult(
+        model="m",
+        target="t",
+        threads=2,
+        tasks=tasks,
+        network_latency_s=network_s,
+        tasks_latency_s=tasks_s,
+        peak_flop_per_s=1e9,
+        peak_bytes_per_s=1e9,
+        planned_memory_bytes=1,
+        weight_bytes=1,
+    )
+    for found in (noise.noise_warnings(optimized), noise.profile_warnings(profile)):
+        assert len(found) == bool(words)
+        assert all(words in warning for warning in found)
+    assert bool(words) == ("the sum of its kernels" in notebook.profile_html(profile))
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
@@ -255,6 +323,8 @@ def test_noise_warnings_are_about_wide_spreads() -> None:
         (shown.rate(1e9), "1.00e+09"),
         (shown.percent(0.1234), "12.3 %"),
         (shown.ratio(123.4), "123×"),
+        (shown.speedup(None), "–"),
+        (shown.speedup(1.0, 1.0, 1.0), "1.00×"),
         (shown.error(1.234e-6), "1.2e-06"),
         (shown.whole(1234567), "1\u202f234\u202f567"),
         (shown.size(1536), "1.5 KiB"),

@@ -151,13 +151,32 @@ def test_a_knob_without_effect_gets_nothing_however_many_values() -> None:
     assert np.mean(shares) < 0.15
 
 
-def test_importance_needs_trials_and_variance() -> None:
-    assert importance.info(search(*TRIALS[:8])) is None
-    same = importance.info(search(*(trial(n, 1e-3, a=n) for n in range(20))))
+def test_importance_is_not_told_from_few_trials() -> None:
+    timed = [t for t in TRIALS if t.latency_s is not None]
+    assert importance.info(search(*timed[:7])) is None
+    few = importance.info(search(*timed[:29]))
+    assert few is not None and few.shares == () and few.trials == 29
+    assert importance.info(search(*timed[:30])).shares
+
+
+def test_the_page_says_how_many_trials_there_were() -> None:
+    timed = [t for t in TRIALS if t.latency_s is not None]
+
+    def page(count: int) -> str:
+        return html.render(replace(OPTIMIZED, curve=CURVE, searches=(search(*timed[:count]),)))
+
+    assert "there are 8 timed trials, and it takes 30" in page(8)
+    assert "each knob of conv2d_direct has" not in page(8)
+    assert "takes 30 timed trials of one implementation of a task, and there were 3" in page(3)
+    assert "each knob of conv2d_direct has" in page(30)
+
+
+def test_importance_needs_variance() -> None:
+    same = importance.info(search(*(trial(n, 1e-3, a=n) for n in range(30))))
     assert same is not None and same.shares == () and same.varied == ("a",)
-    unique = importance.info(search(*(trial(n, 1e-3 * (n + 1), a=f"t{n}") for n in range(20))))
+    unique = importance.info(search(*(trial(n, 1e-3 * (n + 1), a=f"t{n}") for n in range(30))))
     assert unique is not None and unique.shares == ()
-    smooth = importance.info(search(*(trial(n, 1e-3 * (n + 1), a=n) for n in range(20))))
+    smooth = importance.info(search(*(trial(n, 1e-3 * (n + 1), a=n) for n in range(30))))
     assert smooth is not None and smooth.shares[0].share > 0.8
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C, and timing in turn."""
+"""Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import threading
 import pytest
 
 from tilewright.session.interrupts import graceful_interrupt
-from tilewright.session.timing import Timing, time_together
 
 
 def press() -> None:
@@ -47,42 +46,3 @@ def test_other_threads_leave_signals_alone() -> None:
     thread.start()
     thread.join()
     assert seen == [before, False]
-
-
-def test_runners_take_turns() -> None:
-    log: list[str] = []
-
-    def runner(name: str, seconds: float):
-        def run(repeats: int, warmup: int) -> list[float]:
-            log.append(name)
-            return [seconds] * repeats
-
-        return run
-
-    timings = time_together({"a": runner("a", 0.1), "b": runner("b", 0.02)}, rounds=3)
-    assert log[:2] == ["a", "b"]
-    turns = log[2:]
-    assert all(one != other for one, other in zip(turns, turns[1:], strict=False))
-    assert turns.count("a") == turns.count("b") == 3
-    assert timings["a"].latency_s == pytest.approx(0.1)
-    assert len(timings["a"].samples_s) == 3 * 6
-    assert len(timings["b"].samples_s) == 3 * 30
-
-
-def test_slow_networks_run_a_few_times_only() -> None:
-    asked: list[int] = []
-
-    def run(repeats: int, warmup: int) -> list[float]:
-        asked.append(repeats)
-        return [5.0] * repeats
-
-    time_together({"a": run}, rounds=2)
-    assert max(asked) == 2
-
-
-def test_median_and_spread() -> None:
-    timing = Timing(samples_s=(1.0, 1.0, 1.0, 100.0, 1.0, 1.0, 1.0, 1.0))
-    assert timing.latency_s == 1.0
-    assert timing.spread == 0.0
-    assert Timing(samples_s=(1.0, 2.0)).spread == pytest.approx(1 / 1.5)
-    assert Timing(samples_s=(2.0,)).spread == 0.0

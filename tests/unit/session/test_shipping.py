@@ -304,6 +304,31 @@ def test_shares_add_up_where_no_task_was_measured_alone(world, store, tmp_path) 
     assert result.rest_s == pytest.approx(1e-5 - calls * 1e-6)
 
 
+def test_the_speedup_over_the_default_settings_comes_from_a_race_with_them(
+    world, store, tmp_path
+) -> None:
+    world.seconds = {CHOSEN: 5e-4}
+    yard = Yard(store, tmp_path / "out")
+    first = yard.ship(contender(TUNED), chosen()).result
+    assert first.speedup_vs_baseline == first.speedup_vs_baseline_low == pytest.approx(2.0)
+    assert first.speedup_vs_reference_high == pytest.approx(4.0)
+    world.seconds = {CHOSEN: 9e-4}
+    again = yard.ship(contender(TUNED), chosen()).result
+    assert again.baseline_latency_s == first.baseline_latency_s
+    assert again.speedup_vs_baseline == first.speedup_vs_baseline, "they did not race this time"
+    assert again.speedup_vs_baseline_high == first.speedup_vs_baseline_high
+
+
+def test_default_settings_that_ship_are_as_fast_as_themselves(world, store, tmp_path) -> None:
+    yard = Yard(store, tmp_path / "out")
+    usual = replace(default_contender(contender(TUNED), DEVICE, 1e-4), name=TUNED)
+    for seconds in (1e-3, 5e-4):
+        world.seconds = {TUNED: seconds, DEFAULT: seconds}
+        result = yard.ship(usual).result
+        assert result.baseline_latency_s == result.latency_s == seconds
+        assert result.speedup_vs_baseline == result.speedup_vs_baseline_high == 1.0
+
+
 @pytest.mark.parametrize("seconds, winner", [(2e-4, RECONSIDERED), (8e-4, CHOSEN)])
 def test_what_is_reconsidered_races_the_winner(world, store, tmp_path, seconds, winner) -> None:
     world.seconds = {CHOSEN: 5e-4, RECONSIDERED: seconds}
