@@ -91,7 +91,7 @@ def check(network: str, budget: str, folder: Path) -> list[str]:
     alone = sum(task["latency_s"] is not None for task in data["tasks"])
     print(
         f"{network:16} {budget:>5}  {len(data['tasks']):4} tasks, {alone:4} measured alone, "
-        f"{data['rest_share']:6.1%} between them  {'; '.join(found) or 'holds'}",
+        f"{data['rest_share']:6.1%} outside them  {'; '.join(found) or 'holds'}",
         flush=True,
     )
     return found

@@ -82,7 +82,7 @@ class MemoryUse:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileResult:
     """`tilewright profile`. `energy` is None unless it was asked for; `memory` is planned, and
-    measured where that was asked for. `rest_s` is what lies between the tasks: the network's time
+    measured where that was asked for. `rest_s` is what lies outside the tasks: the network's time
     that no task takes in place. The tasks' shares and `rest_share` add up to 1."""
 
     model: str
@@ -188,7 +188,7 @@ class OptimizeResult:
     """`tilewright optimize` and `tilewright tune`.
 
     `measurements` counts the candidate rows made by this run. `level` is op, subgraph or graph.
-    `rest_s` is what lies between the tasks: the network's time that no task takes in place. The
+    `rest_s` is what lies outside the tasks: the network's time that no task takes in place. The
     tasks' shares and `rest_share` add up to 1. Speed-ups have bounds (`core.speedups`), None where
     the two were not timed in turn. Variations are those of the rounds that were timed: (slowest -
     fastest) / median.

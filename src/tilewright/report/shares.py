@@ -9,7 +9,7 @@ from tilewright.core.results import TaskReport
 from tilewright.report import shown
 from tilewright.report.svg import Drawing
 
-REST = "between the tasks"
+REST = "outside the tasks"
 _ROW = 22
 _NAME_PIXELS = 300
 _NAME_LENGTH = 36
@@ -32,7 +32,7 @@ class ShareBar:
 def info(
     tasks: Sequence[TaskReport], *, rest_s: float = 0.0, rest_share: float = 0.0, limit: int = 15
 ) -> tuple[ShareBar, ...]:
-    """The largest shares first; what is beyond `limit` becomes one bar, and what lies between the
+    """The largest shares first; what is beyond `limit` becomes one bar, and what lies outside the
     tasks another one at the end. Tasks without any time are left out."""
     ordered = sorted(
         (task for task in tasks if task.share is not None), key=lambda task: -(task.share or 0.0)

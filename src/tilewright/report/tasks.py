@@ -1,4 +1,4 @@
-"""The table of a network's tasks, and of what lies between them."""
+"""The table of a network's tasks, and of what lies outside them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COLUMNS = (
 
 def tasks_table(result: OptimizeResult | ProfileResult) -> Table:
     """The tasks by their share of time, with how much of the measured roof each reaches; at the end
-    what lies between them."""
+    what lies outside them."""
     return Table(columns=_COLUMNS, records=task_records(result), title="Tasks")
 
 
@@ -48,7 +48,7 @@ def task_records(result: OptimizeResult | ProfileResult) -> tuple[dict[str, Any]
 
     `peak_fraction` is the FLOP/s reached over the measured peak, `roof_fraction` over what the
     roofline allows (over the bandwidth, for tasks without FLOPs); None when a peak is unknown. The
-    last record has the name, the seconds and the share of what lies between the tasks, where a
+    last record has the name, the seconds and the share of what lies outside the tasks, where a
     network was run.
     """
     ordered = sorted(result.tasks, key=lambda task: -(task.share or 0.0))

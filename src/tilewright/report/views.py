@@ -22,6 +22,7 @@ from tilewright.core.results import (
 )
 from tilewright.report import shown
 from tilewright.report.comparison import OUR_PRECISION
+from tilewright.report.noise import NOISY_ROUNDS
 from tilewright.report.tables import Column, Table, facts_table, record_of, records_of
 
 
@@ -40,7 +41,11 @@ def optimize_summary(result: OptimizeResult) -> Table:
     return facts_table(
         result.model,
         (
-            ("latency", result.latency_s, shown.seconds(result.latency_s)),
+            (
+                "latency",
+                result.latency_s,
+                f"{shown.seconds(result.latency_s)}{_varied(result.latency_variation)}",
+            ),
             (
                 "default settings",
                 result.baseline_latency_s,
@@ -49,7 +54,8 @@ def optimize_summary(result: OptimizeResult) -> Table:
             (
                 "ONNX Runtime",
                 result.reference_latency_s,
-                _with_speedup(result.reference_latency_s, over_reference),
+                _with_speedup(result.reference_latency_s, over_reference)
+                + _varied(result.reference_variation),
             ),
             ("largest error", result.max_abs_error, _error(result)),
             ("threads", result.threads, str(result.threads)),
@@ -65,6 +71,12 @@ def _with_speedup(seconds: float | None, speedup: str) -> str:
     if seconds is None or speedup == shown.MISSING:
         return shown.seconds(seconds)
     return f"{shown.seconds(seconds)}, speed-up {speedup}"
+
+
+def _varied(variation: float) -> str:
+    if variation <= NOISY_ROUNDS:
+        return ""
+    return f", varied by {shown.percent(variation)} between rounds"
 
 
 def _error(result: OptimizeResult) -> str:

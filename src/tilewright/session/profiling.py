@@ -41,8 +41,8 @@ from tilewright.session.protocols import kernel_protocol
 from tilewright.session.reporting import (
     Peaks,
     Times,
-    between_tasks,
     explain_difference,
+    outside_tasks,
     task_reports,
 )
 from tilewright.session.shelf import measured_peaks
@@ -199,7 +199,7 @@ class Profiler:
     ) -> ProfileResult:
         tasks_s = sum((row.latency_s or 0.0) * row.count for row in rows)
         calls = len(network.arrangement.calls)
-        rest_s, rest_share = between_tasks(rows, network_s)
+        rest_s, rest_share = outside_tasks(rows, network_s)
         return ProfileResult(
             model=network.model.name,
             target=self.device.target,

@@ -113,9 +113,9 @@ def _with_shares(rows: Sequence[TaskReport], network_s: float) -> tuple[TaskRepo
     return tuple(sorted(shared, key=lambda row: -(row.share or 0.0)))
 
 
-def between_tasks(rows: Sequence[TaskReport], network_s: float) -> tuple[float, float]:
-    """Seconds of a network that no task takes, and their share: the virtual machine between the
-    calls, and what else there is. Nothing where no network was run."""
+def outside_tasks(rows: Sequence[TaskReport], network_s: float) -> tuple[float, float]:
+    """Seconds of a network that no task takes, and their share: the virtual machine's own work, and
+    whatever disturbed the runs that were timed as a whole. Nothing where no network was run."""
     whole_s = _whole_s(rows, network_s)
     rest_s = whole_s - _sum_s(rows)
     return (rest_s, rest_s / whole_s) if whole_s > 0 else (0.0, 0.0)

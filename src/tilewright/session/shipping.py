@@ -27,8 +27,8 @@ from tilewright.session.racing import Finish, Race, corrected_sum
 from tilewright.session.reporting import (
     Peaks,
     Times,
-    between_tasks,
     explain_difference,
+    outside_tasks,
     task_reports,
 )
 from tilewright.session.reuse import artifact_fingerprint, shipped_already, weights_digest
@@ -223,7 +223,7 @@ class Shipping:
             {k: w.check for k, w in winners.items() if w.check is not None},
             peaks,
         )
-        rest_s, rest_share = between_tasks(rows, ours.latency_s)
+        rest_s, rest_share = outside_tasks(rows, ours.latency_s)
         tasks_s = sum((row.latency_s or 0.0) * row.count for row in rows)
         complete = all(row.latency_s is not None for row in rows)
         baseline_s, over_baseline = self._baseline(finished, same=same)

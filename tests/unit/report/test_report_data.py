@@ -113,7 +113,7 @@ def test_shares_put_small_tasks_and_the_rest_together() -> None:
     tasks = [replace(CONV, name=f"t{i}", share=i / 100, count=2) for i in range(1, 13)]
     bars = shares.info(tasks, rest_s=0.03, rest_share=0.22, limit=10)
     assert [bar.name for bar in bars[:2]] == ["t12 ×2", "t11 ×2"]
-    assert [bar.name for bar in bars[-2:]] == ["2 more tasks", "between the tasks"]
+    assert [bar.name for bar in bars[-2:]] == ["2 more tasks", "outside the tasks"]
     assert [bar.share for bar in bars[-2:]] == [pytest.approx(0.03), 0.22]
     assert [bar.seconds for bar in bars[-2:]] == [pytest.approx(0.004), 0.03]
     assert math.fsum(bar.share for bar in bars) == pytest.approx(1.0)
@@ -147,7 +147,7 @@ def test_the_table_tells_what_was_not_measured_alone_and_what_lies_between() -> 
         ["classifier", "80.0 %", "1", "not measured alone", "2 ms"],
         ["concat", "10.0 %", "1", "1 ms", "–"],
         ["nowhere", "–", "3", "not measured", "–"],
-        ["between the tasks", "10.0 %", "–", "–", "500 µs"],
+        ["outside the tasks", "10.0 %", "–", "–", "500 µs"],
     ]
     rows = list(csv.DictReader(io.StringIO(formats.to_csv(table))))
     assert math.fsum(float(row["share"]) for row in rows if row["share"]) == pytest.approx(1.0)
@@ -278,6 +278,9 @@ def test_a_reference_that_varies_widens_the_claim() -> None:
     (warning,) = noise.noise_warnings(replace(OPTIMIZED, reference_variation=0.2))
     assert "varied by 20.0 % between rounds" in warning
     assert "the speed-up over it lies between 1.15× and 1.25×" in warning
+    summary = formats.to_markdown(views.optimize_summary(replace(OPTIMIZED, latency_variation=0.2)))
+    assert "| latency | 5 ms, varied by 20.0 % between rounds |" in summary
+    assert summary.count("varied") == 1
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_page_holds_everything() -> None:
         "The tasks add up to 4.9 ms, 2.00 % less than the network's 5 ms.",
         "84.0 %",
         "not measured alone",
-        "between the tasks",
+        "outside the tasks",
         "24.0 %",
         "50 MiB",
         "200 GFLOP/s",

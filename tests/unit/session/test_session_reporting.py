@@ -18,8 +18,8 @@ from tilewright.session.preparation import Task
 from tilewright.session.reporting import (
     Peaks,
     Times,
-    between_tasks,
     explain_difference,
+    outside_tasks,
     task_reports,
 )
 
@@ -88,7 +88,7 @@ def test_without_a_network_shares_are_of_the_sum_of_the_tasks_alone() -> None:
     assert [row.share for row in rows] == [pytest.approx(5 / 8), pytest.approx(3 / 8)]
     assert rows[0].gflop_per_s == pytest.approx(large.workload.flop / 5e-4 / 1e9)
     assert rows[0].error is None and rows[0].settings == {"k": 1}
-    assert between_tasks(rows, 0.0) == (0.0, 0.0)
+    assert outside_tasks(rows, 0.0) == (0.0, 0.0)
 
 
 def test_shares_are_of_the_network_by_times_in_place() -> None:
@@ -102,7 +102,7 @@ def test_shares_are_of_the_network_by_times_in_place() -> None:
     )
     assert [row.name for row in rows] == ["large", "small"], "measured alone or not"
     assert [row.share for row in rows] == [pytest.approx(0.6), pytest.approx(0.2)]
-    assert between_tasks(rows, 1e-3) == (pytest.approx(2e-4), pytest.approx(0.2))
+    assert outside_tasks(rows, 1e-3) == (pytest.approx(2e-4), pytest.approx(0.2))
     assert rows[0].latency_s is None
     assert rows[0].gflop_per_s == pytest.approx(large.workload.flop / 6e-4 / 1e9)
     assert rows[0].bound == PEAKS.bound(large, 6e-4)
@@ -121,7 +121,7 @@ def test_shares_of_a_network_add_up_and_its_largest_tasks_lead(rows, network_s) 
     alone = {t.name: r[0] for t, r in zip(tasks, rows, strict=True) if r[0] is not None}
     in_place = {t.name: r[1] for t, r in zip(tasks, rows, strict=True)}
     found = reports(*tasks, alone=alone, in_place=in_place, network_s=network_s)
-    rest_s, rest_share = between_tasks(found, network_s)
+    rest_s, rest_share = outside_tasks(found, network_s)
     assert sum(row.share or 0.0 for row in found) + rest_share == pytest.approx(1.0)
     assert rest_s >= 0.0 and rest_share >= 0.0
     seconds = [row.count * in_place[row.name] for row in found]
