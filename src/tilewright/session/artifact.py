@@ -23,15 +23,16 @@ class Artifact:
     """
 
     def __init__(self, folder: Path, manifest: Mapping[str, Any], threads: int | None) -> None:
-        from tilewright.compiler.execute import LoadedNetwork, set_threads
+        from tilewright.compiler.calling import Caller
+        from tilewright.compiler.execute import LoadedNetwork
 
         self.manifest = manifest
         self.inputs = tuple(entry["name"] for entry in manifest["inputs"])
         self.outputs = tuple(entry["name"] for entry in manifest["outputs"])
         device = local_device(threads)
-        set_threads(device.threads, device.cpus)
         self.threads = device.threads
-        self._network = LoadedNetwork.open(folder, manifest["constants"])
+        self._call = Caller(device.threads, device.cpus)
+        self._network = self._call(lambda: LoadedNetwork.open(folder, manifest["constants"]))
 
     def __call__(self, *arrays: Array, **named: Array) -> Array | dict[str, Array]:
         """Run once. Raises UsageError for a wrong name, number, shape or type of input."""
@@ -46,7 +47,8 @@ class Artifact:
             raise UsageError(
                 f"no input is called {unknown[0]!r}", hint=close_matches(unknown[0], self.inputs)
             )
-        return dict(zip(self.outputs, self._network(ordered), strict=True))
+        results = self._call(lambda: self._network(ordered))
+        return dict(zip(self.outputs, results, strict=True))
 
     def _by_name(self, arrays: tuple[Array, ...], named: Mapping[str, Array]) -> dict[str, Array]:
         if len(arrays) > len(self.inputs):

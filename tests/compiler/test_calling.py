@@ -1,0 +1,104 @@
+"""Calling networks in processes made by `fork`, and from several threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from forking import in_child
+from one_kernel import DEVICE
+from small_networks import Builder, compiled
+
+from tilewright.compiler.calling import Caller
+from tilewright.graph.network import Array
+
+Call = Callable[[int], Array]
+
+
+@pytest.fixture(scope="module")
+def network() -> Call:
+    """One input by number in, the output out; its kernels run on two threads."""
+    b = Builder()
+    _, loaded = compiled(b.graph(b.conv(b.conv(b.input(1, 8, 16, 16), 32), 32)))
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal((1, 8, 16, 16), np.float32) for _ in range(8)]
+    caller = Caller(2, DEVICE.cpus)
+    return lambda number: caller(lambda: loaded([inputs[number]]))[0]
+
+
+def check(network: Call, wanted: Array, number: int = 0) -> None:
+    np.testing.assert_array_equal(network(number), wanted)
+
+
+def test_child_and_grandchild_of_a_process_that_called(network: Call) -> None:
+    wanted = network(0)
+
+    def child() -> None:
+        check(network, wanted)
+        check(network, wanted)
+        in_child(lambda: check(network, wanted))
+        check(network, wanted)
+
+    in_child(child)
+    in_child(lambda: check(network, wanted))
+    check(network, wanted)
+
+
+def test_a_child_that_does_not_call(network: Call) -> None:
+    network(0)
+    in_child(lambda: None)
+    network(0)
+
+
+def test_a_child_that_calls_from_several_threads(network: Call) -> None:
+    wanted = [network(number) for number in range(4)]
+
+    def child() -> None:
+        with ThreadPoolExecutor(4) as threads:
+            for found, expected in zip(threads.map(network, range(4)), wanted, strict=True):
+                np.testing.assert_array_equal(found, expected)
+
+    in_child(child)
+
+
+def test_a_child_made_while_another_thread_calls(network: Call) -> None:
+    """Whatever that thread held at the moment is not waited for in the child."""
+    held, release = threading.Event(), threading.Event()
+    caller = Caller(1, DEVICE.cpus)
+
+    def hold() -> None:
+        held.set()
+        release.wait()
+
+    thread = threading.Thread(target=lambda: caller(hold))
+    thread.start()
+    held.wait()
+    try:
+        in_child(lambda: caller(lambda: None))
+    finally:
+        release.set()
+        thread.join()
+
+
+def test_calls_from_several_threads_at_once(network: Call) -> None:
+    wanted = [network(number) for number in range(8)]
+    for _ in range(20):
+        with ThreadPoolExecutor(8) as threads:
+            for found, expected in zip(threads.map(network, range(8)), wanted, strict=True):
+                np.testing.assert_array_equal(found, expected)
+
+
+def test_errors_come_out_of_a_child_as_they_are() -> None:
+    caller = Caller(1, DEVICE.cpus)
+
+    def fail() -> None:
+        raise ValueError("as it is")
+
+    def child() -> None:
+        with pytest.raises(ValueError, match="as it is"):
+            caller(fail)
+
+    in_child(child)
