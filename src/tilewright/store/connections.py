@@ -3,6 +3,9 @@
 WAL mode lets others read while one process writes; `synchronous=FULL` makes a commit durable
 before it returns. Writers take the lock at once (BEGIN IMMEDIATE), so none of them can fail
 half-way for want of it, and wait `busy_timeout_s` for each other.
+
+No idle connection lives through a `fork`: SQLite takes the locks of the parent for the child's own
+there, and two processes that write under one lock damage the file. Each process opens its own.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
@@ -25,6 +29,15 @@ from tilewright.store.faults import error_name, explained
 from tilewright.store.migrations import bring_up_to_date, schema_version
 
 _RETRY_S = 0.02
+_engines: WeakSet[Engine] = WeakSet()
+
+
+def _close_idle_connections() -> None:
+    for engine in list(_engines):
+        engine.dispose()
+
+
+os.register_at_fork(before=_close_idle_connections)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +159,7 @@ def _make_engine(uri: str, busy_timeout_s: float) -> Engine:
         if mode:
             connection.exec_driver_sql(f"BEGIN {mode}")
 
+    _engines.add(engine)
     return engine
 
 

@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from forking import in_child
+from store_records import measurement
+
 from tilewright.store import open_store
 
 WRITER = """
@@ -90,3 +93,20 @@ def test_opening_imports_sqlalchemy_late() -> None:
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_store_goes_on_in_a_forked_process(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with open_store(path) as store:
+        store.add([measurement(number=0)])
+
+        def child() -> None:
+            open_files = {os.path.realpath(entry) for entry in Path("/proc/self/fd").iterdir()}
+            assert not [name for name in open_files if name.startswith(str(path.resolve()))]
+            store.add([measurement(number=1)])
+            assert len(store.measurements("conv2d-1", "cpu-a")) == 2
+
+        in_child(child)
+        store.add([measurement(number=2)])
+        known = store.measurements("conv2d-1", "cpu-a")
+    assert sorted(m.created_at for m in known) == [0, 1, 2]
