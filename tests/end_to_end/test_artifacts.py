@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import environment, reference, run, small_model, succeed
+from forking import in_child
+from written_artifacts import write_content
 
 import tilewright
 from tilewright.core.errors import ModelError, TargetError, UsageError
@@ -31,18 +33,21 @@ def artifact(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made / "out", tmp_path / "out"))
 
 
+def content_of(artifact: Path) -> dict[str, Any]:
+    return json.loads((artifact / "manifest.json").read_text())
+
+
 def edit(artifact: Path, **changed: Any) -> None:
-    path = artifact / "manifest.json"
-    content = json.loads(path.read_text())
+    """Change a manifest, and its hash with it."""
+    content = content_of(artifact)
     for key, value in changed.items():
         old = content[key]
         content[key] = {**old, **value} if isinstance(old, dict) else value
-    path.write_text(json.dumps(content))
+    write_content(artifact, content)
 
 
 def test_another_instruction_set(artifact: Path) -> None:
-    manifest = json.loads((artifact / "manifest.json").read_text())
-    features = [*manifest["machine"]["features"], "avx9000"]
+    features = [*content_of(artifact)["machine"]["features"], "avx9000"]
     edit(artifact, machine={"features": features})
     with pytest.raises(TargetError, match="avx9000"):
         tilewright.load(artifact)
@@ -94,11 +99,69 @@ def test_missing_files(artifact: Path, name: str) -> None:
 
 @pytest.mark.parametrize("key", ["machine", "versions", "constants", "inputs", "outputs"])
 def test_a_manifest_with_a_part_missing(artifact: Path, key: str) -> None:
-    content = json.loads((artifact / "manifest.json").read_text())
+    content = content_of(artifact)
     del content[key]
-    (artifact / "manifest.json").write_text(json.dumps(content))
-    with pytest.raises(ModelError):
+    write_content(artifact, content)
+    with pytest.raises(ModelError, match=key):
         tilewright.load(artifact)
+
+
+def test_a_manifest_with_other_constants(artifact: Path) -> None:
+    """As many as there are weights, in the order of the library, or nothing is loaded."""
+    constants = content_of(artifact)["constants"]
+    assert len(constants) > 1
+    for changed in ([], constants[::-1], constants[:-1], constants[1:], [*constants, "w"]):
+        edit(artifact, constants=changed)
+        with pytest.raises(ModelError, match="is damaged"):
+            tilewright.load(artifact)
+    with (
+        tilewright.open(db=artifact.parent / "compare.db") as session,
+        pytest.raises(ModelError, match="is damaged"),
+    ):
+        session.compare([str(artifact)], peers=["onnxruntime"])
+
+
+def test_a_manifest_with_other_inputs_and_outputs(artifact: Path) -> None:
+    (given,), (made,) = content_of(artifact)["inputs"], content_of(artifact)["outputs"]
+    x = np.ones((1, 3, 12, 12), np.float32)
+    edit(artifact, inputs=[given, {**given, "name": "z"}])
+    with pytest.raises(ModelError, match="number of inputs"):
+        tilewright.load(artifact)
+    edit(artifact, inputs=[{**given, "shape": [1, 3, 12, 13]}])
+    with pytest.raises(ModelError, match="is damaged"):
+        tilewright.load(artifact)(np.ones((1, 3, 12, 13), np.float32))
+    for outputs in ([made, {**made, "name": "z"}], [{**made, "shape": [1, 16, 144]}]):
+        edit(artifact, inputs=[given], outputs=outputs)
+        with pytest.raises(ModelError, match="gave other outputs"):
+            tilewright.load(artifact)(x)
+
+
+@pytest.mark.parametrize("name", ["model.so", "weights.params"])
+def test_flipped_bits_are_refused_by_name(artifact: Path, name: str) -> None:
+    content = bytearray((artifact / name).read_bytes())
+    content[-9] ^= 1
+    (artifact / name).write_bytes(content)
+    with pytest.raises(ModelError, match=f"does not fit its hash in {name}"):
+        tilewright.load(artifact)
+    with tilewright.open(db=artifact.parent / "flipped.db") as session:
+        for verb in (session.profile, lambda model: session.compare([model])):
+            with pytest.raises(ModelError, match=name):
+                verb(str(artifact))
+    if name == "weights.params":
+        tilewright.load(artifact, verify=False)
+
+
+def test_a_process_made_by_fork_calls_and_loads(all_cores: None, artifact: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 3, 12, 12), np.float32)
+    network = tilewright.load(artifact)
+    wanted = network(x)
+
+    def child() -> None:
+        np.testing.assert_array_equal(network(x), wanted)
+        np.testing.assert_array_equal(tilewright.load(artifact)(x), wanted)
+
+    in_child(child)
+    np.testing.assert_array_equal(network(x), wanted)
 
 
 def test_inputs_are_checked(artifact: Path) -> None:

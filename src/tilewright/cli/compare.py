@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tilewright.cli.baseline import read_baseline
-from tilewright.cli.flags import ModelFlags, Settings, SharedFlags
+from tilewright.cli.flags import ModelOrArtifactFlags, Settings, SharedFlags
 from tilewright.cli.output import Answer, emit, plain
 from tilewright.cli.streams import write_message
 from tilewright.cli.warn import merged
@@ -50,11 +50,11 @@ def compare(
             "--baseline, when that mean divided by the earlier one is."
         ),
     ] = None,
-    model_flags: ModelFlags | None = None,
+    model_flags: ModelOrArtifactFlags | None = None,
     flags: SharedFlags | None = None,
 ) -> int:
     """Time networks side by side with other engines: in turn, same cores, same threads."""
-    flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
+    flags, model_flags = flags or SharedFlags(), model_flags or ModelOrArtifactFlags()
     if not models:
         raise UsageError("compare needs at least one MODEL.", hint="tilewright compare zoo:mlp")
     if fail_below is not None and not (math.isfinite(fail_below) and fail_below > 0):
@@ -63,6 +63,7 @@ def compare(
     earlier = read_baseline(baseline) if baseline is not None else None
     options = model_flags.options(flags.seed)
     with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
+        work.session.verify = model_flags.verify
         result = work.session.compare(models, peers=peer_names, options=options, settings=settings)
     against = _against(result, earlier, baseline)
     if against is not None:

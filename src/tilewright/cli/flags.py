@@ -22,6 +22,11 @@ _EXTENT = re.compile(r"0*[1-9][0-9]{0,11}")
 _SHARED = Group("Shared flags", sort_key=20)
 _MODEL = Group("Model and target", sort_key=10)
 
+Verify = Annotated[
+    bool,
+    Parameter(group=_MODEL, help="Of an artifact, check the content of its files by their hashes."),
+]
+
 
 def _at_least(least: int, name: str, value: int | None) -> None:
     if value is not None and value < least:
@@ -119,6 +124,14 @@ class TargetFlag:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TargetOrArtifactFlags(TargetFlag):
+    """The same where an artifact may be meant."""
+
+    verify: Verify = True
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFlags:
     """What can be said about a MODEL beside its name."""
 
@@ -152,6 +165,22 @@ class ModelFlags:
         from tilewright.models import ModelOptions
 
         return ModelOptions(batch=self.batch, shapes=read_shapes(self.shape), seed=seed)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactFlags:
+    """How an artifact is opened."""
+
+    verify: Verify = True
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOrArtifactFlags(ModelFlags):
+    """What can be said about a MODEL that may be an artifact."""
+
+    verify: Verify = True
 
 
 @Parameter(name="*")

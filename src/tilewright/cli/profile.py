@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import MeteredFlags, Settings, SharedFlags
+from tilewright.cli.flags import ArtifactFlags, MeteredFlags, Settings, SharedFlags
 from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.warn import merged
@@ -31,12 +31,14 @@ def profile(
         ),
     ] = False,
     model_flags: MeteredFlags | None = None,
+    artifact_flags: ArtifactFlags | None = None,
     flags: SharedFlags | None = None,
 ) -> int:
     """Show where a network's time goes, task by task, and what limits each."""
     flags, model_flags = flags or SharedFlags(), model_flags or MeteredFlags()
     options = model_flags.options(flags.seed)
     with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
+        work.session.verify = (artifact_flags or ArtifactFlags()).verify
         result = work.session.profile(
             model,
             options=options,

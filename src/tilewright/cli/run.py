@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tilewright.cli.arrays import describe, file_names, read_inputs, write_array
-from tilewright.cli.flags import SharedFlags
+from tilewright.cli.flags import ArtifactFlags, SharedFlags
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.core.errors import OutputError, UsageError
@@ -45,19 +45,21 @@ def run(
             show_default=False,
         ),
     ] = (),
+    artifact_flags: ArtifactFlags | None = None,
     flags: SharedFlags | None = None,
 ) -> int:
     """Run a compiled network on arrays from files and keep its outputs as .npy files.
 
     They go to --out, by default ./tilewright-out/NAME/outputs.
     """
-    flags = flags or SharedFlags()
+    flags, artifact_flags = flags or SharedFlags(), artifact_flags or ArtifactFlags()
     if not input:
         raise UsageError(
             "run needs the model's inputs.", hint="--input x.npy or --input NAME=x.npy"
         )
-    arrays = _by_name(read_inputs(input), artifact)
+    arrays = _by_name(read_inputs(input), artifact, artifact_flags)
     with working(flags) as work:
+        work.session.verify = artifact_flags.verify
         outputs = work.session.run(artifact, arrays)
     name = artifact.resolve().name or "artifact"
     folder = flags.out or Path("tilewright-out") / name / "outputs"
@@ -73,14 +75,17 @@ def run(
 
 
 def _by_name(
-    arrays: Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]], artifact: Path
+    arrays: Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]],
+    artifact: Path,
+    artifact_flags: ArtifactFlags,
 ) -> Mapping[str, NDArray[Any]]:
     """Arrays without names take those of the artifact's inputs, in order."""
     if isinstance(arrays, Mapping):
         return arrays
     from tilewright.session.manifest import read_manifest
 
-    names = [entry["name"] for entry in read_manifest(artifact)["inputs"]]
+    manifest = read_manifest(artifact, verify=artifact_flags.verify)
+    names = [port.name for port in manifest.inputs]
     if len(names) != len(arrays):
         raise UsageError(
             f"The network has {len(names)} inputs, {len(arrays)} were given.",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import SharedFlags, TargetFlag
+from tilewright.cli.flags import SharedFlags, TargetOrArtifactFlags
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.streams import write_data
+from tilewright.cli.warn import warn
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
 from tilewright.report.escape import visible_lines
@@ -19,7 +21,10 @@ _COLUMNS = tuple(Column(field=name, label=name) for name in ("name", "view", "te
 
 
 def show(
-    name: Annotated[str, Parameter(help="A task's key from a report, op:conv2d[...], or a model.")],
+    name: Annotated[
+        str,
+        Parameter(help="A task's key from a report, op:conv2d[...], a model, or an artifact."),
+    ],
     /,
     *,
     graph: Annotated[
@@ -31,13 +36,22 @@ def show(
     asm: Annotated[
         bool, Parameter(help="The machine code.", negative="", show_default=False)
     ] = False,
-    target_flag: TargetFlag | None = None,
+    target_flag: TargetOrArtifactFlags | None = None,
     flags: SharedFlags | None = None,
 ) -> int:
-    """Show what a task or a model became: its graph, its loops, its machine code."""
-    flags, target_flag = flags or SharedFlags(), target_flag or TargetFlag()
+    """Show what a task or a model became: its graph, its loops, its machine code.
+
+    Of an artifact, without a view: what it is, made from what, for which machine.
+    """
+    flags, target_flag = flags or SharedFlags(), target_flag or TargetOrArtifactFlags()
+    from tilewright.session.manifest import is_artifact
+
     view = _view(graph=graph, tir=tir, asm=asm)
+    if view is None and is_artifact(name):
+        return _show_artifact(name, target_flag, flags)
+    view = view or "graph"
     with working(flags, target=target_flag.target, tracker=target_flag.tracker) as work:
+        work.session.verify = target_flag.verify
         text = work.session.show(name, view)
     record = {"name": name, "view": view, "text": text}
     answer = Answer(
@@ -57,7 +71,25 @@ def show(
     return 0
 
 
-def _view(*, graph: bool, tir: bool, asm: bool) -> View:
+def _show_artifact(name: str, target_flag: TargetOrArtifactFlags, flags: SharedFlags) -> int:
+    from tilewright.report.artifacts import artifact_tables, artifact_tasks
+    from tilewright.session.describing import describe
+
+    result = describe(Path(name), verify=target_flag.verify)
+    answer = Answer(
+        command="show",
+        data=result,
+        rows=artifact_tasks(result),
+        tables=artifact_tables(result),
+        warnings=result.warnings,
+    )
+    emit(answer, flags)
+    for warning in result.warnings:
+        warn(warning)
+    return 0
+
+
+def _view(*, graph: bool, tir: bool, asm: bool) -> View | None:
     asked: list[View] = []
     if graph:
         asked.append("graph")
@@ -68,7 +100,7 @@ def _view(*, graph: bool, tir: bool, asm: bool) -> View:
     if len(asked) > 1:
         names = " and ".join(f"--{view}" for view in asked)
         raise UsageError(f"{names} exclude each other; choose one.")
-    return asked[0] if asked else "graph"
+    return asked[0] if asked else None
 
 
 def _longest_fence(text: str) -> int:

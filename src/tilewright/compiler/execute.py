@@ -16,6 +16,7 @@ from tvm import relax
 
 from tilewright.compiler.network import LIBRARY, WEIGHTS
 from tilewright.compiler.weights import load_weights
+from tilewright.core.errors import DamagedArtifact, last_line
 
 _USE_GIVEN_CPUS = -2
 _GO_ON = 0
@@ -75,9 +76,32 @@ class LoadedNetwork:
 
     @classmethod
     def open(cls, folder: Path, order: Sequence[str]) -> LoadedNetwork:
-        """Load what `compile` wrote; `order` are the constants' names in parameter order."""
-        library = _load_library(folder / LIBRARY)
-        return cls(library, load_weights(folder / WEIGHTS), order)
+        """Load what `compile` wrote; `order` are the constants' names in parameter order.
+
+        Raises ModelError when the library takes others, or a file is damaged.
+        """
+        try:
+            library = _load_library(folder / LIBRARY)
+            network = cls(library, load_weights(folder / WEIGHTS), order)
+        except (RuntimeError, OSError, KeyError, ValueError) as error:
+            raise DamagedArtifact(folder, last_line(error)) from error
+        if network.constants != tuple(order):
+            raise DamagedArtifact(folder, f"{LIBRARY} does not take the constants of the manifest")
+        return network
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """The last parameters' names in the library, as many as there are constants."""
+        first = self.input_count
+        name_of = self._machine.module["get_function_param_name"]
+        last = first + len(self._weights)
+        return tuple(str(name_of("main", index)) for index in range(max(first, 0), last))
+
+    @property
+    def input_count(self) -> int:
+        """How many parameters come before the constants."""
+        arity_of = self._machine.module["get_function_arity"]
+        return int(arity_of("main")) - len(self._weights)
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run once."""

@@ -96,10 +96,19 @@ def _contents(file: BinaryIO, size_bytes: int) -> Iterator[_Stored]:
             raise ValueError(f"the weight {name!r} is no tensor of plain numbers")
         *shape, length = numbers(f"<{rank}qq")
         kind = "bool" if _KINDS[code] == "bool" else f"{_KINDS[code]}{bits}"
-        tensor = _Stored(name=name, dtype=np.dtype(kind), shape=tuple(shape), offset=file.tell())
+        tensor = _Stored(
+            name=name, dtype=_element_type(kind), shape=tuple(shape), offset=file.tell()
+        )
         if min(shape, default=1) < 0 or length != tensor.size_bytes:
             raise ValueError(f"the size of the weight {name!r} does not fit its shape")
         if tensor.offset + length > size_bytes:
             raise ValueError("the weights are cut short")
         file.seek(length, 1)
         yield tensor
+
+
+def _element_type(name: str) -> np.dtype[Any]:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        raise ValueError(f"the weights are of an unknown type, {name}") from None

@@ -49,6 +49,16 @@ class ModelError(TilewrightError):
     exit_code = 4
 
 
+class DamagedArtifact(ModelError):
+    """A compiled network on disk is not what was written."""
+
+    def __init__(self, place: object, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(
+            f"{str(place)!r} is damaged: {reason}",
+            hint=hint or "Run `tilewright optimize` again.",
+        )
+
+
 class StoreError(TilewrightError):
     """The database cannot be opened, read or written."""
 
@@ -65,6 +75,12 @@ class InternalError(TilewrightError):
     """A bug of tilewright: a state that its own rules exclude."""
 
     exit_code = 70
+
+
+def last_line(error: BaseException) -> str:
+    """What a library's error says in its last line, where the cause stands."""
+    lines = str(error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__
 
 
 def close_matches(name: str, known: Iterable[str], *, limit: int = 3) -> str:

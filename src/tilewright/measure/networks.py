@@ -17,7 +17,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.core.errors import InternalError, NegativeVerdict, OutputError, TargetError
+from tilewright.core.errors import (
+    InternalError,
+    ModelError,
+    NegativeVerdict,
+    OutputError,
+    TargetError,
+)
 from tilewright.core.records import Device
 from tilewright.graph.arrange import Arrangement
 from tilewright.hardware.remote import remote_place
@@ -131,6 +137,9 @@ class NetworkWorker:
                 short = _CUT_SHORT in error.message
                 reason = os.strerror(errno.ENOSPC) if short else error.message
                 raise OutputError(f"cannot write the compiled network: {reason}") from error
+            if error.kind == "DamagedArtifact":
+                what, _, hint = error.message.partition("\n")
+                raise ModelError(what, hint=hint) from error
             if error.kind == "LinkError":
                 raise TargetError(
                     f"the C++ compiler does not link the compiled network: {error.message}",

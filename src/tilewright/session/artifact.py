@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tilewright.core.errors import ModelError, TargetError, UsageError, close_matches
+from tilewright.core.errors import (
+    DamagedArtifact,
+    TargetError,
+    UsageError,
+    close_matches,
+    last_line,
+)
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_device
-from tilewright.session.manifest import read_manifest, require_files
+from tilewright.session.manifest import Machine, Manifest, Port
+from tilewright.session.opening import OpenedArtifact, open_artifact
 
 
 class Artifact:
@@ -22,17 +29,21 @@ class Artifact:
     returns the array, with several a dictionary by name. `manifest` is what `optimize` wrote.
     """
 
-    def __init__(self, folder: Path, manifest: Mapping[str, Any], threads: int | None) -> None:
+    def __init__(self, opened: OpenedArtifact, threads: int | None) -> None:
         from tilewright.compiler.calling import Caller
         from tilewright.compiler.execute import LoadedNetwork
 
-        self.manifest = manifest
-        self.inputs = tuple(entry["name"] for entry in manifest["inputs"])
-        self.outputs = tuple(entry["name"] for entry in manifest["outputs"])
+        manifest, folder = opened.manifest, opened.folder
+        self.manifest: Mapping[str, Any] = manifest.content
+        self.inputs = tuple(port.name for port in manifest.inputs)
+        self.outputs = tuple(port.name for port in manifest.outputs)
+        self._opened = opened
         device = local_device(threads)
         self.threads = device.threads
         self._call = Caller(device.threads, device.cpus)
-        self._network = self._call(lambda: LoadedNetwork.open(folder, manifest["constants"]))
+        self._network = self._call(lambda: LoadedNetwork.open(folder, manifest.constants))
+        if self._network.input_count != len(self.inputs):
+            raise DamagedArtifact(folder, "model.so has another number of inputs")
 
     def __call__(self, *arrays: Array, **named: Array) -> Array | dict[str, Array]:
         """Run once. Raises UsageError for a wrong name, number, shape or type of input."""
@@ -41,73 +52,79 @@ class Artifact:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once on inputs by name; returns outputs by name."""
-        ordered = [self._checked(entry, inputs) for entry in self.manifest["inputs"]]
+        ordered = [_checked(port, inputs) for port in self._opened.manifest.inputs]
         unknown = [name for name in inputs if name not in self.inputs]
         if unknown:
             raise UsageError(
                 f"no input is called {unknown[0]!r}", hint=close_matches(unknown[0], self.inputs)
             )
-        results = self._call(lambda: self._network(ordered))
+        try:
+            results = self._call(lambda: self._network(ordered))
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise DamagedArtifact(self._opened.folder, last_line(error)) from error
+        self._require_outputs(results)
         return dict(zip(self.outputs, results, strict=True))
+
+    def _require_outputs(self, results: Sequence[Array]) -> None:
+        """Raise ModelError when the library gave something else than the manifest says."""
+        found = [(array.shape, str(array.dtype)) for array in results]
+        known = [(port.shape, port.dtype) for port in self._opened.manifest.outputs]
+        if found != known:
+            raise DamagedArtifact(self._opened.folder, "model.so gave other outputs")
 
     def _by_name(self, arrays: tuple[Array, ...], named: Mapping[str, Array]) -> dict[str, Array]:
         if len(arrays) > len(self.inputs):
             raise UsageError(f"{len(arrays)} arrays given for {len(self.inputs)} inputs")
         return {**dict(zip(self.inputs, arrays, strict=False)), **named}
 
-    @staticmethod
-    def _checked(entry: Mapping[str, Any], inputs: Mapping[str, Array]) -> Array:
-        name, shape, dtype = entry["name"], tuple(entry["shape"]), entry["dtype"]
-        if name not in inputs:
-            raise UsageError(f"input {name!r} is missing", hint=f"It is {dtype}{list(shape)}.")
-        array = np.asarray(inputs[name])
-        if array.shape != shape or array.dtype != np.dtype(dtype):
-            raise UsageError(
-                f"input {name!r} is {array.dtype}{list(array.shape)}, "
-                f"the network was compiled for {dtype}{list(shape)}"
-            )
-        return array
+
+def _checked(port: Port, inputs: Mapping[str, Array]) -> Array:
+    """The array for an input; raises UsageError when it is missing or of another type."""
+    if port.name not in inputs:
+        raise UsageError(
+            f"input {port.name!r} is missing", hint=f"It is {port.dtype}{list(port.shape)}."
+        )
+    array = np.asarray(inputs[port.name])
+    if array.shape != port.shape or str(array.dtype) != port.dtype:
+        raise UsageError(
+            f"input {port.name!r} is {array.dtype}{list(array.shape)}, "
+            f"the network was compiled for {port.dtype}{list(port.shape)}"
+        )
+    return array
 
 
-def load(path: str | Path, *, threads: int | None = None) -> Artifact:
+def load(path: str | Path, *, threads: int | None = None, verify: bool = True) -> Artifact:
     """Load a compiled network from its folder.
 
-    `threads` defaults to the physical cores allotted to this process. Raises ModelError when the
-    folder is no artifact or a file is damaged, TargetError when this CPU lacks an instruction set
-    it was compiled for, or another TVM is installed.
+    `threads` defaults to the physical cores allotted to this process; `verify` has the content of
+    every file checked by its hash. Raises ModelError when the folder is no artifact or a file is
+    damaged, TargetError when this CPU lacks an instruction set it was compiled for, or another TVM
+    is installed.
     """
-    folder = Path(path)
-    manifest = read_manifest(folder)
-    _refuse_other_machine(manifest)
-    _refuse_other_versions(manifest)
-    require_files(folder, manifest)
-    try:
-        return Artifact(folder, manifest, threads)
-    except (RuntimeError, OSError, KeyError, ValueError) as error:
-        first = str(error).strip().splitlines() or ["unreadable"]
-        raise ModelError(
-            f"{str(folder)!r} is damaged: {first[-1]}", hint="Run `tilewright optimize` again."
-        ) from error
+    opened = open_artifact(Path(path), verify=verify)
+    _refuse_other_machine(opened.manifest.machine)
+    _refuse_other_versions(opened.manifest)
+    return Artifact(opened, threads)
 
 
-def _refuse_other_machine(manifest: Mapping[str, Any]) -> None:
-    machine, here = manifest["machine"], local_device(None).cpu
-    if machine["architecture"] != here.architecture:
+def _refuse_other_machine(machine: Machine) -> None:
+    here = local_device(None).cpu
+    if machine.architecture != here.architecture:
         raise TargetError(
-            f"compiled for {machine['architecture']}, this machine is {here.architecture}",
+            f"compiled for {machine.architecture}, this machine is {here.architecture}",
             hint="Run `tilewright optimize` on this machine.",
         )
-    missing = sorted(set(machine["features"]) - set(here.features))
+    missing = sorted(set(machine.features) - set(here.features))
     if missing:
         raise TargetError(
-            f"compiled for {machine['model']}; this CPU lacks {', '.join(missing)}",
+            f"compiled for {machine.model}; this CPU lacks {', '.join(missing)}",
             hint="Run `tilewright optimize` on this machine.",
         )
 
 
-def _refuse_other_versions(manifest: Mapping[str, Any]) -> None:
+def _refuse_other_versions(manifest: Manifest) -> None:
     for name in ("apache-tvm", "apache-tvm-ffi"):
-        made, here = manifest["versions"][name], version(name)
+        made, here = manifest.versions[name], version(name)
         if made != here:
             raise TargetError(
                 f"compiled with {name} {made}, installed is {here}",

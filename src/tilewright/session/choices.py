@@ -79,15 +79,9 @@ def choose(
     store: MeasurementStore,
     device: Device,
     settings: SettingsName,
-    artifact: Mapping[str, Candidate] | None = None,
 ) -> dict[TaskKey, Candidate]:
-    """A candidate for every task. Where nothing is known, the default.
-
-    `artifact` are the candidates of a compiled network, by `shipping_key`; they win.
-    """
+    """A candidate for every task. Where nothing is known, the default."""
     chosen = defaults(network, device)
-    if artifact is not None:
-        return {key: artifact.get(shipping_key(key), chosen[key]) for key in chosen}
     if settings == "default":
         return chosen
     shipped: Mapping[str, Candidate] = {}

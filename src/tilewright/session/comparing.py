@@ -22,7 +22,8 @@ from tilewright.models import ModelOptions
 from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
 from tilewright.session.checking import NetworkCheck, compare_outputs
 from tilewright.session.choices import SettingsName, choose, shipped_plan
-from tilewright.session.manifest import is_artifact, origin_of, read_manifest, require_files
+from tilewright.session.manifest import is_artifact
+from tilewright.session.opening import OpenedArtifact, open_artifact
 from tilewright.session.preparation import PreparedNetwork, laid_out, prepare
 from tilewright.session.timing import (
     Rounds,
@@ -39,7 +40,7 @@ _OURS = "tilewright"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparer:
-    """One `compare` command."""
+    """One `compare` command. `verify` has files of artifacts checked by their hashes."""
 
     device: Device
     store: SqliteStore
@@ -48,6 +49,7 @@ class Comparer:
     peers: tuple[str, ...]
     settings: SettingsName
     rounds: int
+    verify: bool = True
 
     def run(self, models: Sequence[str], options: ModelOptions) -> CompareResult:
         """Compare each model with every peer that is there."""
@@ -74,14 +76,12 @@ class Comparer:
         self, model: str, options: ModelOptions, skipped: dict[str, str]
     ) -> list[CompareRow]:
         self.events(Stage(name="import", detail=model))
-        artifact: Path | None = None
-        argument = model
+        artifact: OpenedArtifact | None = None
         if is_artifact(model):
-            artifact = Path(model)
-            origin = origin_of(read_manifest(artifact))
-            argument, options = origin.model, origin.options
-        network = prepare(argument, options, self.device)
-        if artifact is None:
+            artifact = open_artifact(Path(model), verify=self.verify)
+            network = artifact.network(self.device)
+        else:
+            network = prepare(model, options, self.device)
             plan = shipped_plan(network, self.store, self.device, self.settings)
             network = laid_out(network, plan)
         inputs = random_inputs(network.model.graph, self.seed)
@@ -101,14 +101,12 @@ class Comparer:
 
     @contextmanager
     def _compiled(
-        self, network: PreparedNetwork, artifact: Path | None
+        self, network: PreparedNetwork, artifact: OpenedArtifact | None
     ) -> Generator[NetworkWorker]:
         """A worker with our network loaded: the artifact as it is, or compiled now."""
         if artifact is not None:
-            manifest = read_manifest(artifact)
-            require_files(artifact, manifest)
             with NetworkWorker(self.device) as worker:
-                worker.load(_OURS, artifact, manifest["constants"])
+                worker.load(_OURS, artifact.folder, artifact.manifest.constants)
                 yield worker
             return
         chosen = choose(network, self.store, self.device, self.settings)

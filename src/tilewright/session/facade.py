@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, discard
 from tilewright.core.records import Device
 from tilewright.core.results import (
@@ -57,6 +55,7 @@ class Session:
     """Work on one device with one database. Use it as a context manager or call `close`.
 
     `meter` is the name of the meter by which `collect` measures energy, too; None for none.
+    `verify` says whether files of artifacts are checked by their hashes.
     """
 
     def __init__(
@@ -72,6 +71,7 @@ class Session:
         self.seed = seed
         self.events = events
         self.meter: str | None = None
+        self.verify = True
         self._target = target
         self._tracker = tracker
         self._threads = threads
@@ -150,7 +150,7 @@ class Session:
         options: ModelOptions | None,
         max_error: float,
     ) -> OptimizeRequest:
-        from tilewright.session.requests import OptimizeRequest
+        from tilewright.session.requests import OptimizeRequest, checked_error
         from tilewright.tune.budget import parse_budget
 
         return OptimizeRequest(
@@ -158,7 +158,7 @@ class Session:
             options=options or ModelOptions(seed=self.seed),
             budget=parse_budget(budget),
             folder=out or default_folder(model),
-            max_error=_checked_error(max_error),
+            max_error=checked_error(max_error),
             seed=self.seed,
         )
 
@@ -279,6 +279,7 @@ class Session:
             seed=self.seed,
             meter=None if meter is None else named_meter(meter),
             memory=memory,
+            verify=self.verify,
         )
         chosen = checked_settings(settings)
         return profiler.run(str(model), options or ModelOptions(seed=self.seed), chosen)
@@ -436,6 +437,7 @@ class Session:
             peers=tuple(peers),
             settings=checked_settings(settings),
             rounds=rounds,
+            verify=self.verify,
         )
         return comparer.run(models, options or ModelOptions(seed=self.seed))
 
@@ -443,7 +445,7 @@ class Session:
         """Run a compiled network once, by the ONNX file's names."""
         from tilewright.session.artifact import load
 
-        return load(artifact, threads=self._threads).run(inputs)
+        return load(artifact, threads=self._threads, verify=self.verify).run(inputs)
 
     def show(self, task: str, what: str = "graph") -> str:
         """What a task's kernel became: its graph, its scheduled TIR, or its assembly."""
@@ -451,7 +453,7 @@ class Session:
         from tilewright.session.targeting import describable_device, device_of
 
         device = describable_device(device_of(self._target, self._tracker, self._threads))
-        return show(task, what, device, self.store, self.seed)
+        return show(task, what, device, self.store, self.seed, verify=self.verify)
 
     def import_file(
         self,
@@ -489,10 +491,3 @@ class Session:
         from tilewright.session.targeting import target_rows
 
         return target_rows(self._threads)
-
-
-def _checked_error(max_error: float) -> float:
-    """An allowed relative error; raises UsageError unless it is finite and above 0."""
-    if not (isfinite(max_error) and max_error > 0):
-        raise UsageError(f"max_error must be a number above 0, not {max_error}.")
-    return max_error

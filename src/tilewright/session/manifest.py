@@ -6,27 +6,31 @@ import json
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 
-from tilewright.core.errors import ModelError
-from tilewright.core.records import Candidate, Device, LayoutPlan
+from tilewright.core.errors import DamagedArtifact, ModelError
+from tilewright.core.records import Candidate, Device, KnobValue, LayoutPlan
 from tilewright.core.results import OptimizeResult
+from tilewright.graph.tensor import DTYPE_BYTES
 from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.models import ModelOptions
 from tilewright.session.choices import shipping_key
 from tilewright.session.preparation import PreparedNetwork
+from tilewright.session.seals import file_sha256, is_sealed, sealed
 from tilewright.store.output import replacing
 
 LIBRARY = "model.so"
 WEIGHTS = "weights.params"
 MANIFEST = "manifest.json"
-SCHEMA_VERSION = 1
-PARTS = (
-    "assignment", "constants", "fingerprint", "inputs", "machine", "outputs", "sizes_bytes",
-    "source", "versions",
-)  # fmt: skip
+SCHEMA_VERSION = 2
+_WITHOUT_HASHES = 1
+"""What was written before there were hashes has sizes only."""
+_LARGEST_BYTES = 256 << 20
+
+Extent = Annotated[int, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,106 @@ class Origin:
     layouts: LayoutPlan = LayoutPlan()
 
 
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """The MODEL argument and its options."""
+
+    model: str
+    batch: Count | None
+    shapes: dict[str, tuple[Extent, ...]]
+    seed: int
+
+
+class Port(msgspec.Struct, frozen=True, kw_only=True):
+    """An input or an output under the ONNX file's name."""
+
+    name: str
+    shape: tuple[Extent, ...]
+    dtype: str
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPE_BYTES:
+            raise ValueError(f"Unknown element type {self.dtype!r}")
+
+
+class ShippedCandidate(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task is computed."""
+
+    implementation: str
+    settings: dict[str, KnobValue]
+    layouts: tuple[str, ...]
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """What it was compiled for."""
+
+    class_key: str = msgspec.field(name="class")
+    architecture: str
+    model: str
+    vector_bytes: Count
+    features: tuple[str, ...]
+    target: dict[str, Any]
+    threads: Count
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What `manifest.json` holds; `sha256` is empty where it was written before there were hashes.
+
+    `assignment` is the candidate of each task by `shipping_key`; `constants` are names of weights,
+    in the order in which the network takes them after its inputs.
+    """
+
+    schema_version: int
+    model: str
+    fingerprint: str
+    source: Source
+    assignment: dict[str, ShippedCandidate]
+    sizes_bytes: dict[str, int]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    constants: tuple[str, ...]
+    machine: Machine
+    versions: dict[str, str]
+    result: dict[str, Any]
+    plan: LayoutPlan = LayoutPlan()
+    sha256: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        for ports, kind in ((self.inputs, "inputs"), (self.outputs, "outputs")):
+            if len({port.name for port in ports}) < len(ports):
+                raise ValueError(f"Two {kind} have one name")
+        if not self.outputs:
+            raise ValueError("There are no outputs")
+        for name in ("apache-tvm", "apache-tvm-ffi"):
+            if name not in self.versions:
+                raise ValueError(f"`versions` lacks {name!r}")
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The same as json has it."""
+        return msgspec.to_builtins(self)
+
+    @property
+    def origin(self) -> Origin:
+        """The MODEL argument and options it was made from."""
+        source = self.source
+        options = ModelOptions(batch=source.batch, shapes=source.shapes, seed=source.seed)
+        return Origin(
+            model=source.model, options=options, fingerprint=self.fingerprint, layouts=self.plan
+        )
+
+    @property
+    def candidates(self) -> dict[str, Candidate]:
+        """The candidate of each task, by `shipping_key`."""
+        return {
+            key: Candidate(
+                implementation=entry.implementation,
+                settings=tuple(sorted(entry.settings.items())),
+                layouts=entry.layouts,
+            )
+            for key, entry in self.assignment.items()
+        }
+
+
 def write_manifest(
     folder: Path,
     result: OptimizeResult,
@@ -48,128 +152,133 @@ def write_manifest(
     device: Device,
     origin: Origin,
 ) -> None:
-    """Write `manifest.json`: interface, constants in parameter order, tasks, machine, times."""
-    types = network.model.graph.types
-    names = zip(network.model.outputs, network.graph.outputs, strict=True)
-    content: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "model": network.model.name,
-        "fingerprint": origin.fingerprint,
-        "source": {
-            "model": origin.model,
-            "batch": origin.options.batch,
-            "shapes": {name: list(shape) for name, shape in origin.options.shapes.items()},
-            "seed": origin.options.seed,
-        },
-        "assignment": {
-            shipping_key(key): {
-                "implementation": candidate.implementation,
-                "settings": dict(candidate.settings),
-                "layouts": list(candidate.layouts),
-            }
+    """Write `manifest.json`: interface, constants in parameter order, tasks, machine, times, and
+    hashes of library, weights and itself."""
+    files = (LIBRARY, WEIGHTS)
+    given, made = network.model.graph.types, network.graph.types
+    manifest = Manifest(
+        schema_version=SCHEMA_VERSION,
+        model=network.model.name,
+        fingerprint=origin.fingerprint,
+        source=Source(
+            model=origin.model,
+            batch=origin.options.batch,
+            shapes=dict(origin.options.shapes),
+            seed=origin.options.seed,
+        ),
+        assignment={
+            shipping_key(key): ShippedCandidate(
+                implementation=candidate.implementation,
+                settings=dict(candidate.settings),
+                layouts=candidate.layouts,
+            )
             for key, candidate in plan.assignment.items()
         },
-        "plan": asdict(origin.layouts),
-        "sizes_bytes": {name: (folder / name).stat().st_size for name in (LIBRARY, WEIGHTS)},
-        "inputs": [
-            {"name": n, "shape": list(types[n].shape), "dtype": types[n].dtype}
-            for n in network.graph.inputs
-        ],
-        "outputs": [
-            {
-                "name": name,
-                "shape": list(network.graph.types[ours].shape),
-                "dtype": network.graph.types[ours].dtype,
-            }
-            for name, ours in names
-        ],
-        "constants": [c.parameter.name for c in plan.constants],
-        "machine": {
-            "class": device.class_key,
-            "architecture": device.cpu.architecture,
-            "model": device.cpu.model,
-            "vector_bytes": device.cpu.vector_bytes,
-            "features": list(device.cpu.features),
-            "target": json.loads(device.target),
-            "threads": device.threads,
-        },
-        "versions": {
-            name: version(name) for name in ("tilewright", "apache-tvm", "apache-tvm-ffi")
-        },
-        "result": asdict(result),
-    }
+        plan=origin.layouts,
+        sizes_bytes={name: (folder / name).stat().st_size for name in files},
+        sha256={name: file_sha256(folder / name) for name in files},
+        inputs=tuple(
+            Port(name=name, shape=given[name].shape, dtype=given[name].dtype)
+            for name in network.graph.inputs
+        ),
+        outputs=tuple(
+            Port(name=name, shape=made[ours].shape, dtype=made[ours].dtype)
+            for name, ours in zip(network.model.outputs, network.graph.outputs, strict=True)
+        ),
+        constants=tuple(c.parameter.name for c in plan.constants),
+        machine=Machine(
+            class_key=device.class_key,
+            architecture=device.cpu.architecture,
+            model=device.cpu.model,
+            vector_bytes=device.cpu.vector_bytes,
+            features=device.cpu.features,
+            target=json.loads(device.target),
+            threads=device.threads,
+        ),
+        versions={name: version(name) for name in ("tilewright", "apache-tvm", "apache-tvm-ffi")},
+        result=asdict(result),
+    )
+    content = sealed(manifest.content, MANIFEST)
     with replacing(folder / MANIFEST) as temporary:
         temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of an artifact folder; raises ModelError for anything else."""
+def read_manifest(folder: Path, *, verify: bool = True) -> Manifest:
+    """The manifest of an artifact folder.
+
+    Raises ModelError for anything else: no manifest, one that is damaged (without `verify` only
+    where its form shows it), one of another schema.
+    """
     path = folder / MANIFEST
-    try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelError(
-            f"{str(folder)!r} is no compiled network: it has no {MANIFEST}",
-            hint="Give the folder that `tilewright optimize` wrote.",
-        ) from None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"cannot read {str(path)!r}: {error}") from error
+    content = _parsed(path)
     known = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
-    if known.get("schema_version") != SCHEMA_VERSION:
+    found = known.get("schema_version")
+    if found not in (SCHEMA_VERSION, _WITHOUT_HASHES):
         raise ModelError(
-            f"{str(path)!r} has schema version {known.get('schema_version')}, "
-            f"this tilewright reads {SCHEMA_VERSION}",
+            f"{str(path)!r} has schema version {found}, this tilewright reads "
+            f"{_WITHOUT_HASHES} and {SCHEMA_VERSION}",
             hint="Run `tilewright optimize` again with this version.",
         )
-    missing = [part for part in PARTS if part not in known]
-    if missing:
-        raise ModelError(
-            f"{str(path)!r} is damaged: it lacks {missing[0]!r}",
-            hint="Run `tilewright optimize` again.",
+    hashed = found != _WITHOUT_HASHES
+    try:
+        manifest = msgspec.convert(known, Manifest)
+    except msgspec.ValidationError as error:
+        raise DamagedArtifact(path, str(error)) from error
+    if hashed != bool(manifest.sha256) or (verify and hashed and not is_sealed(known, MANIFEST)):
+        raise DamagedArtifact(
+            path,
+            "its content does not fit its hash",
+            hint="Run `tilewright optimize` again; --no-verify takes a file that was changed on "
+            "purpose.",
         )
-    return known
+    return manifest
 
 
-def require_files(folder: Path, manifest: dict[str, Any]) -> None:
-    """Raise ModelError when the library or the weights are missing or not as long as written."""
+def _parsed(path: Path) -> Any:
+    """The JSON in a file, unless it is too large for a manifest, or no file."""
+    try:
+        if path.exists() and not path.is_file():
+            raise ModelError(f"{str(path)!r} is not a file")
+        if path.stat().st_size > _LARGEST_BYTES:
+            raise DamagedArtifact(path, "it is too large for a manifest")
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ModelError(
+            f"{str(path.parent)!r} is no compiled network: it has no {MANIFEST}",
+            hint="Give the folder that `tilewright optimize` wrote.",
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(
+            f"cannot read {str(path)!r}: {error}", hint="Run `tilewright optimize` again."
+        ) from error
+
+
+def require_files(folder: Path, manifest: Manifest, *, verify: bool = True) -> None:
+    """Raise ModelError when the library or the weights are missing or not as they were written:
+    as long, and, with `verify`, with the same content."""
     for name in (LIBRARY, WEIGHTS):
-        path, size_bytes = folder / name, manifest["sizes_bytes"].get(name)
-        fault = "lacks" if not path.is_file() else ""
-        if not fault and path.stat().st_size != size_bytes:
-            fault = "is damaged or was cut short in"
-        if fault:
+        fault = file_fault(folder, manifest, name, verify=verify)
+        if fault is not None:
             raise ModelError(
                 f"{str(folder)!r} {fault} {name}", hint="Run `tilewright optimize` again."
             )
 
 
+def file_fault(folder: Path, manifest: Manifest, name: str, *, verify: bool) -> str | None:
+    """What is wrong with a file of an artifact, None for nothing."""
+    path = folder / name
+    if not path.is_file():
+        return "lacks"
+    try:
+        if path.stat().st_size != manifest.sizes_bytes.get(name):
+            return "is damaged or was cut short in"
+        if verify and manifest.sha256 and file_sha256(path) != manifest.sha256.get(name):
+            return "is damaged: the content does not fit its hash in"
+    except OSError as error:
+        raise ModelError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    return None
+
+
 def is_artifact(argument: str) -> bool:
     """Whether a MODEL argument is a folder that `optimize` wrote."""
     return ":" not in argument and (Path(argument) / MANIFEST).is_file()
-
-
-def origin_of(manifest: dict[str, Any]) -> Origin:
-    """The MODEL argument and options an artifact was made from."""
-    source = manifest["source"]
-    options = ModelOptions(
-        batch=source["batch"],
-        shapes={name: tuple(shape) for name, shape in source["shapes"].items()},
-        seed=source["seed"],
-    )
-    # artifacts of before there were plans have the default layouts
-    plan = msgspec.convert(manifest.get("plan", {}), LayoutPlan)
-    return Origin(
-        model=source["model"], options=options, fingerprint=manifest["fingerprint"], layouts=plan
-    )
-
-
-def shipped_candidates(manifest: dict[str, Any]) -> dict[str, Candidate]:
-    """The candidate of each task in an artifact, by `shipping_key`."""
-    return {
-        key: Candidate(
-            implementation=entry["implementation"],
-            settings=tuple(sorted(entry["settings"].items())),
-            layouts=tuple(entry["layouts"]),
-        )
-        for key, entry in manifest["assignment"].items()
-    }

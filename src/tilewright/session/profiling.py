@@ -14,7 +14,6 @@ from tilewright.core.records import (
     Candidate,
     Device,
     EnergyUse,
-    LayoutPlan,
     Measurement,
     NetworkMeasurement,
 )
@@ -29,13 +28,9 @@ from tilewright.measure.networks import NetworkWorker
 from tilewright.measure.versions import software_versions
 from tilewright.models import ModelOptions
 from tilewright.session.choices import SettingsName, choose, shipped_plan
-from tilewright.session.manifest import (
-    is_artifact,
-    origin_of,
-    read_manifest,
-    shipped_candidates,
-)
+from tilewright.session.manifest import is_artifact
 from tilewright.session.measuring import open_measurer
+from tilewright.session.opening import open_artifact
 from tilewright.session.preparation import PreparedNetwork, laid_out, prepare
 from tilewright.session.protocols import kernel_protocol
 from tilewright.session.reporting import (
@@ -66,7 +61,7 @@ class _Whole:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profiler:
     """One `profile` command; without a `meter` no energy is measured, and memory is only planned
-    unless `memory` says otherwise."""
+    unless `memory` says otherwise. `verify` has an artifact's files checked by their hashes."""
 
     device: Device
     store: SqliteStore
@@ -74,22 +69,14 @@ class Profiler:
     seed: int
     meter: Meter | None = None
     memory: bool = False
+    verify: bool = True
 
     def run(self, model: str, options: ModelOptions, settings: SettingsName) -> ProfileResult:
         """Time each task alone and the compiled network as a whole."""
         self.events(Stage(name="import", detail=model))
-        artifact, plan = None, LayoutPlan()
-        if is_artifact(model):
-            manifest = read_manifest(Path(model))
-            origin, artifact = origin_of(manifest), shipped_candidates(manifest)
-            model, options, plan = origin.model, origin.options, origin.layouts
-        network = prepare(model, options, self.device)
-        if artifact is None:
-            plan = shipped_plan(network, self.store, self.device, settings)
-        network = laid_out(network, plan)
+        network, chosen = self._chosen(model, options, settings)
         self.store.add_device(self.device)
         self.store.add_workloads([task.workload for task in network.tasks.values()])
-        chosen = choose(network, self.store, self.device, settings, artifact)
         with open_measurer(self.device, seed=self.seed) as measurer:
             measurer.start()
             peaks = measured_peaks(self.store, self.device, measurer)
@@ -101,6 +88,18 @@ class Profiler:
         self._keep(network, whole)
         result = self._result(network, rows, peaks, whole.latency_s)
         return replace(result, energy=whole.energy, memory=whole.memory)
+
+    def _chosen(
+        self, model: str, options: ModelOptions, settings: SettingsName
+    ) -> tuple[PreparedNetwork, dict[TaskKey, Candidate]]:
+        """The network and the candidate of each task: an artifact's own, or by `settings`."""
+        if is_artifact(model):
+            artifact = open_artifact(Path(model), verify=self.verify)
+            network = artifact.network(self.device)
+            return network, artifact.candidates(network, self.device)
+        network = prepare(model, options, self.device)
+        network = laid_out(network, shipped_plan(network, self.store, self.device, settings))
+        return network, choose(network, self.store, self.device, settings)
 
     def _time_tasks(
         self,

@@ -16,7 +16,7 @@ from tilewright.graph.network import Array
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.measure.versions import software_versions
 from tilewright.session.choices import shipping_key
-from tilewright.session.manifest import LIBRARY, WEIGHTS, read_manifest
+from tilewright.session.manifest import read_manifest, require_files
 from tilewright.session.preparation import PreparedNetwork
 
 _TEMPLATES = ("compiler", "kernels", "graph")
@@ -47,18 +47,13 @@ def artifact_fingerprint(
 
 
 def shipped_already(folder: Path, fingerprint: str) -> bool:
-    """Whether the folder holds the artifact with this fingerprint, complete."""
+    """Whether the folder holds the artifact with this fingerprint, complete and undamaged."""
     try:
         manifest = read_manifest(folder)
+        require_files(folder, manifest)
     except ModelError:
         return False
-    if manifest.get("fingerprint") != fingerprint:
-        return False
-    sizes = manifest.get("sizes_bytes", {})
-    return all(
-        (folder / name).is_file() and (folder / name).stat().st_size == sizes.get(name)
-        for name in (LIBRARY, WEIGHTS)
-    )
+    return manifest.fingerprint == fingerprint
 
 
 def weights_digest(constants: Mapping[str, Array]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tilewright.core.errors import TilewrightError, UsageError
 from tilewright.core.records import Candidate, Device
 from tilewright.graph.workload import Workload
@@ -11,6 +13,8 @@ from tilewright.models import ModelOptions
 from tilewright.models.source import is_model_file
 from tilewright.report.shown import brief
 from tilewright.session.choices import ranked
+from tilewright.session.manifest import is_artifact
+from tilewright.session.opening import open_artifact
 from tilewright.session.preparation import Task, prepare
 from tilewright.store.database import SqliteStore
 from tilewright.tune.space import default_candidate
@@ -19,13 +23,23 @@ VIEWS = ("graph", "tir", "asm")
 _TIMEOUT_S = 120.0
 
 
-def show(name: str, view: str, device: Device, store: SqliteStore, seed: int) -> str:
-    """Text for a task's key, or for each task of a model or single operator."""
+def show(
+    name: str, view: str, device: Device, store: SqliteStore, seed: int, *, verify: bool = True
+) -> str:
+    """Text for a task's key, or for each task of a model, a single operator or an artifact.
+
+    An artifact's tasks are shown as it computes them; `verify` as in `load`.
+    """
     if view not in VIEWS:
         raise UsageError(f"unknown view {view!r}", hint="Known: " + ", ".join(VIEWS))
     workload = store.workload(name)
     if workload is not None:
         candidates = [(workload, _best(workload, store, device))]
+    elif is_artifact(name):
+        artifact = open_artifact(Path(name), verify=verify)
+        network = artifact.network(device)
+        chosen = artifact.candidates(network, device)
+        candidates = [(task.workload, chosen[key]) for key, task in network.tasks.items()]
     else:
         candidates = [
             (task.workload, _best_of_task(task, store, device))

@@ -213,6 +213,7 @@ class FakeSession:
     profiled: ProfileResult = PROFILED
     predicted: PredictResult = forecast_fakes.PREDICTED
     meter: str | None = None
+    verify: bool = True
     compared: CompareResult = field(
         default_factory=lambda: CompareResult(
             rows=(compare_row("zoo:mlp", "onnxruntime", 0.95),), geomean_speedup=0.95

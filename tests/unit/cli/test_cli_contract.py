@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cli_fakes import DATABASE_FIELDS, NOTE, OPTIMIZED, TASK, FakeSession
+from written_artifacts import write_artifact
 
 from tilewright.core.errors import (
     InternalError,
@@ -26,8 +27,6 @@ from tilewright.core.errors import (
     UsageError,
 )
 from tilewright.core.results import Check
-from tilewright.session.manifest import MANIFEST, PARTS
-from tilewright.session.manifest import SCHEMA_VERSION as MANIFEST_VERSION
 from tilewright.store import open_store
 
 Command = Callable[..., Any]
@@ -274,6 +273,43 @@ def test_show(tilewright: Command, session: FakeSession, flag: str | None, view:
     assert tilewright("show", "key", "--format", "md").out.startswith("````\n")
 
 
+@pytest.mark.parametrize("format", ["table", "csv", "md", "json"])
+def test_show_of_an_artifact(
+    tilewright: Command, session: FakeSession, tmp_path: Path, format: str
+) -> None:
+    write_artifact(tmp_path / "art", model="net\x1b[31m")
+    ran = tilewright("show", "art", "--format", format)
+    assert ran.code == 0, ran.err
+    assert "\x1b" not in ran.out and "conv2d" in ran.out
+    assert not session.calls
+    if format == "json":
+        data = json.loads(ran.out)["data"]
+        assert data["inputs"] == [{"name": "x", "shape": [1, 3], "dtype": "float32"}]
+        assert data["files"][0]["state"] == "verified"
+        assert data["tasks"][0]["settings"] == {"tile": 4}
+    elif format != "csv":
+        assert "verified" in ran.out and "x86-64-v3" in ran.out
+    assert tilewright("show", "art", "--tir").code == 0
+    assert session.calls[-1] == {"name": "art", "what": "tir"}
+
+
+def test_files_of_an_artifact_are_checked_unless_told_otherwise(
+    tilewright: Command, session: FakeSession, tmp_path: Path
+) -> None:
+    path = write_artifact(tmp_path / "art") / "model.so"
+    path.write_bytes(path.read_bytes()[::-1])
+    ran = tilewright("show", "art")
+    assert ran.code == 4
+    assert "model.so" in ran.err and "optimize" in ran.err
+    assert "not checked" in tilewright("show", "art", "--no-verify").out
+    np.save(tmp_path / "x.npy", np.ones(3))
+    for verb in (("run", "art", "--input", "x.npy"), ("profile", "art"), ("compare", "art")):
+        assert tilewright(*verb).code == 0
+        assert session.verify
+        assert tilewright(*verb, "--no-verify").code == 0
+        assert not session.verify
+
+
 def test_db_verbs_call_the_store(tilewright: Command, session: FakeSession) -> None:
     assert tilewright("db", "export", "a.x", "--as", "csv").code == 0
     assert (session.calls[-1]["path"], session.calls[-1]["kind"]) == (Path("a.x"), "csv")
@@ -375,11 +411,8 @@ def test_run_names_unnamed_inputs_by_the_manifest(
 ) -> None:
     for name, value in (("x=1.npy", 1), ("y.npy", 2)):
         np.save(tmp_path / name, np.array(value))
-    inputs = [{"name": "second"}, {"name": "first"}]
-    (tmp_path / "art").mkdir()
-    (tmp_path / "art" / MANIFEST).write_text(
-        json.dumps({**dict.fromkeys(PARTS), "schema_version": MANIFEST_VERSION, "inputs": inputs})
-    )
+    inputs = [{"name": name, "shape": [], "dtype": "int64"} for name in ("second", "first")]
+    write_artifact(tmp_path / "art", inputs=inputs)
     ran = tilewright("run", "art", "--input", "x=1.npy", "--input", "y.npy", "--out", "o")
     assert ran.code == 0, ran.err
     given = session.calls[-1]["inputs"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from fake_measuring import DEVICE
 from level_fakes import PEAKS
 from network_fakes import prepared, two_convolutions
+from written_artifacts import manifest_content, write_content
 
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Event, Note
@@ -24,10 +24,11 @@ from tilewright.session import racing
 from tilewright.session.choices import defaults
 from tilewright.session.contenders import DEFAULT, TUNED, Contender, default_contender
 from tilewright.session.graph_search import RECONSIDERED
-from tilewright.session.manifest import LIBRARY, MANIFEST, PARTS, WEIGHTS
+from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS
 from tilewright.session.places import Places
 from tilewright.session.preparation import laid_out
 from tilewright.session.racing import Finish
+from tilewright.session.seals import file_sha256
 from tilewright.session.shipping import Reconsider, Shipped, Shipping
 from tilewright.session.winners import Winner
 from tilewright.store import open_store
@@ -147,9 +148,13 @@ class Yard:
             seed=0,
         )
         shipped = shipping.ship(contenders, PEAKS, max_error, reconsider)
-        sizes = {name: (self.folder / name).stat().st_size for name in (LIBRARY, WEIGHTS)}
-        text = {"fingerprint": shipped.fingerprint, "sizes_bytes": sizes, "schema_version": 1}
-        (self.folder / MANIFEST).write_text(manifest_text(text))
+        files = [self.folder / name for name in (LIBRARY, WEIGHTS)]
+        content = manifest_content(
+            fingerprint=shipped.fingerprint,
+            sizes_bytes={file.name: file.stat().st_size for file in files},
+            sha256={file.name: file_sha256(file) for file in files},
+        )
+        write_content(self.folder, content)
         return shipped
 
     @property
@@ -158,10 +163,6 @@ class Yard:
 
     def holds(self) -> str:
         return (self.folder / LIBRARY).read_text()
-
-
-def manifest_text(known: Mapping[str, Any]) -> str:
-    return json.dumps({**{part: {} for part in PARTS}, **known})
 
 
 def contender(name: str, plan: LayoutPlan = USUAL, *, choice: int = 0) -> Contender:

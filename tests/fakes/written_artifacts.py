@@ -1,0 +1,69 @@
+"""Artifacts as far as files go: nothing is compiled, and nothing in them runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from tilewright.session.manifest import LIBRARY, MANIFEST, SCHEMA_VERSION, WEIGHTS
+from tilewright.session.seals import sealed
+
+CONTENTS = {LIBRARY: b"\x7fELF library" * 3, WEIGHTS: bytes(range(64))}
+TASK = {
+    "name": "conv", "anchor": "conv2d", "implementation": "conv2d_direct", "count": 2,
+    "latency_s": 1e-3, "share": 1.0, "gflop_per_s": 1.0, "gbyte_per_s": 1.0, "bound": "compute",
+    "settings": {"tile": 4},
+}  # fmt: skip
+
+
+def manifest_content(**changed: Any) -> dict[str, Any]:
+    """A manifest that fits `CONTENTS`, not sealed; `changed` replaces whole fields."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": "net",
+        "fingerprint": "0123",
+        "source": {"model": "zoo:mlp", "batch": None, "shapes": {"x": [1, 3]}, "seed": 0},
+        "assignment": {
+            "conv2d-1@plain,plain": {
+                "implementation": "conv2d_direct",
+                "settings": {"tile": 4, "order": "rows", "unroll": True},
+                "layouts": ["plain", "plain"],
+            }
+        },
+        "plan": {"layouts": {"t": "NCHW16c"}, "ports": {"call": ["plain", "NCHW16c"]}},
+        "sizes_bytes": {name: len(content) for name, content in CONTENTS.items()},
+        "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in CONTENTS.items()},
+        "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32"}],
+        "outputs": [{"name": "y", "shape": [], "dtype": "int64"}],
+        "constants": ["w_1", "w_2"],
+        "machine": {
+            "class": "cpu-1",
+            "architecture": "x86_64",
+            "model": "a CPU",
+            "vector_bytes": 32,
+            "features": ["avx2"],
+            "target": {"kind": "llvm", "mcpu": "x86-64-v3"},
+            "threads": 2,
+        },  # fmt: skip
+        "versions": {"tilewright": "0.1.0", "apache-tvm": "0.27", "apache-tvm-ffi": "0.1"},
+        "result": {"tasks": [TASK], "latency_s": 2e-3, "reference_latency_s": 4e-3},
+        **changed,
+    }
+
+
+def write_artifact(folder: Path, **changed: Any) -> Path:
+    """Library, weights and a sealed manifest in `folder`, which is returned."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in CONTENTS.items():
+        (folder / name).write_bytes(content)
+    return write_content(folder, manifest_content(**changed))
+
+
+def write_content(folder: Path, content: dict[str, Any]) -> Path:
+    """A manifest with the hash of its content, whatever that is; one without hashes stays so."""
+    hashed = isinstance(content.get("sha256"), dict)
+    written = sealed(content, MANIFEST) if hashed else content
+    (folder / MANIFEST).write_text(json.dumps(written))
+    return folder
