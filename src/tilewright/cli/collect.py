@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import CommonFlags, MeteredFlags, SharedFlags
+from tilewright.cli.flags import CommonFlags, MeteredFlags
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
@@ -123,8 +123,7 @@ def collect(
         )
     design = (design_flags or DesignFlags()).design()
     options = model_flags.options(flags.seed)
-    shared = SharedFlags(db=flags.db, out=flags.out, seed=flags.seed, format=flags.format)
-    with working(shared, target=model_flags.target, tracker=model_flags.tracker) as work:
+    with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
         work.session.meter = model_flags.meter_name
         result = work.session.collect(
             op, models, samples=samples, design=design, budget=budget, options=options

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from tilewright.cli.flags import SharedFlags
+from tilewright.cli.flags import AnswerFlags, PlacedFlags, StoredFlags
+from tilewright.cli.help_pages import RECORDS, examples
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
@@ -22,14 +23,15 @@ _SHOWN_LINES = 20
 db = App(
     name="db",
     help="Look into, copy, merge and clean the database of measurements.",
-    sort_key=100,
+    group=RECORDS,
+    sort_key=9,
 )
 
 
-@db.command
-def info(*, flags: SharedFlags | None = None) -> int:
+@db.command(help_epilogue=examples("db info"))
+def info(*, flags: StoredFlags | None = None) -> int:
     """Say what the database holds."""
-    flags = flags or SharedFlags()
+    flags = flags or StoredFlags()
     with working(flags) as work:
         found = work.session.store.info()
     facts: dict[str, Any] = {**record_of(found), "path": str(found.path)}
@@ -44,7 +46,7 @@ def info(*, flags: SharedFlags | None = None) -> int:
     return 0
 
 
-@db.command
+@db.command(help_epilogue=examples("db export"))
 def export(
     path: Annotated[Path, Parameter(help="The file to write (metaschedule: a folder).")],
     /,
@@ -58,10 +60,10 @@ def export(
             "measurements.",
         ),
     ] = None,
-    flags: SharedFlags | None = None,
+    flags: PlacedFlags | None = None,
 ) -> int:
     """Write the database to a file."""
-    flags = flags or SharedFlags()
+    flags = flags or PlacedFlags()
     kinds.export_kind(path, kind)
     with working(flags) as work:
         count = work.session.export_file(path, kind)
@@ -69,7 +71,7 @@ def export(
     return 0
 
 
-@db.command(name="import")
+@db.command(name="import", help_epilogue=examples("db import"))
 def import_(
     path: Annotated[Path, Parameter(help="A file that tilewright or another program wrote.")],
     /,
@@ -85,10 +87,10 @@ def import_(
         str | None,
         Parameter(help="The device a foreign t4 file was made on; llvm is this machine."),
     ] = None,
-    flags: SharedFlags | None = None,
+    flags: PlacedFlags | None = None,
 ) -> int:
     """Take in records of another database or program; those known already stay single."""
-    flags = flags or SharedFlags()
+    flags = flags or PlacedFlags()
     kinds.checked_kind(kind, kinds.IMPORTS)
     with working(flags) as work:
         taken = work.session.import_file(path, kind, task=task, target=target)
@@ -96,7 +98,7 @@ def import_(
     return 0
 
 
-@db.command
+@db.command(help_epilogue=examples("db merge"))
 def merge(
     first: Annotated[Path, Parameter(name="A", help="A database; B's records are added to it.")],
     second: Annotated[Path, Parameter(name="B", help="Another database, or an export of one.")],
@@ -105,18 +107,18 @@ def merge(
     into: Annotated[
         Path | None, Parameter(help="Leave A as it is and put both into this database.")
     ] = None,
-    flags: SharedFlags | None = None,
+    flags: AnswerFlags | None = None,
 ) -> int:
     """Put the records of two databases together; known ones stay single."""
     from tilewright.session import interchanging
 
-    flags = flags or SharedFlags()
+    flags = flags or AnswerFlags()
     taken = interchanging.merge(first, second, into)
     _emit_import("db merge", taken, flags, [])
     return 0
 
 
-@db.command
+@db.command(help_epilogue=examples("db gc"))
 def gc(
     *,
     keep_version: Annotated[
@@ -131,10 +133,10 @@ def gc(
     failures_older_than: Annotated[
         str | None, Parameter(help="Also remove failures older than this, e.g. 720h.")
     ] = None,
-    flags: SharedFlags | None = None,
+    flags: StoredFlags | None = None,
 ) -> int:
     """Remove measurements of kernels that have changed since, and shrink the file."""
-    flags = flags or SharedFlags()
+    flags = flags or StoredFlags()
     age_s = None
     if failures_older_than is not None:
         age_s = parse_duration(failures_older_than)
@@ -150,7 +152,7 @@ def gc(
 
 
 def _emit_import(
-    command: str, taken: ImportResult, flags: SharedFlags, warnings: list[str]
+    command: str, taken: ImportResult, flags: AnswerFlags, warnings: list[str]
 ) -> None:
     """What came in, and below it every line that did not."""
     record = record_of(taken)
@@ -183,7 +185,7 @@ def _emit_import(
 
 
 def _emit_counts(
-    command: str, counts: dict[str, Any], flags: SharedFlags, warnings: list[str]
+    command: str, counts: dict[str, Any], flags: AnswerFlags, warnings: list[str]
 ) -> None:
     columns = tuple(
         Column(

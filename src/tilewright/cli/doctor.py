@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tilewright.cli.flags import SharedFlags
+from tilewright.cli.flags import StoredFlags
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.report import views
 
 
-def doctor(*, flags: SharedFlags | None = None) -> int:
+def doctor(*, flags: StoredFlags | None = None) -> int:
     """Check this machine and this installation; exit with 1 when something will not work."""
-    flags = flags or SharedFlags()
+    flags = flags or StoredFlags()
     with working(flags) as work:
         result = work.session.doctor()
     checks = views.doctor_table(result)

@@ -6,10 +6,17 @@ import shlex
 import traceback
 from collections.abc import Sequence
 
-from cyclopts import CycloptsError
+from cyclopts import CycloptsError, UnknownCommandError, UnknownOptionError
 
 from tilewright.cli.streams import write_message
-from tilewright.core.errors import InternalError, TilewrightError, UsageError
+from tilewright.core.errors import (
+    InternalError,
+    TilewrightError,
+    UsageError,
+    all_known,
+    close_matches,
+    near_names,
+)
 from tilewright.report.escape import visible, visible_lines
 
 BUG = 70
@@ -18,12 +25,33 @@ INTERRUPTED = 130
 
 def tell_usage(error: CycloptsError, tokens: Sequence[str]) -> int:
     """A command line that cannot be read."""
-    write_message(f"error: {visible_lines(str(error).strip(), indent='  ')}")
+    write_message(f"error: {visible_lines(_unread(error), indent='  ')}")
     verb = tokens[0] if tokens and not tokens[0].startswith("-") else ""
     known = error.command_chain or ()
     helps = " ".join(["tilewright", *known, "--help"]) if verb else "tilewright --help"
     write_message(f"  See {visible(helps)}")
     return UsageError.exit_code
+
+
+def _unread(error: CycloptsError) -> str:
+    """What is wrong with a command line; a guess at what was meant only where one is likely."""
+    if isinstance(error, UnknownOptionError):
+        given = (error.token.keyword or error.token.value).partition("=")[0]
+        known = [name for each in error.argument_collection if each.parse for name in each.names]
+        near = near_names(given.lstrip("-"), [name.lstrip("-") for name in known])
+        guess = " Did you mean " + " or ".join(f"--{name}" for name in near) + "?" if near else ""
+        return f"Unknown option: {given}.{guess}"
+    if isinstance(error, UnknownCommandError) and error.unused_tokens and error.app is not None:
+        known = [name for name in error.app if not name.startswith("-")]
+        return (
+            f'Unknown command "{error.unused_tokens[0]}". {_guess(error.unused_tokens[0], known)}'
+        )
+    return str(error).strip()
+
+
+def _guess(name: str, known: Sequence[str]) -> str:
+    near = close_matches(name, known) if near_names(name, known) else ""
+    return f"{near} {all_known(known)}".strip()
 
 
 def tell_known(error: TilewrightError) -> int:

@@ -21,6 +21,9 @@ Settings = Literal["default", "best", "shipped"]
 _EXTENT = re.compile(r"0*[1-9][0-9]{0,11}")
 _SHARED = Group("Shared flags", sort_key=20)
 _MODEL = Group("Model and target", sort_key=10)
+Threads = Annotated[
+    int | None, Parameter(group=_SHARED, help="Threads [default: all physical cores].")
+]
 
 Verify = Annotated[
     bool,
@@ -35,41 +38,99 @@ def _at_least(least: int, name: str, value: int | None) -> None:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommonFlags:
-    """What every verb takes in the same form; `--threads` is apart, since `collect` takes several
-    numbers and `explain` also none."""
+class AnswerFlags:
+    """What every verb takes: where its answer goes. The classes below add what some verbs heed."""
+
+    out: Annotated[
+        Path | None,
+        Parameter(group=_SHARED, help="Folder for what the verb writes."),
+    ] = None
+    format: Annotated[Format, Parameter(group=_SHARED, help="How data is printed on stdout.")] = (
+        "table"
+    )
+
+    def shared(self) -> SharedFlags:
+        """The same among all flags that verbs share, the others as they are by default."""
+        return SharedFlags(out=self.out, format=self.format)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadedFlags(AnswerFlags):
+    """What verbs take that need cores, but neither a database nor anything random."""
+
+    threads: Threads = None
+
+    def __post_init__(self) -> None:
+        _at_least(1, "--threads", self.threads)
+
+    def shared(self) -> SharedFlags:
+        """The same among all flags that verbs share."""
+        return SharedFlags(out=self.out, format=self.format, threads=self.threads)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFlags(AnswerFlags):
+    """What verbs take that look into the database."""
 
     db: Annotated[
         Path | None,
         Parameter(group=_SHARED, help="Database of measurements [default: user's data folder]."),
     ] = None
-    out: Annotated[
-        Path | None,
-        Parameter(group=_SHARED, help="Folder for what the verb writes."),
-    ] = None
+
+    def shared(self) -> SharedFlags:
+        """The same among all flags that verbs share."""
+        return SharedFlags(out=self.out, format=self.format, db=self.db)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedFlags(StoredFlags):
+    """What verbs take that look into the database for a device with so many threads."""
+
+    threads: Threads = None
+
+    def __post_init__(self) -> None:
+        _at_least(1, "--threads", self.threads)
+
+    def shared(self) -> SharedFlags:
+        """The same among all flags that verbs share."""
+        return SharedFlags(out=self.out, format=self.format, db=self.db, threads=self.threads)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommonFlags(StoredFlags):
+    """What verbs take that work on a model; `--threads` is apart, since `collect` takes several
+    numbers and `explain` also none."""
+
     seed: Annotated[
         int, Parameter(group=_SHARED, help="Seed of everything random: weights, inputs, search.")
     ] = 0
-    format: Annotated[Format, Parameter(group=_SHARED, help="How data is printed on stdout.")] = (
-        "table"
-    )
 
     def __post_init__(self) -> None:
         _at_least(0, "--seed", self.seed)
+
+    def shared(self) -> SharedFlags:
+        """The same among all flags that verbs share."""
+        return SharedFlags(out=self.out, format=self.format, db=self.db, seed=self.seed)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedFlags(CommonFlags):
-    """What every verb takes."""
+    """All flags that verbs share; most verbs on models take them all."""
 
-    threads: Annotated[
-        int | None, Parameter(group=_SHARED, help="Threads [default: all physical cores].")
-    ] = None
+    threads: Threads = None
 
     def __post_init__(self) -> None:
         CommonFlags.__post_init__(self)
         _at_least(1, "--threads", self.threads)
+
+    def shared(self) -> SharedFlags:
+        """The same."""
+        return self
 
 
 @Parameter(name="*")
@@ -94,7 +155,7 @@ class SharedFlagsOfExplain(CommonFlags):
         return self.threads == ()
 
     def shared(self) -> SharedFlags:
-        """The same flags as other verbs have them. Raises UsageError for two numbers."""
+        """The same among all flags that verbs share. Raises UsageError for two numbers."""
         if self.threads is not None and len(self.threads) > 1:
             given = " ".join(str(count) for count in self.threads)
             raise UsageError(f"--threads takes one number or none, not {given}.")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Group
 
 from tilewright.cli.collect import collect
 from tilewright.cli.compare import compare
@@ -15,6 +15,15 @@ from tilewright.cli.evaluate import evaluate
 from tilewright.cli.explain import explain
 from tilewright.cli.faults import tell_bug, tell_interrupted, tell_known, tell_usage
 from tilewright.cli.fit import fit
+from tilewright.cli.help_pages import (
+    EXPERIMENTS,
+    FASTER,
+    FORECASTS,
+    GENERAL,
+    RECORDS,
+    TIMES,
+    examples,
+)
 from tilewright.cli.optimize import optimize
 from tilewright.cli.predict import predict
 from tilewright.cli.profile import profile
@@ -34,6 +43,14 @@ HELP = (
     "5 database problem, 70 a bug of tilewright, 130 interrupted."
 )
 
+_VERBS: tuple[tuple[Group, tuple[Callable[..., int], ...]], ...] = (
+    (FASTER, (optimize, tune, run)),
+    (TIMES, (profile, compare, show)),
+    (FORECASTS, (predict, explain, collect, fit, evaluate)),
+    (EXPERIMENTS, (solve,)),
+    (RECORDS, (doctor, targets)),
+)
+
 
 def _version() -> str:
     import tilewright
@@ -44,12 +61,11 @@ def _version() -> str:
 def build_app() -> App:
     """The command line with all verbs."""
     app = App(name="tilewright", help=HELP, version=_version, help_format="plaintext")
-    verbs = (
-        *(optimize, tune, profile, compare, run, show, solve),
-        *(collect, fit, predict, explain, evaluate, doctor, targets),
-    )
-    for order, verb in enumerate(verbs):
-        app.command(verb, sort_key=order)
+    app.group_commands = GENERAL
+    for group, verbs in _VERBS:
+        for order, verb in enumerate(verbs):
+            shown = examples(verb.__name__)
+            app.command(verb, group=group, sort_key=order, help_epilogue=shown)
     app.command(study)
     app.command(db)
     return app

@@ -11,7 +11,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from tilewright.cli.flags import CommonFlags, Format
+from tilewright.cli.flags import AnswerFlags, Format
 from tilewright.cli.streams import write_data
 from tilewright.core.errors import OutputError
 from tilewright.core.settings import read_settings
@@ -38,7 +38,7 @@ class Answer:
     warnings: Sequence[str] = ()
 
 
-def emit(answer: Answer, flags: CommonFlags, *, save: bool = True) -> None:
+def emit(answer: Answer, flags: AnswerFlags, *, save: bool = True) -> None:
     """Print an answer; with `--out`, unless not `save`, also keep its json in that folder."""
     if save and flags.out is not None:
         _save(answer, flags.out)

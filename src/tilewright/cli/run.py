@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tilewright.cli.arrays import describe, file_names, read_inputs, write_array
-from tilewright.cli.flags import ArtifactFlags, SharedFlags
+from tilewright.cli.flags import ArtifactFlags, ThreadedFlags
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.core.errors import OutputError, UsageError
@@ -46,13 +46,13 @@ def run(
         ),
     ] = (),
     artifact_flags: ArtifactFlags | None = None,
-    flags: SharedFlags | None = None,
+    flags: ThreadedFlags | None = None,
 ) -> int:
     """Run a compiled network on arrays from files and keep its outputs as .npy files.
 
     They go to --out, by default ./tilewright-out/NAME/outputs.
     """
-    flags, artifact_flags = flags or SharedFlags(), artifact_flags or ArtifactFlags()
+    flags, artifact_flags = flags or ThreadedFlags(), artifact_flags or ArtifactFlags()
     if not input:
         raise UsageError(
             "run needs the model's inputs.", hint="--input x.npy or --input NAME=x.npy"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import SharedFlags
+from tilewright.cli.flags import AnswerFlags
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.core.results import SolveResult
@@ -23,10 +23,10 @@ def solve(
         str,
         Parameter(help="auto, exact, milp, pbqp, dp, greedy, uniform or history_best."),
     ] = "auto",
-    flags: SharedFlags | None = None,
+    flags: AnswerFlags | None = None,
 ) -> int:
     """Solve a saved layout and implementation problem; measures nothing and needs no compiler."""
-    flags = flags or SharedFlags()
+    flags = flags or AnswerFlags()
     with working(flags) as work:
         from tilewright.session.solving import solve_file
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from tilewright.cli.flags import ModelFlags, SharedFlags
+from tilewright.cli.flags import ModelFlags, SharedFlags, ThreadedFlags
+from tilewright.cli.help_pages import EXPERIMENTS, examples
 from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
@@ -17,11 +18,12 @@ from tilewright.report import forecasts, shown, views
 study = App(
     name="study",
     help="Experiments about tuning: which tuner finds good settings soonest, what subgraphs gain.",
-    sort_key=90,
+    group=EXPERIMENTS,
+    sort_key=9,
 )
 
 
-@study.command
+@study.command(help_epilogue=examples("study tuners"))
 def tuners(
     *,
     sweep: Annotated[
@@ -41,10 +43,10 @@ def tuners(
             show_default=False,
         ),
     ] = (),
-    flags: SharedFlags | None = None,
+    flags: ThreadedFlags | None = None,
 ) -> int:
     """Replay stored exhaustive sweeps: regret of each tuner against the share it measured."""
-    flags = flags or SharedFlags()
+    flags = flags or ThreadedFlags()
     with working(flags) as work:
         result = work.session.study_tuners(sweep=sweep, seeds=seeds, tuners=tuner, out=flags.out)
     answer = Answer(
@@ -58,7 +60,7 @@ def tuners(
     return 0
 
 
-@study.command
+@study.command(help_epilogue=examples("study subgraph"))
 def subgraph(
     model: Annotated[str, Parameter(help=MODEL_HELP)],
     /,
@@ -90,7 +92,7 @@ def subgraph(
     return 0
 
 
-@study.command
+@study.command(help_epilogue=examples("study padding"))
 def padding(
     operator: Annotated[str, Parameter(help="op:conv2d[...] or any other single operator.")],
     /,

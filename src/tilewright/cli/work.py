@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tilewright.cli.flags import SharedFlags
+from tilewright.cli.flags import AnswerFlags, SharedFlags
 from tilewright.cli.progress import progress_view
 from tilewright.cli.streams import stdout_for_data
 from tilewright.core.events import Event, EventSink, Note
@@ -42,7 +42,7 @@ def open_session(
 
 @contextmanager
 def working(
-    flags: SharedFlags, *, target: str = "llvm", tracker: str | None = None
+    flags: AnswerFlags, *, target: str = "llvm", tracker: str | None = None
 ) -> Generator[Work]:
     """Open the session and show its progress; on leaving, all of it is closed.
 
@@ -56,5 +56,5 @@ def working(
                 notes.append(event.message)
             view(event)
 
-        with open_session(flags, target, listen, tracker) as session:
+        with open_session(flags.shared(), target, listen, tracker) as session:
             yield Work(session=session, warnings=notes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import ClassVar
 
@@ -83,10 +83,38 @@ def last_line(error: BaseException) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-def close_matches(name: str, known: Iterable[str], *, limit: int = 3) -> str:
-    """A hint naming the known entries closest to `name`, or all of them when none is close."""
+_SIMILAR = 0.7
+_PREFIX_LENGTH = 3
+_MOST_NEAR, _MOST_LISTED = 3, 100
+
+
+def close_matches(name: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
+    """A hint naming the known entries close to `name`, or all of them when none is.
+
+    Close is what a slip of the fingers explains: `resnet19` for `resnet18`, `bert` for
+    `bert_base`, but not `warm` for `worst`. `shown` makes a name fit for a message.
+    """
     choices = sorted(known)
-    near = get_close_matches(name, choices, n=limit, cutoff=0.5)
+    near = near_names(name, choices)
     if near:
-        return "Did you mean " + " or ".join(near) + "?"
-    return "Known: " + ", ".join(choices)
+        return "Did you mean " + " or ".join(map(shown, near)) + "?"
+    return all_known(choices, shown)
+
+
+def near_names(name: str, known: Iterable[str]) -> list[str]:
+    """Up to three known entries close to `name`, the closest first; upper case does not count."""
+    lowered = {entry.lower(): entry for entry in sorted(known)}
+    wanted = name.lower()
+    near = get_close_matches(wanted, lowered, n=_MOST_NEAR, cutoff=_SIMILAR)
+    if len(wanted) >= _PREFIX_LENGTH:
+        near += [entry for entry in lowered if entry.startswith(wanted) and entry not in near]
+    return [lowered[entry] for entry in near[:_MOST_NEAR]]
+
+
+def all_known(known: Iterable[str], shown: Callable[[str], str] = str) -> str:
+    """A hint that lists what is known, the beginning of it where that is very much."""
+    choices = [shown(entry) for entry in sorted(known)]
+    if not choices:
+        return "None is known."
+    more = len(choices) - _MOST_LISTED
+    return "Known: " + ", ".join(choices[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -29,8 +29,9 @@ class CollectRound:
 class CollectResult:
     """`tilewright collect`.
 
-    `samples` were measured now and `known` before; `complete` says that nothing of what was asked
-    for is left. `rounds` are those of `--adaptive`.
+    `samples` were measured now and `known` before; `beside` counts what was tried besides: the
+    copies between layouts that an operator needs, and probes of the machine's own speed.
+    `complete` says that nothing of what was asked for is left. `rounds` are those of `--adaptive`.
     """
 
     samples: int
@@ -39,6 +40,7 @@ class CollectResult:
     complete: bool
     elapsed_s: float
     rounds: tuple[CollectRound, ...] = ()
+    beside: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

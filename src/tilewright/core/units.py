@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from math import isfinite
+
 _TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _ENERGY = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"))
 _BYTES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+
+_COUNT = r"(\d+(?:\.\d*)?|\.\d+)"
+_DURATION = re.compile(rf"(?:{_COUNT}h)?(?:{_COUNT}m)?(?:{_COUNT}s)?", re.ASCII)
+_SECONDS = (3600.0, 60.0, 1.0)
 
 
 def format_seconds(value_s: float) -> str:
@@ -32,12 +39,14 @@ def format_bytes(value_bytes: float) -> str:
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds in `90s`, `10m`, `1.5h`; None when `text` is no duration."""
-    scales = {"s": 1.0, "m": 60.0, "h": 3600.0}
-    if len(text) < 2 or text[-1] not in scales:
+    """Seconds in `90s`, `10m`, `1.5h`, `1h30m`; None when `text` is no duration.
+
+    Each unit comes once at most, the larger before the smaller; what comes first may be more than
+    the next unit would hold, as in `90m`.
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None or not text:
         return None
-    try:
-        value = float(text[:-1])
-    except ValueError:
-        return None
-    return value * scales[text[-1]] if 0 <= value < float("inf") else None
+    parts = zip(found.groups(), _SECONDS, strict=True)
+    total_s = sum(float(count) * scale for count, scale in parts if count is not None)
+    return total_s if isfinite(total_s) else None

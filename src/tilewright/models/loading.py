@@ -9,7 +9,14 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import onnx
 
-from tilewright.core.errors import ModelError, OutputError, UsageError, close_matches
+from tilewright.core.errors import (
+    ModelError,
+    OutputError,
+    UsageError,
+    all_known,
+    close_matches,
+    near_names,
+)
 from tilewright.core.settings import read_settings
 from tilewright.graph.network import Graph
 from tilewright.models.clean import fold, infer_types, inline_functions
@@ -104,10 +111,12 @@ def _built(source: Source, options: ModelOptions) -> tuple[str, onnx.ModelProto,
 
     if options.batch is not None and options.batch < 1:
         raise UsageError(f"a batch of {options.batch} is not possible")
-    if source.text not in zoo.names():
+    names = zoo.names()
+    if source.text not in names:
+        near = near_names(source.text, names)
+        guess = f"{close_matches(source.text, names)} " if near else ""
         raise UsageError(
-            f"the zoo has no network {quoted(source.text)}",
-            hint=close_matches(source.text, zoo.names()),
+            f"the zoo has no network {quoted(source.text)}", hint=guess + all_known(names)
         )
     model = zoo.build(source.text, batch=options.batch or 1, seed=options.seed)
     return source.text, model, replace(options, batch=None)

@@ -14,4 +14,4 @@ def quoted(name: object) -> str:
 
 def quoted_matches(name: str, known: Iterable[str]) -> str:
     """As `close_matches`, safe for names out of a model file."""
-    return close_matches(quoted(name), [quoted(entry) for entry in known])
+    return close_matches(name, known, quoted)

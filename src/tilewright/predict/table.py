@@ -91,7 +91,7 @@ def targets_in(table: polars.DataFrame, family: Family) -> list[Target]:
         lacking.append(family.targets[0].column)
     if lacking:
         names = ", ".join(_named(column) for column in lacking)
-        hint = close_matches(lacking[0].name, there, limit=1) if there else None
+        hint = close_matches(lacking[0].name, there) if there else None
         raise UsageError(f"The table lacks {names}, which {family.name} wants.", hint=hint)
     return found
 

@@ -81,6 +81,7 @@ def collected(result: CollectResult) -> Table:
         "Collected",
         (
             ("measured", result.samples, shown.whole(result.samples)),
+            ("copies and probes beside", result.beside, shown.whole(result.beside)),
             ("known before", result.known, shown.whole(result.known)),
             ("failed", result.failures, shown.whole(result.failures)),
             ("complete", result.complete, "yes" if result.complete else "no, the budget ended"),

@@ -35,19 +35,22 @@ class Budget:
 
 
 def parse_budget(text: str | float) -> Budget:
-    """`10m`, `90s`, `1h` are wall clock; a bare number counts candidate measurements."""
+    """`10m`, `90s`, `1h30m` are wall clock; a bare number counts candidate measurements.
+
+    Raises UsageError for anything else.
+    """
     if isinstance(text, str):
         seconds = parse_duration(text.strip())
         if seconds is not None:
             return Budget(seconds=seconds)
     try:
         count = float(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         count = -1.0
     if not isfinite(count) or count < 0 or count != int(count):
         raise UsageError(
             f"budget {text!r} is neither a duration nor a number of measurements",
-            hint="Examples: --budget 10m, --budget 90s, --budget 500, --budget 0",
+            hint="Durations are like 90s, 10m, 1.5h, 1h30m; numbers of measurements like 500, or 0.",
         )
     return Budget(measurements=count)
 

@@ -382,7 +382,7 @@ def test_help(tilewright: Command, session: FakeSession, verb: tuple[str, ...]) 
     assert ran.err == ""
     assert session.calls == []
     if verb and verb != ("db",):
-        for flag in ("--db", "--out", "--threads", "--seed", "--format"):
+        for flag in ("--out", "--format"):
             assert flag in ran.out
 
 

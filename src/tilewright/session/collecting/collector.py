@@ -45,11 +45,34 @@ _SLOW_S = 0.05
 
 @dataclass(slots=True)
 class _Count:
-    """Candidates by what became of them."""
+    """Candidates by what became of them, first those of operators, which were asked for by number,
+    then copies between layouts and probes of the machine's speed."""
 
     measured: int = 0
     known: int = 0
     failures: int = 0
+    beside: int = 0
+    beside_failures: int = 0
+
+    @property
+    def timed(self) -> int:
+        """All that have a time."""
+        return self.measured + self.beside
+
+    @property
+    def failed(self) -> int:
+        """All that have none."""
+        return self.failures + self.beside_failures
+
+    def add(self, outcome: Outcome, *, beside: bool) -> None:
+        """Count one more."""
+        failed = isinstance(outcome, Failure)
+        if beside:
+            self.beside += not failed
+            self.beside_failures += failed
+        else:
+            self.measured += not failed
+            self.failures += failed
 
 
 Measurers = Callable[[Place, int], Measurer]
@@ -92,6 +115,7 @@ class Collector:
                 raise KeyboardInterrupt
         return CollectResult(
             samples=self.count.measured,
+            beside=self.count.beside + self.count.beside_failures,
             known=self.count.known,
             failures=self.count.failures,
             complete=all(state == "done" for state in states),
@@ -126,8 +150,8 @@ class Collector:
                     run,
                     state=state,
                     spent_s=spending.elapsed_s - before_s,
-                    measurements=self.count.measured - before.measured,
-                    failures=self.count.failures - before.failures,
+                    measurements=self.count.timed - before.timed,
+                    failures=self.count.failed - before.failed,
                 )
             )
         return state
@@ -191,8 +215,8 @@ class _Visit:
                     probe = self._begun(stack)
                 self.collector.store.add_workload(task.workload)
                 if number % _PROBE_EVERY == 0:
-                    self._measure(probe.workload, [probe.candidate], probe.measurer)
-                self._measure(task.workload, wanted, probe.measurer)
+                    self._measure(probe, probe.workload, [probe.candidate])
+                self._measure(probe, task.workload, wanted)
                 self.collector.tell(task, self.spending)
         return "done"
 
@@ -249,22 +273,21 @@ class _Visit:
             self.collector.store, workload, self.place.device, energy=self.collector.wants_energy
         )
         wanted = [candidate for candidate in candidates if candidate not in known]
-        self.collector.count.known += len(candidates) - len(wanted)
+        if is_operator(workload):
+            self.collector.count.known += len(candidates) - len(wanted)
         return wanted
 
-    def _measure(
-        self, workload: Workload, candidates: Sequence[Candidate], measurer: Measurer
-    ) -> None:
+    def _measure(self, probe: _Probe, workload: Workload, candidates: Sequence[Candidate]) -> None:
+        """Time candidates and keep what comes of it, those of the probe itself, too."""
+        beside = workload is probe.workload or not is_operator(workload)
+
         def keep(outcome: Outcome) -> None:
             self.collector.store.add([outcome])
             self.spending.count += 1
-            if isinstance(outcome, Failure):
-                self.collector.count.failures += 1
-            else:
-                self.collector.count.measured += 1
+            self.collector.count.add(outcome, beside=beside)
 
         if candidates:
-            measurer.measure(
+            probe.measurer.measure(
                 workload,
                 candidates,
                 self.place.protocol,
