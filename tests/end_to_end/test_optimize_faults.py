@@ -18,7 +18,7 @@ import pytest
 from command_line import call, know_machine, rows, run, small_model, start, succeed
 from offer import offered
 
-from tilewright.session import facade
+from tilewright.session.facade import opened
 from tilewright.store import open_store
 
 WORDS = ("optimize", "net.onnx", "--budget", "400", "--out", "out", "--format", "json")
@@ -216,7 +216,7 @@ def test_databases_that_cannot_be_used(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_newer_and_a_locked_database(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facade, "open_store", partial(open_store, busy_timeout_s=1.0))
+    monkeypatch.setattr(opened, "open_store", partial(open_store, busy_timeout_s=1.0))
     path = folder / "tilewright.db"
     know_machine(path)
     shutil.copy(path, folder / "newer.db")

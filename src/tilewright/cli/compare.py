@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tilewright.cli.baseline import read_baseline
-from tilewright.cli.flags import ModelOrArtifactFlags, Settings, SharedFlags
+from tilewright.cli.flags import ChoiceFlags, ModelOrArtifactFlags, SharedFlags
 from tilewright.cli.output import Answer, emit, plain
 from tilewright.cli.streams import write_message
 from tilewright.cli.warn import merged
@@ -37,9 +37,7 @@ def compare(
             "torch_compiled, too, which compiles for tens of seconds."
         ),
     ] = DEFAULT_PEERS,
-    settings: Annotated[
-        Settings, Parameter(help="Our defaults, the best known per task, or what shipped.")
-    ] = "best",
+    choice: ChoiceFlags | None = None,
     baseline: Annotated[
         Path | None, Parameter(help="What an earlier `compare --format json` printed.")
     ] = None,
@@ -61,10 +59,16 @@ def compare(
         raise UsageError(f"--fail-below must be a number above 0, not {fail_below}.")
     peer_names = _peer_names(peers)
     earlier = read_baseline(baseline) if baseline is not None else None
-    options = model_flags.options(flags.seed)
+    choice, options = choice or ChoiceFlags(), model_flags.options(flags.seed)
     with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
         work.session.verify = model_flags.verify
-        result = work.session.compare(models, peers=peer_names, options=options, settings=settings)
+        result = work.session.compare(
+            models,
+            peers=peer_names,
+            options=options,
+            settings=choice.settings,
+            max_error=choice.max_error,
+        )
     against = _against(result, earlier, baseline)
     if against is not None:
         result = replace(result, baseline_geomean=against.baseline_geomean)

@@ -15,7 +15,7 @@ from tilewright.core.errors import UsageError
 from tilewright.core.results import DatabaseInfo, ImportResult
 from tilewright.core.units import parse_duration
 from tilewright.report import shown, views
-from tilewright.report.tables import Column, Table, record_of, records_of
+from tilewright.report.tables import Column, Table, record_of
 from tilewright.store.interchange import kinds
 
 _SHOWN_LINES = 20
@@ -163,14 +163,7 @@ def _emit_import(
         ),
         records=({name: value for name, value in record.items() if name != "skipped"},),
     )
-    skipped = Table(
-        title="Skipped",
-        columns=(
-            Column(field="line", label="line", show=shown.whole, number=True),
-            Column(field="reason", label="reason"),
-        ),
-        records=records_of(taken.skipped[:_SHOWN_LINES]),
-    )
+    skipped = views.skipped_table(taken.skipped[:_SHOWN_LINES])
     more = len(taken.skipped) - _SHOWN_LINES
     remarks = [f"{more} more skipped lines are in --format json."] if more > 0 else []
     answer = Answer(

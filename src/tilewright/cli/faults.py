@@ -43,15 +43,10 @@ def _unread(error: CycloptsError) -> str:
         return f"Unknown option: {given}.{guess}"
     if isinstance(error, UnknownCommandError) and error.unused_tokens and error.app is not None:
         known = [name for name in error.app if not name.startswith("-")]
-        return (
-            f'Unknown command "{error.unused_tokens[0]}". {_guess(error.unused_tokens[0], known)}'
-        )
+        name = error.unused_tokens[0]
+        guess = f"{close_matches(name, known)} " if near_names(name, known) else ""
+        return f'Unknown command "{name}". {guess}{all_known(known)}'
     return str(error).strip()
-
-
-def _guess(name: str, known: Sequence[str]) -> str:
-    near = close_matches(name, known) if near_names(name, known) else ""
-    return f"{near} {all_known(known)}".strip()
 
 
 def tell_known(error: TilewrightError) -> int:

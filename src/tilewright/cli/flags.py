@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -21,6 +22,22 @@ Settings = Literal["default", "best", "shipped"]
 _EXTENT = re.compile(r"0*[1-9][0-9]{0,11}")
 _SHARED = Group("Shared flags", sort_key=20)
 _MODEL = Group("Model and target", sort_key=10)
+
+
+def _positive(_type: type, value: float) -> None:
+    """A validator: a finite number above 0."""
+    if not (isfinite(value) and value > 0):
+        raise ValueError(f"must be a number above 0, not {value}.")
+
+
+MaxError = Annotated[
+    float,
+    Parameter(
+        validator=_positive,
+        help="Allowed error of the outputs, relative to the largest value of each. "
+        "Implementations with a larger error bound are not used.",
+    ),
+]
 Threads = Annotated[
     int | None, Parameter(group=_SHARED, help="Threads [default: all physical cores].")
 ]
@@ -270,6 +287,27 @@ class MeteredFlags(ModelFlags):
     def meter_name(self) -> str | None:
         """The meter that was asked for, None for none at all."""
         return (self.meter or "auto") if self.power else None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceFlags:
+    """Which candidates a network is made of."""
+
+    settings: Annotated[
+        Settings, Parameter(help="Our defaults, the best known per task, or what shipped.")
+    ] = "best"
+    max_error: MaxError = 1e-4
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastChoiceFlags(ChoiceFlags):
+    """The same with our defaults unless something else is asked for."""
+
+    settings: Annotated[
+        Settings, Parameter(help="Our defaults, the best known per task, or what shipped.")
+    ] = "default"
 
 
 def read_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:

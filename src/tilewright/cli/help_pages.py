@@ -24,7 +24,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "run": (
         "tilewright run tilewright-out/network --input x.npy",
-        "tilewright run tilewright-out/network --input image=x.npy --input mask=m.npy --out answers",
+        "tilewright run tilewright-out/network --input image=x.npy --input mask=m.npy",
     ),
     "profile": (
         "tilewright profile network.onnx",
@@ -65,9 +65,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "tilewright solve problem.json",
         "tilewright solve problem.json --solver exact --format json",
     ),
-    "study tuners": (
-        "tilewright study tuners --tuner default --tuner random --seeds 10 --out out",
-    ),
+    "study tuners": ("tilewright study tuners --tuner default --tuner random --out out",),
     "study subgraph": ("tilewright study subgraph zoo:resnet18 --budget 10m",),
     "study padding": (
         "tilewright study padding 'op:conv2d[c=64,h=56,out=64,k=3,pad=1]'",

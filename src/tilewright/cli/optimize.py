@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import ModelFlags, SharedFlags
+from tilewright.cli.flags import MaxError, ModelFlags, SharedFlags
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.warn import merged
 from tilewright.cli.work import Work, working
@@ -20,12 +19,6 @@ from tilewright.report.tasks import tasks_table
 MODEL_HELP = "An .onnx or .pt2 file, zoo:NAME, hf:NAME, torch:MODULE:NAME, op:conv2d[...]."
 
 
-def _positive(_type: type, value: float) -> None:
-    """A validator: a finite number above 0."""
-    if not (isfinite(value) and value > 0):
-        raise ValueError(f"must be a number above 0, not {value}.")
-
-
 def optimize(
     model: Annotated[str, Parameter(help=MODEL_HELP)],
     /,
@@ -34,17 +27,11 @@ def optimize(
         str,
         Parameter(
             help="Total for this network, target, threads and database, earlier runs included: "
-            "a time (90s, 10m, 1.5h) or a number of measurements. 0 measures nothing."
+            "a time (90s, 10m, 1h30m) or a number of measurements. 0 searches nothing: it "
+            "compiles from what is known, checks, and races the networks."
         ),
     ] = "10m",
-    max_error: Annotated[
-        float,
-        Parameter(
-            validator=_positive,
-            help="Allowed error of the outputs, relative to the largest value of each. "
-            "Implementations with a larger error bound are not used.",
-        ),
-    ] = 1e-4,
+    max_error: MaxError = 1e-4,
     model_flags: ModelFlags | None = None,
     flags: SharedFlags | None = None,
 ) -> int:

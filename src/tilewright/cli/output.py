@@ -40,8 +40,8 @@ class Answer:
 
 def emit(answer: Answer, flags: AnswerFlags, *, save: bool = True) -> None:
     """Print an answer; with `--out`, unless not `save`, also keep its json in that folder."""
-    if save and flags.out is not None:
-        _save(answer, flags.out)
+    if save:
+        keep(answer, flags)
     write_data(formatted(answer, flags.format))
 
 
@@ -87,7 +87,11 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no place in json")
 
 
-def _save(answer: Answer, folder: Path) -> None:
+def keep(answer: Answer, flags: AnswerFlags) -> None:
+    """Write an answer's json into the folder of `--out`, where one is given."""
+    folder = flags.out
+    if folder is None:
+        return
     path = folder / f"{answer.command.replace(' ', '-')}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)

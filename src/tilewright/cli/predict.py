@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import ModelFlags, Settings, SharedFlags
+from tilewright.cli.flags import ForecastChoiceFlags, ModelFlags, SharedFlags
 from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
@@ -23,9 +23,7 @@ def predict(
         Path | None,
         Parameter(help="Instead: operators, a .csv or .parquet with op:… in a column `operator`."),
     ] = None,
-    settings: Annotated[
-        Settings, Parameter(help="Our defaults, the best known per task, or what shipped.")
-    ] = "default",
+    choice: ForecastChoiceFlags | None = None,
     metric: Annotated[
         tuple[str, ...],
         Parameter(
@@ -48,13 +46,23 @@ def predict(
         raise UsageError(
             "predict takes a model or --table FILE.", hint="tilewright predict zoo:resnet50"
         )
-    options = model_flags.options(flags.seed)
+    choice, options = choice or ForecastChoiceFlags(), model_flags.options(flags.seed)
     with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
         if model is not None:
-            result = work.session.predict(model, options=options, settings=settings, metrics=metric)
+            result = work.session.predict(
+                model,
+                options=options,
+                settings=choice.settings,
+                max_error=choice.max_error,
+                metrics=metric,
+            )
         else:
             result = work.session.predict_table(
-                str(table), options=options, settings=settings, metrics=metric
+                str(table),
+                options=options,
+                settings=choice.settings,
+                max_error=choice.max_error,
+                metrics=metric,
             )
     operators = forecasts.operators_table(result)
     summary = (forecasts.forecast_summary(result),) if result.network is not None else ()

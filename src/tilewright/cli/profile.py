@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import ArtifactFlags, MeteredFlags, Settings, SharedFlags
+from tilewright.cli.flags import ArtifactFlags, ChoiceFlags, MeteredFlags, SharedFlags
 from tilewright.cli.optimize import MODEL_HELP
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.warn import merged
@@ -19,9 +19,7 @@ def profile(
     model: Annotated[str, Parameter(help=f"{MODEL_HELP[:-1]}, or an artifact.")],
     /,
     *,
-    settings: Annotated[
-        Settings, Parameter(help="Our defaults, the best known per task, or what shipped.")
-    ] = "best",
+    choice: ChoiceFlags | None = None,
     memory: Annotated[
         bool,
         Parameter(
@@ -36,13 +34,14 @@ def profile(
 ) -> int:
     """Show where a network's time goes, task by task, and what limits each."""
     flags, model_flags = flags or SharedFlags(), model_flags or MeteredFlags()
-    options = model_flags.options(flags.seed)
+    choice, options = choice or ChoiceFlags(), model_flags.options(flags.seed)
     with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
         work.session.verify = (artifact_flags or ArtifactFlags()).verify
         result = work.session.profile(
             model,
             options=options,
-            settings=settings,
+            settings=choice.settings,
+            max_error=choice.max_error,
             meter=model_flags.meter_name,
             memory=memory,
         )

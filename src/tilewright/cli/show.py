@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from tilewright.cli.flags import SharedFlags, TargetOrArtifactFlags
-from tilewright.cli.output import Answer, emit
+from tilewright.cli.output import Answer, emit, keep
 from tilewright.cli.streams import write_data
 from tilewright.cli.warn import warn
 from tilewright.cli.work import working
@@ -63,6 +63,7 @@ def show(
     if flags.format in ("json", "csv"):
         emit(answer, flags)
         return 0
+    keep(answer, flags)
     body = visible_lines(text.rstrip("\n"))
     if flags.format == "md":
         fence = "`" * max(3, _longest_fence(body) + 1)

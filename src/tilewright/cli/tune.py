@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import ModelFlags, SharedFlags
+from tilewright.cli.flags import MaxError, ModelFlags, SharedFlags
 from tilewright.cli.optimize import MODEL_HELP, tell_optimized
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
@@ -60,9 +60,11 @@ def tune(
         str,
         Parameter(
             help="Total for this network, target, threads and database, earlier runs included: "
-            "a time (90s, 10m, 1.5h) or a number of measurements. 0 measures nothing."
+            "a time (90s, 10m, 1h30m) or a number of measurements. 0 searches nothing: it "
+            "compiles from what is known, checks, and races the networks."
         ),
     ] = "10m",
+    max_error: MaxError = 1e-4,
     model_flags: ModelFlags | None = None,
     flags: SharedFlags | None = None,
 ) -> int:
@@ -88,5 +90,6 @@ def tune(
             budget=budget,
             out=flags.out,
             options=options,
+            max_error=max_error,
         )
     return tell_optimized("tune", outcome.result, flags, work)

@@ -32,7 +32,7 @@ class ArtifactResult:
     """A compiled network: what it is, made from what, for which machine, and how fast it was there.
 
     `source` is the MODEL argument with its options; times, errors and tasks are those of the run
-    that made it, None where it did not tell.
+    that made it, None where it did not tell. `rest_s` and `rest_share` are what no task took of it.
     """
 
     artifact: str
@@ -53,4 +53,6 @@ class ArtifactResult:
     max_rel_error: float | None = None
     peak_flop_per_s: float = 0.0
     peak_bytes_per_s: float = 0.0
+    rest_s: float = 0.0
+    rest_share: float = 0.0
     warnings: tuple[str, ...] = field(default=())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tilewright.core.display import Displayed
+
 METRICS = ("latency", "power", "energy", "memory")
 """What `predict` can tell of a network."""
 
@@ -25,8 +27,8 @@ class CollectRound:
     above: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CollectResult(Displayed):
     """`tilewright collect`.
 
     `samples` were measured now and `known` before; `beside` counts what was tried besides: the
@@ -57,8 +59,8 @@ class FittedFamily:
     metric: str = "latency"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class FitResult(Displayed):
     """`tilewright fit`."""
 
     device_class: str
@@ -98,8 +100,8 @@ class NetworkForecast:
     peak_memory_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PredictResult(Displayed):
     """`tilewright predict`; `network` is None for a table of operators. `metrics` are those that
     were asked for; without latency a network has no `operators`. `energy_reason` says why there is
     neither power nor energy, where one of them was asked for."""
@@ -127,8 +129,8 @@ class SweepRow:
     facts: dict[str, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SweepResult(Displayed):
     """`tilewright study padding`."""
 
     operator: str
@@ -182,8 +184,8 @@ class FactDifference:
     share: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExplainResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExplainResult(Displayed):
     """`tilewright explain`. `facts` are those of the explained kernel; `ratio` is its predicted
     time over the other's, None without one.
 
@@ -213,8 +215,8 @@ class ThreadTime:
     latency_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadsResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ThreadsResult(Displayed):
     """`tilewright explain MODEL --threads`: at most five measurements, and the best of them."""
 
     model: str

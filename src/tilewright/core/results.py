@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.core.cards import PredictorCard
+from tilewright.core.display import Displayed
 from tilewright.core.records import EnergyUse
 
 
@@ -79,8 +80,8 @@ class MemoryUse:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ProfileResult(Displayed):
     """`tilewright profile`. `energy` is None unless it was asked for; `memory` is planned, and
     measured where that was asked for. `rest_s` is what lies outside the tasks: the network's time
     that no task takes in place. The tasks' shares and `rest_share` add up to 1."""
@@ -127,8 +128,8 @@ class CompareRow:
     speedup_high: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompareResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CompareResult(Displayed):
     """`tilewright compare`; the geometric mean takes each model against its fastest peer at our
     precision, its bounds are the means of theirs. `skipped` says which peers are missing and why.
     """
@@ -183,8 +184,8 @@ class TaskSearchReport:
     trials: tuple[Trial, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizeResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class OptimizeResult(Displayed):
     """`tilewright optimize` and `tilewright tune`.
 
     `measurements` counts the candidate rows made by this run. `level` is op, subgraph or graph.
@@ -271,7 +272,7 @@ class ChoiceRow:
     output: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class GraphTuneResult(OptimizeResult):
     """`tilewright tune --level graph`, and `optimize`.
 
@@ -312,8 +313,8 @@ class TunerStudyRow:
     regret_p90: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TunerStudyResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TunerStudyResult(Displayed):
     """`tilewright study tuners`."""
 
     rows: tuple[TunerStudyRow, ...]
@@ -330,8 +331,8 @@ class SubgraphStudyRow:
     gain: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubgraphStudyResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SubgraphStudyResult(Displayed):
     """`tilewright study subgraph`; `network_gain` is that of the compiled networks, with bounds."""
 
     rows: tuple[SubgraphStudyRow, ...]
@@ -340,8 +341,8 @@ class SubgraphStudyResult:
     network_gain_high: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseInfo:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class DatabaseInfo(Displayed):
     """`tilewright db info`."""
 
     path: str
@@ -362,8 +363,8 @@ class SkippedLine:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ImportResult(Displayed):
     """`tilewright db import` and `db merge`.
 
     `lines` counts the records the file holds; each is `imported` (new here), `known` (was here
@@ -400,8 +401,8 @@ class Check:
     advice: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoctorResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class DoctorResult(Displayed):
     """`tilewright doctor`."""
 
     checks: tuple[Check, ...]
@@ -420,8 +421,8 @@ class TargetRow:
     vector_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SolveResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SolveResult(Displayed):
     """`tilewright solve`.
 
     No assignment costs less than `bound_s`; `gap` is (objective − bound) / objective, 0 for a
@@ -479,8 +480,8 @@ class EvaluatePick:
     regret: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluateResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class EvaluateResult(Displayed):
     """`tilewright evaluate`; `notes` say which rows were left out; a card for each family and
     target."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import index
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import SupportsIndex, cast
 
-from tilewright.core.errors import InternalError, OutputError
+from tilewright.core.errors import InternalError, OutputError, UsageError
 from tilewright.graph.network import Graph
 from tilewright.graph.tensor import TensorType
 from tilewright.models.naming import quoted
@@ -18,17 +20,53 @@ def _no_shapes() -> Mapping[str, tuple[int, ...]]:
     return {}
 
 
+def _whole(value: object, name: str, least: int) -> int:
+    """A whole number, numpy's too. Raises UsageError for others and for smaller ones."""
+    try:
+        number = index(cast("SupportsIndex", value))
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise UsageError(f"{name} must be a whole number, not {value!r}.")
+    if number < least:
+        raise UsageError(f"a {name} of {number} is not possible")
+    return number
+
+
+def _shapes(value: object) -> dict[str, tuple[int, ...]]:
+    """Shapes by name, each a tuple. Raises UsageError for anything else."""
+    hint = "ModelOptions(shapes={'input': (1, 3, 224, 224)})"
+    if not isinstance(value, Mapping):
+        raise UsageError(f"shapes must be a dictionary, not {value!r}.", hint=hint)
+    found: dict[str, tuple[int, ...]] = {}
+    for name, shape in cast("Mapping[object, object]", value).items():
+        if not isinstance(name, str):
+            raise UsageError(f"shapes has {name!r} where a name must be.", hint=hint)
+        if isinstance(shape, (str, bytes, Mapping)) or not isinstance(shape, Iterable):
+            raise UsageError(f"the shape of {quoted(name)} is {shape!r}, no list.", hint=hint)
+        sizes = cast("Iterable[object]", shape)
+        found[name] = tuple(_whole(size, f"size of {quoted(name)}", 1) for size in sizes)
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
     """What a person says about a model beside its name.
 
     `batch` replaces the first axis of the inputs; `shapes` gives whole input shapes by name and
-    wins over `batch`; `seed` makes the weights of zoo models and single operators.
+    wins over `batch`; `seed` makes the weights of zoo models and single operators. Lists and
+    numpy's numbers will do. Raises UsageError for other kinds.
     """
 
     batch: int | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=_no_shapes)
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", _whole(self.seed, "seed", 0))
+        if self.batch is not None:
+            object.__setattr__(self, "batch", _whole(self.batch, "batch", 1))
+        object.__setattr__(self, "shapes", _shapes(self.shapes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

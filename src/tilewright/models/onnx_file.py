@@ -59,6 +59,14 @@ def save_onnx(model: onnx.ModelProto, path: Path) -> bool:
     return large
 
 
+def weights_elsewhere(model: onnx.ModelProto) -> str | None:
+    """The name of a weight that lies in another file; None where all are in memory."""
+    for tensor in _graph_tensors(model.graph):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            return tensor.name
+    return None
+
+
 def load_saved(path: Path) -> onnx.ModelProto:
     """A model that was read or written before, with all weights in memory."""
     model = onnx.load_model_from_string(path.read_bytes())

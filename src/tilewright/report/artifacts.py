@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tilewright.core.artifacts import ArtifactPort, ArtifactResult
 from tilewright.report import shown
 from tilewright.report.tables import Column, Table, facts_table, records_of
-from tilewright.report.views import tasks_table
+from tilewright.report.tasks import tasks_table
 
 _FILE_COLUMNS = (
     Column(field="name", label="file"),
@@ -25,11 +25,7 @@ def artifact_tables(result: ArtifactResult) -> tuple[Table, ...]:
 
 def artifact_tasks(result: ArtifactResult) -> Table:
     """Its tasks by their share of time, with what was chosen for each."""
-    table = tasks_table(
-        result.tasks,
-        peak_flop_per_s=result.peak_flop_per_s,
-        peak_bytes_per_s=result.peak_bytes_per_s,
-    )
+    table = tasks_table(result)
     settings = Column(field="settings", label="settings", show=shown.pairs)
     return Table(columns=(*table.columns, settings), records=table.records, title=table.title)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tilewright.core.results import ChoiceRow, GraphTuneResult
+from typing import Any
+
+from tilewright.core.results import ChoiceRow, GraphTuneResult, SolveResult
 from tilewright.report import shown
 from tilewright.report.tables import Column, Table, facts_table, record_of, records_of
 
@@ -71,3 +73,25 @@ def _layouts(ports: tuple[str, ...]) -> str:
     *arguments, result = ports
     read = [port for port in arguments if port != "plain"] or arguments[:1]
     return f"{', '.join(dict.fromkeys(read))} -> {result}"
+
+
+def solve_table(result: SolveResult) -> Table:
+    """What a solver found of a saved problem."""
+    facts: list[tuple[str, Any, str]] = [
+        ("solver", result.solver, f"{result.solver} ({result.note})" if result.note else ""),
+        ("objective", result.objective_s, shown.seconds(result.objective_s)),
+        ("bound", result.bound_s, shown.seconds(result.bound_s)),
+        ("gap", result.gap, shown.percent(result.gap)),
+        ("solving", result.solve_s, shown.seconds(result.solve_s)),
+        ("variables", result.variables, str(result.variables)),
+        ("tables", result.tables, str(result.tables)),
+    ]
+    facts += [(role, cost_s, shown.seconds(cost_s)) for role, cost_s in result.by_role_s.items()]
+    return facts_table(result.name, [(name, raw, text or str(raw)) for name, raw, text in facts])
+
+
+def proven(result: SolveResult) -> str:
+    """How much better another assignment could be."""
+    if result.gap == 0:
+        return "This is a proven optimum."
+    return f"A better assignment saves {shown.percent(result.gap)} of the objective at most."

@@ -1,37 +1,17 @@
-"""Results as HTML fragments for notebooks."""
+"""Tables and whole reports as HTML fragments for notebooks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
 
-from tilewright.core.results import CompareResult, OptimizeResult, ProfileResult
-from tilewright.report import views
 from tilewright.report.escape import visible
-from tilewright.report.noise import explain_difference, noise_warnings, profile_warnings
 from tilewright.report.tables import Table
-from tilewright.report.tasks import tasks_table
 
-
-def optimize_html(result: OptimizeResult) -> str:
-    """Summary, tasks and warnings of an optimisation."""
-    tasks = tasks_table(result)
-    return _fragment([views.optimize_summary(result), tasks], noise_warnings(result))
-
-
-def profile_html(result: ProfileResult) -> str:
-    """The network and its tasks."""
-    tasks = tasks_table(result)
-    explained = explain_difference(
-        result.tasks_latency_s, result.network_latency_s, result.explanation
-    )
-    return _fragment([views.profile_summary(result), tasks], [*profile_warnings(result), explained])
-
-
-def compare_html(result: CompareResult) -> str:
-    """The rows and the geometric mean."""
-    skipped = [f"{peer}: {reason}" for peer, reason in result.skipped.items()]
-    return _fragment([views.compare_table(result)], [views.compare_verdict(result), *skipped])
+_REPORT = (
+    '<details><summary>Report</summary><iframe title="report" sandbox loading="lazy" '
+    'style="width: 100%; height: 40em; border: 1px solid #8888" srcdoc="{}"></iframe></details>'
+)
 
 
 def table_html(table: Table) -> str:
@@ -45,9 +25,12 @@ def table_html(table: Table) -> str:
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _fragment(tables: Sequence[Table], notes: Sequence[str]) -> str:
+def fragment(tables: Sequence[Table], notes: Sequence[str] = (), *, report: str = "") -> str:
+    """Tables with sentences below them; a whole page, where one is given, can be unfolded."""
     parts = [table_html(table) for table in tables]
     parts.extend(f"<p>{_safe(note)}</p>" for note in notes if note)
+    if report:
+        parts.append(_REPORT.format(escape(report, quote=True)))
     return f'<div class="tilewright">{"".join(parts)}</div>'
 
 

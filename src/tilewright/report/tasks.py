@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from tilewright.core.artifacts import ArtifactResult
 from tilewright.core.results import OptimizeResult, ProfileResult, TaskReport
 from tilewright.report import roofline, shown
 from tilewright.report.shares import REST
 from tilewright.report.tables import Column, Table, record_of
 
+_WithTasks = OptimizeResult | ProfileResult | ArtifactResult
 _FRACTIONS = ("peak_fraction", "roof_fraction")
 
 
@@ -37,13 +39,15 @@ _COLUMNS = (
 )
 
 
-def tasks_table(result: OptimizeResult | ProfileResult) -> Table:
+def tasks_table(result: _WithTasks) -> Table:
     """The tasks by their share of time, with how much of the measured roof each reaches; at the end
     what lies outside them."""
     return Table(columns=_COLUMNS, records=task_records(result), title="Tasks")
 
 
-def task_records(result: OptimizeResult | ProfileResult) -> tuple[dict[str, Any], ...]:
+def task_records(
+    result: OptimizeResult | ProfileResult | ArtifactResult,
+) -> tuple[dict[str, Any], ...]:
     """All fields of the tasks, largest share first, with `peak_fraction` and `roof_fraction`.
 
     `peak_fraction` is the FLOP/s reached over the measured peak, `roof_fraction` over what the

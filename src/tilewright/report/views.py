@@ -15,6 +15,7 @@ from tilewright.core.results import (
     MemoryUse,
     OptimizeResult,
     ProfileResult,
+    SkippedLine,
     SubgraphStudyRow,
     TargetRow,
     TaskSearchReport,
@@ -288,6 +289,15 @@ def environment_table(environment: Mapping[str, str]) -> Table:
     return facts_table(
         "Environment", tuple((name, value, value) for name, value in environment.items())
     )
+
+
+def skipped_table(lines: Sequence[SkippedLine]) -> Table:
+    """The lines of a file that were not taken in."""
+    columns = (
+        Column(field="line", label="line", show=shown.whole, number=True),
+        Column(field="reason", label="reason"),
+    )
+    return Table(columns=columns, records=records_of(lines), title="Skipped")
 
 
 def phases_table(seconds_by_phase: Mapping[str, float]) -> Table:

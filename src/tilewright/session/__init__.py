@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tilewright.core.events import EventSink, discard
+from tilewright.session.arguments import Text
 from tilewright.session.facade import Session
 
 __all__ = ["Session", "open"]
@@ -12,7 +11,7 @@ __all__ = ["Session", "open"]
 
 def open(  # noqa: A001 - reads well as `tilewright.open()`
     *,
-    db: str | Path | None = None,
+    db: Text | None = None,
     target: str = "llvm",
     tracker: str | None = None,
     threads: int | None = None,
@@ -23,13 +22,6 @@ def open(  # noqa: A001 - reads well as `tilewright.open()`
 
     `db` defaults to the user's data folder, `target` to this CPU, `threads` to the physical cores
     allotted to the process. `tracker` is the HOST:PORT of the TVM RPC tracker that a target of the
-    form `rpc:KEY` needs. `events` receives progress.
+    form `rpc:KEY` needs. `events` receives progress. Raises UsageError for other kinds of values.
     """
-    return Session(
-        db=Path(db) if db is not None else None,
-        target=target,
-        tracker=tracker,
-        threads=threads,
-        seed=seed,
-        events=events,
-    )
+    return Session(db=db, target=target, tracker=tracker, threads=threads, seed=seed, events=events)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,10 @@ from tilewright.core.errors import (
 )
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_device
+from tilewright.report.notebook import fragment
+from tilewright.report.shown import seconds
+from tilewright.report.tables import facts_table
+from tilewright.session.arguments import Text, count_of, named_of, path_of
 from tilewright.session.manifest import Machine, Manifest, Port
 from tilewright.session.opening import OpenedArtifact, open_artifact
 
@@ -26,7 +29,8 @@ class Artifact:
     """A compiled network, ready to run in this process.
 
     Call it with arrays in the order of `inputs`, or by the ONNX file's names. With one output it
-    returns the array, with several a dictionary by name. `manifest` is what `optimize` wrote.
+    returns the array, with several a dictionary by name. `manifest` is what `optimize` wrote. It
+    shows itself with what it takes and gives, and as a table in a notebook.
     """
 
     def __init__(self, opened: OpenedArtifact, threads: int | None) -> None:
@@ -40,10 +44,32 @@ class Artifact:
         self._opened = opened
         device = local_device(threads)
         self.threads = device.threads
+        self.folder = folder
         self._call = Caller(device.threads, device.cpus)
         self._network = self._call(lambda: LoadedNetwork.open(folder, manifest.constants))
         if self._network.input_count != len(self.inputs):
             raise DamagedArtifact(folder, "model.so has another number of inputs")
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
+        return f"<compiled network {self._opened.manifest.model!r}: {facts}>"
+
+    def _repr_html_(self) -> str:
+        facts = [(name, value, value) for name, value in self._facts().items()]
+        return fragment([facts_table(self._opened.manifest.model, facts)])
+
+    def _facts(self) -> dict[str, str]:
+        """What it takes and gives, how fast it was, where it is and what it was made from."""
+        found = {
+            "inputs": ", ".join(map(_typed, self._opened.manifest.inputs)),
+            "outputs": ", ".join(map(_typed, self._opened.manifest.outputs)),
+        }
+        result = self._opened.manifest.result
+        if result.get("latency_s"):
+            found["latency"] = f"{seconds(result['latency_s'])} when it was made"
+        found |= {"threads": str(self.threads), "folder": str(self.folder)}
+        source = self._opened.manifest.source
+        return found | {"made from": source.given or source.model}
 
     def __call__(self, *arrays: Array, **named: Array) -> Array | dict[str, Array]:
         """Run once. Raises UsageError for a wrong name, number, shape or type of input."""
@@ -51,7 +77,8 @@ class Artifact:
         return results[self.outputs[0]] if len(self.outputs) == 1 else results
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run once on inputs by name; returns outputs by name."""
+        """Run once on inputs by name; returns outputs by name. Raises as a call does."""
+        inputs = named_of(inputs, "inputs")
         ordered = [_checked(port, inputs) for port in self._opened.manifest.inputs]
         unknown = [name for name in inputs if name not in self.inputs]
         if unknown:
@@ -74,26 +101,42 @@ class Artifact:
 
     def _by_name(self, arrays: tuple[Array, ...], named: Mapping[str, Array]) -> dict[str, Array]:
         if len(arrays) > len(self.inputs):
-            raise UsageError(f"{len(arrays)} arrays given for {len(self.inputs)} inputs")
-        return {**dict(zip(self.inputs, arrays, strict=False)), **named}
+            raise UsageError(
+                f"{len(arrays)} arrays given for {len(self.inputs)} inputs",
+                hint="Its inputs: " + ", ".join(map(repr, self.inputs)),
+            )
+        in_order = dict(zip(self.inputs, arrays, strict=False))
+        twice = [name for name in in_order if name in named]
+        if twice:
+            raise UsageError(f"input {twice[0]!r} is given twice: in order and by its name")
+        return {**in_order, **named}
 
 
 def _checked(port: Port, inputs: Mapping[str, Array]) -> Array:
     """The array for an input; raises UsageError when it is missing or of another type."""
+    wanted = f"{port.dtype}{list(port.shape)}"
     if port.name not in inputs:
+        raise UsageError(f"input {port.name!r} is missing", hint=f"It is {wanted}.")
+    try:
+        array = np.asarray(inputs[port.name])
+    except (ValueError, TypeError, RuntimeError) as error:
+        first = str(error).strip().splitlines() or ["it cannot be converted"]
         raise UsageError(
-            f"input {port.name!r} is missing", hint=f"It is {port.dtype}{list(port.shape)}."
-        )
-    array = np.asarray(inputs[port.name])
+            f"input {port.name!r} is no array: {first[0]}", hint=f"It is {wanted}."
+        ) from error
     if array.shape != port.shape or str(array.dtype) != port.dtype:
         raise UsageError(
             f"input {port.name!r} is {array.dtype}{list(array.shape)}, "
-            f"the network was compiled for {port.dtype}{list(port.shape)}"
+            f"the network was compiled for {wanted}"
         )
     return array
 
 
-def load(path: str | Path, *, threads: int | None = None, verify: bool = True) -> Artifact:
+def _typed(port: Port) -> str:
+    return f"{port.name} {port.dtype}{list(port.shape)}"
+
+
+def load(path: Text, *, threads: int | None = None, verify: bool = True) -> Artifact:
     """Load a compiled network from its folder.
 
     `threads` defaults to the physical cores allotted to this process; `verify` has the content of
@@ -101,10 +144,11 @@ def load(path: str | Path, *, threads: int | None = None, verify: bool = True) -
     damaged, TargetError when this CPU lacks an instruction set it was compiled for, or another TVM
     is installed.
     """
-    opened = open_artifact(Path(path), verify=verify)
+    count = None if threads is None else count_of(threads, "threads", 1)
+    opened = open_artifact(path_of(path, "path"), verify=verify)
     _refuse_other_machine(opened.manifest.machine)
     _refuse_other_versions(opened.manifest)
-    return Artifact(opened, threads)
+    return Artifact(opened, count)
 
 
 def _refuse_other_machine(machine: Machine) -> None:

@@ -10,12 +10,16 @@ from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.protocols import MeasurementStore
 from tilewright.core.records import Candidate, Device, LayoutPlan, Measurement, Outcome
 from tilewright.kernels.blueprint import TaskKey
+from tilewright.session.arguments import text_of
 from tilewright.session.preparation import PreparedNetwork, Task
 from tilewright.store.interchange.lines import IMPORTED
-from tilewright.tune.space import default_candidate
+from tilewright.tune.space import default_candidate, too_inexact
 
 SettingsName = Literal["default", "best", "shipped"]
 SETTINGS: tuple[SettingsName, ...] = ("default", "best", "shipped")
+MAX_ERROR = 1e-4
+"""Allowed error of a network's outputs, relative to the largest value of each."""
+
 _WRONG = "wrong result"
 
 
@@ -24,7 +28,8 @@ def checked_settings(name: str) -> SettingsName:
     for known in SETTINGS:
         if name == known:
             return known
-    raise UsageError(f"unknown settings {name!r}", hint=close_matches(name, SETTINGS))
+    named = text_of(name, "settings")
+    raise UsageError(f"unknown settings {named!r}", hint=close_matches(named, SETTINGS))
 
 
 def defaults(
@@ -79,9 +84,14 @@ def choose(
     store: MeasurementStore,
     device: Device,
     settings: SettingsName,
+    max_error: float = inf,
 ) -> dict[TaskKey, Candidate]:
-    """A candidate for every task. Where nothing is known, the default."""
-    chosen = defaults(network, device)
+    """A candidate for every task. Where nothing is known, the default.
+
+    None has an error bound above `max_error` where a more exact one is to be had, but for what
+    shipped: its outputs were checked.
+    """
+    chosen = defaults(network, device, max_error)
     if settings == "default":
         return chosen
     shipped: Mapping[str, Candidate] = {}
@@ -98,8 +108,10 @@ def choose(
             chosen[key] = shipped.get(shipping_key(key), chosen[key])
             continue
         best = ranked(own(known_outcomes(task, store, device)))
-        if best:
-            chosen[key] = best[0].candidate
+        out = too_inexact(task.workload, task.layouts, device, max_error)
+        exact = [found for found in best if found.candidate.implementation not in out]
+        if exact:
+            chosen[key] = exact[0].candidate
     return chosen
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tilewright.core.errors import TargetError
+from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Device
 from tilewright.core.results import CompareResult, CompareRow
@@ -17,11 +17,11 @@ from tilewright.graph.sample import random_inputs
 from tilewright.kernels.blueprint import blueprint
 from tilewright.measure.networks import NetworkWorker
 from tilewright.measure.peers.base import Peer
-from tilewright.measure.peers.known import make_peer
+from tilewright.measure.peers.known import KNOWN_PEERS, make_peer
 from tilewright.models import ModelOptions
 from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
 from tilewright.session.checking import NetworkCheck, compare_outputs
-from tilewright.session.choices import SettingsName, choose, shipped_plan
+from tilewright.session.choices import MAX_ERROR, SettingsName, choose, shipped_plan
 from tilewright.session.manifest import is_artifact
 from tilewright.session.opening import OpenedArtifact, open_artifact
 from tilewright.session.preparation import PreparedNetwork, laid_out, prepare
@@ -50,6 +50,7 @@ class Comparer:
     settings: SettingsName
     rounds: int
     verify: bool = True
+    max_error: float = MAX_ERROR
 
     def run(self, models: Sequence[str], options: ModelOptions) -> CompareResult:
         """Compare each model with every peer that is there."""
@@ -109,7 +110,7 @@ class Comparer:
                 worker.load(_OURS, artifact.folder, artifact.manifest.constants)
                 yield worker
             return
-        chosen = choose(network, self.store, self.device, self.settings)
+        chosen = choose(network, self.store, self.device, self.settings, max_error=self.max_error)
         self.events(Stage(name="compile", detail=f"{len(network.tasks)} kernels"))
         plan = blueprint(network.arrangement, chosen)
         with TemporaryDirectory(prefix="tilewright-") as folder, NetworkWorker(self.device) as w:
@@ -186,3 +187,12 @@ class Comparer:
             peer_spread=theirs.spread,
             default_precision=default,
         )
+
+
+def checked_peers(names: Sequence[str]) -> tuple[str, ...]:
+    """Peers that are known, each once. Raises UsageError for others, and for none at all."""
+    if not names:
+        raise UsageError("no peer is named", hint="Known: " + ", ".join(KNOWN_PEERS))
+    for name in names:
+        make_peer(name)
+    return tuple(dict.fromkeys(names))

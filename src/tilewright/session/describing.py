@@ -24,6 +24,8 @@ class _Told(msgspec.Struct, frozen=True, kw_only=True):
     max_rel_error: float | None = None
     peak_flop_per_s: float = 0.0
     peak_bytes_per_s: float = 0.0
+    rest_s: float = 0.0
+    rest_share: float = 0.0
 
 
 def describe(folder: Path, *, verify: bool = True) -> ArtifactResult:
@@ -54,6 +56,8 @@ def describe(folder: Path, *, verify: bool = True) -> ArtifactResult:
         max_rel_error=told.max_rel_error,
         peak_flop_per_s=told.peak_flop_per_s,
         peak_bytes_per_s=told.peak_bytes_per_s,
+        rest_s=told.rest_s,
+        rest_share=told.rest_share,
         warnings=() if manifest.sha256 else (_UNHASHED,),
     )
 

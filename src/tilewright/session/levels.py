@@ -15,6 +15,7 @@ from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.records import Candidate, Device
 from tilewright.graph.anchors import bare_anchor
 from tilewright.kernels.blueprint import TaskKey
+from tilewright.session.arguments import path_or_none, text_of
 from tilewright.session.preparation import Task
 from tilewright.tune.assignment.solving import DEFAULT as AUTO
 from tilewright.tune.assignment.solving import solver_named
@@ -29,14 +30,16 @@ SCOPES = (*LEVELS, "graph")
 class GraphLevel:
     """Tuning subgraphs, then choosing layouts and algorithms over the whole graph.
 
-    `solver` solves the problem, which is written to `save_problem` where that is given.
+    `solver` solves the problem, which is written to `save_problem`, a path or its text, where that
+    is given.
     """
 
     solver: str = AUTO
     save_problem: Path | None = None
 
     def __post_init__(self) -> None:
-        solver_named(self.solver)
+        solver_named(text_of(self.solver, "solver"))
+        object.__setattr__(self, "save_problem", path_or_none(self.save_problem, "save_problem"))
 
 
 Scope = Level | GraphLevel
@@ -51,7 +54,8 @@ def checked_level(name: str | GraphLevel) -> Scope:
     for known in LEVELS:
         if name == known:
             return known
-    raise UsageError(f"unknown level {name!r}", hint=close_matches(name, SCOPES))
+    named = text_of(name, "level")
+    raise UsageError(f"unknown level {named!r}", hint=close_matches(named, SCOPES))
 
 
 def level_name(level: Scope) -> str:

@@ -36,21 +36,24 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """Where an artifact comes from: the MODEL argument with its options, its fingerprint, and the
-    layouts it was built in."""
+    layouts it was built in. `given` says in words what the model was made from, where Python handed
+    over an object."""
 
     model: str
     options: ModelOptions
     fingerprint: str
     layouts: LayoutPlan = LayoutPlan()
+    given: str = ""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The MODEL argument and its options."""
+    """The MODEL argument and its options; `given` as in `Origin`."""
 
     model: str
     batch: Count | None
     shapes: dict[str, tuple[Extent, ...]]
     seed: int
+    given: str = ""
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +131,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         source = self.source
         options = ModelOptions(batch=source.batch, shapes=source.shapes, seed=source.seed)
         return Origin(
-            model=source.model, options=options, fingerprint=self.fingerprint, layouts=self.plan
+            model=source.model,
+            options=options,
+            fingerprint=self.fingerprint,
+            layouts=self.plan,
+            given=source.given,
         )
 
     @property
@@ -165,6 +172,7 @@ def write_manifest(
             batch=origin.options.batch,
             shapes=dict(origin.options.shapes),
             seed=origin.options.seed,
+            given=origin.given,
         ),
         assignment={
             shipping_key(key): ShippedCandidate(

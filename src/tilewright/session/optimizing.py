@@ -272,6 +272,7 @@ class _Work:
                 options=self.request.options,
                 fingerprint=shipped.fingerprint,
                 layouts=shipped.network.plan,
+                given=self.request.origin,
             ),
         )
 

@@ -11,8 +11,10 @@ from tilewright.core.fingerprints import digest
 from tilewright.core.results import GraphTuneResult, OptimizeResult
 from tilewright.models.drawing import write_drawing
 from tilewright.models.source import readable_name
+from tilewright.report.displays import page
 from tilewright.report.html import render
-from tilewright.report.notebook import optimize_html
+from tilewright.report.notebook import fragment
+from tilewright.session.arguments import Text, path_of
 from tilewright.session.artifact import Artifact, load
 from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS
 from tilewright.store.output import replacing
@@ -30,7 +32,7 @@ def default_folder(model: str) -> Path:
     return Path("tilewright-out") / name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class OptimizedNetwork:
     """A shipped network: `result` holds the numbers, `folder` the files. Renders in notebooks."""
 
@@ -57,9 +59,9 @@ class OptimizedNetwork:
             write_drawing(temporary, self.result.model, self.result.choices, ends)
         return path
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: Text) -> Path:
         """Copy library, weights, manifest, report and drawing into another folder."""
-        target = Path(folder)
+        target = path_of(folder, "folder")
         drawn = (DRAWING,) if (self.folder / DRAWING).is_file() else ()
         for name in (LIBRARY, WEIGHTS, MANIFEST, REPORT, *drawn):
             with replacing(target / name) as temporary:
@@ -71,4 +73,9 @@ class OptimizedNetwork:
         return load(self.folder, threads=threads)
 
     def _repr_html_(self) -> str:
-        return optimize_html(self.result)
+        found = page(self.result)
+        tables, notes = ((), ()) if found is None else (found.tables, found.notes)
+        return fragment(tables, notes, report=render(self.result))
+
+    def __repr__(self) -> str:
+        return repr(self.result)

@@ -27,7 +27,7 @@ from tilewright.measure.base import Measurer
 from tilewright.measure.networks import NetworkWorker
 from tilewright.measure.versions import software_versions
 from tilewright.models import ModelOptions
-from tilewright.session.choices import SettingsName, choose, shipped_plan
+from tilewright.session.choices import MAX_ERROR, SettingsName, choose, shipped_plan
 from tilewright.session.manifest import is_artifact
 from tilewright.session.measuring import open_measurer
 from tilewright.session.opening import open_artifact
@@ -70,6 +70,7 @@ class Profiler:
     meter: Meter | None = None
     memory: bool = False
     verify: bool = True
+    max_error: float = MAX_ERROR
 
     def run(self, model: str, options: ModelOptions, settings: SettingsName) -> ProfileResult:
         """Time each task alone and the compiled network as a whole."""
@@ -99,7 +100,7 @@ class Profiler:
             return network, artifact.candidates(network, self.device)
         network = prepare(model, options, self.device)
         network = laid_out(network, shipped_plan(network, self.store, self.device, settings))
-        return network, choose(network, self.store, self.device, settings)
+        return network, choose(network, self.store, self.device, settings, max_error=self.max_error)
 
     def _time_tasks(
         self,

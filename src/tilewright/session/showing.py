@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tilewright.core.errors import TilewrightError, UsageError
+from tilewright.core.errors import TilewrightError, UsageError, close_matches
 from tilewright.core.records import Candidate, Device
 from tilewright.graph.workload import Workload
 from tilewright.measure.kernels import WORKER
@@ -30,8 +30,6 @@ def show(
 
     An artifact's tasks are shown as it computes them; `verify` as in `load`.
     """
-    if view not in VIEWS:
-        raise UsageError(f"unknown view {view!r}", hint="Known: " + ", ".join(VIEWS))
     workload = store.workload(name)
     if workload is not None:
         candidates = [(workload, _best(workload, store, device))]
@@ -55,6 +53,13 @@ def show(
             )
         except (RemoteError, ChildError) as error:
             raise TilewrightError(f"the kernel could not be built: {error}") from error
+
+
+def checked_view(view: str) -> str:
+    """One of the views; raises UsageError for others."""
+    if view not in VIEWS:
+        raise UsageError(f"unknown view {view!r}", hint=close_matches(view, VIEWS))
+    return view
 
 
 def _tasks(name: str, device: Device, seed: int) -> list[Task]:

@@ -45,12 +45,12 @@ def parse_budget(text: str | float) -> Budget:
             return Budget(seconds=seconds)
     try:
         count = float(text)
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, TypeError):
         count = -1.0
     if not isfinite(count) or count < 0 or count != int(count):
         raise UsageError(
             f"budget {text!r} is neither a duration nor a number of measurements",
-            hint="Durations are like 90s, 10m, 1.5h, 1h30m; numbers of measurements like 500, or 0.",
+            hint="Durations are like 90s, 10m, 1.5h, 1h30m; numbers of measurements like 500.",
         )
     return Budget(measurements=count)
 

@@ -70,7 +70,7 @@ def export(request: ExportRequest, cache: Path, run: Export | None = None) -> Ex
     """
     require_packages(request)
     kept = cache / "exports" / _key(request)
-    if request.lasting and _whole(kept):
+    if request.lasting and _whole(kept, MODEL):
         return Exported(path=kept / MODEL)
     folder = TemporaryDirectory(prefix="tilewright-")
     try:
@@ -78,7 +78,7 @@ def export(request: ExportRequest, cache: Path, run: Export | None = None) -> Ex
     except BaseException:
         folder.cleanup()
         raise
-    if request.lasting and _keep(Path(folder.name), kept):
+    if request.lasting and keep(Path(folder.name), kept, MODEL):
         folder.cleanup()
         return Exported(path=kept / MODEL)
     return Exported(path=Path(folder.name) / MODEL, folder=folder)
@@ -131,30 +131,31 @@ def _version(package: str) -> str:
         return "unknown"
 
 
-def _whole(kept: Path) -> bool:
+def _whole(kept: Path, model: str) -> bool:
     """Whether every file of an earlier export is there in its length."""
     try:
         sizes = json.loads((kept / SIZES).read_text(encoding="utf-8"))
-        return MODEL in sizes and all(
+        return model in sizes and all(
             (kept / name).stat().st_size == size for name, size in sizes.items()
         )
     except (OSError, ValueError, AttributeError, TypeError):
         return False
 
 
-def _keep(made: Path, kept: Path) -> bool:
-    """Put an export into the cache at once, or leave a faster process's; whether one is there."""
+def keep(made: Path, kept: Path, model: str) -> bool:
+    """Put a folder with the file `model` into the cache at once, or leave a faster process's;
+    whether one is there."""
     partial = kept.with_name(f".{kept.name}-{secrets.token_hex(4)}")
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(made, partial)
         sizes = {path.name: path.stat().st_size for path in partial.iterdir()}
         (partial / SIZES).write_text(json.dumps(sizes), encoding="utf-8")
-        if not _whole(kept):
+        if not _whole(kept, model):
             shutil.rmtree(kept, ignore_errors=True)
             partial.replace(kept)
     except (OSError, shutil.Error):
-        return _whole(kept)
+        return _whole(kept, model)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return True

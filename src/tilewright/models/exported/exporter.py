@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +17,7 @@ import onnx
 
 from tilewright.core.errors import ModelError, TargetError, TilewrightError, UsageError
 from tilewright.models.exported.conversion import MODEL, RESULT
-from tilewright.models.exported.example_inputs import inputs_of_module, tensors_of
+from tilewright.models.exported.example_inputs import Shapes, inputs_of_module, tensors_of
 from tilewright.models.naming import quoted, quoted_matches
 
 Request = Mapping[str, Any]
@@ -37,14 +37,20 @@ def main(folder: Path, request: Request) -> int:
 
 def _exported(request: Request, path: Path) -> None:
     torch: Any = import_module("torch")
-    program = traced(torch, request)
+    write_program(torch, traced(torch, request), path, request.get("outputs"))
+
+
+def write_program(
+    torch: Any, program: Any, path: Path, outputs: Sequence[str] | None = None
+) -> None:
+    """Write a `torch.export.ExportedProgram` as ONNX, with names for its outputs where given."""
     with torch.no_grad():
         made: Any = torch.onnx.export(
             program,
             dynamo=True,
             optimize=True,
             verbose=False,
-            output_names=request.get("outputs"),
+            output_names=None if outputs is None else list(outputs),
         )
     made.save(str(path))
     _without_traces(path)
@@ -129,8 +135,13 @@ def _users_own(torch: Any, request: Request) -> Any:
     if isinstance(found, torch.export.ExportedProgram):
         return found
     found.eval()
-    given = inputs_of_module(torch, found.forward, example, request["shapes"], request["batch"])
-    return torch.export.export(found, (), kwargs=given)
+    return traced_module(torch, found, example, request["shapes"], request["batch"])
+
+
+def traced_module(torch: Any, network: Any, example: Any, shapes: Shapes, batch: int | None) -> Any:
+    """The `torch.export.ExportedProgram` of a module; arguments as of `inputs_of_module`."""
+    given = inputs_of_module(torch, network.forward, example, shapes, batch)
+    return torch.export.export(network, (), kwargs=given)
 
 
 def _attribute(request: Request) -> Any:

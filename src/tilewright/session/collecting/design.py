@@ -10,6 +10,7 @@ from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import FAMILIES, family_named, of_type
+from tilewright.session.arguments import count_of, counts_of, texts_of, truth_of
 from tilewright.tune.budget import Budget
 
 Cache = Literal["usual", "warm", "cold"]
@@ -39,6 +40,16 @@ class Design:
     caches: tuple[Cache, ...] = ("usual",)
     dtypes: tuple[str, ...] = ("float32",)
     neighbours: tuple[int, ...] = (0,)
+
+    def __post_init__(self) -> None:
+        """One value may stand where several may. Raises UsageError for other kinds."""
+        count_of(self.settings, "settings")
+        truth_of(self.adaptive, "adaptive")
+        truth_of(self.informative, "informative")
+        for name in ("caches", "dtypes"):
+            object.__setattr__(self, name, texts_of(getattr(self, name), name))
+        for name, least in (("threads", 1), ("neighbours", 0)):
+            object.__setattr__(self, name, counts_of(getattr(self, name), name, least))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

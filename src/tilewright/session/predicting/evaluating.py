@@ -35,6 +35,7 @@ from tilewright.predict.kernel_models import (
     sample_trees,
 )
 from tilewright.predict.shipped import shipped_data, shipped_devices
+from tilewright.session.arguments import count_of, path_or_none, text_of
 from tilewright.session.predicting.device_classes import Samples, classes_of, unseen_classes
 from tilewright.session.predicting.modelling import Predictors
 from tilewright.session.predicting.network_rows import members_of, operators_of
@@ -82,6 +83,14 @@ class EvaluateRequest:
     folds: int = 5
     specs: Path | None = None
     shots: int = 0
+
+    def __post_init__(self) -> None:
+        """Text stands for paths. Raises UsageError for other kinds."""
+        for name in ("table", "specs"):
+            object.__setattr__(self, name, path_or_none(getattr(self, name), name))
+        text_of(self.family, "family")
+        count_of(self.folds, "folds")
+        count_of(self.shots, "shots")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

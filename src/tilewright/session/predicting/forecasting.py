@@ -25,7 +25,7 @@ from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_facts import Kernel
 from tilewright.predict.kernel_models import KernelModel
 from tilewright.predict.operator_facts import roofline_s
-from tilewright.session.choices import SettingsName, choose, shipped_plan
+from tilewright.session.choices import MAX_ERROR, SettingsName, choose, shipped_plan
 from tilewright.session.predicting.energies import EnergyPredictors, known_metrics, why_none
 from tilewright.session.predicting.modelling import Predictors, predictors_of
 from tilewright.session.preparation import (
@@ -65,11 +65,13 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecaster:
-    """Answers for kernels and networks from what is known of a device class."""
+    """Answers for kernels and networks from what is known of a device class; kernels with an error
+    bound above `max_error` are not chosen where there are more exact ones."""
 
     device: Device
     predictors: Predictors
     events: EventSink
+    max_error: float = MAX_ERROR
 
     def network(
         self,
@@ -95,7 +97,7 @@ class Forecaster:
         """The same of a network that is loaded already."""
         store = self.predictors.store
         network = laid_out(network, shipped_plan(network, store, self.device, settings))
-        chosen = choose(network, store, self.device, settings)
+        chosen = choose(network, store, self.device, settings, max_error=self.max_error)
         tasks = list(network.tasks.values())
         kernels = [(task.workload, chosen[key]) for key, task in network.tasks.items()]
         estimates = self.kernels(kernels) if set(metrics) != {"memory"} else []
@@ -140,7 +142,8 @@ class Forecaster:
         peaks_bytes: list[int | None] = []
         for text in texts:
             network = prepare_sketch(text, options, self.device)
-            chosen = choose(network, self.predictors.store, self.device, settings)
+            store = self.predictors.store
+            chosen = choose(network, store, self.device, settings, max_error=self.max_error)
             key = max(network.tasks, key=lambda key: network.tasks[key].workload.flop)
             tasks.append(network.tasks[key])
             kernels.append((network.tasks[key].workload, chosen[key]))
@@ -293,10 +296,12 @@ class Forecaster:
             )
 
 
-def forecaster_of(device: Device, store: SqliteStore, events: EventSink) -> Forecaster:
+def forecaster_of(
+    device: Device, store: SqliteStore, events: EventSink, max_error: float
+) -> Forecaster:
     """What answers with the predictors that go with a database. It reads each of them once."""
     predictors = predictors_of(device, store, events)
-    return Forecaster(device=device, predictors=predictors, events=events)
+    return Forecaster(device=device, predictors=predictors, events=events, max_error=max_error)
 
 
 def _forecast(task: Task, candidate: Candidate, estimate: Estimate) -> OperatorForecast:

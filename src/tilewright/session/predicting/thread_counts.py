@@ -26,13 +26,18 @@ Timer = Callable[[Device], float]
 
 
 def network_timer(
-    model: str, options: ModelOptions, store: SqliteStore, settings: SettingsName
+    model: str,
+    options: ModelOptions,
+    store: SqliteStore,
+    settings: SettingsName,
+    max_error: float,
 ) -> Timer:
     """Compiles a network for a device and times it alone."""
 
     def timed(device: Device) -> float:
         network = prepare(model, options, device)
-        plan = blueprint(network.arrangement, choose(network, store, device, settings))
+        chosen = choose(network, store, device, settings, max_error=max_error)
+        plan = blueprint(network.arrangement, chosen)
         inputs = random_inputs(network.model.graph, options.seed)
         ordered = [inputs[name] for name in network.graph.inputs]
         with TemporaryDirectory(prefix="tilewright-") as folder, NetworkWorker(device) as worker:

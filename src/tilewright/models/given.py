@@ -1,0 +1,208 @@
+"""Models that Python hands over as objects become files, and from there on are like any other.
+
+The file is in the cache under the SHA-256 of its contents, so the same model is the same file, and
+an artifact finds the network it was made from in another process, too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from tilewright.core.errors import ModelError, OutputError, TilewrightError, UsageError
+from tilewright.models.exported.conversion import ExportRequest, keep, require_packages
+from tilewright.models.loaded import ModelOptions
+from tilewright.models.naming import quoted
+
+if TYPE_CHECKING:
+    import onnx
+
+Model: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | Any"
+"""A MODEL text, a path, an ONNX model in memory, a PyTorch module or exported program, or a pair of
+a module and its example inputs (a tensor, several, or a dictionary by name)."""
+
+_KNOWN = (
+    "A model is a path or text as on the command line (network.onnx, zoo:resnet50, …), an "
+    "onnx.ModelProto, a torch.nn.Module with its shapes in ModelOptions(shapes={…}), or a pair "
+    "(module, example inputs)."
+)
+_LONGEST = 60
+_OF_EXPORTING = (
+    *(RuntimeError, TypeError, ValueError, AttributeError, LookupError, AssertionError),
+    *(ArithmeticError, ImportError),
+)
+"""What PyTorch and a person's own code raise where a module cannot be traced."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenModel:
+    """`argument` is the MODEL text; `origin` says in words what was handed over where that text is
+    a file of our own making, and is empty otherwise."""
+
+    argument: str
+    origin: str = ""
+
+
+def is_model(value: object) -> bool:
+    """Whether a value is one model, not several."""
+    return isinstance(value, (str, os.PathLike)) or _is_onnx(value) or _is_torch(_network_of(value))
+
+
+def several_models(value: object) -> list[object]:
+    """The models that a value holds, itself where it is one. Raises UsageError where it is none."""
+    if is_model(value):
+        return [cast("object", value)]
+    if isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping)):
+        return [*cast("Iterable[object]", value)]
+    raise UsageError(f"{_kind(value)} is no model", hint=_KNOWN)
+
+
+def given_model(model: object, options: ModelOptions, cache: Path) -> GivenModel:
+    """What stands for a model from here on; objects are written below `cache`.
+
+    Raises UsageError for what is no model, ModelError for one that cannot be exported, TargetError
+    where a package for that is missing, OutputError where the cache cannot be written.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        text: object = os.fspath(cast("str | os.PathLike[str]", model))
+        if isinstance(text, str):
+            home = text.startswith("~")
+            return GivenModel(argument=str(Path(text).expanduser()) if home else text)
+    if _is_onnx(model):
+        return _of_onnx(cast("onnx.ModelProto", model), cache)
+    network, pair = _network_of(model), _pair(model)
+    if _is_torch(network):
+        example = None if network is model or pair is None else pair[1]
+        return _of_torch(network, example, options, cache)
+    raise UsageError(f"{_kind(model)} is no model", hint=_KNOWN)
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, (int, float, type(None))):
+        return repr(value)
+    kind = value.__class__
+    return f"a {kind.__qualname__}" if kind.__module__ == "builtins" else f"a {_name(kind)}"
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _is_onnx(value: object) -> bool:
+    """Whoever has one has imported onnx."""
+    library = sys.modules.get("onnx")
+    return library is not None and isinstance(value, library.ModelProto)
+
+
+def _is_torch(value: object) -> bool:
+    """Whoever has one has imported torch."""
+    library: Any = sys.modules.get("torch")
+    if library is None:
+        return False
+    return isinstance(value, (library.nn.Module, library.export.ExportedProgram))
+
+
+def _network_of(value: object) -> object:
+    """The module of a pair of a module and its example inputs; else the value itself."""
+    pair = _pair(value)
+    if pair is None or not _is_torch(pair[0]):
+        return value
+    other = isinstance(pair[1], (str, os.PathLike)) or _is_torch(pair[1]) or _is_onnx(pair[1])
+    return value if other else pair[0]
+
+
+def _pair(value: object) -> tuple[object, object] | None:
+    values: Any = value if isinstance(value, (tuple, list)) else ()
+    return tuple(values) if len(values) == 2 else None
+
+
+def _of_onnx(model: onnx.ModelProto, cache: Path) -> GivenModel:
+    from tilewright.models.onnx_file import save_onnx, weights_elsewhere
+
+    name = model.graph.name
+    lacking = weights_elsewhere(model)
+    if lacking is not None:
+        raise ModelError(
+            f"the weight {quoted(lacking)} of the onnx.ModelProto is in another file",
+            hint="Load it with onnx.load(path), which reads them, too; or give the path.",
+        )
+    maker = " ".join(filter(None, (model.producer_name, model.producer_version)))
+    origin = f"onnx.ModelProto {name!r}" + (f" of {maker}" if maker else "")
+    copy = type(model)()
+    copy.CopyFrom(model)
+    with TemporaryDirectory(prefix="tilewright-") as folder:
+        path = Path(folder) / _file_name(name)
+        save_onnx(copy, path)
+        return _kept(path, cache, origin)
+
+
+def _of_torch(network: Any, example: Any, options: ModelOptions, cache: Path) -> GivenModel:
+    from tilewright.models.exported.exporter import traced_module, write_program
+
+    kind: type = network.__class__
+    torch: Any = sys.modules["torch"]
+    require_packages(ExportRequest(argument=kind.__qualname__, content={}))
+    with TemporaryDirectory(prefix="tilewright-") as folder:
+        path = Path(folder) / _file_name(kind.__qualname__)
+        with _exporting(kind), _evaluating(network):
+            program = network
+            if not isinstance(network, torch.export.ExportedProgram):
+                program = traced_module(torch, network, example, options.shapes, options.batch)
+            write_program(torch, program, path)
+        what = "torch.export.ExportedProgram" if program is network else "torch.nn.Module"
+        return _kept(path, cache, f"{what} {_name(kind)}")
+
+
+@contextmanager
+def _exporting(kind: type) -> Generator[None]:
+    """Turn what PyTorch says of a module that cannot be exported into a ModelError."""
+    try:
+        yield
+    except TilewrightError:
+        raise
+    except _OF_EXPORTING as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        said = quoted(lines[0])[1:-1] if lines else type(error).__name__
+        raise ModelError(f"{_name(kind)} could not be exported to ONNX: {said}") from error
+
+
+@contextmanager
+def _evaluating(network: Any) -> Generator[None]:
+    """Inference, not training, while a module is traced; then as it was."""
+    parts = [part for part in getattr(network, "modules", tuple)() if part.training]
+    for part in parts:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in parts:
+            part.training = True
+
+
+def _file_name(name: str) -> str:
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[:_LONGEST]
+    return f"{readable or 'model'}.onnx"
+
+
+def _kept(path: Path, cache: Path, origin: str) -> GivenModel:
+    """Put what was written beside `path`, and nothing else is there, into the cache."""
+    checksum = sha256(path.name.encode())
+    for file in sorted(path.parent.iterdir()):
+        with file.open("rb") as content:
+            while chunk := content.read(1 << 20):
+                checksum.update(chunk)
+    kept = cache / "exports" / checksum.hexdigest()
+    if not keep(path.parent, kept, path.name):
+        raise OutputError(
+            f"cannot keep the model in {quoted(kept)}",
+            hint="TILEWRIGHT_CACHE names another folder.",
+        )
+    return GivenModel(argument=str(kept / path.name), origin=origin)

@@ -1,0 +1,132 @@
+"""What people hand to Python functions, as the rooms below want it; anything else is a UsageError.
+
+Text stands for every path, one name where several may stand, and None for the default.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from math import isfinite
+from operator import index
+from pathlib import Path
+from typing import Any, SupportsFloat, TypeVar, cast
+
+from tilewright.core.errors import UsageError
+from tilewright.models import ModelOptions
+
+Text = str | os.PathLike[str]
+"""A path as people write it; `~` is the home folder."""
+
+_Kind = TypeVar("_Kind")
+
+
+def path_of(value: object, name: str) -> Path:
+    """A path; `~` at its beginning is the home folder, as in a shell."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise _wrong(name, "a path (text or os.PathLike)", value)
+    plain = cast("object", os.fspath(cast("Text", value)))
+    if not isinstance(plain, str) or not plain:
+        raise _wrong(name, "a path (text or os.PathLike)", plain)
+    try:
+        return Path(plain).expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"{name} {plain!r}: {error}") from None
+
+
+def path_or_none(value: object, name: str) -> Path | None:
+    """The same where nothing need be given."""
+    return None if value is None else path_of(value, name)
+
+
+def text_of(value: object, name: str) -> str:
+    """A text."""
+    if not isinstance(value, str):
+        raise _wrong(name, "text", value)
+    return value
+
+
+def text_or_none(value: object, name: str) -> str | None:
+    """The same where nothing need be given."""
+    return None if value is None else text_of(value, name)
+
+
+def texts_of(value: object, name: str) -> tuple[str, ...]:
+    """Several texts, or one; None is none."""
+    return _several(value, name, text_of)
+
+
+def count_of(value: object, name: str, least: int = 0) -> int:
+    """A whole number, numpy's too, not below `least`."""
+    try:
+        count = -1 if isinstance(value, bool) else index(cast("Any", value))
+    except TypeError:
+        count = -1
+    if count < least or isinstance(value, bool):
+        raise _wrong(name, f"a whole number from {least}", value)
+    return count
+
+
+def counts_of(value: object, name: str, least: int = 0) -> tuple[int, ...]:
+    """Several whole numbers, or one; None is none."""
+    return _several(value, name, lambda each, what: count_of(each, what, least))
+
+
+def truth_of(value: object, name: str) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise _wrong(name, "True or False", value)
+    return value
+
+
+def error_of(value: object, name: str = "max_error") -> float:
+    """An allowed relative error: a finite number above 0."""
+    number = 0.0
+    if isinstance(value, SupportsFloat) and not isinstance(value, bool):
+        number = float(value)
+    if not (isfinite(number) and number > 0):
+        raise UsageError(f"{name} must be a number above 0, not {_shown(value)}.")
+    return number
+
+
+def one_of(value: object, name: str, kind: type[_Kind], what: str) -> _Kind:
+    """A value of a class of ours; `what` says how one is made."""
+    if not isinstance(value, kind):
+        raise _wrong(name, what, value)
+    return value
+
+
+def options_of(value: object, seed: int) -> ModelOptions:
+    """What is said about a model; by default its seed alone."""
+    if value is None:
+        return ModelOptions(seed=seed)
+    return one_of(value, "options", ModelOptions, "a tilewright.ModelOptions(batch=…, shapes=…)")
+
+
+def named_of(value: object, name: str) -> Mapping[str, Any]:
+    """A mapping from names."""
+    if not isinstance(value, Mapping):
+        raise _wrong(name, "a dictionary by name", value)
+    found = cast("Mapping[object, Any]", value)
+    return {text_of(key, f"a name in {name}"): item for key, item in found.items()}
+
+
+def _several(
+    value: object, name: str, convert: Callable[[object, str], _Kind]
+) -> tuple[_Kind, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        return (convert(cast("object", value), name),)
+    return tuple(convert(each, name) for each in cast("Iterable[object]", value))
+
+
+def _wrong(name: str, wanted: str, value: object) -> UsageError:
+    return UsageError(f"{name} must be {wanted}, not {_shown(value)}.")
+
+
+def _shown(value: object) -> str:
+    """A value as messages show it: short ones as they are, others by their kind."""
+    if value is None or isinstance(value, (str, int, float)):
+        return repr(value) if len(repr(value)) <= 80 else f"a long {type(value).__name__}"
+    return f"a {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")

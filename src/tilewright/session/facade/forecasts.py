@@ -1,0 +1,212 @@
+"""Verbs on predictors: what they learn from, what they say, and how good they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tilewright.core.results import EvaluateResult
+from tilewright.hardware.device import local_device, parse_target
+from tilewright.hardware.gpus import is_cuda
+from tilewright.models import ModelOptions
+from tilewright.models.given import Model, several_models
+from tilewright.session.arguments import (
+    Text,
+    count_of,
+    error_of,
+    one_of,
+    options_of,
+    path_of,
+    path_or_none,
+    text_of,
+    text_or_none,
+    texts_of,
+    truth_of,
+)
+from tilewright.session.choices import MAX_ERROR
+from tilewright.session.facade.networks import BUDGET
+from tilewright.session.facade.opened import Opened
+
+if TYPE_CHECKING:
+    from tilewright.core.predictions import (
+        CollectResult,
+        ExplainResult,
+        FitResult,
+        PredictResult,
+        ThreadsResult,
+    )
+    from tilewright.predict.judged import Evaluation
+    from tilewright.session.collecting.design import Design
+    from tilewright.session.predicting.evaluating import EvaluateRequest, KernelSplit
+
+Names = str | Sequence[str]
+"""One name, or several."""
+
+
+class ForecastVerbs(Opened):
+    """`collect`, `fit`, `predict`, `explain`, `evaluate`."""
+
+    def collect(
+        self,
+        families: Names = (),
+        models: Model | Sequence[Model] = (),
+        *,
+        samples: int = 200,
+        design: Design | None = None,
+        budget: str | float | None = None,
+        options: ModelOptions | None = None,
+    ) -> CollectResult:
+        """Measure operators for predictors to learn from; see `tilewright collect --help`."""
+        from tilewright.session.collecting.circumstances import places_of
+        from tilewright.session.collecting.collector import collector_of
+        from tilewright.session.collecting.design import Design, collect_request
+        from tilewright.session.targeting import device_of, usable_device
+        from tilewright.tune.budget import parse_budget
+
+        said = options_of(options, self.seed)
+        request = collect_request(
+            texts_of(families, "families"),
+            [self._given(each, said).argument for each in several_models(models)],
+            samples=count_of(samples, "samples", 1),
+            design=Design() if design is None else one_of(design, "design", Design, "a Design(…)"),
+            budget=parse_budget(BUDGET if budget is None else budget),
+            options=said,
+        )
+        counts = request.design.threads or (self._threads,)
+        targets = [device_of(self._target, self._tracker, count) for count in counts]
+        places = places_of([usable_device(target) for target in targets], request.design)
+        meter = text_or_none(self.meter, "meter")
+        return collector_of(places, self.store, self.events, meter).run(request)
+
+    def fit(self, families: Names = (), metrics: Names = ()) -> FitResult:
+        """Learn predictors from what was measured; see `tilewright fit --help`."""
+        from tilewright.session.predicting.energies import fit_metrics
+
+        names, wanted = texts_of(families, "families"), texts_of(metrics, "metrics")
+        return fit_metrics(self.device, self.store, self.events, names, wanted)
+
+    def predict(
+        self,
+        model: Model,
+        *,
+        options: ModelOptions | None = None,
+        settings: str = "default",
+        max_error: float = MAX_ERROR,
+        metrics: Names = (),
+    ) -> PredictResult:
+        """What a network will take, without running it; see `tilewright predict --help`."""
+        from tilewright.session.choices import checked_settings
+        from tilewright.session.predicting.forecasting import forecaster_of
+
+        said, chosen = options_of(options, self.seed), checked_settings(settings)
+        allowed, wanted = error_of(max_error), texts_of(metrics, "metrics")
+        argument = self._given(model, said).argument
+        forecaster = forecaster_of(self.device, self.store, self.events, allowed)
+        return forecaster.network(argument, said, chosen, wanted)
+
+    def predict_table(
+        self,
+        table: Text,
+        *,
+        options: ModelOptions | None = None,
+        settings: str = "default",
+        max_error: float = MAX_ERROR,
+        metrics: Names = (),
+    ) -> PredictResult:
+        """The operators of a .csv or .parquet with a column `operator` of `op:…` texts."""
+        from tilewright.predict.table import read_texts
+        from tilewright.session.choices import checked_settings
+        from tilewright.session.predicting.forecasting import forecaster_of
+
+        said, chosen = options_of(options, self.seed), checked_settings(settings)
+        allowed, wanted = error_of(max_error), texts_of(metrics, "metrics")
+        texts = read_texts(path_of(table, "table"), "operator")
+        forecaster = forecaster_of(self.device, self.store, self.events, allowed)
+        return forecaster.operators(texts, said, chosen, wanted)
+
+    def explain(
+        self,
+        name: str,
+        *,
+        versus: str | None = None,
+        confirm: bool = False,
+        options: ModelOptions | None = None,
+    ) -> ExplainResult:
+        """Why an operator is as fast as it is; see `tilewright explain --help`."""
+        first, other = text_of(name, "name"), text_or_none(versus, "versus")
+        measured, said = truth_of(confirm, "confirm"), options_of(options, self.seed)
+        if is_cuda(self._target):
+            from tilewright.session.predicting.cuda_explaining import cuda_explainer
+
+            explainer = cuda_explainer(self._target, self._tracker, self.events, said)
+            return explainer.explain(first, other, confirm=measured)
+        from tilewright.session.predicting.explaining import Explainer
+        from tilewright.session.predicting.modelling import predictors_of
+
+        explainer = Explainer(
+            device=self.device,
+            predictors=predictors_of(self.device, self.store, self.events),
+            events=self.events,
+            options=said,
+        )
+        return explainer.explain(first, other, confirm=measured)
+
+    def best_threads(
+        self,
+        model: Model,
+        *,
+        options: ModelOptions | None = None,
+        settings: str = "default",
+        max_error: float = MAX_ERROR,
+    ) -> ThreadsResult:
+        """The fastest of up to five numbers of threads, each measured."""
+        from tilewright.session.choices import checked_settings
+        from tilewright.session.predicting.thread_counts import network_timer, study_threads
+
+        said, chosen = options_of(options, self.seed), checked_settings(settings)
+        argument = self._given(model, said).argument
+        return study_threads(
+            argument,
+            lambda count: parse_target(self._target, count),
+            self.device.threads,
+            network_timer(argument, said, self.store, chosen, error_of(max_error)),
+            self.events,
+        )
+
+    def evaluate(
+        self,
+        table: Text | None = None,
+        *,
+        family: str = "all",
+        split: KernelSplit = "configuration",
+        folds: int = 5,
+        specs: Text | None = None,
+        shots: int = 0,
+    ) -> EvaluateResult:
+        """Judge predictors on a table of measurements, or on the kernels known of this device
+        class; see `tilewright evaluate --help`."""
+        from tilewright.session.predicting.evaluating import EvaluateRequest
+
+        request = EvaluateRequest(
+            table=path_or_none(table, "table"),
+            family=family,
+            split=split,
+            folds=folds,
+            specs=path_or_none(specs, "specs"),
+            shots=shots,
+        )
+        return self.judge(request).result
+
+    def judge(self, request: EvaluateRequest) -> Evaluation:
+        """As `evaluate`, with the predictions of every row, which plots and cards want."""
+        from tilewright.session.predicting.evaluating import EvaluateRequest, Workplace, judge
+        from tilewright.session.predicting.modelling import predictors_of
+
+        place = Workplace(
+            predictors=lambda: predictors_of(self.device, self.store, self.events),
+            events=self.events,
+            seed=self.seed,
+            threads=local_device(self._threads).threads,
+        )
+        asked = one_of(request, "request", EvaluateRequest, "an EvaluateRequest(table=…)")
+        return judge(asked, place)

@@ -1,0 +1,204 @@
+"""Verbs on whole networks: make them faster, run them, see where their time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from tilewright.core.errors import UsageError, close_matches
+from tilewright.core.results import CompareResult, ProfileResult, SolveResult
+from tilewright.graph.network import Array
+from tilewright.models import ModelOptions
+from tilewright.models.given import Model, several_models
+from tilewright.session.arguments import (
+    Text,
+    count_of,
+    error_of,
+    named_of,
+    options_of,
+    path_of,
+    path_or_none,
+    text_of,
+    text_or_none,
+    texts_of,
+    truth_of,
+)
+from tilewright.session.choices import MAX_ERROR
+from tilewright.session.facade.opened import Opened
+from tilewright.session.outcome import OptimizedNetwork, default_folder
+
+if TYPE_CHECKING:
+    from tilewright.session.levels import GraphLevel
+    from tilewright.session.requests import OptimizeRequest
+
+PEERS = ("onnxruntime", "openvino", "torch")
+BUDGET = "10m"
+
+
+class Wishes(TypedDict, total=False):
+    """What `optimize` and `tune` are told beside the model; None, or nothing, is the default.
+
+    `budget` is a time such as "10m" or "1h30m", or a number of measurements ("10m"); `out` the
+    folder for the artifact (tilewright-out/NAME); `options` batch, shapes and seed; `max_error` the
+    allowed error of the outputs, relative to the largest value of each (1e-4).
+    """
+
+    budget: str | float | None
+    out: Text | None
+    options: ModelOptions | None
+    max_error: float | None
+
+
+def _refuse_unknown(wishes: Wishes) -> None:
+    known = Wishes.__annotations__
+    for name in wishes:
+        if name not in known:
+            raise UsageError(f"there is no argument {name!r}", hint=close_matches(name, known))
+
+
+class NetworkVerbs(Opened):
+    """`optimize`, `tune`, `run`, `solve`, `profile`, `compare`, `show`."""
+
+    def optimize(self, model: Model, **wishes: Unpack[Wishes]) -> OptimizedNetwork:
+        """Tune, compile, check and time a network; see `tilewright optimize --help`.
+
+        Takes `budget`, `out`, `options` and `max_error` of `Wishes`.
+        """
+        from tilewright.session.levels import GraphLevel
+
+        return self._optimized(replace(self._request(model, wishes), level=GraphLevel()))
+
+    def tune(
+        self,
+        model: Model,
+        *,
+        level: str | GraphLevel = "subgraph",
+        tuner: str = "default",
+        **wishes: Unpack[Wishes],
+    ) -> OptimizedNetwork:
+        """As `optimize`, with a tuner and a level of one's choice; see `tilewright tune --help`."""
+        from tilewright.session.levels import checked_level
+        from tilewright.tune.tuners import tuner_factory
+
+        tuner_factory(text_of(tuner, "tuner"))
+        chosen = checked_level(level)
+        request = self._request(model, wishes)
+        return self._optimized(replace(request, tuner=tuner, level=chosen, command="tune"))
+
+    def _request(self, model: Model, wishes: Wishes) -> OptimizeRequest:
+        from tilewright.session.requests import OptimizeRequest
+        from tilewright.tune.budget import parse_budget
+
+        _refuse_unknown(wishes)
+        budget, max_error = wishes.get("budget"), wishes.get("max_error")
+        options = options_of(wishes.get("options"), self.seed)
+        total = parse_budget(BUDGET if budget is None else budget)
+        allowed = MAX_ERROR if max_error is None else error_of(max_error)
+        out = path_or_none(wishes.get("out"), "out")
+        given = self._given(model, options)
+        return OptimizeRequest(
+            model=given.argument,
+            origin=given.origin,
+            options=options,
+            budget=total,
+            folder=out or default_folder(given.argument),
+            max_error=allowed,
+            seed=self.seed,
+        )
+
+    def _optimized(self, request: OptimizeRequest) -> OptimizedNetwork:
+        from tilewright.session.optimizing import Optimizer
+
+        result = Optimizer(self.device, self.store, self.events).run(request)
+        network = OptimizedNetwork(result=result, folder=request.folder)
+        network.write_report()
+        network.write_drawing()
+        return network
+
+    def run(self, artifact: Text, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run a compiled network once, by the ONNX file's names."""
+        from tilewright.session.artifact import load
+
+        folder, given = path_of(artifact, "artifact"), named_of(inputs, "inputs")
+        return load(folder, threads=self._threads, verify=self.verify).run(given)
+
+    def solve(self, file: Text, solver: str = "auto") -> SolveResult:
+        """Solve a saved graph problem; see `tilewright solve --help`."""
+        from tilewright.session.solving import solve_file
+
+        return solve_file(path_of(file, "file"), text_of(solver, "solver"))
+
+    def profile(
+        self,
+        model: Model,
+        *,
+        options: ModelOptions | None = None,
+        settings: str = "best",
+        max_error: float = MAX_ERROR,
+        meter: str | None = None,
+        memory: bool = False,
+    ) -> ProfileResult:
+        """Time every task and the whole network.
+
+        With a `meter` (`auto`, or another name of docs/reference/meters.md) also its energy, with
+        `memory` its peak memory.
+        """
+        from tilewright.hardware.meters import named_meter
+        from tilewright.session.choices import checked_settings
+        from tilewright.session.profiling import Profiler
+
+        named = text_or_none(meter, "meter")
+        profiler = Profiler(
+            device=self.device,
+            store=self.store,
+            events=self.events,
+            seed=self.seed,
+            meter=None if named is None else named_meter(named),
+            memory=truth_of(memory, "memory"),
+            verify=self.verify,
+            max_error=error_of(max_error),
+        )
+        said = options_of(options, self.seed)
+        chosen = checked_settings(settings)
+        return profiler.run(self._given(model, said).argument, said, chosen)
+
+    def compare(
+        self,
+        models: Model | Iterable[Model],
+        *,
+        peers: str | Sequence[str] | None = None,
+        options: ModelOptions | None = None,
+        settings: str = "best",
+        max_error: float = MAX_ERROR,
+        rounds: int = 5,
+    ) -> CompareResult:
+        """Time one network or several in turn with their peers."""
+        from tilewright.session.choices import checked_settings
+        from tilewright.session.comparing import Comparer, checked_peers
+
+        comparer = Comparer(
+            peers=checked_peers(PEERS if peers is None else texts_of(peers, "peers")),
+            settings=checked_settings(settings),
+            rounds=count_of(rounds, "rounds", 1),
+            max_error=error_of(max_error),
+            verify=self.verify,
+            device=self.device,
+            store=self.store,
+            events=self.events,
+            seed=self.seed,
+        )
+        said = options_of(options, self.seed)
+        return comparer.run(
+            [self._given(each, said).argument for each in several_models(models)], said
+        )
+
+    def show(self, task: Model, what: str = "graph") -> str:
+        """What a task's kernel became: its graph, its scheduled TIR, or its assembly."""
+        from tilewright.session.showing import checked_view, show
+        from tilewright.session.targeting import describable_device, device_of
+
+        view = checked_view(text_of(what, "what"))
+        name = self._given(task, ModelOptions(seed=self.seed)).argument
+        device = describable_device(device_of(self._target, self._tracker, self._threads))
+        return show(name, view, device, self.store, self.seed, verify=self.verify)

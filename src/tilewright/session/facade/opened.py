@@ -1,0 +1,102 @@
+"""A device and a database, opened when first used."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from tilewright.core.errors import UsageError
+from tilewright.core.events import EventSink, discard
+from tilewright.core.records import Device
+from tilewright.core.settings import read_settings
+from tilewright.models import ModelOptions
+from tilewright.models.given import GivenModel, given_model
+from tilewright.report.notebook import fragment
+from tilewright.report.tables import facts_table
+from tilewright.session.arguments import Text, count_of, path_or_none, text_of, text_or_none
+from tilewright.store import open_store
+from tilewright.store.database import SqliteStore
+
+
+class Opened:
+    """What all verbs work with. Use it as a context manager or call `close`.
+
+    `meter` is the name of the meter by which `collect` measures energy, too; None for none.
+    `verify` says whether files of artifacts are checked by their hashes.
+    Raises UsageError for arguments of other kinds.
+    """
+
+    def __init__(
+        self,
+        *,
+        db: Text | None = None,
+        target: str = "llvm",
+        tracker: str | None = None,
+        threads: int | None = None,
+        seed: int = 0,
+        events: EventSink = discard,
+    ) -> None:
+        if not callable(events):
+            raise UsageError("events must be a function that takes an event.")
+        self.seed = count_of(seed, "seed")
+        self.events = events
+        self.meter: str | None = None
+        self.verify = True
+        self._target = text_of(target, "target")
+        self._tracker = text_or_none(tracker, "tracker")
+        self._threads = None if threads is None else count_of(threads, "threads", 1)
+        self._path = path_or_none(db, "db") or read_settings().database
+        self._device: Device | None = None
+        self._store: SqliteStore | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
+        return f"<tilewright session: {facts}>"
+
+    def _repr_html_(self) -> str:
+        facts = [(name, value, value) for name, value in self._facts().items()]
+        return fragment([facts_table("Session", facts)])
+
+    def _facts(self) -> dict[str, str]:
+        """What is known without looking at the machine or opening the database."""
+        threads = self._threads if self._device is None else self._device.threads
+        facts = {
+            "target": self._target,
+            "threads": "all physical cores" if threads is None else str(threads),
+            "database": str(self._path),
+            "seed": str(self.seed),
+        }
+        if self._tracker is not None:
+            facts["tracker"] = self._tracker
+        return facts
+
+    def close(self) -> None:
+        """Close the database."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    @property
+    def device(self) -> Device:
+        """The device kernels are built for and run on."""
+        if self._device is None:
+            from tilewright.session.targeting import device_of, usable_device
+
+            self._device = usable_device(device_of(self._target, self._tracker, self._threads))
+        return self._device
+
+    @property
+    def store(self) -> SqliteStore:
+        """The database, opened on first use."""
+        if self._store is None:
+            self._store = open_store(self._path)
+        return self._store
+
+    def _given(self, model: object, options: ModelOptions) -> GivenModel:
+        """A model as the rooms below read it."""
+        return given_model(model, options, read_settings().cache)

@@ -1,0 +1,60 @@
+"""Verbs on the machine and on what is known of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.core.results import DoctorResult, ImportResult, TargetRow
+from tilewright.hardware.device import parse_target
+from tilewright.session.arguments import Text, path_of, text_or_none
+from tilewright.session.facade.opened import Opened
+
+if TYPE_CHECKING:
+    import polars
+
+
+class RecordVerbs(Opened):
+    """`db import`, `db export`, `doctor`, `targets`, and the measurements as a frame."""
+
+    def import_file(
+        self,
+        path: Text,
+        kind: str | None = None,
+        *,
+        task: str | None = None,
+        target: str | None = None,
+    ) -> ImportResult:
+        """Take in records of another database or another program; see `tilewright db import`."""
+        from tilewright.session.interchanging import ImportRequest, import_file
+
+        made_on = text_or_none(target, "target")
+        request = ImportRequest(
+            path=path_of(path, "path"),
+            kind=text_or_none(kind, "kind"),
+            task=text_or_none(task, "task"),
+            device=None if made_on is None else parse_target(made_on, self._threads),
+        )
+        return import_file(request, self.store, lambda: self.device)
+
+    def export_file(self, path: Text, kind: str | None = None) -> int:
+        """Write the database to a file, in a form that another program reads; returns a count."""
+        from tilewright.session.interchanging import export_file
+
+        file, form = path_of(path, "path"), text_or_none(kind, "kind")
+        return export_file(file, form, self.store, lambda: self.device)
+
+    def measurements(self) -> polars.DataFrame:
+        """Everything measured so far, one row per measurement, as a polars frame."""
+        return self.store.frame()
+
+    def doctor(self) -> DoctorResult:
+        """Check the installation and the machine."""
+        from tilewright.session.doctoring import examine
+
+        return examine(self._path)
+
+    def targets(self) -> tuple[TargetRow, ...]:
+        """What `--target` takes here."""
+        from tilewright.session.targeting import target_rows
+
+        return target_rows(self._threads)

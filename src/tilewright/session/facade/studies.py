@@ -1,0 +1,96 @@
+"""Verbs that are experiments: about tuners, levels and single operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tilewright.core.results import SubgraphStudyResult, TunerStudyResult
+from tilewright.models import ModelOptions
+from tilewright.models.given import Model
+from tilewright.session.arguments import (
+    Text,
+    count_of,
+    counts_of,
+    options_of,
+    path_or_none,
+    text_of,
+    texts_of,
+)
+from tilewright.session.facade.opened import Opened
+
+if TYPE_CHECKING:
+    from tilewright.core.predictions import SweepResult
+
+
+class StudyVerbs(Opened):
+    """`study tuners`, `study subgraph`, `study padding`."""
+
+    def study_tuners(
+        self,
+        *,
+        sweep: Text | None = None,
+        seeds: int = 5,
+        tuners: str | Sequence[str] = (),
+        out: Text | None = None,
+    ) -> TunerStudyResult:
+        """Regret of tuners on stored sweeps, with a page of figures in the folder `out`; see
+        `tilewright study tuners --help`."""
+        from tilewright.session.tuner_study import TunerStudy, write_page
+
+        folder = path_or_none(out, "out")
+        study = TunerStudy(
+            events=self.events,
+            seeds=count_of(seeds, "seeds"),
+            processes=self._threads or len(self.device.cpus),
+            sweep=path_or_none(sweep, "sweep"),
+            names=texts_of(tuners, "tuners"),
+        )
+        result = study.run()
+        if folder is not None:
+            write_page(folder, result)
+        return result
+
+    def study_subgraph(
+        self,
+        model: Model,
+        *,
+        budget: str | float | None = None,
+        tuner: str = "default",
+        options: ModelOptions | None = None,
+    ) -> SubgraphStudyResult:
+        """Tune at both levels and compare; see `tilewright study subgraph --help`."""
+        from tilewright.session.subgraphs import SubgraphStudy
+        from tilewright.tune.budget import parse_budget
+        from tilewright.tune.tuners import tuner_factory
+
+        total = parse_budget("4m" if budget is None else budget)
+        tuner_factory(text_of(tuner, "tuner"))
+        said = options_of(options, self.seed)
+        argument = self._given(model, said).argument
+        study = SubgraphStudy(
+            device=self.device, store=self.store, events=self.events, seed=self.seed, tuner=tuner
+        )
+        return study.run(argument, said, total)
+
+    def study_padding(
+        self,
+        operator: str,
+        *,
+        parameter: str = "pad",
+        values: int | Sequence[int] = (),
+        options: ModelOptions | None = None,
+    ) -> SweepResult:
+        """An operator along one parameter, measured and predicted; see `tilewright study padding
+        --help`."""
+        from tilewright.session.predicting.modelling import predictors_of
+        from tilewright.session.predicting.sweeping import Sweeping
+
+        name, steps = text_of(operator, "operator"), counts_of(values, "values")
+        sweeping = Sweeping(
+            device=self.device,
+            predictors=predictors_of(self.device, self.store, self.events),
+            events=self.events,
+            options=options_of(options, self.seed),
+        )
+        return sweeping.run(name, text_of(parameter, "parameter"), steps)
