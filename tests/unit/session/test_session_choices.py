@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 from fake_measuring import DEVICE, measured
-from level_fakes import convolution, task
+from level_fakes import DIRECT, WINOGRAD, convolution, task
 
 from tilewright.core.errors import UsageError
 from tilewright.core.records import Candidate, Failure, FailureKind, Measurement, Outcome, Protocol
@@ -82,6 +82,24 @@ def test_times_of_other_programs_choose_nothing(tmp_path: Path) -> None:
         assert choose(network, store, DEVICE, "best") == {relu.key: default}
         store.add([measured(relu.workload, second, 1e-3)])
         assert choose(network, store, DEVICE, "best") == {relu.key: second}
+
+
+def test_the_best_known_obeys_the_allowed_error(tmp_path: Path) -> None:
+    relu = task(convolution("relu"))
+    network = cast(PreparedNetwork, SimpleNamespace(tasks={relu.key: relu}))
+    ranking = ranked_defaults(relu.workload, relu.layouts, DEVICE)
+    fast = next(c for c, _ in ranking if c.implementation == WINOGRAD)
+    exact = next(c for c, _ in ranking if c.implementation == DIRECT)
+    with open_store(tmp_path / "a.db") as store:
+        store.add_device(DEVICE)
+        store.add_workload(relu.workload)
+        store.add([measured(relu.workload, fast, 1e-6), measured(relu.workload, exact, 1e-3)])
+        assert choose(network, store, DEVICE, "best")[relu.key] == fast
+        assert choose(network, store, DEVICE, "best", max_error=1e-4)[relu.key] == fast
+        strict = choose(network, store, DEVICE, "best", max_error=8e-6)[relu.key]
+        assert strict.implementation == DIRECT
+        usual = choose(network, store, DEVICE, "default", max_error=8e-6)[relu.key]
+        assert usual.implementation != WINOGRAD
 
 
 def test_names_of_settings() -> None:

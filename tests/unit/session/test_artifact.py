@@ -1,0 +1,89 @@
+"""What a compiled network says of itself, and the inputs it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.core.errors import UsageError
+from tilewright.session.artifact import Artifact
+from tilewright.session.manifest import origin_of
+
+X = np.ones((2, 3), np.float32)
+MANIFEST: dict[str, Any] = {
+    "model": "my net",
+    "inputs": [
+        {"name": "image", "shape": [2, 3], "dtype": "float32"},
+        {"name": "mask", "shape": [2], "dtype": "int64"},
+    ],
+    "outputs": [{"name": "y", "shape": [2, 3], "dtype": "float32"}],
+    "result": {"latency_s": 0.0123},
+    "fingerprint": "f",
+    "source": {
+        "model": "/cache/my_net.onnx",
+        "batch": None,
+        "shapes": {},
+        "seed": 0,
+        "given": "torch.nn.Module mine.Net",
+    },
+}
+
+
+@pytest.fixture
+def network() -> Artifact:
+    """An artifact whose kernel doubles the image."""
+    artifact = object.__new__(Artifact)
+    artifact.manifest = MANIFEST
+    artifact.inputs, artifact.outputs = ("image", "mask"), ("y",)
+    artifact.threads, artifact.folder = 2, Path("out")
+    artifact._network = lambda ordered: [2 * ordered[0]]  # type: ignore[assignment]
+    return artifact
+
+
+MASK = np.zeros(2, np.int64)
+WRONG: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
+    "twice": ((X, MASK), {"image": X}, "'image' is given twice"),
+    "twice, the second missing": ((X,), {"image": X}, "'image' is given twice"),
+    "too many": ((X, MASK, X), {}, "3 arrays given for 2 inputs"),
+    "missing": ((X,), {}, "'mask' is missing"),
+    "unknown": ((X, MASK), {"imagee": X}, "no input is called 'imagee'"),
+    "text": (("x", MASK), {}, "'image' is"),
+    "ragged": (([[1.0], [1.0, 2.0]], MASK), {}, "'image' is no array"),
+    "none": ((None, MASK), {}, "'image' is"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_inputs_are_usage_errors(network: Artifact, name: str) -> None:
+    arrays, named, says = WRONG[name]
+    with pytest.raises(UsageError, match=says):
+        network(*arrays, **named)
+
+
+def test_in_order_or_by_name(network: Artifact) -> None:
+    for answer in (network(X, MASK), network(X, mask=MASK), network(mask=MASK, image=X)):
+        np.testing.assert_array_equal(answer, 2 * X)
+    with pytest.raises(UsageError, match="dictionary by name"):
+        network.run([X, MASK])  # type: ignore[arg-type]
+
+
+def test_it_shows_what_it_takes_and_where_it_came_from(network: Artifact) -> None:
+    html = network._repr_html_()
+    for part in (
+        "my net",
+        "image float32[2, 3], mask int64[2]",
+        "y float32[2, 3]",
+        "12.3 ms",
+        "torch.nn.Module mine.Net",
+    ):
+        assert part in repr(network) and part in html
+    assert "<table>" in html
+
+
+def test_the_manifest_says_what_was_handed_over() -> None:
+    assert origin_of(MANIFEST).given == "torch.nn.Module mine.Net"
+    older = {**MANIFEST, "source": {k: v for k, v in MANIFEST["source"].items() if k != "given"}}
+    assert origin_of(older).given == ""
