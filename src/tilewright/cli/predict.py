@@ -38,9 +38,8 @@ def predict(
 ) -> int:
     """Say how long a network will take, and its power, energy and memory, without compiling it.
 
-    Each kernel's answer says where it comes from: exact (this very kernel was measured),
-    interpolated (its neighbours in size were), model, or roofline (a lower bound).
-    """
+    Each kernel's answer says where it comes from: exact (it was measured), interpolated (its
+    neighbours in size were), model, or roofline (a lower bound)."""
     flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
     if (model is None) == (table is None):
         raise UsageError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -59,10 +59,10 @@ def is_model(value: object) -> bool:
 def several_models(value: object) -> list[object]:
     """The models that a value holds, itself where it is one. Raises UsageError where it is none."""
     if is_model(value):
-        return [cast("object", value)]
+        return [value]
     if isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping)):
         return [*cast("Iterable[object]", value)]
-    raise UsageError(f"{_kind(value)} is no model", hint=_KNOWN)
+    raise UsageError(f"{_kind(cast('object', value))} is no model", hint=_KNOWN)
 
 
 def given_model(model: object, options: ModelOptions, cache: Path) -> GivenModel:
@@ -72,10 +72,7 @@ def given_model(model: object, options: ModelOptions, cache: Path) -> GivenModel
     where a package for that is missing, OutputError where the cache cannot be written.
     """
     if isinstance(model, (str, os.PathLike)):
-        text: object = os.fspath(cast("str | os.PathLike[str]", model))
-        if isinstance(text, str):
-            home = text.startswith("~")
-            return GivenModel(argument=str(Path(text).expanduser()) if home else text)
+        return GivenModel(argument=_at_home(os.fsdecode(cast("str | os.PathLike[str]", model))))
     if _is_onnx(model):
         return _of_onnx(cast("onnx.ModelProto", model), cache)
     network, pair = _network_of(model), _pair(model)
@@ -83,6 +80,14 @@ def given_model(model: object, options: ModelOptions, cache: Path) -> GivenModel
         example = None if network is model or pair is None else pair[1]
         return _of_torch(network, example, options, cache)
     raise UsageError(f"{_kind(model)} is no model", hint=_KNOWN)
+
+
+def _at_home(text: str) -> str:
+    """A text, the home folder where a shell would put it."""
+    try:
+        return str(Path(text).expanduser()) if text.startswith("~") else text
+    except RuntimeError as error:
+        raise UsageError(f"{quoted(text)}: {error}") from None
 
 
 def _kind(value: object) -> str:
@@ -120,8 +125,10 @@ def _network_of(value: object) -> object:
 
 
 def _pair(value: object) -> tuple[object, object] | None:
-    values: Any = value if isinstance(value, (tuple, list)) else ()
-    return tuple(values) if len(values) == 2 else None
+    if not isinstance(value, (tuple, list)):
+        return None
+    values = cast("Sequence[object]", value)
+    return (values[0], values[1]) if len(values) == 2 else None
 
 
 def _of_onnx(model: onnx.ModelProto, cache: Path) -> GivenModel:

@@ -184,9 +184,10 @@ def _(result: FitResult) -> Page:
 
 @page.register
 def _(result: PredictResult) -> Page:
-    summary = [forecasts.forecast_summary(result)] if result.network is not None else []
     operators = [forecasts.operators_table(result)] if result.operators else []
-    return Page([*summary, *operators], (result.energy_reason,))
+    if result.network is None:
+        return Page(operators, (result.energy_reason,))
+    return Page([forecasts.forecast_summary(result), *operators])
 
 
 @page.register

@@ -22,7 +22,7 @@ from tilewright.models import ModelOptions
 from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
 from tilewright.session.checking import NetworkCheck, compare_outputs
 from tilewright.session.choices import MAX_ERROR, SettingsName, choose, shipped_plan
-from tilewright.session.manifest import is_artifact
+from tilewright.session.manifest import is_artifact, refuse_shapes
 from tilewright.session.opening import OpenedArtifact, open_artifact
 from tilewright.session.preparation import PreparedNetwork, laid_out, prepare
 from tilewright.session.timing import (
@@ -79,6 +79,7 @@ class Comparer:
         self.events(Stage(name="import", detail=model))
         artifact: OpenedArtifact | None = None
         if is_artifact(model):
+            refuse_shapes(model, options)
             artifact = open_artifact(Path(model), verify=self.verify)
             network = artifact.network(self.device)
         else:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from tilewright.core.errors import DamagedArtifact, ModelError
+from tilewright.core.errors import DamagedArtifact, ModelError, UsageError
 from tilewright.core.records import Candidate, Device, KnobValue, LayoutPlan
 from tilewright.core.results import OptimizeResult
 from tilewright.graph.tensor import DTYPE_BYTES
@@ -290,3 +290,12 @@ def file_fault(folder: Path, manifest: Manifest, name: str, *, verify: bool) -> 
 def is_artifact(argument: str) -> bool:
     """Whether a MODEL argument is a folder that `optimize` wrote."""
     return ":" not in argument and (Path(argument) / MANIFEST).is_file()
+
+
+def refuse_shapes(folder: str, options: ModelOptions) -> None:
+    """Raise UsageError where other shapes are asked for than an artifact was compiled for."""
+    if options.batch is not None or options.shapes:
+        raise UsageError(
+            f"{folder!r} was compiled for its shapes: it takes no other batch and no shapes",
+            hint="Leave --batch and --shape out, or give the model it was made from.",
+        )

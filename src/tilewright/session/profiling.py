@@ -28,7 +28,7 @@ from tilewright.measure.networks import NetworkWorker
 from tilewright.measure.versions import software_versions
 from tilewright.models import ModelOptions
 from tilewright.session.choices import MAX_ERROR, SettingsName, choose, shipped_plan
-from tilewright.session.manifest import is_artifact
+from tilewright.session.manifest import is_artifact, refuse_shapes
 from tilewright.session.measuring import open_measurer
 from tilewright.session.opening import open_artifact
 from tilewright.session.preparation import PreparedNetwork, laid_out, prepare
@@ -95,6 +95,7 @@ class Profiler:
     ) -> tuple[PreparedNetwork, dict[TaskKey, Candidate]]:
         """The network and the candidate of each task: an artifact's own, or by `settings`."""
         if is_artifact(model):
+            refuse_shapes(model, options)
             artifact = open_artifact(Path(model), verify=self.verify)
             network = artifact.network(self.device)
             return network, artifact.candidates(network, self.device)

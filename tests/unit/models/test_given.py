@@ -101,6 +101,8 @@ def test_texts_and_paths_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.Mo
     assert given_model(Path("a/b.onnx"), NONE, tmp_path).argument == "a/b.onnx"
     assert given_model("~/b.onnx", NONE, tmp_path).argument == str(tmp_path / "b.onnx")
     assert not (tmp_path / "exports").exists()
+    with pytest.raises(UsageError, match="~nobody-at-all"):
+        given_model("~nobody-at-all/b.onnx", NONE, tmp_path)
 
 
 @pytest.mark.parametrize("value", [None, 3, b"zoo:mlp", object(), {}, ["zoo:mlp"], ("a", "b")])

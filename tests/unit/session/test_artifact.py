@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tilewright.core.errors import UsageError
+from tilewright.models import ModelOptions
 from tilewright.session.artifact import Artifact
+from tilewright.session.manifest import MANIFEST as FILE
 from tilewright.session.manifest import origin_of
 
 X = np.ones((2, 3), np.float32)
@@ -87,3 +90,15 @@ def test_the_manifest_says_what_was_handed_over() -> None:
     assert origin_of(MANIFEST).given == "torch.nn.Module mine.Net"
     older = {**MANIFEST, "source": {k: v for k, v in MANIFEST["source"].items() if k != "given"}}
     assert origin_of(older).given == ""
+
+
+@pytest.mark.parametrize("options", [ModelOptions(batch=2), ModelOptions(shapes={"image": (1, 3)})])
+def test_other_shapes_are_refused_before_anything_is_read(
+    tmp_path: Path, options: ModelOptions
+) -> None:
+    """`profile` and `compare` of an artifact take the shapes that it was compiled for."""
+    (tmp_path / FILE).write_text("{}")
+    with tw.open(db=tmp_path / "a.db") as session:
+        for verb in (session.profile, session.compare):
+            with pytest.raises(UsageError, match="compiled for its shapes"):
+                verb(tmp_path, options=options)
