@@ -297,7 +297,7 @@ class Forecaster:
 
 
 def forecaster_of(
-    device: Device, store: SqliteStore, events: EventSink, max_error: float
+    device: Device, store: SqliteStore, events: EventSink, max_error: float = MAX_ERROR
 ) -> Forecaster:
     """What answers with the predictors that go with a database. It reads each of them once."""
     predictors = predictors_of(device, store, events)
