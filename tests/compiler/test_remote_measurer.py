@@ -248,5 +248,5 @@ def test_the_tracker_answers_what_it_is_asked(pair: Farm) -> None:
         ("127.0.0.1", server.port) for server in pair.servers
     )
     with pytest.raises(TargetError, match="Did you mean box") as found:
-        tracker.servers("bocks")
+        tracker.servers("boxx")
     assert found.value.exit_code == 3

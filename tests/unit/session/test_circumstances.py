@@ -197,8 +197,8 @@ def test_values_that_no_factor_has() -> None:
         ({"caches": ("luke",)}, "--cache 'luke'"),
         ({"dtypes": ("bfloat16",)}, "--dtype 'bfloat16'"),
         ({"dtypes": ("int8",)}, "no kernels of relu in int8"),
-        ({"threads": (0,)}, "--threads must be at least 1"),
-        ({"neighbours": (-1,)}, "--neighbours must be at least 0"),
+        ({"threads": (0,)}, "threads must be a whole number from 1"),
+        ({"neighbours": (-1,)}, "neighbours must be a whole number from 0"),
     ):
         with pytest.raises(UsageError, match=message):
             request(**values)

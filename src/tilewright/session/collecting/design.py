@@ -116,20 +116,11 @@ def _types_of(name: str, design: Design) -> tuple[str, ...]:
 
 
 def _check(samples: int, design: Design) -> None:
-    if samples < 1 or design.settings < 0:
-        raise UsageError(
-            f"--samples {samples} and --settings {design.settings} make no sense together."
-        )
+    count_of(samples, "samples", 1)
     for cache in design.caches:
         _known("--cache", cache, CACHES)
     for dtype in design.dtypes:
         _known("--dtype", dtype, DTYPES)
-    for count in design.threads:
-        if count < 1:
-            raise UsageError(f"--threads must be at least 1, not {count}.")
-    for count in design.neighbours:
-        if count < 0:
-            raise UsageError(f"--neighbours must be at least 0, not {count}.")
     if not (design.caches and design.dtypes and design.neighbours):
         raise UsageError("A factor needs at least one value.")
 
