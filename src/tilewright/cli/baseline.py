@@ -13,6 +13,7 @@ from tilewright.report.escape import visible
 
 _TEXTS = ("model", "peer", "precision")
 _NUMBERS = ("latency_s", "peer_latency_s", "speedup")
+_BOUNDS = ("speedup_low", "speedup_high")
 _HINT = "It takes what `tilewright compare … --format json` prints, or compare.json from --out."
 
 
@@ -56,6 +57,7 @@ def _row(row: object, index: int, path: Path) -> CompareRow:
         )
     return CompareRow(
         **{name: fields[name] for name in (*_TEXTS, *_NUMBERS)},
+        **{name: fields[name] for name in _BOUNDS if _is_bound(fields.get(name))},
         threads=fields["threads"],
         max_abs_error=None,
         max_rel_error=None,
@@ -64,3 +66,8 @@ def _row(row: object, index: int, path: Path) -> CompareRow:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_bound(value: object) -> bool:
+    """Whether it can be a bound of a speed-up; comparisons of earlier versions have none."""
+    return isinstance(value, float) and math.isfinite(value) and value > 0

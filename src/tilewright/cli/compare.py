@@ -71,7 +71,7 @@ def compare(
         )
     against = _against(result, earlier, baseline)
     if against is not None:
-        result = replace(result, baseline_geomean=against.baseline_geomean)
+        result = replace(result, baseline_geomean=against.then.value)
     skipped = [f"{peer} was skipped: {reason}" for peer, reason in result.skipped.items()]
     answer = Answer(
         command="compare",
@@ -110,11 +110,14 @@ def _against(
 def _data(result: CompareResult, against: AgainstBaseline | None) -> dict[str, Any]:
     data: dict[str, Any] = plain(result)
     if against is not None:
+        low, high = against.ratio_bounds
         data["baseline"] = {
             "models": list(against.models),
-            "geomean_speedup": against.geomean_speedup,
-            "baseline_geomean": against.baseline_geomean,
+            "geomean_speedup": against.now.value,
+            "baseline_geomean": against.then.value,
             "ratio": against.ratio,
+            "ratio_low": low,
+            "ratio_high": high,
         }
     return data
 
@@ -122,9 +125,11 @@ def _data(result: CompareResult, against: AgainstBaseline | None) -> dict[str, A
 def _remarks(result: CompareResult, against: AgainstBaseline | None) -> list[str]:
     remarks = [views.compare_verdict(result)]
     if against is not None:
+        low, high = against.ratio_bounds
+        between = "" if low is None or high is None else f", between {low:.3f} and {high:.3f}"
         remarks.append(
-            f"Against the baseline, over {len(against.models)} models: {against.ratio:.3f} "
-            f"({against.geomean_speedup:.3f} now, {against.baseline_geomean:.3f} then)"
+            f"Against the baseline, over {len(against.models)} models: {against.ratio:.3f}{between}"
+            f" ({against.now.value:.3f} now, {against.then.value:.3f} then)"
         )
     return remarks
 

@@ -21,14 +21,22 @@ class AgainstBaseline:
     """
 
     models: tuple[str, ...]
-    geomean_speedup: float
-    baseline_geomean: float
+    now: Speedup
+    then: Speedup
     other_threads: bool
 
     @property
     def ratio(self) -> float:
         """Speed now over speed then, both relative to the peers."""
-        return self.geomean_speedup / self.baseline_geomean
+        return self.now.value / self.then.value
+
+    @property
+    def ratio_bounds(self) -> tuple[float | None, float | None]:
+        """The least and the greatest ratio within both intervals; None where one has none."""
+        now, then = self.now, self.then
+        if now.low is None or now.high is None or then.low is None or then.high is None:
+            return None, None
+        return now.low / then.high, now.high / then.low
 
 
 def fastest_peers(
@@ -79,8 +87,8 @@ def against_baseline(
         return None
     return AgainstBaseline(
         models=tuple(dict.fromkeys(row.model for row in now if row.precision == precision)),
-        geomean_speedup=now_mean.value,
-        baseline_geomean=then_mean.value,
+        now=now_mean,
+        then=then_mean,
         other_threads={row.threads for row in now} != {row.threads for row in then},
     )
 

@@ -164,6 +164,8 @@ def compare_row(model: str, peer: str, speedup: float, *, precision: str = "fp32
         latency_s=0.01,
         peer_latency_s=0.01 * speedup,
         speedup=speedup,
+        speedup_low=0.95 * speedup,
+        speedup_high=1.05 * speedup,
         max_abs_error=1e-6,
         max_rel_error=1e-6,
         default_precision=precision != "fp32",

@@ -59,6 +59,8 @@ def test_baseline_judges_the_ratio_over_common_models(
     data = json.loads(ran.out)["data"]
     assert data["baseline"]["models"] == ["a"]
     assert data["baseline"]["ratio"] == pytest.approx(0.9)
+    assert data["baseline"]["ratio_low"] == pytest.approx(0.9 * 0.95 / 1.05)
+    assert data["baseline"]["ratio_high"] == pytest.approx(0.9 * 1.05 / 0.95)
     assert data["baseline_geomean"] == pytest.approx(1.0)
     assert tilewright(*command, "--fail-below", "0.91").code == 1
 

@@ -181,6 +181,14 @@ def test_baseline_counts_only_pairs_in_both_runs() -> None:
     assert against is not None
     assert against.models == ("a",)
     assert against.ratio == pytest.approx(0.5)
+    assert against.ratio_bounds == (None, None), "comparisons of earlier versions have no bounds"
+    bounded = [
+        [replace(r, speedup_low=0.9 * r.speedup, speedup_high=1.1 * r.speedup) for r in rows]
+        for rows in (now, then)
+    ]
+    sure = comparison.against_baseline(*bounded)
+    assert sure is not None
+    assert sure.ratio_bounds == pytest.approx((0.5 * 0.9 / 1.1, 0.5 * 1.1 / 0.9))
     assert not against.other_threads
     other = comparison.against_baseline(now, [replace(then[0], threads=8)])
     assert other is not None
