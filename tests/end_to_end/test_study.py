@@ -138,7 +138,7 @@ def test_subgraphs_with_the_int8_case(tmp_path: Path, monkeypatch: pytest.Monkey
     done = call(tmp_path, *words, "--format", "json")
     assert done.code == 0, done.err
     data = done.data
-    assert set(data) == {"rows", "network_gain"}
+    assert set(data) == {"rows", "network_gain", "network_gain_low", "network_gain_high"}
     names = [row["task"] for row in data["rows"]]
     assert names[-2:] == ["int8 case 1x1", "int8 case 3x3"] and len(names) > 2
     for row in data["rows"]:
