@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from tilewright.compiler.execute import set_threads
+from tilewright.core.forks import call_native, is_forked
 
 _Answer = TypeVar("_Answer")
 
@@ -20,43 +19,14 @@ class _Pool(threading.local):
     cpus: tuple[int, ...] = ()
 
 
-class _Process:
-    """What this process knows about its own birth: whether `fork` made it, and then the thread on
-    which its networks are called."""
-
-    def __init__(self, *, forked: bool) -> None:
-        self.forked = forked
-        self._opening = threading.Lock()
-        self._thread: ThreadPoolExecutor | None = None
-
-    @property
-    def thread(self) -> ThreadPoolExecutor:
-        """One thread, started with its first call."""
-        with self._opening:
-            if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, thread_name_prefix="tilewright")
-            return self._thread
-
-
 _pool = _Pool()
-_process = _Process(forked=False)
-
-
-def _begin_in_child() -> None:
-    global _process
-    _process = _Process(forked=True)
-
-
-os.register_at_fork(after_in_child=_begin_in_child)
 
 
 class Caller:
     """Calls functions where TVM's pool has so many threads on these CPUs, one at a time.
 
     The pool belongs to the thread that calls: each thread that does has one of its own, which is
-    sized at its first call. A process that `fork` made has its parent's pools without their
-    threads, and a kernel would wait for these for ever; there every call is made on one thread that
-    was born in that process.
+    sized at its first call.
     """
 
     def __init__(self, threads: int, cpus: Sequence[int]) -> None:
@@ -66,9 +36,9 @@ class Caller:
 
     def __call__(self, function: Callable[[], _Answer]) -> _Answer:
         """What the function answers or raises."""
-        if _process.forked:
+        if is_forked():
             # whoever had the turn in the parent never gives it back here; one thread needs none
-            return _process.thread.submit(self._call, function).result()
+            return call_native(lambda: self._call(function))
         with self._turn:
             return self._call(function)
 

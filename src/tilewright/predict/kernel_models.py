@@ -20,6 +20,7 @@ import numpy as np
 
 from tilewright.core.errors import ModelError
 from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.core.forks import calls_native
 from tilewright.models.configurations import collecting
 from tilewright.predict.base import Facts, Floats, Trees
 from tilewright.predict.kernel_facts import KernelTable
@@ -266,6 +267,7 @@ def to_json(model: KernelModel) -> dict[str, Any]:
     }
 
 
+@calls_native
 def from_json(found: Mapping[str, Any]) -> KernelModel:
     """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
     import xgboost

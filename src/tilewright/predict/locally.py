@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.core.forks import calls_native
 from tilewright.predict.base import Floats
 from tilewright.predict.splits import Integers
 
@@ -34,6 +35,7 @@ _STRENGTHS = (0.0, 0.5, 1.0)
 class Likeness:
     """Known rows of facts, and which of them are alike as far as their margins are concerned."""
 
+    @calls_native
     def __init__(self, values: Floats, margin: Floats) -> None:
         import xgboost
 
@@ -48,6 +50,7 @@ class Likeness:
         """The same for the known rows; 0 for two of one part."""
         return _together(self._leaves, self._leaves) * (parts[:, None] != parts[None, :])
 
+    @calls_native
     def _leaves_of(self, values: Floats) -> Integers:
         import xgboost
 

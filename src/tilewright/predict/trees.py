@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.core.forks import calls_native
 from tilewright.predict.base import Facts, Floats, Trees
 
 _LARGEST = 3.0
@@ -35,12 +36,14 @@ class Utilisation:
     booster: Any
     overhead: float
 
+    @calls_native
     def margin(self, values: Floats) -> Floats:
         """The logarithm of the utilisation for rows of facts."""
         found = self.booster.inplace_predict(np.ascontiguousarray(values))
         return np.asarray(found, dtype=np.float64)
 
 
+@calls_native
 def fit_trees(facts: Facts, target: Floats, trees: Trees, seed: int, overhead: float = 0.0) -> Any:
     """Learn the utilisation from rows whose target, in SI units, is above the overhead mostly."""
     import xgboost

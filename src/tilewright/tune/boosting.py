@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tilewright.core.forks import calls_native
 from tilewright.tune.search import Floats
 
 Objective = Literal["reg", "rank"]
@@ -49,6 +50,7 @@ class BoostedTrees:
         self._seed = seed
         self._booster: Any = None
 
+    @calls_native
     def fit(self, groups: Sequence[tuple[Floats, Floats, float]]) -> None:
         """Learn from groups of (features, goodness, weight per row); goodness is comparable within
         a group only. Groups whose goodness is all the same say nothing about rank."""
@@ -71,6 +73,7 @@ class BoostedTrees:
         parameters = {**_PARAMETERS, **_OBJECTIVES[self._objective], "seed": self._seed}
         self._booster = xgboost.train(parameters, data, num_boost_round=_ROUNDS)
 
+    @calls_native
     def predict(self, features: Floats) -> Floats:
         """One value per row; zeros while nothing is learnt."""
         if self._booster is None or not len(features):
