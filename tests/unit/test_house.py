@@ -29,7 +29,7 @@ LONGEST_FILE, LARGEST_MEDIAN = 500, 150
 LONGEST_FUNCTION, MOST_PARAMETERS = 60, 6
 CATCHES_ALL = {
     "cli/main.py",
-    "measure/child.py",
+    "core/child.py",
     "compiler/remote.py",
     "measure/remote_worker.py",
 }

@@ -23,6 +23,14 @@ import numpy.typing as npt
 
 from tilewright.compiler.features.kinds import WIDTHS
 from tilewright.core.errors import OutputError
+from tilewright.core.processes import (
+    Child,
+    ChildCrash,
+    ChildError,
+    ChildOutOfMemory,
+    ChildTimeout,
+    RemoteError,
+)
 from tilewright.core.records import (
     Candidate,
     Device,
@@ -34,14 +42,6 @@ from tilewright.core.records import (
     Protocol,
 )
 from tilewright.graph.workload import Workload
-from tilewright.measure.processes import (
-    Child,
-    ChildCrash,
-    ChildError,
-    ChildOutOfMemory,
-    ChildTimeout,
-    RemoteError,
-)
 from tilewright.measure.versions import software_versions
 
 BUILD_TIMEOUT_S = 40.0

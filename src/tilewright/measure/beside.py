@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Device, Protocol
 from tilewright.graph.workload import Workload
 from tilewright.measure import base
 from tilewright.measure.base import Job, classify
 from tilewright.measure.kernels import MEMORY_LIMIT_BYTES, WORKER, KernelMeasurer
-from tilewright.measure.processes import Child, ChildError, RemoteError
 
 _START_TIMEOUT_S = 60.0
 _POLL_S = 1e-3

@@ -9,15 +9,15 @@ from math import inf
 from typing import Any
 
 from tilewright.core.errors import TargetError
-from tilewright.core.records import Device
-from tilewright.hardware.remote import ServerFacts, remote_instance, same_kind
-from tilewright.measure.processes import (
+from tilewright.core.processes import (
     Child,
     ChildCrash,
     ChildError,
     ChildTimeout,
     RemoteError,
 )
+from tilewright.core.records import Device
+from tilewright.hardware.remote import ServerFacts, remote_instance, same_kind
 from tilewright.measure.tracker import Tracker
 
 WORKER = "tilewright.measure.remote_worker"

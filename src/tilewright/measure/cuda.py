@@ -7,8 +7,8 @@ from typing import Self
 
 from tilewright.core.errors import ModelError
 from tilewright.core.gpus import CudaCode, Gpu
+from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.graph.workload import Workload
-from tilewright.measure.processes import Child, ChildError, RemoteError
 
 WORKER = "tilewright.measure.cuda_worker"
 _TIMEOUT_S = 300.0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tilewright.compiler.cuda.code import cuda_code
+from tilewright.core.child import serve
 from tilewright.core.gpus import CudaCode
 from tilewright.graph.workload import parse_workload
-from tilewright.measure.child import serve
 
 
 def code(workload_text: str, target: str, compiled: bool) -> CudaCode:  # noqa: FBT001 - a message

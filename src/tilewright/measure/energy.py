@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from tilewright.core.processes import ChildError, RemoteError
 from tilewright.core.records import EnergyUse
 from tilewright.hardware.meters import Meter, Reading, measure_energy, measure_idle
 from tilewright.hardware.meters.energy import Work
-from tilewright.measure.processes import ChildError, RemoteError
 
 
 @dataclass(frozen=True, kw_only=True)

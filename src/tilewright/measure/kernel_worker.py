@@ -26,10 +26,10 @@ from tilewright.compiler.kernel_runs import (
 )
 from tilewright.compiler.opaque import check_supported
 from tilewright.compiler.peaks import measured_peaks
+from tilewright.core.child import serve, wait_until_asleep
 from tilewright.core.records import Candidate, Device, Protocol
 from tilewright.graph.network import Graph
 from tilewright.graph.workload import Workload, parse_workload
-from tilewright.measure.child import serve, wait_until_asleep
 
 _kernels: dict[int, tuple[BuiltKernel, Workload, Candidate]] = {}
 

@@ -15,12 +15,12 @@ from math import inf
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Candidate, Device, Failure, Outcome, Protocol
 from tilewright.graph.workload import Workload
 from tilewright.measure import base
 from tilewright.measure.base import Array, Job, Measurer, as_files, classify, ignore
 from tilewright.measure.energy import KernelEnergy
-from tilewright.measure.processes import Child, ChildError, RemoteError
 
 WORKER = "tilewright.measure.kernel_worker"
 MEMORY_LIMIT_BYTES = 3 << 29

@@ -20,10 +20,10 @@ from tilewright.compiler.metaschedule.records import (
     ScannedRecord,
 )
 from tilewright.core.errors import ModelError, OutputError
+from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Candidate, Device, Measurement, Protocol
 from tilewright.graph.workload import Workload
 from tilewright.kernels.metaschedule import NAME, TRACE
-from tilewright.measure.processes import Child, ChildError, RemoteError
 
 WORKER = "tilewright.measure.metaschedule_worker"
 SIDE_FILE = "tilewright.jsonl"

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from tilewright.compiler.metaschedule.database import read_database, write_database
 from tilewright.compiler.metaschedule.records import ExportEntry, ScannedRecord
 from tilewright.compiler.metaschedule.search import Search
+from tilewright.core.child import serve, wait_until_asleep
 from tilewright.core.records import Device
 from tilewright.graph.workload import parse_workload
-from tilewright.measure.child import serve, wait_until_asleep
 
 _searches: dict[int, Search] = {}
 

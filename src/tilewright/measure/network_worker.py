@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from tilewright.compiler.execute import LoadedNetwork, set_threads
 from tilewright.compiler.network import LIBRARY, compile_network, write_weights
+from tilewright.core.child import serve, wait_until_asleep
 from tilewright.core.records import Device
 from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.kernels.planned_memory import CompiledNetwork
-from tilewright.measure.child import serve, wait_until_asleep
 from tilewright.measure.resident import MemoryPeak, ResidentMemory
 
 Array = npt.NDArray[np.generic]

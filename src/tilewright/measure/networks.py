@@ -24,12 +24,12 @@ from tilewright.core.errors import (
     OutputError,
     TargetError,
 )
+from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Device
 from tilewright.graph.arrange import Arrangement
 from tilewright.hardware.remote import remote_place
 from tilewright.kernels.blueprint import NetworkBlueprint, packed_constant
 from tilewright.kernels.planned_memory import CompiledNetwork
-from tilewright.measure.processes import Child, ChildError, RemoteError
 from tilewright.measure.resident import MemoryPeak
 
 WORKER = "tilewright.measure.network_worker"

@@ -19,13 +19,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tilewright.core.errors import TargetError
+from tilewright.core.processes import Child, ChildError, ChildTimeout, RemoteError
 from tilewright.core.records import Candidate, Device, Failure, Outcome, Protocol
 from tilewright.graph.workload import Workload
 from tilewright.hardware.remote import ServerFacts
 from tilewright.measure import base
 from tilewright.measure.base import Array, Job, Measurer, as_files, classify, ignore
 from tilewright.measure.boards import WORKER, Board, BoardLost
-from tilewright.measure.processes import Child, ChildError, ChildTimeout, RemoteError
 from tilewright.measure.tracker import Tracker
 
 RECONNECT_S = 10.0

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from tilewright.compiler.build import kernel_identity, kernel_module
 from tilewright.compiler.features.kinds import kernel_features
 from tilewright.compiler.remote import DeviceLost, ExportedKernel, RemoteSession, export_kernel
+from tilewright.core.child import serve
 from tilewright.core.records import Candidate, Device, Protocol
 from tilewright.graph.workload import parse_workload
 from tilewright.hardware.remote import ServerFacts
-from tilewright.measure.child import serve
 
 _sessions: list[RemoteSession] = []
 

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from tilewright.core.errors import StoreError
+from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.results import Check, DoctorResult
 from tilewright.core.units import format_bytes
 from tilewright.hardware.device import local_device
@@ -14,7 +15,6 @@ from tilewright.hardware.environment import noise_warnings, read_environment
 from tilewright.hardware.meters import Meter, find_cpu_meter, nvml_meter
 from tilewright.measure.kernels import WORKER
 from tilewright.measure.peers.known import KNOWN_PEERS, make_peer
-from tilewright.measure.processes import Child, ChildError, RemoteError
 from tilewright.session.shelf import environment_card
 from tilewright.store import open_store
 

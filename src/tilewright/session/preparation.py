@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tilewright.core.errors import ModelError
+from tilewright.core.processes import Child, RemoteError
 from tilewright.core.records import Device, LayoutPlan
 from tilewright.graph.arrange import Arrangement, arrange
 from tilewright.graph.clean import clean
@@ -18,7 +19,6 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.blueprint import TaskKey, task_key
 from tilewright.kernels.layouts import choose_layouts
 from tilewright.measure.kernels import WORKER
-from tilewright.measure.processes import Child, RemoteError
 from tilewright.models import LoadedModel, ModelOptions, load, sketch
 
 _TIMEOUT_S = 120.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilewright.core.errors import TilewrightError, UsageError, close_matches
+from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Candidate, Device
 from tilewright.graph.workload import Workload
 from tilewright.measure.kernels import WORKER
-from tilewright.measure.processes import Child, ChildError, RemoteError
 from tilewright.models import ModelOptions
 from tilewright.models.source import is_model_file
 from tilewright.report.shown import brief

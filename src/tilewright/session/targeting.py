@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 from tilewright.core.errors import TargetError, UsageError
+from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Device
 from tilewright.core.results import TargetRow
 from tilewright.hardware.device import is_local, local_device, parse_target
 from tilewright.hardware.remote import read_remote, read_tracker, remote_device, remote_place
 from tilewright.measure.kernels import WORKER
-from tilewright.measure.processes import Child, ChildError, RemoteError
 from tilewright.measure.remote import server_facts
 from tilewright.measure.tracker import Tracker
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from fake_measuring import DEVICE
 
+from tilewright.core.processes import ChildCrash, RemoteError
 from tilewright.core.records import Candidate, Device, Protocol
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.measure import beside
 from tilewright.measure.base import Job
 from tilewright.measure.beside import Crowd, neighbour_devices
-from tilewright.measure.processes import ChildCrash, RemoteError
 
 RELU = Workload(
     arguments=(Argument(type=TensorType((8,))),), steps=(Step(operator="relu", inputs=(0,)),)

@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 from tilewright.core.errors import OutputError
+from tilewright.core.processes import Child, ChildCrash, ChildError
 from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all
-from tilewright.measure.processes import Child, ChildCrash, ChildError
 
 PATIENCE_S = 20.0
 

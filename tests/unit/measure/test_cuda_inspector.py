@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tilewright.core.errors import ModelError
+from tilewright.core.processes import Child, ChildCrash, ChildTimeout, RemoteError
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.target import parse_gpu
 from tilewright.measure.cuda import CudaInspector
-from tilewright.measure.processes import Child, ChildCrash, ChildTimeout, RemoteError
 
 RELU = Workload(
     arguments=(Argument(type=TensorType((4, 4))),),

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from fake_measuring import DEVICE
 
+from tilewright.core.processes import ChildCrash
 from tilewright.core.records import Candidate, Failure, Protocol
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.measure import kernels
 from tilewright.measure.kernels import KernelMeasurer
-from tilewright.measure.processes import ChildCrash
 
 RELU = Workload(
     arguments=(Argument(type=TensorType((4,))),), steps=(Step(operator="relu", inputs=(0,)),)

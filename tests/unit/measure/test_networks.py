@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tilewright.core.errors import TargetError
+from tilewright.core.processes import RemoteError
 from tilewright.measure import networks
-from tilewright.measure.processes import RemoteError
 
 
 def test_no_compiler_is_a_target_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tilewright.measure.processes import (
+from tilewright.core.processes import (
     Child,
     ChildCrash,
     ChildOutOfMemory,
@@ -29,7 +29,7 @@ LONG_S = 60.0
 
 MODULE = """
     import ctypes, os, subprocess, sys, time
-    from tilewright.measure.child import serve
+    from tilewright.core.child import serve
 
     print("garbage while importing", flush=True)
     AFFINITY_AT_IMPORT = sorted(os.sched_getaffinity(0))
@@ -270,7 +270,7 @@ def test_interrupted_request_kills_the_child(child: Child) -> None:
 @pytest.mark.parametrize("busy", [False, True])
 def test_child_dies_with_its_parent(module: str, busy: bool) -> None:
     script = f"""
-        from tilewright.measure.processes import Child
+        from tilewright.core.processes import Child
         child = Child({module!r})
         print(child.request(("pid",), 60), flush=True)
         {'child.request(("hang",), 600)' if busy else "import time; time.sleep(600)"}

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.core.errors import TargetError
-from tilewright.measure.processes import Child, ChildError, RemoteError
+from tilewright.core.processes import Child, ChildError, RemoteError
 
 Tensor = npt.NDArray[np.generic]
 Tensors = dict[str, Tensor]

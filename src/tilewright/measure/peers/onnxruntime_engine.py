@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.measure.child import serve, wait_until_asleep
+from tilewright.core.child import serve, wait_until_asleep
 from tilewright.measure.peers.timing import time_calls
 
 onnxruntime: Any = import_module("onnxruntime")

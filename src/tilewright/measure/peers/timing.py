@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter
 
-from tilewright.measure.child import wait_until_asleep
+from tilewright.core.child import wait_until_asleep
 
 
 def time_calls(call: Callable[[], object], repeats: int, warmup: int) -> list[float]:

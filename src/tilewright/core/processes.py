@@ -16,14 +16,14 @@ from typing import Any, Self
 
 import psutil
 
-from tilewright.core.settings import child_environment
-from tilewright.measure.child import (
+from tilewright.core.child import (
     ANSWER,
     LENGTH,
     OUT_OF_MEMORY,
     serve,
     wait_until_asleep,
 )
+from tilewright.core.settings import child_environment
 
 __all__ = [
     "Child",
@@ -36,7 +36,7 @@ __all__ = [
     "wait_until_asleep",
 ]
 
-_START = "from tilewright.measure.child import main; main()"
+_START = "from tilewright.core.child import main; main()"
 _STDERR_BYTES = 16 << 10
 _STDERR_LINES = 40
 _SLICE_S = 0.2

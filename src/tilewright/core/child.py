@@ -1,6 +1,6 @@
 """The child's side of a worker process: how it starts, and how it answers requests.
 
-`tilewright.measure.processes` is the other side. Messages are pickles behind an eight-byte length,
+`tilewright.core.processes` is the other side. Messages are pickles behind an eight-byte length,
 on two pipes of their own, so that nothing an engine prints can end up between them.
 """
 
