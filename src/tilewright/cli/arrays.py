@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.core.errors import ModelError, OutputError, UsageError
+from tilewright.core.input_files import require_regular
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,6 +49,7 @@ def read_array(path: Path) -> NDArray[Any]:
     import numpy as np
 
     try:
+        require_regular(path)
         with path.open("rb") as file:
             return np.lib.format.read_array(file, allow_pickle=False)
     except OSError as error:

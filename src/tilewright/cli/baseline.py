@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tilewright.core.errors import ModelError
+from tilewright.core.input_files import require_regular
 from tilewright.core.results import CompareRow
 from tilewright.report.escape import visible
 
@@ -20,6 +21,7 @@ _HINT = "It takes what `tilewright compare … --format json` prints, or compare
 def read_baseline(path: Path) -> tuple[CompareRow, ...]:
     """The rows of an earlier comparison. Raises ModelError for anything else."""
     try:
+        require_regular(path)
         document: Any = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         reason = error.strerror or str(error)

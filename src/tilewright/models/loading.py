@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,7 +19,8 @@ from tilewright.core.errors import (
 )
 from tilewright.core.settings import read_settings
 from tilewright.graph.network import Graph
-from tilewright.models.clean import fold, infer_types, inline_functions
+from tilewright.models import contained
+from tilewright.models.contained import inline_functions
 from tilewright.models.download import download
 from tilewright.models.exported.conversion import export
 from tilewright.models.exported.sources import (
@@ -27,17 +28,36 @@ from tilewright.models.exported.sources import (
     torch_request,
     transformer_request,
 )
+from tilewright.models.inferred_types import infer_here, infer_types
 from tilewright.models.input_shapes import bind_inputs, drop_weight_inputs, keep_inputs
 from tilewright.models.loaded import LoadedModel, ModelOptions, OnnxReference
 from tilewright.models.naming import quoted
-from tilewright.models.onnx_file import check_model, load_saved, read_onnx, save_onnx
+from tilewright.models.onnx_file import load_saved, read_onnx, save_onnx
 from tilewright.models.onnx_import.translate import InferredModel, translate
 from tilewright.models.operator_forms import SKETCHED
 from tilewright.models.single_operator import build_operator
 from tilewright.models.source import Source, parse_source
+from tilewright.models.weights import weights_bytes
+from tilewright.models.well_formed import check_model
 
 _DEFAULT = ModelOptions()
 _SOME_NUMBERS = np.random.default_rng(0).standard_normal(4096, np.float32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Described:
+    """What has to be known of a model when it is no longer in memory."""
+
+    inputs: tuple[str, ...]
+    weights_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bound:
+    """The first sizes of inputs and outputs, None where not static, before shapes were bound."""
+
+    before: dict[str, int | None]
+    options: ModelOptions
 
 
 def load(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
@@ -75,7 +95,7 @@ def sketch(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
     name, model = build_operator(source.text, seed=options.seed, sketched=True)
     absent = [value.name for value in model.graph.input if value.doc_string == SKETCHED]
     try:
-        inferred, weights, types = infer_types(model, Path())
+        inferred, weights, types = infer_types(model, Path(), infer_here)
         keep_inputs(inferred, [v.name for v in model.graph.input if v.name not in absent])
         for place, each in enumerate(absent):
             # no two weights are equal, or cleaning would merge them
@@ -91,15 +111,13 @@ def load_model(model: onnx.ModelProto, name: str, options: ModelOptions = _DEFAU
 
     Raises as `load`.
     """
-    check_model(model, f"model {quoted(name)}")
+    where = f"model {quoted(name)}"
+    check_model(model, where)
     drop_weight_inputs(model)
-    batch_before = _first_sizes(model)
-    rebound = bind_inputs(model, options)
-    reference = _stored(inline_functions(model))
-    inputs = [value.name for value in model.graph.input]
-    del model
-    checks = (batch_before, options) if rebound else None
-    return _imported(reference, name, inputs, checks)
+    checks = _Bound(before=_first_sizes(model), options=options)
+    bind_inputs(model, options)
+    inlined = _inlined(model, where)
+    return _imported(_described(inlined), _stored(inlined), name, checks)
 
 
 def _built(source: Source, options: ModelOptions) -> tuple[str, onnx.ModelProto, ModelOptions]:
@@ -140,16 +158,29 @@ def _load_file(path: Path, options: ModelOptions) -> LoadedModel:
     """A file that needs no change stays where it is and is its own reference."""
     model, external = read_onnx(path)
     drop_weight_inputs(model)
-    batch_before = _first_sizes(model)
+    checks = _Bound(before=_first_sizes(model), options=options)
     changed = bind_inputs(model, options)
-    if changed or model.functions:
-        reference = _stored(inline_functions(model))
+    inlined = _inlined(model, quoted(path))
+    described = _described(inlined)
+    if changed or inlined is not model:
+        reference = _stored(inlined)
     else:
         reference = OnnxReference(path=path.absolute(), external=external)
-    inputs = [value.name for value in model.graph.input]
-    del model
-    checks = (batch_before, options) if changed else None
-    return _imported(reference, path.stem, inputs, checks)
+    del model, inlined
+    return _imported(described, reference, path.stem, checks)
+
+
+def _inlined(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    """The model without functions of its own; what was inside them is checked in its place."""
+    inlined = inline_functions(model)
+    if inlined is not model:
+        check_model(inlined, where)
+    return inlined
+
+
+def _described(model: onnx.ModelProto) -> _Described:
+    names = tuple(value.name for value in model.graph.input)
+    return _Described(inputs=names, weights_bytes=weights_bytes(model))
 
 
 def _stored(model: onnx.ModelProto) -> OnnxReference:
@@ -167,21 +198,18 @@ def _stored(model: onnx.ModelProto) -> OnnxReference:
 
 
 def _imported(
-    reference: OnnxReference,
-    name: str,
-    inputs: list[str],
-    checks: tuple[dict[str, int | None], ModelOptions] | None,
+    described: _Described, reference: OnnxReference, name: str, checks: _Bound
 ) -> LoadedModel:
     with TemporaryDirectory(prefix="tilewright-") as scratch:
-        folded = fold(reference.path, Path(scratch))
-        model = folded or inline_functions(load_saved(reference.path))
-        keep_inputs(model, inputs)
-        inferred, weights, types = infer_types(model, Path(scratch))
+        target = Path(scratch) / "folded.onnx"
+        folded = contained.fold(reference.path, target, described.weights_bytes)
+        model = folded or load_saved(reference.path)
+        keep_inputs(model, described.inputs)
+        inferred, weights, types = infer_types(model, target.parent, contained.infer)
     del model
     source = InferredModel(model=inferred, weights=weights, types=types)
     graph = translate(source, name)
-    if checks is not None:
-        _check_batch(graph.outputs, {n: graph.types[n].shape for n in graph.types}, checks)
+    _check_batch(graph.outputs, {n: graph.types[n].shape for n in graph.types}, checks)
     return _loaded(graph, name, reference, folded=folded is not None)
 
 
@@ -210,15 +238,16 @@ def _first_sizes(model: onnx.ModelProto) -> dict[str, int | None]:
 def _check_batch(
     outputs: tuple[str, ...],
     shapes: dict[str, tuple[int, ...]],
-    checks: tuple[dict[str, int | None], ModelOptions],
+    checks: _Bound,
 ) -> None:
     """A static model with another batch must carry it through to its outputs."""
-    before, options = checks
-    batch = options.batch
+    before, batch = checks.before, checks.options.batch
     old = {size for name, size in before.items() if name in shapes and name not in outputs}
     if batch is None or len(old) != 1 or None in old:
         return
     (was,) = old
+    if was == batch:
+        return
     for output in outputs:
         first = shapes[output][:1]
         if first != (batch,) and (before.get(output) == was or first == (was,)):

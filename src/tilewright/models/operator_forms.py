@@ -11,7 +11,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tilewright.core.errors import UsageError
+from tilewright.core.errors import ModelError, UsageError
+from tilewright.core.input_files import machine_memory_bytes
+from tilewright.core.units import format_bytes
 from tilewright.graph.network import Array
 from tilewright.models.bracketed import Value
 
@@ -86,6 +88,12 @@ class _Draft:
     nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])
 
     def weight(self, name: str, shape: list[int]) -> str:
+        size_bytes, memory_bytes = 4 * prod(shape), machine_memory_bytes()
+        if size_bytes > memory_bytes:
+            raise ModelError(
+                f"its weight of shape {shape} is {format_bytes(size_bytes)}, more than the memory "
+                f"of this machine, {format_bytes(memory_bytes)}"
+            )
         if self.request.sketched and prod(shape) > _SKETCHED_ELEMENTS:
             self.undrawn[name] = shape
             return name

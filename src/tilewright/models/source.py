@@ -9,6 +9,7 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from tilewright.core.errors import UsageError, close_matches
+from tilewright.core.input_files import require_regular
 from tilewright.models.naming import quoted
 
 Kind = Literal["file", "zoo", "operator", "transformer", "torch", "program", "url"]
@@ -52,6 +53,8 @@ def parse_source(argument: str) -> Source:
         raise UsageError(f"{quoted(argument)}: no models by {quoted(prefix)}", hint=hint)
     if path.is_dir():
         raise UsageError(f"{quoted(argument)} is a folder, not a model", hint=_FORMS)
+    if path.exists():
+        require_regular(path)
     raise UsageError(f"{quoted(argument)} is no model", hint=_suggestion(argument))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from math import prod
 
 import numpy as np
 import onnx
@@ -13,12 +13,12 @@ from tilewright.graph.network import Array
 from tilewright.graph.tensor import DTYPE_BYTES, TensorType
 from tilewright.models.naming import quoted
 
-_PROPAGATED_ELEMENTS = 1024
-
 
 def dtype_name(element_type: int, what: str) -> str:
     """Our name of an ONNX element type; ModelError when it is not one of ours."""
     known = element_type in onnx.helper.get_all_tensor_dtypes()
+    if element_type == onnx.TensorProto.STRING:
+        raise ModelError(f"{what} holds text, which is not supported")
     name = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type)).name if known else ""
     if name not in DTYPE_BYTES:
         label = onnx.TensorProto.DataType.Name(element_type) if known else str(element_type)
@@ -26,45 +26,46 @@ def dtype_name(element_type: int, what: str) -> str:
     return name
 
 
-def array_of(tensor: onnx.TensorProto, folder: str = "") -> Array:
-    """The values of a constant; ModelError when they do not fit its shape.
+def constant_bytes(tensor: onnx.TensorProto, what: str) -> int:
+    """How many bytes the shape and the type of a constant stand for. Raises ModelError."""
+    if any(size < 0 for size in tensor.dims):
+        raise ModelError(f"{what} has the shape {list(tensor.dims)}, which is not possible")
+    return prod(tensor.dims) * DTYPE_BYTES[dtype_name(tensor.data_type, what)]
 
-    `folder` is where the files of weights outside the model lie.
-    """
+
+def weights_bytes(model: onnx.ModelProto) -> int:
+    """Of all constants of a model beside those in attributes, wherever they lie."""
+    return sum(
+        prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+        for tensor in model.graph.initializer
+        if tensor.data_type in _PLAIN_TYPES
+    )
+
+
+def check_constant(tensor: onnx.TensorProto) -> None:
+    """Refuse a constant whose bytes do not fit its shape; those of types that are not ours stay
+    unread."""
+    what = f"constant {quoted(tensor.name)}"
+    if any(size < 0 for size in tensor.dims):
+        raise ModelError(f"{what} has the shape {list(tensor.dims)}, which is not possible")
+    if tensor.HasField("raw_data") and tensor.data_type in _PLAIN_TYPES:
+        wanted, given = constant_bytes(tensor, what), len(tensor.raw_data)
+        if wanted != given:
+            raise ModelError(
+                f"{what} is cut short or broken: {given} bytes for a shape {list(tensor.dims)} of "
+                f"{wanted}"
+            )
+
+
+def array_of(tensor: onnx.TensorProto) -> Array:
+    """The values of a constant inside the model; ModelError when they do not fit its shape."""
     what = f"constant {quoted(tensor.name)}"
     dtype_name(tensor.data_type, what)
     try:
-        array = numpy_helper.to_array(tensor, folder)
-    except ValueError as error:
+        array = numpy_helper.to_array(tensor)
+    except (ValueError, TypeError) as error:
         raise ModelError(f"{what} is cut short or broken: {error}") from error
     return np.asarray(array)
-
-
-def take_weights(model: onnx.ModelProto, folder: Path) -> dict[str, Array]:
-    """All initializers; the large ones leave the model and become typed inputs of its graph.
-
-    What is left is small enough for shape inference to copy freely.
-    """
-    graph = model.graph
-    if graph.sparse_initializer:
-        name = quoted(graph.sparse_initializer[0].values.name)
-        raise ModelError(f"constant {name} is sparse, which is not supported")
-    inputs = {value.name for value in graph.input}
-    weights: dict[str, Array] = {}
-    kept: list[onnx.TensorProto] = []
-    for tensor in graph.initializer:
-        array = array_of(tensor, str(folder))
-        weights[tensor.name] = array
-        if array.size <= _PROPAGATED_ELEMENTS:
-            kept.append(tensor)
-        elif tensor.name not in inputs:
-            graph.input.append(
-                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            )
-    copies = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in kept]
-    del graph.initializer[:]
-    graph.initializer.extend(copies)
-    return weights
 
 
 def static_type(value: onnx.ValueInfoProto) -> TensorType | None:
@@ -79,3 +80,11 @@ def static_type(value: onnx.ValueInfoProto) -> TensorType | None:
         return None
     name = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)).name
     return TensorType(tuple(shape), name) if name in DTYPE_BYTES else None
+
+
+_PLAIN_TYPES = frozenset(
+    element
+    for element in onnx.helper.get_all_tensor_dtypes()
+    if element != onnx.TensorProto.STRING
+    and np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element)).name in DTYPE_BYTES
+)

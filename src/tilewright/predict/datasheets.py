@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tilewright.core.errors import ModelError
+from tilewright.core.input_files import require_regular
 from tilewright.hardware.gpus import known_capability
 
 _GIGA, _MEGA, _MEBI = 1e9, 1e6, 2.0**20
@@ -60,10 +61,11 @@ def read_datasheets(path: Path) -> dict[str, Datasheet]:
     that is missing or something else, naming the entry and the field.
     """
     try:
+        require_regular(path)
         entries: Any = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} is no JSON: {error}") from error
     if not isinstance(entries, list):
         raise ModelError(f"{path} is no list of datasheets")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilewright.core.errors import ModelError, UsageError, close_matches
+from tilewright.core.input_files import require_regular
 from tilewright.predict.base import Column, Columns, Family, Floats, Target
 from tilewright.predict.splits import Integers
 
@@ -51,8 +52,8 @@ def read_table(path: Path) -> polars.DataFrame:
         raise UsageError(f"{path} is neither {' nor '.join(FORMATS)}.")
     read = polars.read_parquet if path.suffix.lower() == ".parquet" else _read_csv
     try:
-        with path.open("rb"):
-            return read(path)
+        require_regular(path)
+        return read(path)
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
     except polars.exceptions.PolarsError as error:

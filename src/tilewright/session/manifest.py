@@ -11,6 +11,7 @@ from typing import Annotated, Any, cast
 import msgspec
 
 from tilewright.core.errors import DamagedArtifact, ModelError, UsageError
+from tilewright.core.input_files import require_regular
 from tilewright.core.records import Candidate, Device, KnobValue, LayoutPlan
 from tilewright.core.results import OptimizeResult
 from tilewright.graph.tensor import DTYPE_BYTES
@@ -245,8 +246,7 @@ def read_manifest(folder: Path, *, verify: bool = True) -> Manifest:
 def _parsed(path: Path) -> Any:
     """The JSON in a file, unless it is too large for a manifest, or no file."""
     try:
-        if path.exists() and not path.is_file():
-            raise ModelError(f"{str(path)!r} is not a file")
+        require_regular(path)
         if path.stat().st_size > _LARGEST_BYTES:
             raise DamagedArtifact(path, "it is too large for a manifest")
         return json.loads(path.read_text(encoding="utf-8"))

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tilewright.core.errors import ModelError
+from tilewright.core.input_files import machine_memory_bytes
 from tilewright.core.processes import Child, RemoteError
 from tilewright.core.records import Device, LayoutPlan
+from tilewright.core.units import format_bytes
 from tilewright.graph.arrange import Arrangement, arrange
 from tilewright.graph.clean import clean
 from tilewright.graph.collapse import collapse_rows
@@ -74,9 +76,10 @@ def prepare_sketch(argument: str, options: ModelOptions, device: Device) -> Prep
 
 
 def _cut(model: LoadedModel, device: Device) -> PreparedNetwork:
-    require_supported(model.graph, device)
     network = fused_network(model.graph)
     arrangement = arrange(network, choose_layouts(network, device))
+    require_memory(arrangement, machine_memory_bytes())
+    require_supported(model.graph, device)
     return PreparedNetwork(
         model=model, key=network.key, arrangement=arrangement, tasks=tasks_of(arrangement)
     )
@@ -90,6 +93,25 @@ def laid_out(network: PreparedNetwork, plan: LayoutPlan) -> PreparedNetwork:
     layouts = {**usual.layouts, **plan.layouts}
     arrangement = arrange(*with_conversions(usual.network, layouts, plan.ports))
     return replace(network, arrangement=arrangement, tasks=tasks_of(arrangement), plan=plan)
+
+
+def require_memory(arrangement: Arrangement, limit_bytes: int) -> None:
+    """Raise ModelError for a network whose tensors need more than `limit_bytes`, before any of
+    them is made."""
+    graph = arrangement.network.graph
+    outside = dict.fromkeys((*graph.inputs, *graph.outputs, *graph.constants))
+    needed_bytes = sum(graph.types[name].bytes for name in outside)
+    needed_bytes += arrangement.memory.arena_bytes
+    if needed_bytes <= limit_bytes:
+        return
+    largest = max(graph.types, key=lambda name: graph.types[name].bytes)
+    kind = graph.types[largest]
+    raise ModelError(
+        f"the network needs {format_bytes(needed_bytes)} of memory, this machine has "
+        f"{format_bytes(limit_bytes)}: tensor {largest!r}, {kind}, alone is "
+        f"{format_bytes(kind.bytes)}",
+        hint="Smaller inputs (--batch, --shape), or a machine with more memory.",
+    )
 
 
 def require_supported(graph: Graph, device: Device) -> None:

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from tilewright.core.errors import InternalError, ModelError
+from tilewright.core.input_files import require_regular
 from tilewright.core.records import (
     Candidate,
     Device,
@@ -109,6 +110,7 @@ def shipped_sweeps() -> list[Sweep]:
 def read_sweeps(path: Path) -> list[Sweep]:
     """The sweeps in a file: one of ours, or a table of the auto-tuning community as Parquet."""
     try:
+        require_regular(path)
         if path.suffix == ".parquet":
             from tilewright.tune.foreign import read_benchmark_hub
 

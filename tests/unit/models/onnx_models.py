@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.network import Graph
 from tilewright.models import ModelOptions
-from tilewright.models.clean import infer_types
+from tilewright.models.inferred_types import infer_here, infer_types
 from tilewright.models.loading import load_model
 from tilewright.models.onnx_import.translate import InferredModel, translate
 
@@ -71,7 +71,7 @@ def reference(model: onnx.ModelProto | Path, feed: Arrays) -> dict[str, np.ndarr
 def unfolded(model: onnx.ModelProto, tmp: Path = Path()) -> Graph:
     """Our graph without ONNX Runtime's cleaning."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
-    inferred, weights, types = infer_types(copy, tmp)
+    inferred, weights, types = infer_types(copy, tmp, infer_here)
     return translate(InferredModel(model=inferred, weights=weights, types=types), "test")
 
 

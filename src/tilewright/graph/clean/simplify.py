@@ -6,12 +6,12 @@ import numpy as np
 
 from tilewright.graph.clean.edit import Edit
 from tilewright.graph.clean.outputs import produce_outputs
+from tilewright.graph.folding import FoldingAllowance
 from tilewright.graph.network import Array, Graph, Node
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.operators.checks import integers
 from tilewright.graph.tensor import TensorType
 
-_FOLD_BYTES = 16 << 20
 _SMALL_BYTES = 64 << 10
 
 
@@ -72,12 +72,13 @@ def fold_constants(graph: Graph) -> Graph:
     before: a = transpose(w); b = dense(x, a)
     after:  b = dense(x, w') with the constant w' = transpose(w)
 
-    Results above 16 MiB that are larger than what they come from stay unevaluated.
+    What `FoldingAllowance` does not grant stays unevaluated.
     """
     values: dict[str, Array] = dict(graph.constants)
+    allowance = FoldingAllowance(graph.constants.values())
     nodes: list[Node] = []
     for node in graph.nodes:
-        result = _folded(graph, node, values)
+        result = _folded(graph, node, values, allowance)
         if result is None:
             nodes.append(node)
         else:
@@ -89,20 +90,23 @@ def fold_constants(graph: Graph) -> Graph:
     return produce_outputs(folded)
 
 
-def _folded(graph: Graph, node: Node, values: dict[str, Array]) -> Array | None:
+def _folded(
+    graph: Graph, node: Node, values: dict[str, Array], allowance: FoldingAllowance
+) -> Array | None:
     if node.operator == "opaque" or not all(name in values for name in node.inputs):
         return None
     if node.operator == "identity" and node.output in graph.outputs:
         return None
+    entry, named = OPERATORS[node.operator], dict(node.attributes)
+    sources = tuple(values[name] for name in node.inputs)
+    kinds = tuple(graph.types[name] for name in node.inputs)
     result_type = graph.types[node.output]
-    sources_bytes = sum(values[name].nbytes for name in node.inputs)
-    kinds = {result_type.dtype, *(graph.types[name].dtype for name in node.inputs)}
-    if "bfloat16" in kinds or result_type.bytes > max(_FOLD_BYTES, sources_bytes):
+    if "bfloat16" in {kind.dtype for kind in (result_type, *kinds)}:
+        return None
+    if not allowance.grants(result_type, sources, entry.flop(kinds, result_type, named)):
         return None
     try:
-        result = OPERATORS[node.operator].reference(
-            tuple(values[name] for name in node.inputs), dict(node.attributes)
-        )
+        result = entry.reference(sources, named)
     except IndexError:
         return None
     return np.ascontiguousarray(result).reshape(result.shape)

@@ -8,6 +8,7 @@ from hashlib import file_digest
 from pathlib import Path
 
 from tilewright.core.errors import ModelError, UsageError
+from tilewright.core.input_files import require_regular
 from tilewright.models.exported.conversion import ExportRequest
 from tilewright.models.exported.transformer_forms import transformer_model
 from tilewright.models.loaded import ModelOptions
@@ -81,6 +82,7 @@ def program_request(path: Path) -> tuple[str, ExportRequest]:
     Raises ModelError where it cannot be read.
     """
     try:
+        require_regular(path)
         with path.open("rb") as file:
             checksum = file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:

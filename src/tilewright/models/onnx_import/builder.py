@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from tilewright.core.errors import ModelError
+from tilewright.graph.folding import FoldingAllowance
 from tilewright.graph.network import Array, AttributeValue, Node, attributes
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.tensor import TensorType
@@ -29,6 +30,11 @@ class GraphBuilder:
         self._node_names: set[str] = set()
         self._settled: set[str] = set()
         self._scope = ""
+        self._allowance = FoldingAllowance(())
+
+    def allow_folding(self, weights: Iterable[Array]) -> None:
+        """Measure what may be folded by the weights of the model."""
+        self._allowance = FoldingAllowance(weights)
 
     def enter(self, scope: str) -> None:
         """What follows belongs to the ONNX node `scope`."""
@@ -78,13 +84,18 @@ class GraphBuilder:
         return self.types[name].dtype
 
     def emit(self, operator: str, *inputs: str, **named: AttributeValue) -> str:
-        """Apply an operator; the name of its result. Constant operands are folded."""
+        """Apply an operator; the name of its result. Constant operands are folded where the result
+        stays small."""
         entry = OPERATORS[operator]
         kinds = tuple(self.types[name] for name in inputs)
         kind = entry.infer(kinds, named)
-        if all(name in self.constants for name in inputs):
-            arrays = tuple(self.constants[name] for name in inputs)
-            return self.constant(np.asarray(entry.reference(arrays, named)))
+        arrays = [self.constants[name] for name in inputs if name in self.constants]
+        known = len(arrays) == len(inputs)
+        if known and self._allowance.grants(kind, arrays, entry.flop(kinds, kind, named)):
+            try:
+                return self.constant(np.asarray(entry.reference(tuple(arrays), named)))
+            except IndexError as error:
+                raise ModelError(f"{operator}: {error}") from error
         result = self._fresh(f"{self._scope}/{operator}")
         self.types[result] = kind
         self.nodes.append(
@@ -128,8 +139,14 @@ class GraphBuilder:
         return self.emit("transpose", name, permutation=order)
 
     def full(self, shape: Sequence[int], value: float, dtype: str) -> str:
-        """A constant of one value."""
-        return self.constant(np.full(tuple(shape), value, np.dtype(dtype)))
+        """A tensor of one value; a constant where it is small."""
+        return self.filled(shape, np.asarray(value).astype(np.dtype(dtype)))
+
+    def filled(self, shape: Sequence[int], value: Array) -> str:
+        """A tensor of one value, given as an array of no axes; a constant where it is small."""
+        filling = self.constant(value)
+        sizes = tuple(int(size) for size in shape)
+        return self.emit("expand", filling, shape=sizes) if sizes else filling
 
     def rename(self, old: str, new: str) -> None:
         """Give a tensor another name wherever it is read or written."""
@@ -147,6 +164,10 @@ class GraphBuilder:
                 )
             if new in self.nodes[index].outputs:
                 break
+
+    def bytes(self, name: str) -> int:
+        """The size of a tensor in memory."""
+        return self.types[name].bytes
 
     def elements(self, name: str) -> int:
         """Number of elements of a tensor."""

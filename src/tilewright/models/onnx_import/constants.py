@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import inf, isfinite, prod
 
 import numpy as np
 
+from tilewright.core.errors import ModelError
+from tilewright.graph.folding import FOLDED_BYTES
 from tilewright.models.onnx_import.builder import GraphBuilder
 from tilewright.models.onnx_import.node import OnnxNode
 from tilewright.models.onnx_import.registry import Translated, translates
@@ -31,7 +33,9 @@ def constant_of_shape(node: OnnxNode, builder: GraphBuilder) -> Translated:
     if shape is None:
         return None
     filling = np.zeros(1, np.float32) if value is None else value
-    return builder.constant(np.full(shape, filling.reshape(-1)[0], filling.dtype))
+    if filling.size != 1 or min(shape, default=0) < 0:
+        raise ModelError(f"{list(filling.shape)} values cannot fill a shape {list(shape)}")
+    return builder.filled(shape, filling.reshape(()))
 
 
 @translates("Shape")
@@ -55,6 +59,11 @@ def value_range(node: OnnxNode, builder: GraphBuilder) -> Translated:
     if start is None or limit is None or step is None:
         return None
     first, last, stride = (array.reshape(-1)[0].item() for array in (start, limit, step))
+    count = (last - first) / stride if stride else inf
+    if not isfinite(count):
+        raise ModelError(f"no range leads from {first} to {last} in steps of {stride}")
+    if count * start.itemsize > FOLDED_BYTES:
+        return None
     return builder.constant(np.arange(first, last, stride, dtype=start.dtype))
 
 
@@ -65,6 +74,8 @@ def eye_like(node: OnnxNode, builder: GraphBuilder) -> Translated:
         return None
     x = node.input(0)
     rows, columns = builder.shape(x)
+    if builder.bytes(x) > FOLDED_BYTES:
+        return None
     diagonal = np.eye(rows, columns, node.integer("k", 0), dtype=np.dtype(builder.dtype(x)))
     return builder.constant(diagonal)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from tilewright.core.errors import ModelError
+from tilewright.graph.folding import FOLDED_BYTES
 from tilewright.models.onnx_import.builder import GraphBuilder, axis_of
 from tilewright.models.onnx_import.node import OnnxNode
 from tilewright.models.onnx_import.registry import Translated, translates
@@ -78,11 +82,19 @@ def gather(node: OnnxNode, builder: GraphBuilder) -> Translated:
     shape = builder.shape(x)
     axis = axis_of(node.integer("axis", 0), len(shape), node.name)
     known = builder.value(indices)
+    if known is not None:
+        _require_inside(builder.integers(indices) or (), shape[axis])
     if known is not None and known.size == 1 and builder.value(x) is None:
         index = int(known.reshape(-1)[0]) % shape[axis]
         part = slice_axes(builder, x, {axis: slice(index, index + 1)})
         return builder.reshape(part, (*shape[:axis], *known.shape, *shape[axis + 1 :]))
     return builder.emit("gather", x, indices, axis=axis)
+
+
+def _require_inside(indices: Sequence[int], size: int) -> None:
+    wrong = next((index for index in indices if not -size <= index < size), None)
+    if wrong is not None:
+        raise ModelError(f"index {wrong} is outside an axis of size {size}")
 
 
 @translates("Pad")
@@ -134,6 +146,8 @@ def triangle(node: OnnxNode, builder: GraphBuilder) -> Translated:
     if offset is None:
         return None
     rows, columns = builder.shape(x)[-2:]
+    if rows * columns > FOLDED_BYTES:
+        return None
     if node.integer("upper", 1):
         mask = ~np.tri(rows, columns, offset[0] - 1, dtype=bool)
     else:

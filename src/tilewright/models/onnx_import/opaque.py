@@ -16,6 +16,7 @@ from tilewright.models.naming import quoted
 from tilewright.models.onnx_import.builder import GraphBuilder
 from tilewright.models.onnx_import.node import OnnxNode
 from tilewright.models.weights import static_type
+from tilewright.models.well_formed import nested_graphs
 
 _EMBEDDED_ELEMENTS = 64
 
@@ -33,6 +34,12 @@ def opaque(
     Raises ModelError when a result has no static shape.
     """
     model, inputs = _single_node_model(node, builder, opsets)
+    if not inputs:
+        raise ModelError(
+            f"node {quoted(node.name)}: the result of operator {quoted(_full_name(node))} depends "
+            "on nothing that the network is given, and could not be computed ahead",
+            hint="Random numbers are not supported; a constant result: put it into the model.",
+        )
     kinds = _result_types(node, model, known)
     for name, kind in kinds.items():
         index = list(node.outputs).index(name)
@@ -120,16 +127,26 @@ def _full_name(node: OnnxNode) -> str:
 
 def _refuse_captures(node: OnnxNode) -> None:
     """A subgraph that reads tensors around it cannot stand alone."""
-    for attribute in node.proto.attribute:
-        if not attribute.HasField("g"):
-            continue
-        body = attribute.g
-        own = {value.name for value in (*body.input, *body.initializer)}
-        for inner in body.node:
-            for name in inner.input:
-                if name and name not in own:
-                    raise ModelError(
-                        f"node {quoted(node.name)}: the body of {quoted(node.operator)} reads "
-                        f"{quoted(name)} from outside, which is not supported"
-                    )
-            own.update(inner.output)
+    for body in nested_graphs(node.proto):
+        outside = _read_from_outside(body, frozenset())
+        if outside is not None:
+            raise ModelError(
+                f"node {quoted(node.name)}: the body of {quoted(node.operator)} reads "
+                f"{quoted(outside)} from outside, which is not supported",
+                hint="Export the network with its conditions and loops decided, as tracing does.",
+            )
+
+
+def _read_from_outside(body: onnx.GraphProto, around: frozenset[str]) -> str | None:
+    """A tensor that a body reads and neither it nor a body around it writes, None without any."""
+    own = {value.name for value in (*body.input, *body.initializer)} | around | {""}
+    for inner in body.node:
+        for name in inner.input:
+            if name not in own:
+                return name
+        for nested in nested_graphs(inner):
+            found = _read_from_outside(nested, frozenset(own))
+            if found is not None:
+                return found
+        own.update(inner.output)
+    return next((value.name for value in body.output if value.name not in own), None)

@@ -72,6 +72,7 @@ def translate(source: InferredModel, name: str) -> Graph:
         builder.declare(value.name, kind)
     for weight, array in {**source.weights, **rewritten.constants}.items():
         builder.declare_constant(weight, array)
+    builder.allow_folding(source.weights.values())
     tensors = {tensor: tensor for tensor in builder.types}
     opsets = {entry.domain or "ai.onnx": entry.version for entry in source.model.opset_import}
     for index, proto in enumerate(nodes):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tilewright.core.errors import ModelError
+from tilewright.core.input_files import require_regular
 from tilewright.core.records import Device
 
 if TYPE_CHECKING:
@@ -53,8 +54,11 @@ class NotUnderstood(ValueError):
 
 @contextmanager
 def readable(path: Path) -> Generator[None]:
-    """Turn what the file system refuses inside the block into `ModelError`."""
+    """Turn what the file system refuses inside the block into `ModelError`, and refuse pipes and
+    devices in front of it."""
     try:
+        if not path.is_dir():
+            require_regular(path)
         yield
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error

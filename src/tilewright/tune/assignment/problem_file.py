@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from tilewright.core.errors import ModelError
+from tilewright.core.input_files import require_regular
 from tilewright.store.output import replacing
 from tilewright.tune.assignment.problem import Problem
 from tilewright.tune.assignment.records import (
@@ -51,6 +52,7 @@ class _File(msgspec.Struct):
 def read_problem(path: Path) -> Problem:
     """The problem in a file; raises ModelError for one that is missing, broken or inconsistent."""
     try:
+        require_regular(path)
         text = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error

@@ -1,0 +1,124 @@
+"""Engines at work on a model that may be damaged or hostile, in a process of their own.
+
+One process serves all models of ours; where it crashes, takes too long or too much memory, the
+model is at fault, and the next one gets a new process. See docs/decisions/0034.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from tilewright.core.errors import ModelError
+from tilewright.core.processes import (
+    Child,
+    ChildCrash,
+    ChildOutOfMemory,
+    ChildTimeout,
+    RemoteError,
+)
+from tilewright.graph.folding import MOST_FOLDED_BYTES
+from tilewright.models.naming import quoted
+from tilewright.models.weights import weights_bytes
+
+_WORKER = "tilewright.models.clean_worker"
+_START_S = 120.0
+_PATIENCE_S = 15.0
+_PATIENCE_S_PER_BYTE = 60.0 / (1 << 30)
+_MEMORY_BYTES = 3 << 29
+_COPIES = 4
+"""Of the weights that an engine makes, above what any model may take."""
+
+
+def fold(source: Path, target: Path, size_bytes: int) -> onnx.ModelProto | None:
+    """The model at `source` with constants and batch norms folded, as written to `target`.
+
+    `size_bytes` are those of its weights. None where ONNX Runtime does not take the model, or
+    folding would create more than `MOST_FOLDED_BYTES`. Raises ModelError where it breaks down.
+    """
+    try:
+        done = _asked("fold", str(source), str(target), size_bytes=size_bytes)
+    except ChildOutOfMemory:
+        return None
+    except RemoteError:
+        return None
+    if not done:
+        return None
+    try:
+        folded = onnx.load_model_from_string(target.read_bytes())
+    except (OSError, DecodeError):
+        return None
+    return folded if weights_bytes(folded) <= size_bytes + MOST_FOLDED_BYTES else None
+
+
+def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Calls of functions that the file brings along are replaced by their bodies.
+
+    Raises ModelError for functions that call themselves or grow beyond all bounds.
+    """
+    if not model.functions:
+        return model
+    content = _answer("inline", model.SerializeToString(), weights_bytes(model))
+    return onnx.load_model_from_string(content)
+
+
+def infer(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, whose large weights were taken out, with the types of all tensors known.
+
+    Raises ModelError when the shapes in the model contradict each other.
+    """
+    return onnx.load_model_from_string(_answer("infer", model.SerializeToString(), 0))
+
+
+def _answer(task: str, content: bytes, size_bytes: int) -> bytes:
+    try:
+        return _asked(task, content, size_bytes=size_bytes)
+    except ChildOutOfMemory:
+        raise ModelError(f"{_DOING[task]} takes too much memory") from None
+    except RemoteError as error:
+        raise ModelError(f"{_FAULTS[task]}: {_printable(error.message)}") from None
+
+
+def _asked(task: str, *arguments: Any, size_bytes: int) -> Any:
+    """What the process answers. Raises ModelError where it crashed or took too long."""
+    child = _process(os.getpid())
+    memory_bytes = _MEMORY_BYTES + _COPIES * size_bytes
+    patience_s = _PATIENCE_S + _PATIENCE_S_PER_BYTE * size_bytes
+    try:
+        child.request(("ready",), _START_S)
+        return child.request((task, *arguments, memory_bytes), patience_s)
+    except ChildTimeout:
+        raise ModelError(
+            f"{_DOING[task]} takes more than {patience_s:.0f} s",
+            hint="Constants that are expensive to compute, or functions that call each other many "
+            "times: simplify the model before it is brought here.",
+        ) from None
+    except ChildCrash as error:
+        what = str(error).partition("\n")[0].removeprefix("child process ended with ")
+        raise ModelError(f"{_DOING[task]} breaks down: {what}") from None
+
+
+_DOING = {
+    "fold": "cleaning the model with ONNX Runtime",
+    "inline": "putting the model's functions in the places of their calls",
+    "infer": "inferring the shapes of the model",
+}
+_FAULTS = {
+    "inline": "the functions in the model cannot be taken",
+    "infer": "the shapes in the model do not fit together",
+}
+
+
+@cache
+def _process(_owner: int) -> Child:
+    """The process of the process `_owner`: one that was forked has none of its own yet."""
+    return Child(_WORKER)
+
+
+def _printable(text: str) -> str:
+    return quoted(" ".join(text.split())[:400])[1:-1]
