@@ -30,10 +30,13 @@ LONGEST_FUNCTION, MOST_PARAMETERS = 60, 6
 CATCHES_ALL = {
     "cli/main.py",
     "core/child.py",
+    "models/exported/exporter.py",
+    "models/exported/failures.py",
     "compiler/remote.py",
     "measure/remote_worker.py",
 }
-"""The outermost frame of the command line, the border of a worker process, and that of a remote
+"""The outermost frame of the command line, the borders of processes that work for it, among them the
+one that runs the code of others to export it, and that of a remote
 device: all turn whatever went wrong into an answer, and say so where they do it."""
 HEAVY = (
     *("tvm", "tvm_ffi", "onnx", "onnxruntime", "polars", "plotly", "scipy", "sqlalchemy"),

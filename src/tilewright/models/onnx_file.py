@@ -63,7 +63,7 @@ def save_onnx(model: onnx.ModelProto, path: Path) -> bool:
 
 def weights_elsewhere(model: onnx.ModelProto) -> str | None:
     """The name of a weight that lies in another file; None where all are in memory."""
-    for tensor in _graph_tensors(model.graph):
+    for tensor in graph_tensors(model.graph):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             return tensor.name
     return None

@@ -25,6 +25,8 @@ def check_model(model: onnx.ModelProto, where: str) -> None:
 
     Raises ModelError that names what it is about; `where` says of which model.
     """
+    if not all(isinstance(text, str) for text in _texts(model)):
+        raise ModelError(f"{where} has names that are no text (UTF-8): it may be damaged")
     _check_operator_sets(model, where)
     if not model.graph.output:
         raise ModelError(f"{where} has no outputs: it may be cut short")
@@ -54,6 +56,24 @@ def nested_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         if attribute.HasField("g"):
             yield attribute.g
         yield from attribute.graphs
+
+
+def _texts(model: onnx.ModelProto) -> Iterator[object]:
+    """Every name in a model; protobuf gives bytes for what is no text."""
+    yield from (entry.domain for entry in model.opset_import)
+    yield from _graph_texts(model.graph)
+
+
+def _graph_texts(graph: onnx.GraphProto) -> Iterator[object]:
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        yield value.name
+    for value in (*graph.input, *graph.output):
+        yield from (size.dim_param for size in value.type.tensor_type.shape.dim)
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+        for nested in nested_graphs(node):
+            yield from _graph_texts(nested)
 
 
 def _check_operator_sets(model: onnx.ModelProto, where: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 from tilewright.core.errors import StoreError
@@ -15,6 +16,7 @@ from tilewright.hardware.environment import noise_warnings, read_environment
 from tilewright.hardware.meters import Meter, find_cpu_meter, nvml_meter
 from tilewright.measure.kernels import WORKER
 from tilewright.measure.peers.known import KNOWN_PEERS, make_peer
+from tilewright.models.exported.conversion import broken_packages
 from tilewright.session.shelf import environment_card
 from tilewright.store import open_store
 
@@ -30,6 +32,7 @@ def examine(database: Path) -> DoctorResult:
     device = local_device(None)
     checks = [_compiler(), _tvm(), _database(database), _disk(database)]
     checks += [_peer(name) for name in KNOWN_PEERS]
+    checks.append(_exporting())
     checks += meter_checks()
     checks += [
         Check(name="noise", status="warning", detail=text, advice="Close what else runs.")
@@ -102,6 +105,22 @@ def _peer(name: str) -> Check:
         status="problem" if needed else "ok",
         detail=reason,
         advice="Reinstall tilewright." if needed else f"pip install '{extra}' adds it.",
+    )
+
+
+def _exporting() -> Check:
+    """Whether the packages that export PyTorch's models load, where they are installed."""
+    broken = broken_packages()
+    if not broken:
+        absent = [name for name in ("torch", "onnxscript", "transformers") if not find_spec(name)]
+        detail = f"not installed: {', '.join(absent)}" if absent else "torch, transformers load"
+        return Check(name="PyTorch models", status="ok", detail=detail)
+    name, fault = next(iter(broken.items()))
+    return Check(
+        name="PyTorch models",
+        status="warning",
+        detail=f"{name} does not load: {fault}",
+        advice=f"hf:, torch: and .pt2 may need it. Reinstall {name}, or: pip uninstall {name}",
     )
 
 

@@ -30,6 +30,7 @@ FORMAT = 1
 """Rises when the same request is exported to another file, so that older ones are not taken."""
 
 EXPORTER = "tilewright.models.exported.exporter"
+FAILURES = "tilewright.models.exported.failures"
 MODEL, RESULT, SIZES = "model.onnx", "result.json", "sizes.json"
 _TAIL_LINES = 8
 _ERRORS = {kind.__name__: kind for kind in (UsageError, ModelError, TargetError)}
@@ -94,9 +95,36 @@ def require_packages(request: ExportRequest) -> None:
         )
 
 
+def broken_packages() -> Mapping[str, str]:
+    """The packages for PyTorch's models that are installed and do not load, with what they say.
+
+    They are loaded in a process of their own; one that crashes it is told as `torch`.
+    """
+    if find_spec("torch") is None:
+        return {}
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", FAILURES],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=_environment(),
+        check=False,
+    )
+    try:
+        found: dict[str, str] = json.loads(done.stdout)
+    except ValueError:
+        return {"torch": f"importing it ends with exit code {done.returncode}"}
+    return found
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with our search path."""
+    return child_environment(PYTHONPATH=os.pathsep.join(entry for entry in sys.path if entry))
+
+
 def run_exporter(content: Mapping[str, Any], folder: Path) -> None:
     """Run the exporter in a process of its own. Raises as `export`."""
-    search_path = os.pathsep.join(entry for entry in sys.path if entry)
     done = subprocess.run(
         [sys.executable, "-P", "-m", EXPORTER, str(folder)],
         input=json.dumps(content),
@@ -104,7 +132,7 @@ def run_exporter(content: Mapping[str, Any], folder: Path) -> None:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        env=child_environment(PYTHONPATH=search_path),
+        env=_environment(),
         check=False,
     )
     with suppress(FileNotFoundError):

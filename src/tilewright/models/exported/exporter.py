@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ import onnx
 from tilewright.core.errors import ModelError, TargetError, TilewrightError, UsageError
 from tilewright.models.exported.conversion import MODEL, RESULT
 from tilewright.models.exported.example_inputs import Shapes, inputs_of_module, tensors_of
+from tilewright.models.exported.failures import broken_companion, described, where_raised
 from tilewright.models.naming import quoted, quoted_matches
 
 Request = Mapping[str, Any]
@@ -29,10 +31,31 @@ def main(folder: Path, request: Request) -> int:
     try:
         _exported(request, folder / MODEL)
     except (ModelError, TargetError, UsageError) as error:
-        answer = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
-        (folder / RESULT).write_text(json.dumps(answer), encoding="utf-8")
-        return TilewrightError.exit_code
+        return _refused(folder, error)
+    except Exception as error:  # noqa: BLE001 - the user's code and torch raise what they like
+        return _refused(folder, _told(error, quoted(request["argument"])))
     return 0
+
+
+def _refused(folder: Path, error: TilewrightError) -> int:
+    answer = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+    (folder / RESULT).write_text(json.dumps(answer), encoding="utf-8")
+    return TilewrightError.exit_code
+
+
+def _told(error: Exception, argument: str) -> TilewrightError:
+    """An error of torch, of a package beside it or of the user's code, in words."""
+    broken = broken_companion(error)
+    if broken is not None:
+        name, fault = broken
+        return TargetError(
+            f"{argument} could not be exported: the package {name} does not load ({fault})",
+            hint=f"Install the {name} that fits the installed torch, or remove it: "
+            f"pip uninstall {name}",
+        )
+    return ModelError(
+        f"{argument} could not be exported: {described(error)}", hint=where_raised(error)
+    )
 
 
 def _exported(request: Request, path: Path) -> None:
@@ -63,11 +86,21 @@ def traced(torch: Any, request: Request) -> Any:
     user's code and of torch come as they are.
     """
     if request["kind"] == "program":
-        return torch.export.load(request["path"])
+        return _program(torch, request)
     torch.manual_seed(request["seed"])
     if request["kind"] == "transformer":
         return _transformer(torch, request)
     return _users_own(torch, request)
+
+
+def _program(torch: Any, request: Request) -> Any:
+    try:
+        return torch.export.load(request["path"])
+    except Exception as error:  # noqa: BLE001 - it raises whatever a damaged file provokes
+        raise ModelError(
+            f"{quoted(request['argument'])} is not what torch.export.save writes, or is damaged: "
+            f"{described(error)}"
+        ) from error
 
 
 def _without_traces(path: Path) -> None:
@@ -171,7 +204,7 @@ def _attribute(request: Request) -> Any:
 def _called(torch: Any, found: Any, argument: str) -> tuple[Any, Any]:
     """The module or exported program that a thing is or returns, and its example inputs."""
     kinds = (torch.nn.Module, torch.export.ExportedProgram)
-    made: Any = found if isinstance(found, kinds) or not callable(found) else found()
+    made: Any = found if isinstance(found, kinds) or not callable(found) else _made(found, argument)
     paired = isinstance(made, tuple) and len(cast("tuple[Any, ...]", made)) == 2
     network, example = cast("tuple[Any, Any]", made if paired else (made, None))
     if not isinstance(network, kinds):
@@ -181,6 +214,27 @@ def _called(torch: Any, found: Any, argument: str) -> tuple[Any, Any]:
             "module, or a module and its example inputs.",
         )
     return network, example
+
+
+def _made(function: Any, argument: str) -> Any:
+    """What a class or function gives that is called without arguments."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        parameters = ()
+    needed = [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if needed:
+        raise UsageError(
+            f"{quoted(argument)} needs arguments: {', '.join(needed)}",
+            hint="NAME is a module, or a class or function that can be called without arguments: "
+            "write one that fills them in.",
+        )
+    return function()
 
 
 if __name__ == "__main__":

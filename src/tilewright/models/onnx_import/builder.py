@@ -75,19 +75,25 @@ class GraphBuilder:
         array = self.constants.get(name)
         return None if array is None else tuple(int(item) for item in array.reshape(-1))
 
+    def type_of(self, name: str) -> TensorType:
+        """The type of a tensor; ModelError for an input that is left out."""
+        if not name:
+            raise ModelError("an input is left out that this operator needs")
+        return self.types[name]
+
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor."""
-        return self.types[name].shape
+        return self.type_of(name).shape
 
     def dtype(self, name: str) -> str:
         """The element type of a tensor."""
-        return self.types[name].dtype
+        return self.type_of(name).dtype
 
     def emit(self, operator: str, *inputs: str, **named: AttributeValue) -> str:
         """Apply an operator; the name of its result. Constant operands are folded where the result
         stays small."""
         entry = OPERATORS[operator]
-        kinds = tuple(self.types[name] for name in inputs)
+        kinds = tuple(self.type_of(name) for name in inputs)
         kind = entry.infer(kinds, named)
         arrays = [self.constants[name] for name in inputs if name in self.constants]
         known = len(arrays) == len(inputs)
