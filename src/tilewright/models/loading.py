@@ -92,9 +92,9 @@ def sketch(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
     source = parse_source(argument)
     if source.kind != "operator" or options.batch is not None or options.shapes:
         return load(argument, options)
-    name, model = build_operator(source.text, seed=options.seed, sketched=True)
-    absent = [value.name for value in model.graph.input if value.doc_string == SKETCHED]
     try:
+        name, model = build_operator(source.text, seed=options.seed, sketched=True)
+        absent = [value.name for value in model.graph.input if value.doc_string == SKETCHED]
         inferred, weights, types = infer_types(model, Path(), infer_here)
         keep_inputs(inferred, [v.name for v in model.graph.input if v.name not in absent])
         for place, each in enumerate(absent):

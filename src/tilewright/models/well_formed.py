@@ -77,6 +77,11 @@ def _graph_texts(graph: onnx.GraphProto) -> Iterator[object]:
 
 
 def _check_operator_sets(model: onnx.ModelProto, where: str) -> None:
+    if model.ir_version > onnx.IR_VERSION:
+        raise ModelError(
+            f"{where} has IR version {model.ir_version}; up to {onnx.IR_VERSION} can be read",
+            hint="Save the model again with an older onnx, or update this one.",
+        )
     opset = main_opset(model)
     if opset is None:
         raise ModelError(f"{where} names no version of the ONNX operator set")

@@ -32,7 +32,7 @@ def examine(database: Path) -> DoctorResult:
     device = local_device(None)
     checks = [_compiler(), _tvm(), _database(database), _disk(database)]
     checks += [_peer(name) for name in KNOWN_PEERS]
-    checks.append(_exporting())
+    checks.append(exporting_check())
     checks += meter_checks()
     checks += [
         Check(name="noise", status="warning", detail=text, advice="Close what else runs.")
@@ -108,7 +108,7 @@ def _peer(name: str) -> Check:
     )
 
 
-def _exporting() -> Check:
+def exporting_check() -> Check:
     """Whether the packages that export PyTorch's models load, where they are installed."""
     broken = broken_packages()
     if not broken:

@@ -48,3 +48,16 @@ def test_a_gpu_has_a_meter_of_its_own(tmp_path: Path, monkeypatch: pytest.Monkey
     _, check = meter_checks(tmp_path)
     assert (check.name, check.status) == ("GPU power meter", "warning")
     assert (check.detail, check.advice) == ("none: NVML is not installed.", "Install it.")
+
+
+@pytest.mark.parametrize(
+    ("broken", "status", "words"),
+    [({"torchvision": "no nms"}, "warning", "torchvision does not load: no nms"), ({}, "ok", "")],
+)
+def test_packages_for_exports(
+    broken: dict[str, str], status: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctoring, "broken_packages", lambda: broken)
+    check = doctoring.exporting_check()
+    assert (check.name, check.status) == ("PyTorch models", status)
+    assert words in check.detail
