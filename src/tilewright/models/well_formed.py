@@ -31,7 +31,12 @@ def check_model(model: onnx.ModelProto, where: str) -> None:
     if not model.graph.output:
         raise ModelError(f"{where} has no outputs: it may be cut short")
     for value in model.graph.input:
+        if value.type.tensor_type.elem_type == onnx.TensorProto.STRING:
+            what = f"input {quoted(value.name)} of {where}"
+            raise ModelError(f"{what} holds text, which is not supported", hint=_TEXT_HINT)
         _check_type(value, f"input {quoted(value.name)} of {where}")
+    for value in (*model.graph.output, *model.graph.value_info):
+        _check_type(value, f"tensor {quoted(value.name)} of {where}")
     for tensor in model.graph.initializer:
         check_constant(tensor)
     _check_once(model.graph, where)
@@ -98,12 +103,10 @@ def _check_operator_sets(model: onnx.ModelProto, where: str) -> None:
 
 
 def _check_type(value: onnx.ValueInfoProto, what: str) -> None:
-    """Element types out of the list of ONNX crash its helpers, and text is no network's matter."""
+    """Element types out of the list of ONNX crash its helpers."""
     element = value.type.tensor_type.elem_type
     if not value.type.HasField("tensor_type"):
         return
-    if element == onnx.TensorProto.STRING:
-        raise ModelError(f"{what} holds text, which is not supported", hint=_TEXT_HINT)
     if element not in onnx.TensorProto.DataType.values() or not element:
         raise ModelError(f"{what} has the element type {element}, which ONNX does not have")
 
@@ -153,7 +156,8 @@ def _check_nodes(model: onnx.ModelProto, where: str) -> None:
                 f"{label} uses operator {quoted(node.op_type)}, "
                 f"which ONNX operator set {sets['ai.onnx']} does not have"
             )
-        _check_node(node, context, label)
+        if not onnx.defs.get_schema(node.op_type, sets["ai.onnx"], "").deprecated:
+            _check_node(node, context, label)
 
 
 def _check_node(node: onnx.NodeProto, context: onnx.checker.C.CheckerContext, label: str) -> None:

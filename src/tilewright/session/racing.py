@@ -8,13 +8,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tilewright.core.errors import NegativeVerdict
+from tilewright.core.errors import ModelError, NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Device
 from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
 from tilewright.kernels.blueprint import NetworkBlueprint, TaskKey, blueprint
 from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all
+from tilewright.measure.peers.base import EngineRefused
 from tilewright.measure.peers.known import make_peer
 from tilewright.session.bisecting import ROUNDING, name_culprit
 from tilewright.session.checking import NetworkCheck, compare_outputs
@@ -108,8 +109,11 @@ class Race:
             stack.callback(reference.stop)
             plans = {c.name: blueprint(c.network.arrangement, c.candidates) for c in contenders}
             self._compile(worker, contenders, plans)
-            reference.start(model.onnx_path, self.device.threads, self.device.cpus)
-            expected = reference.run(inputs)
+            try:
+                reference.start(model.onnx_path, self.device.threads, self.device.cpus)
+                expected = reference.run(inputs)
+            except EngineRefused as error:
+                raise ModelError(f"{model.name!r} cannot be checked: {error}") from error
             theirs = [expected[name] for name in model.outputs]
             checks = {c.name: self._check(worker, c, inputs, theirs) for c in contenders}
             right = [c for c in contenders if self._is_right(c, checks[c.name])]

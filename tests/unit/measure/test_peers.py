@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.hardware.topology import allotted_cpus
-from tilewright.measure.peers.base import Peer, ProcessPeer
+from tilewright.measure.peers.base import EngineRefused, Peer, ProcessPeer
 from tilewright.measure.peers.known import KNOWN_PEERS, make_peer
 from tilewright.measure.peers.timing import time_calls
 from tilewright.measure.peers.turns import time_in_turn
@@ -92,7 +92,7 @@ def test_lives_on_the_cpus_given_and_sleeps_between_requests(peer: Peer, model: 
 def test_a_broken_model_is_a_target_error(peer: Peer, tmp_path: Path) -> None:
     path = tmp_path / "broken.onnx"
     path.write_bytes(b"this is no model")
-    with pytest.raises(TargetError, match=peer.name):
+    with pytest.raises(EngineRefused, match=peer.name):
         peer.start(path, 1, allotted_cpus(), "fp32")
 
 

@@ -113,6 +113,9 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "an operand left out": (
         lambda m: m.graph.node[0].input.__setitem__(0, ""), "is no 'Relu' as ONNX has it"),
     "too many operands": (lambda m: m.graph.node[0].input.append("x"), "is no 'Relu'"),
+    "a tensor of no type": (
+        lambda m: m.graph.value_info.append(helper.make_tensor_value_info("t", 0, [1])),
+        "tensor 't'.*element type 0"),
     "an IR version to come": (lambda m: setattr(m, "ir_version", 1 << 40), "IR version"),
 }  # fmt: skip
 
@@ -293,3 +296,17 @@ def test_branches_that_read_from_around_them(tmp_path: Path, inner: str, result:
             del attribute.g.node[0]
     error = refused(tmp_path, made, "node 'choice'.*'If' reads 'x' from outside")
     assert error.hint
+
+
+@pytest.mark.parametrize(
+    ("operator", "bias", "kernel", "words"),
+    [("Conv", 4, [5, 5], "kernel_shape"), ("Conv", 1, [3, 3], "bias"), ("Conv", 3, [3, 3], "bias"),
+     ("ConvTranspose", 1, [3, 3], "bias")],
+)  # fmt: skip
+def test_convolutions_whose_parts_do_not_fit(
+    tmp_path: Path, operator: str, bias: int, kernel: list[int], words: str
+) -> None:
+    constants = {"w": normal(4, 4, 3, 3), "b": normal(bias)}
+    nodes = [node(operator, ["x", "w", "b"], ["y"], name="c", kernel_shape=kernel)]
+    made = model(nodes, constants, shape=[1, 4, 9, 9])
+    refused(tmp_path, made, rf"(node 'c'.*{words}|shapes in the model)")

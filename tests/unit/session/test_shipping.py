@@ -15,10 +15,11 @@ from level_fakes import PEAKS
 from network_fakes import prepared, two_convolutions
 from written_artifacts import manifest_content, write_content
 
-from tilewright.core.errors import NegativeVerdict
+from tilewright.core.errors import ModelError, NegativeVerdict
 from tilewright.core.events import Event, Note
 from tilewright.core.records import LayoutPlan
 from tilewright.kernels.blueprint import NetworkBlueprint
+from tilewright.measure.peers.base import EngineRefused
 from tilewright.models.loaded import LoadedModel
 from tilewright.session import racing
 from tilewright.session.choices import defaults
@@ -385,3 +386,14 @@ def test_a_challenger_that_raced_already_does_not_race_again(world, store, tmp_p
     shipped = yard.ship(contender(TUNED), chosen(), reconsider=lambda _: same)
     assert shipped.name == CHOSEN and RECONSIDERED not in world.compiled
     assert shipped.raced[RECONSIDERED] == shipped.raced[CHOSEN]
+
+
+def test_a_network_that_the_reference_refuses_is_at_fault(
+    world, store, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_arguments: object) -> None:
+        raise EngineRefused("onnxruntime failed: Fail: shapes")
+
+    monkeypatch.setattr(FakePeer, "start", refuses)
+    with pytest.raises(ModelError, match="cannot be checked: onnxruntime failed: Fail"):
+        Yard(store, tmp_path / "out").ship(contender(TUNED))

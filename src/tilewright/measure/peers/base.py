@@ -22,6 +22,10 @@ START_TIMEOUT_S = 600.0
 RUN_TIMEOUT_S = 300.0
 
 
+class EngineRefused(TargetError):
+    """The engine is there and works, and says that it cannot run this model."""
+
+
 class Peer(Protocol):
     """An engine that runs ONNX models, asleep except while one of its methods runs.
 
@@ -131,6 +135,9 @@ class ProcessPeer:
             raise TargetError(f"{self.name} has not been started")
         try:
             return self._child.request(message, timeout_s)
-        except (ChildError, RemoteError) as error:
+        except RemoteError as error:
+            self.stop()
+            raise EngineRefused(f"{self.name} failed: {error}") from error
+        except ChildError as error:
             self.stop()
             raise TargetError(f"{self.name} failed: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.core.errors import ModelError
 from tilewright.models.onnx_import.builder import GraphBuilder
 from tilewright.models.onnx_import.node import OnnxNode
 from tilewright.models.onnx_import.registry import Translated, translates
@@ -17,7 +18,10 @@ def _as_2d(builder: GraphBuilder, name: str) -> str:
 def _with_bias(builder: GraphBuilder, name: str, bias: str) -> str:
     if not bias:
         return name
-    return builder.emit("add", name, builder.reshape(bias, (builder.elements(bias), 1, 1)))
+    channels = builder.shape(name)[1]
+    if builder.shape(bias) != (channels,):
+        raise ModelError(f"bias {list(builder.shape(bias))} does not fit {channels} channels")
+    return builder.emit("add", name, builder.reshape(bias, (channels, 1, 1)))
 
 
 def _restore(builder: GraphBuilder, name: str, rank: int) -> str:
@@ -32,7 +36,11 @@ def convolution(node: OnnxNode, builder: GraphBuilder) -> Translated:
     shape = builder.shape(x)
     if len(shape) not in (3, 4):
         return None
-    window = read_window(node, shape[2:], builder.shape(weight)[2:])
+    kernel = builder.shape(weight)[2:]
+    if node.integers("kernel_shape", kernel) != kernel:
+        given = list(node.integers("kernel_shape"))
+        raise ModelError(f"kernel_shape {given} is not that of the weight, {list(kernel)}")
+    window = read_window(node, shape[2:], kernel)
     if min(window.padding) < 0:
         return None
     result = builder.emit(
