@@ -133,7 +133,7 @@ def test_programs_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no such file") as caught:
         program_request(tmp_path / "nett.pt2")
     assert "net.pt2" in (caught.value.hint or "")
-    with pytest.raises(ModelError, match="cannot read"):
+    with pytest.raises(ModelError, match="is a folder"):
         program_request(tmp_path)
 
 

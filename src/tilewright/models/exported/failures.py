@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from traceback import extract_tb
 
-import tilewright
 from tilewright.models.naming import quoted
 
 COMPANIONS = ("torchvision", "torchaudio")
@@ -32,7 +31,7 @@ def described(error: BaseException) -> str:
 def where_raised(error: BaseException) -> str | None:
     """The rest of what an error says, and the place in the user's code that it comes from."""
     lines = _said(error)[1:_LINES]
-    ours = (Path(tilewright.__file__).parent, *_folder_of("torch"), _STANDARD_LIBRARY)
+    ours = (Path(__file__).parents[2], *_folder_of("torch"), _STANDARD_LIBRARY)
     frames = extract_tb(error.__traceback__)
     theirs = [
         frame
