@@ -1,0 +1,185 @@
+"""The child process that puts ONNX's own node tests through our importer and compiler.
+
+`onnx_node_tests` is the other side. What is raised here and is not a refusal, a crash and a hang
+are that side's to see.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+from onnx import numpy_helper
+from onnx.backend.test.loader import load_model_tests
+from onnx.backend.test.runner import Runner
+
+from tilewright.compiler.execute import LoadedNetwork, set_threads
+from tilewright.compiler.network import compile_network
+from tilewright.compiler.opaque import check_supported
+from tilewright.core.errors import ModelError
+from tilewright.core.records import Device
+from tilewright.graph.arrange import arrange
+from tilewright.graph.network import Graph
+from tilewright.hardware.device import local_device
+from tilewright.kernels.blueprint import blueprint, packed_constant, task_key
+from tilewright.kernels.layouts import choose_layouts
+from tilewright.measure.child import serve
+from tilewright.models.loading import load_model
+from tilewright.session.preparation import fused_network
+from tilewright.tune.space import default_candidate
+
+RIGHT, REFUSED, WRONG = "right", "refused", "wrong"
+CONSTANTS = "/constants"
+"""Behind the name of a test: all its inputs but the first are constants of the model."""
+LIGHT = "light/"
+"""Before the name of a network whose weights are all alike, from the data of the package."""
+_LIGHT_FOLDER = Path(onnx.__file__).parent / "backend/test/data/light"
+_BFLOAT16_TOLERANCE = 2.0**-6
+"""Two steps of its seven digits, as ONNX's own runner allows them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTest:
+    """A model, what goes in, what must come out, and how far it may be off."""
+
+    model: onnx.ModelProto
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+    relative: float
+    absolute: float
+
+
+@cache
+def _collected() -> dict[str, Any]:
+    with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        return {case.name: case for case in load_model_tests(kind="node")}
+
+
+def names() -> list[str]:
+    """Every test in the order of the package; then those with constants; then whole networks."""
+    cases = _collected()
+    several = [name for name, case in cases.items() if len(case.data_sets[0][0]) > 1]
+    light = [LIGHT + path.stem for path in sorted(_LIGHT_FOLDER.glob("*.onnx"))]
+    return [*cases, *(name + CONSTANTS for name in several), *light]
+
+
+def node_test(name: str) -> NodeTest:
+    """The test of a name; it may be changed."""
+    if name.startswith(LIGHT):
+        return _light(name.removeprefix(LIGHT))
+    case = _collected()[name.removesuffix(CONSTANTS)]
+    model = onnx.ModelProto.FromString(case.model.SerializeToString())
+    inputs, outputs = (list(values) for values in case.data_sets[0])
+    if name.endswith(CONSTANTS):
+        for value, array in list(zip(model.graph.input, inputs, strict=True))[1:]:
+            if isinstance(array, np.ndarray | np.generic):
+                model.graph.initializer.append(
+                    numpy_helper.from_array(np.asarray(array), value.name)
+                )
+        constant = {tensor.name for tensor in model.graph.initializer}
+        inputs = [
+            array
+            for value, array in zip(model.graph.input, inputs, strict=True)
+            if value.name not in constant
+        ]
+    return NodeTest(
+        model=model, inputs=inputs, outputs=outputs, relative=case.rtol, absolute=case.atol
+    )
+
+
+def _light(name: str) -> NodeTest:
+    model = onnx.load(_LIGHT_FOLDER / f"{name}.onnx")
+    weights = {tensor.name for tensor in model.graph.initializer}
+    given = [value for value in model.graph.input if value.name not in weights]
+    plain = name.removeprefix("light_")
+    inputs = [
+        Runner.generate_dummy_data(value, seed=0, name=plain, random=False) for value in given
+    ]
+    outputs = [
+        numpy_helper.to_array(onnx.load_tensor(_LIGHT_FOLDER / f"{name}_output_{index}.pb"))
+        for index in range(len(model.graph.output))
+    ]
+    return NodeTest(model=model, inputs=inputs, outputs=outputs, relative=2e-3, absolute=1e-7)
+
+
+@cache
+def _device() -> Device:
+    device = local_device()
+    set_threads(device.threads, device.cpus)
+    return device
+
+
+def judge(name: str) -> tuple[str, str]:
+    """The verdict over a test, and what was wrong or why it was refused.
+
+    What is not a `ModelError` is raised.
+    """
+    test = node_test(name)
+    try:
+        with redirect_stdout(io.StringIO()):
+            network = _compiled(load_model(test.model, name.replace("/", "-")).graph)
+    except ModelError as error:
+        return REFUSED, error.message
+    found = network([np.asarray(array) for array in test.inputs])
+    problem = difference(found, test)
+    return (WRONG, problem) if problem else (RIGHT, "")
+
+
+def _compiled(graph: Graph) -> LoadedNetwork:
+    """The network in memory, with default settings: as `optimize --budget 0` without its race."""
+    device = _device()
+    check_supported(graph, device.target)
+    fused = fused_network(graph)
+    arrangement = arrange(fused, choose_layouts(fused, device))
+    chosen = {
+        task_key(item): default_candidate(item.call.workload, item.layouts, device)[0]
+        for item in arrangement.calls
+    }
+    plan = blueprint(arrangement, chosen)
+    executable, _ = compile_network(plan, device)
+    weights = {
+        stored.parameter.name: tvm.runtime.tensor(packed_constant(stored, fused.graph.constants))
+        for stored in plan.constants
+    }
+    order = [stored.parameter.name for stored in plan.constants]
+    return LoadedNetwork(executable.jit(), weights, order)
+
+
+def difference(found: Sequence[Any], test: NodeTest) -> str:
+    """The first output that is not what it should be, in words; empty when all are right."""
+    if len(found) != len(test.outputs):
+        return f"{len(found)} outputs instead of {len(test.outputs)}"
+    for index, (ours, wanted) in enumerate(zip(found, test.outputs, strict=True)):
+        expected = np.asarray(wanted)
+        if ours.shape != expected.shape or ours.dtype != expected.dtype:
+            return (
+                f"output {index} is {ours.dtype}{list(ours.shape)} instead of "
+                f"{expected.dtype}{list(expected.shape)}"
+            )
+        relative = test.relative
+        if expected.dtype.name == "bfloat16":
+            relative = max(relative, _BFLOAT16_TOLERANCE)
+        if expected.dtype.kind not in "iub":
+            ours, expected = ours.astype(np.float64), expected.astype(np.float64)
+        if not np.allclose(ours, expected, rtol=relative, atol=test.absolute, equal_nan=True):
+            off = ~np.isclose(ours, expected, relative, test.absolute, equal_nan=True)
+            place = tuple(int(axis[0]) for axis in np.nonzero(off))
+            return (
+                f"output {index}: {int(off.sum())} of {off.size} elements are off, the first at "
+                f"{list(place)}: {ours[place]} instead of {expected[place]}"
+            )
+    return ""
+
+
+if __name__ == "__main__":
+    serve({"names": names, "judge": judge})
