@@ -79,7 +79,7 @@ def node_test(name: str) -> NodeTest:
         return _light(name.removeprefix(LIGHT))
     case = _collected()[name.removesuffix(CONSTANTS)]
     model = onnx.ModelProto.FromString(case.model.SerializeToString())
-    inputs, outputs = (list(values) for values in case.data_sets[0])
+    inputs, outputs = ([_array(value) for value in values] for values in case.data_sets[0])
     if name.endswith(CONSTANTS):
         for value, array in list(zip(model.graph.input, inputs, strict=True))[1:]:
             if isinstance(array, np.ndarray | np.generic):
@@ -95,6 +95,10 @@ def node_test(name: str) -> NodeTest:
     return NodeTest(
         model=model, inputs=inputs, outputs=outputs, relative=case.rtol, absolute=case.atol
     )
+
+
+def _array(value: Any) -> Any:
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
 def _light(name: str) -> NodeTest:

@@ -54,6 +54,7 @@ BINARY = [
     "maximum",
     "minimum",
     "modulo",
+    "remainder",
     "equal",
     "less",
     "greater",
@@ -61,6 +62,7 @@ BINARY = [
     "greater_equal",
     "prelu",
 ]
+SHIFTS = ("shift_left", "shift_right")
 SHAPE = (3, 37)
 
 
@@ -74,7 +76,7 @@ def same(found: np.ndarray, expected: np.ndarray) -> None:
 def test_every_elementwise_operator_has_a_rule_and_a_case_here() -> None:
     names = {name for name, operator in OPERATORS.items() if operator.elementwise}
     assert names == set(RULES)
-    assert names == {*UNARY, *BINARY, "where", "not", "and", "or"}
+    assert names == {*UNARY, *BINARY, "where", "not", "and", "or", *SHIFTS}
 
 
 @pytest.mark.parametrize("name", UNARY)
@@ -108,7 +110,19 @@ def test_extremes_keep_nan_from_either_side(name: str) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8"])
 @pytest.mark.parametrize(
     "name",
-    ["add", "multiply", "divide", "modulo", "maximum", "less", "relu", "sign", "abs", "clip"],
+    [
+        "add",
+        "multiply",
+        "divide",
+        "modulo",
+        "remainder",
+        "maximum",
+        "less",
+        "relu",
+        "sign",
+        "abs",
+        "clip",
+    ],
 )
 def test_integers_follow_numpy(name: str, dtype: str) -> None:
     count = 2 if name in BINARY else 1
@@ -116,8 +130,27 @@ def test_integers_follow_numpy(name: str, dtype: str) -> None:
     named = {"minimum": -300.0, "maximum": 2.0} if name == "clip" else {}
     task = workload([kind] * count, step(name, *range(count), **named))
     arrays = random_arrays(task)
-    if name in ("divide", "modulo"):
+    if name in ("divide", "modulo", "remainder"):
         arrays[1][arrays[1] == 0] = 3
+    same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8"])
+@pytest.mark.parametrize("name", SHIFTS)
+def test_shifts_by_any_number_of_bits(name: str, dtype: str) -> None:
+    task = workload([TensorType((4, 1), dtype), TensorType((70,), dtype)], step(name, 0, 1))
+    x = np.array([[-77], [0], [1], [126]]).astype(dtype)
+    bits = np.arange(-3, 67).astype(dtype)
+    same(run_kernel(task, "injective", [x, bits]), run_workload(task, [x, bits]))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["modulo", "remainder"])
+def test_what_is_left_of_infinities_and_zeros(name: str, dtype: str) -> None:
+    special = np.array([0.0, -0.0, 1.0, -3.0, 2.5, 1e4, np.inf, -np.inf, np.nan]).astype(dtype)
+    kinds = [TensorType((9, 1), dtype), TensorType((9,), dtype)]
+    arrays = [special.reshape(9, 1), special]
+    task = workload(kinds, step(name, 0, 1))
     same(run_kernel(task, "injective", arrays), run_workload(task, arrays))
 
 

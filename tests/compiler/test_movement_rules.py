@@ -15,10 +15,12 @@ from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 
 
-def check(task: Workload, arrays: list | None = None) -> None:
+def check(
+    task: Workload, arrays: list | None = None, *, tolerance: float = 0, layouts: tuple = ()
+) -> None:
     arrays = random_arrays(task) if arrays is None else arrays
-    found, expected = run_kernel(task, "injective", arrays), run_workload(task, arrays)
-    np.testing.assert_array_equal(found, expected)
+    found = run_kernel(task, "injective", arrays, layouts)
+    np.testing.assert_allclose(found, run_workload(task, arrays), rtol=0, atol=tolerance)
 
 
 def test_every_movement_has_a_rule() -> None:
@@ -117,3 +119,33 @@ def test_resize_nearest(coordinate: str, rounding: str, before: int, after: int)
     named = dict(shape=(1, 2, after, 6), coordinate=coordinate, rounding=rounding,
                  scales=(1.0, 1.0, after / before, 2.0))  # fmt: skip
     check(workload([(1, 2, before, 3)], step("resize_nearest", 0, **named)))
+
+
+def table(before: int, after: int, taps: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Indices and weights of an interpolation."""
+    rng = np.random.default_rng(seed)
+    shape = (taps, after)
+    return rng.integers(0, before, shape).astype(np.int32), rng.random(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("layout", ["plain", "blocked8"])
+def test_interpolation_along_two_axes_and_a_relu_is_one_kernel(layout: str) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 8, 5, 6)).astype(np.float32)
+    tables = [*table(6, 11, 2, 1), *table(5, 3, 4, 2)]
+    kinds = [TensorType(array.shape, str(array.dtype)) for array in (x, *tables)]
+    steps = (
+        step("interpolate", 0, 1, 2, axis=3),
+        step("interpolate", 5, 3, 4, axis=2),
+        step("relu", 6),
+    )
+    layouts = (layout, *("plain",) * 4, layout)
+    check(workload(kinds, *steps), [x, *tables], tolerance=1e-5, layouts=layouts)
+
+
+def test_interpolation_never_reads_outside() -> None:
+    x = np.ones((3, 4), np.float32)
+    indices = np.array([[-5, 0, 99]], np.int32)
+    kinds = [TensorType((3, 4)), TensorType((1, 3), "int32"), TensorType((1, 3))]
+    task = workload(kinds, step("interpolate", 0, 1, 2, axis=1))
+    found = run_kernel(task, "injective", [x, indices, np.ones((1, 3), np.float32)])
+    np.testing.assert_array_equal(found, np.ones((3, 3)))

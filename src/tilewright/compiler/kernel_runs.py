@@ -15,6 +15,7 @@ from tilewright.compiler.build import BuiltKernel
 from tilewright.compiler.rewriting import rewriter
 from tilewright.core.records import Candidate, Protocol
 from tilewright.graph.layout import to_logical, to_physical
+from tilewright.graph.sample import indexed_extents
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 
@@ -43,12 +44,7 @@ def random_array(rng: np.random.Generator, shape: Sequence[int], dtype: str, lim
 
 def integer_limit(workload: Workload) -> int:
     """Integers below this are valid wherever the workload uses them as indices."""
-    extents = [
-        workload.step_types(index)[0][0].shape[step.integer("axis")]
-        for index, step in enumerate(workload.steps)
-        if step.operator == "gather"
-    ]
-    return max(1, min([*extents, 100]))
+    return max(1, min([*indexed_extents(workload), 100]))
 
 
 def time_kernel(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tilewright.graph.canonical import build_workload
 from tilewright.graph.clean.outputs import produce_outputs
@@ -26,6 +27,9 @@ MAXIMUM_ARGUMENTS = 8
 MAXIMUM_INTEGER_STEPS = 24
 MAXIMUM_INTEGER_ARGUMENTS = 12
 """Behind sums of integers: requantizing takes many small steps and constants of one element."""
+MAXIMUM_READS = 16
+"""Elements that one element of a chain of movements may be made of: interpolations that follow
+each other multiply, and what is between them is computed anew for each."""
 MAXIMUM_COSTLY = 2
 """Transcendental steps behind one anchor: more of them make the compiler very slow."""
 COSTLY = frozenset(
@@ -300,11 +304,16 @@ class _Grouping:
                 or not _mergeable(producer)
                 or not self._free(producer)
                 or tensor in chain[0].inputs[1:]
+                or prod(self._taps(node) for node in (producer, *chain)) > MAXIMUM_READS
                 or not self._only_read_by(tensor, chain[:1])
             ):
                 break
             chain = (producer, *chain)
         return chain
+
+    def _taps(self, node: Node) -> int:
+        """How many elements an element of a movement's result is made of."""
+        return self.graph.types[node.inputs[1]].shape[0] if node.operator == "interpolate" else 1
 
 
 def _mergeable(node: Node) -> bool:

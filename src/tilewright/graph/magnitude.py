@@ -74,8 +74,8 @@ def _step_size(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...], valu
         return OPERATORS[name].reference((inputs[0], *_one_type(sizes[1:])), named)
     if name == "prelu":
         return sizes[0] * np.maximum(1.0, sizes[1])
-    if name == "gather":
-        return OPERATORS[name].reference((sizes[0], inputs[1]), named)
+    if name in ("gather", "interpolate"):
+        return OPERATORS[name].reference((sizes[0], inputs[1], *sizes[2:]), named)
     if name == "cast" and value.dtype.kind == "f":
         return sizes[0]
     if name == "exp":

@@ -13,6 +13,8 @@ _INTEGER_LIMIT = 100
 _WANTED_SPREAD = 50.0
 _SPREADS = {"int8": 74.0, "uint8": 147.0}
 """Root mean square of evenly distributed bytes."""
+_INDEXED = frozenset({"gather", "interpolate"})
+"""Operators whose second input holds positions along an axis of their first."""
 _SAME_VALUES = frozenset({"identity", "reshape", "transpose", "expand", "slice", "cast"})
 
 
@@ -40,7 +42,7 @@ def index_limit(graph: Graph, tensor: str) -> int:
     while pending:
         current = pending.pop()
         for node in readers.get(current, []):
-            if node.operator == "gather" and len(node.inputs) == 2 and node.inputs[1] == current:
+            if node.operator in _INDEXED and current in node.inputs[1:2]:
                 axis = node.attribute("axis")
                 if isinstance(axis, int):
                     limit = min(limit, graph.types[node.inputs[0]].shape[axis])
@@ -48,6 +50,15 @@ def index_limit(graph: Graph, tensor: str) -> int:
                 seen.add(node.outputs[0])
                 pending.append(node.outputs[0])
     return max(1, limit)
+
+
+def indexed_extents(workload: Workload) -> list[int]:
+    """The extents of the axes along which a workload's integers are positions."""
+    return [
+        workload.step_types(index)[0][0].shape[step.integer("axis")]
+        for index, step in enumerate(workload.steps)
+        if step.operator in _INDEXED
+    ]
 
 
 def requantizing_scales(workload: Workload) -> dict[int, float]:

@@ -60,7 +60,7 @@ def _result_layout(
         return _follow(call, layouts, shape[1])
     if anchor == "concat" and workload.steps[0].integer("axis") == 1:
         return _concatenated(call, layouts, shape[1], device)
-    if anchor in ("concat", "slice", "resize_nearest"):
+    if anchor in ("concat", "slice", "resize_nearest", "interpolate"):
         return _follow(call, layouts, shape[1])
     return PLAIN
 

@@ -12,7 +12,7 @@ from tilewright.core.records import Candidate, Failure
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.magnitude import magnitude
 from tilewright.graph.network import Array
-from tilewright.graph.sample import requantizing_scales
+from tilewright.graph.sample import indexed_extents, requantizing_scales
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 from tilewright.measure.base import Measurer
@@ -37,11 +37,7 @@ def sample_arguments(workload: Workload, seed: int) -> list[Array]:
     Bytes take their whole range, and scales behind integer sums bring results into that of a byte.
     """
     rng = np.random.default_rng(seed)
-    indexed = [
-        workload.step_types(index)[0][0].shape[step.integer("axis")]
-        for index, step in enumerate(workload.steps)
-        if step.operator == "gather"
-    ]
+    indexed = indexed_extents(workload)
     limit = min(indexed, default=_INTEGER_LIMIT)
     scales = requantizing_scales(workload)
     arrays: list[Array] = []

@@ -234,6 +234,11 @@ def test_integers_and_logic() -> None:
     a, b = RANDOM.integers(-20, 20, 40), RANDOM.integers(1, 6, 40) * RANDOM.choice([-1, 1], 40)
     check(("divide", [a, b], {}), ("Div", [a, b], {}))
     check(("modulo", [a, b], {}), ("Mod", [a, b], {}))
+    check(("remainder", [a, b], {}), ("Mod", [a, b], {"fmod": 1}))
+    bits = (RANDOM.integers(0, 64, 40)).astype(np.uint64)
+    for name, direction in (("shift_left", "LEFT"), ("shift_right", "RIGHT")):
+        given = [a.astype(np.uint64), bits]
+        check((name, given, {}), ("BitShift", given, {"direction": direction}))
     p, q = a > 0, b > 0
     check(("and", [p, q], {}), ("And", [p, q], {}))
     check(("or", [p, q], {}), ("Or", [p, q], {}))
@@ -278,11 +283,34 @@ def test_resize(mode: str, rounding: str, after: tuple[int, int]) -> None:
     check(("resize_nearest", [x], named), ("Resize", [x, None, None, sizes], theirs), 3)
 
 
+def test_shifts_by_negative_numbers_and_by_all_bits() -> None:
+    x, bits = np.array([-3, 5, -3, 5], np.int8), np.array([8, 8, -1, -1], np.int8)
+    assert OPERATORS["shift_left"].reference((x, bits), {}).tolist() == [0, 0, 0, 0]
+    assert OPERATORS["shift_right"].reference((x, bits), {}).tolist() == [-1, 0, -1, 0]
+
+
+def test_interpolation_is_a_product_with_a_banded_matrix() -> None:
+    x, weights = normal(2, 5, 3), normal(2, 4)
+    indices = np.array([[0, 2, 4, 1], [1, 2, 0, 4]], np.int32)
+    matrix = np.zeros((4, 5), np.float32)
+    for row in range(4):
+        for tap in range(2):
+            matrix[row, indices[tap, row]] += weights[tap, row]
+    operator, arrays = OPERATORS["interpolate"], (x, indices, weights)
+    kinds = tuple(TensorType(a.shape, str(a.dtype)) for a in arrays)
+    result = operator.infer(kinds, {"axis": 1})
+    assert result == TensorType((2, 4, 3))
+    assert operator.flop(kinds, result, {"axis": 1}) == 2 * 2 * 24
+    found = operator.reference(arrays, {"axis": 1})
+    np.testing.assert_allclose(found, matrix @ x, rtol=1e-5, atol=1e-6)
+
+
 def test_every_operator_is_known() -> None:
-    assert len(OPERATORS) == 73
+    assert len(OPERATORS) == 77
     assert all(operator.name == name for name, operator in OPERATORS.items())
     assert {n for n, o in OPERATORS.items() if o.movement} == {
         "reshape", "transpose", "slice", "concat", "pad", "expand", "gather", "resize_nearest",
+        "interpolate",
     }  # fmt: skip
 
 

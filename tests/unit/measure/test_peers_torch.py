@@ -103,6 +103,7 @@ CASES: list[Case] = [
             "maximum",
             "minimum",
             "modulo",
+            "remainder",
             "equal",
             "less",
             "greater",
@@ -184,6 +185,29 @@ def test_gather_counts_negative_indices_from_the_end() -> None:
     check(graph_of([node], values, set()), values)
 
 
+def test_interpolation_along_an_axis() -> None:
+    values: dict[str, Array] = {
+        "x": RANDOM.standard_normal((3, 5, 2)).astype(np.float32),
+        "i": np.array([[0, 1, 4], [2, 4, 4]], np.int32),
+        "w": RANDOM.random((2, 3)).astype(np.float32),
+    }
+    named = attributes(axis=1)
+    node = Node(
+        name="n", operator="interpolate", inputs=("x", "i", "w"), outputs=("y",), attributes=named
+    )
+    check(graph_of([node], values, set()), values)
+
+
+@pytest.mark.parametrize("operator", ["shift_left", "shift_right"])
+def test_shifts_by_any_number_of_bits(operator: str) -> None:
+    values: dict[str, Array] = {
+        "x": np.array([[-7], [1], [2**31 - 1]], np.int32),
+        "bits": np.array([-1, 0, 3, 31, 32], np.int32),
+    }
+    node = Node(name="n", operator=operator, inputs=("x", "bits"), outputs=("y",))
+    check(graph_of([node], values, set()), values)
+
+
 @pytest.mark.parametrize("operator", ["conv2d", "conv2d_transpose", "dense"])
 def test_biases_are_given_to_the_operator(operator: str) -> None:
     shapes = {"x": (2, 6, 9, 7), "w": (6, 6, 3, 3), "b": (6, 1, 1)}
@@ -207,7 +231,7 @@ def test_what_torch_has_no_call_for_is_named() -> None:
 
 
 def test_every_operator_but_opaque_has_a_call() -> None:
-    known = {case[0] for case in CASES} | {"gather"}
+    known = {case[0] for case in CASES} | {"gather", "interpolate", "shift_left", "shift_right"}
     rest = set(OPERATORS) - known - {"opaque"}
     assert rest <= {"log", "sqrt", "rsqrt", "not", "power", "and", "or", "where"}
     for operator in rest:

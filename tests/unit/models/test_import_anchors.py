@@ -77,6 +77,16 @@ def test_transposed_convolution_with_output_shape() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("automatic", ["NOTSET", "SAME_UPPER"])
+def test_output_shape_beyond_what_the_kernel_reaches(automatic: str) -> None:
+    graph = check_node(
+        "ConvTranspose", {"x": normal(1, 2, 3, 3)},
+        constants={"w": normal(2, 2, 3, 3), "b": normal(2)},
+        strides=[3, 2], output_shape=[10, 8], auto_pad=automatic,
+    )  # fmt: skip
+    assert "pad" in {node.operator for node in graph.nodes}
+
+
 @few
 @given(st.sampled_from(["MaxPool", "AveragePool"]), st.integers(1, 2), st.data())
 def test_pooling(operator: str, rank: int, data: st.DataObject) -> None:
@@ -206,6 +216,17 @@ def test_layer_normalization(axis: int, bias: bool) -> None:
         "LayerNormalization", {"x": normal(2, 3, 4)}, constants=vectors, axis=axis, epsilon=1e-3
     )
     assert [node.operator for node in graph.nodes] == ["layer_norm"]
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("outputs", [("y", "mean", "deviation"), ("y", "", "deviation")])
+def test_layer_normalization_tells_what_it_normalised_by(
+    axis: int, outputs: tuple[str, ...]
+) -> None:
+    check_node(
+        "LayerNormalization", {"x": normal(2, 3, 4)}, outputs=outputs, axis=axis,
+        constants={"s": normal(*(2, 3, 4)[axis:])},
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("opset", "count"), [(18, 2), (21, 6)])

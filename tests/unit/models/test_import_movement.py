@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
-from onnx_models import check, check_node, int64, model_of, normal
+from onnx_models import check, check_node, int64, model_of, normal, unfolded
+
+from tilewright.core.errors import ModelError
+from tilewright.graph.evaluate import run_graph
+from tilewright.graph.network import Graph
 
 few = settings(
     max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
@@ -58,6 +63,20 @@ def test_depth_to_space(mode: str) -> None:
 
 def test_space_to_depth() -> None:
     check_node("SpaceToDepth", {"x": normal(1, 3, 4, 6)}, blocksize=2)
+
+
+def test_space_to_depth_undoes_depth_to_space_in_either_order() -> None:
+    newest = onnx.defs.onnx_opset_version()
+    if "mode" not in onnx.defs.get_schema("SpaceToDepth", newest).attributes:
+        pytest.skip("this version of ONNX knows one order only")
+    x = normal(1, 8, 2, 3)
+    for mode in ("DCR", "CRD"):
+        nodes = [
+            helper.make_node("DepthToSpace", ["x"], ["wide"], blocksize=2, mode=mode),
+            helper.make_node("SpaceToDepth", ["wide"], ["y"], blocksize=2, mode=mode),
+        ]
+        graph = unfolded(model_of(nodes, {"x": x}, opset=newest))
+        np.testing.assert_array_equal(run_graph(graph, {"x": x})["y"], x)
 
 
 edges = st.integers(-9, 9) | st.sampled_from([2**62, -(2**62)])
@@ -167,10 +186,107 @@ def test_resize(coordinate: str, rounding: str, form: str) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
 @pytest.mark.parametrize(("operator", "opset"), [("Upsample", 9), ("Resize", 10)])
-def test_upsample(operator: str, opset: int) -> None:
+def test_upsample(operator: str, opset: int, mode: str) -> None:
     scales = {"s": np.asarray([1, 1, 2, 3], np.float32)}
-    check_node(operator, {"x": normal(1, 2, 3, 3)}, constants=scales, opset=opset, mode="nearest")
+    check_node(operator, {"x": normal(1, 2, 3, 3)}, constants=scales, opset=opset, mode=mode)
+
+
+def resized(x: Any, *, roi: Any = (), scales: Any = (), sizes: Any = (), **named: Any) -> Graph:
+    """`check` of a Resize."""
+    constants = {"roi": np.asarray(roi, np.float32), "scales": np.asarray(scales, np.float32)}
+    order = ["x", "roi", "scales"]
+    if len(sizes):
+        constants, order = (
+            {"roi": constants["roi"], "sizes": int64(*sizes)},
+            ["x", "roi", "", "sizes"],
+        )
+    return check_node("Resize", {"x": x}, constants=constants, order=order, opset=18, **named)
+
+
+INTERPOLATIONS = [
+    {"mode": "linear"},
+    {"mode": "linear", "antialias": 1},
+    {"mode": "linear", "antialias": 1, "exclude_outside": 1},
+    {"mode": "cubic", "cubic_coeff_a": -0.5},
+    {"mode": "cubic", "exclude_outside": 1},
+    {"mode": "cubic", "antialias": 1},
+]
+
+
+@pytest.mark.parametrize("named", INTERPOLATIONS)
+@pytest.mark.parametrize(
+    "coordinate",
+    ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric", "align_corners"],
+)
+def test_interpolation(coordinate: str, named: dict[str, Any]) -> None:
+    x = normal(1, 2, 6, 8)
+    named = {**named, "coordinate_transformation_mode": coordinate}
+    for sizes in ((1, 2, 9, 17), (1, 2, 4, 3), (1, 2, 2, 12)):
+        graph = resized(x, sizes=sizes, **named)
+        assert {node.operator for node in graph.nodes} == {"interpolate"}
+    resized(x, scales=(1, 1, 2, 3), **named)
+    if coordinate != "align_corners":
+        resized(x, scales=(1, 1, 0.6, 2.3), **named)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_part_of_a_tensor_is_resized_and_its_surroundings_made_up(mode: str) -> None:
+    named = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 7.0}
+    region = (0, 0, 0.2, 0.4, 1, 1, 0.7, 1.2)
+    resized(normal(1, 2, 6, 8), roi=region, sizes=(1, 2, 9, 13), mode=mode, **named)
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+def test_resizing_some_axes_by_one_factor(policy: str) -> None:
+    for mode in ("nearest", "linear"):
+        resized(
+            normal(1, 6, 4, 2), sizes=(9, 9), axes=[1, 2], keep_aspect_ratio_policy=policy,
+            mode=mode,
+        )  # fmt: skip
+
+
+def test_long_sums_are_a_product_with_a_matrix() -> None:
+    graph = resized(normal(1, 2, 120, 3), sizes=(1, 2, 5, 3), mode="cubic", antialias=1)
+    assert "dense" in {node.operator for node in graph.nodes}
+
+
+def test_interpolation_in_half_precision() -> None:
+    check_node(
+        "Resize", {"x": normal(1, 1, 3, 3).astype(np.float16)}, order=["x", "", "s"], opset=18,
+        constants={"s": np.asarray([1, 1, 2, 2], np.float32)}, mode="linear",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("said", "x", "named"),
+    [
+        (
+            "no whole number",
+            normal(1, 1, 3, 3),
+            {"coordinate_transformation_mode": "align_corners"},
+        ),
+        ("elements of type uint8", np.ones((1, 1, 3, 3), np.uint8), {}),
+        ("mode 'sideways'", normal(1, 1, 3, 3), {"mode": "sideways"}),
+    ],
+)
+def test_resizing_that_means_nothing_certain_is_refused(
+    said: str, x: Any, named: dict[str, Any]
+) -> None:
+    node = helper.make_node(
+        "Resize", ["x", "", "s"], ["y"], name="grow", **{"mode": "linear", **named}
+    )
+    scales = {"s": np.asarray([1, 1, 1.5, 2], np.float32)}
+    with pytest.raises(ModelError, match=rf"'grow' \('Resize'\).*{said}"):
+        unfolded(model_of([node], {"x": x}, opset=18, constants=scales))
+
+
+def test_sizes_that_come_in_as_an_input_are_refused() -> None:
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], name="grow", mode="linear")
+    inputs = {"x": normal(1, 1, 3, 3), "s": np.asarray([1, 1, 2, 2], np.float32)}
+    with pytest.raises(ModelError, match="neither its scales nor its sizes are known ahead"):
+        unfolded(model_of([node], inputs, opset=18))
 
 
 @pytest.mark.parametrize("upper", [0, 1])

@@ -10,6 +10,7 @@ from tvm import tirx
 
 from tilewright.compiler.lower import mathematics
 from tilewright.core.errors import InternalError
+from tilewright.graph.tensor import DTYPE_BYTES
 from tilewright.graph.workload import Step
 
 Expr = tirx.Expr
@@ -106,7 +107,29 @@ def _exact(x: Expr) -> bool:
 
 
 def _modulo(a: Expr, b: Expr) -> Expr:
-    return tirx.floormod(a, b) if _exact(a) else a - b * tirx.floor(a / b)
+    """The sign is the divisor's: -1 modulo inf is inf."""
+    if _exact(a):
+        return tirx.floormod(a, b)
+
+    def signed(rest: Expr) -> Expr:
+        other = tirx.Select(b < _like(b, 0), rest > _like(b, 0), rest < _like(b, 0))
+        return tirx.Select(other, rest + b, rest)
+
+    return mathematics.shared(tirx.truncmod(a, b), signed)
+
+
+def _shift(x: Expr, bits: Expr, shift: Callable[[Expr, Expr], Expr], beyond: Expr) -> Expr:
+    """A processor says nothing of shifts by a negative number of bits, or by all of them."""
+    width = 8 * DTYPE_BYTES[mathematics.dtype(x)]
+    inside = tirx.all(bits >= _like(bits, 0), bits < _like(bits, width))
+    return tirx.Select(inside, shift(x, tirx.Select(inside, bits, _like(bits, 0))), beyond)
+
+
+def _sign_bits(x: Expr) -> Expr:
+    zero = _like(x, 0)
+    if mathematics.dtype(x).startswith("uint"):
+        return zero
+    return tirx.Select(x < zero, _like(x, -1), zero)
 
 
 def _divide(a: Expr, b: Expr) -> Expr:
@@ -168,6 +191,9 @@ RULES: dict[str, Rule] = {
     "maximum": lambda x, _: _maximum(x[0], x[1]),
     "minimum": lambda x, _: _minimum(x[0], x[1]),
     "modulo": lambda x, _: _modulo(x[0], x[1]),
+    "remainder": lambda x, _: tirx.truncmod(x[0], x[1]),
+    "shift_left": lambda x, _: _shift(x[0], x[1], tirx.shift_left, _like(x[0], 0)),
+    "shift_right": lambda x, _: _shift(x[0], x[1], tirx.shift_right, _sign_bits(x[0])),
     "equal": lambda x, _: tirx.EQ(x[0], x[1]),
     "less": lambda x, _: x[0] < x[1],
     "greater": lambda x, _: x[0] > x[1],
@@ -184,8 +210,8 @@ _USES_ONCE = frozenset(
     {
         "identity", "sigmoid", "tanh", "exp", "erf", "log", "sqrt", "rsqrt", "negative", "abs",
         "sin", "cos", "floor", "ceil", "round", "reciprocal", "not", "isnan", "hard_sigmoid",
-        "cast", "add", "subtract", "multiply", "divide", "power", "equal", "less", "greater",
-        "less_equal", "greater_equal", "and", "or", "where",
+        "cast", "add", "subtract", "multiply", "divide", "power", "remainder", "equal", "less",
+        "greater", "less_equal", "greater_equal", "and", "or", "where",
     }
 )  # fmt: skip
 """Operators whose rule mentions every operand once."""
@@ -193,8 +219,8 @@ _USES_ONCE = frozenset(
 _IN_SINGLE = frozenset(
     {
         "sigmoid", "tanh", "exp", "erf", "log", "sqrt", "rsqrt", "sin", "cos", "softplus", "silu",
-        "gelu", "elu", "selu", "power", "floor", "ceil", "round", "modulo", "hard_swish",
-        "hard_sigmoid", "isnan", "maximum", "minimum",
+        "gelu", "elu", "selu", "power", "floor", "ceil", "round", "modulo", "remainder",
+        "hard_swish", "hard_sigmoid", "isnan", "maximum", "minimum",
     }
 )  # fmt: skip
 """Operators computed in single precision where the type is a half."""

@@ -1,4 +1,7 @@
-"""Movement operators as index maps: position in the result → expression in the operand."""
+"""Movement operators as index maps: position in the result → expression in the operand.
+
+An interpolation reads several positions.
+"""
 
 from __future__ import annotations
 
@@ -144,6 +147,28 @@ def _gather(operands: list[Value], named: Any, result: TensorType, simplify: Sim
     return Value(type=result, read=read)
 
 
+def _interpolate(
+    operands: list[Value], named: Any, result: TensorType, simplify: Simplifier
+) -> Value:
+    axis: int = named["axis"]
+    data, indices, weights = operands
+    last = _integer(data.type.shape[axis] - 1)
+
+    def tap(number: int, index: Index) -> tirx.Expr:
+        place = [_integer(number), index[axis]]
+        # an index out of range must never read outside the buffer
+        safe = tirx.max(tirx.min(indices.read(place), last), _integer(0))
+        with simplify.pausing():
+            element = data.read([*list(index)[:axis], safe, *list(index)[axis + 1 :]])
+        return element * weights.read(place)
+
+    def read(index: Index) -> tirx.Expr:
+        first, *rest = (tap(number, index) for number in range(weights.type.shape[0]))
+        return sum(rest, first)
+
+    return Value(type=result, read=read)
+
+
 def _source_position(
     position: tirx.Expr, sizes: tuple[int, int], scale: float, how: str
 ) -> tirx.Expr:
@@ -220,6 +245,7 @@ RULES: dict[str, Rule] = {
     "expand": _expand,
     "gather": _gather,
     "resize_nearest": _resize,
+    "interpolate": _interpolate,
 }
 
 

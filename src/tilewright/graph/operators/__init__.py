@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.graph.operators.base import Operator
 from tilewright.graph.operators.convolution import CONVOLUTION
 from tilewright.graph.operators.elementwise import ELEMENTWISE
+from tilewright.graph.operators.interpolation import INTERPOLATION
 from tilewright.graph.operators.matrix import MATRIX
 from tilewright.graph.operators.movement import MOVEMENT
 from tilewright.graph.operators.normalization import NORMALIZATION
@@ -22,6 +23,7 @@ OPERATORS: dict[str, Operator] = {
         *NORMALIZATION,
         *ELEMENTWISE,
         *MOVEMENT,
+        *INTERPOLATION,
         *OPAQUE,
     )
 }

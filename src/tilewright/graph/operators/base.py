@@ -32,5 +32,5 @@ class Operator:
 
     @property
     def movement(self) -> bool:
-        """Whether it only rearranges elements."""
+        """Whether it rearranges elements; a weighted sum of a few of them counts."""
         return not (self.anchor or self.elementwise or self.name == "opaque")

@@ -62,6 +62,20 @@ def _divide(a: Any, b: Any) -> Any:
     return quotient + truncated
 
 
+def _inside(bits: Any, x: Any) -> Any:
+    return (bits >= 0) & (bits < 8 * x.dtype.itemsize)
+
+
+def _shift_left(x: Any, bits: Any) -> Any:
+    return np.where(_inside(bits, x), np.left_shift(x, np.where(_inside(bits, x), bits, 0)), 0)
+
+
+def _shift_right(x: Any, bits: Any) -> Any:
+    beyond = _select(x < 0, -1, 0) if x.dtype.kind == "i" else 0
+    shifted = np.right_shift(x, np.where(_inside(bits, x), bits, 0))
+    return np.where(_inside(bits, x), shifted, beyond)
+
+
 _UNARY: Mapping[str, Callable[[Any], Any]] = {
     "relu": _relu,
     "sigmoid": _sigmoid,
@@ -133,6 +147,9 @@ _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "maximum": np.maximum,
     "minimum": np.minimum,
     "modulo": np.mod,
+    "remainder": np.fmod,
+    "shift_left": _shift_left,
+    "shift_right": _shift_right,
     "prelu": _prelu,
     "equal": np.equal,
     "less": np.less,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.core.errors import ModelError
 from tilewright.graph.network import Array
 from tilewright.graph.operators.base import Infer, Named, Operator, Reference, Types
 from tilewright.graph.operators.checks import (
@@ -135,25 +136,9 @@ def _infer_resize(types: Types, named: Named) -> TensorType:
 
 
 def nearest_index(position: int, before: int, after: int, scale: float, named: Named) -> int:
-    """Which of `before` input positions output `position` (of `after`) of `resize_nearest` reads.
-
-    Source: the ONNX operator specification, Resize.
-    """
+    """Which of `before` positions output `position` (of `after`) of `resize_nearest` reads."""
     mode, rounding = text(named, "coordinate"), text(named, "rounding")
-    if mode in ("half_pixel", "half_pixel_symmetric"):
-        place = (position + 0.5) / scale - 0.5
-        if mode == "half_pixel_symmetric":
-            place += before / 2 * (1 - after / (scale * before))
-    elif mode == "pytorch_half_pixel":
-        place = (position + 0.5) / scale - 0.5 if after > 1 else 0.0
-    elif mode == "align_corners":
-        place = position * (before - 1) / (after - 1) if after > 1 else 0.0
-    elif mode == "asymmetric":
-        place = position / scale
-    elif mode == "tf_half_pixel_for_nn":
-        place = (position + 0.5) / scale
-    else:
-        fail("resize_nearest", f"unknown coordinate transformation {mode}")
+    place = source_position(position, (before, after), scale, mode)
     if rounding == "round_prefer_floor":
         index = ceil(place - 0.5)
     elif rounding == "round_prefer_ceil":
@@ -163,6 +148,30 @@ def nearest_index(position: int, before: int, after: int, scale: float, named: N
     else:
         fail("resize_nearest", f"unknown rounding {rounding}")
     return min(max(index, 0), before - 1)
+
+
+def source_position(
+    position: int, extents: tuple[int, int], scale: float, coordinate: str
+) -> float:
+    """Where in the input, of `extents[0]` positions, an output position of `extents[1]` lies.
+
+    Source: the ONNX operator specification, Resize.
+    """
+    before, after = extents
+    half_pixel = (position + 0.5) / scale - 0.5
+    if coordinate == "half_pixel":
+        return half_pixel
+    if coordinate == "half_pixel_symmetric":
+        return half_pixel + before / 2 * (1 - after / (scale * before))
+    if coordinate == "pytorch_half_pixel":
+        return half_pixel if after > 1 else 0.0
+    if coordinate == "align_corners":
+        return position * (before - 1) / (after - 1) if after > 1 else 0.0
+    if coordinate == "asymmetric":
+        return position / scale
+    if coordinate == "tf_half_pixel_for_nn":
+        return (position + 0.5) / scale
+    raise ModelError(f"unknown coordinate transformation {coordinate}")
 
 
 def _resize(arrays: tuple[Array, ...], named: Named) -> Array:

@@ -27,8 +27,9 @@ _UNARY = {
 }  # fmt: skip
 _BINARY = {
     "add": "add", "subtract": "sub", "multiply": "mul", "power": "pow", "maximum": "maximum",
-    "minimum": "minimum", "modulo": "remainder", "equal": "eq", "less": "lt", "greater": "gt",
-    "less_equal": "le", "greater_equal": "ge", "and": "logical_and", "or": "logical_or",
+    "minimum": "minimum", "modulo": "remainder", "remainder": "fmod", "equal": "eq",
+    "less": "lt", "greater": "gt", "less_equal": "le", "greater_equal": "ge",
+    "and": "logical_and", "or": "logical_or",
 }  # fmt: skip
 
 
@@ -193,6 +194,30 @@ def _resize_nearest(named: Named) -> Call:
     return call
 
 
+def _interpolate(named: Named) -> Call:
+    axis = named["axis"]
+
+    def call(x: Any, indices: Any, weights: Any) -> Any:
+        spread = (-1, *(1 for _ in x.shape[axis + 1 :]))
+        taps = zip(indices, weights, strict=True)
+        return sum(x.index_select(axis, index) * w.reshape(spread) for index, w in taps)
+
+    return call
+
+
+def _shift(name: str) -> Call:
+    """Torch gives no meaning to shifts by a negative number of bits, or by all of them."""
+
+    def call(a: Any, bits: Any) -> Any:
+        last = torch.iinfo(a.dtype).bits - 1
+        inside = (bits >= 0) & (bits <= last)
+        if name == "shift_right":
+            return torch.bitwise_right_shift(a, torch.where(inside, bits, last))
+        return torch.where(inside, torch.bitwise_left_shift(a, bits.clamp(0, last)), 0)
+
+    return call
+
+
 def _divide(a: Any, b: Any) -> Any:
     return a / b if a.dtype.is_floating_point else torch.div(a, b, rounding_mode="trunc")
 
@@ -246,6 +271,8 @@ _MAKERS: dict[str, Callable[[Named], Call]] = {
     "hard_sigmoid": lambda n: lambda x: (n["alpha"] * x + n["beta"]).clamp(0, 1),
     "cast": lambda n: lambda x: x.to(getattr(torch, n["dtype"])),
     "divide": lambda _n: _divide,
+    "shift_left": lambda _n: _shift("shift_left"),
+    "shift_right": lambda _n: _shift("shift_right"),
     "prelu": lambda _n: lambda x, slope: torch.where(x < 0, x * slope, x),
     "where": lambda _n: torch.where,
     "reshape": lambda n: lambda x: x.reshape(n["shape"]),
@@ -256,6 +283,7 @@ _MAKERS: dict[str, Callable[[Named], Call]] = {
     "expand": lambda n: lambda x: x.expand(n["shape"]),
     "gather": _gather,
     "resize_nearest": _resize_nearest,
+    "interpolate": _interpolate,
 }
 
 

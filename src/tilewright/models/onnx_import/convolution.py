@@ -57,7 +57,8 @@ def convolution(node: OnnxNode, builder: GraphBuilder) -> Translated:
 
 @translates("ConvTranspose")
 def transposed_convolution(node: OnnxNode, builder: GraphBuilder) -> Translated:
-    """ConvTranspose → conv2d_transpose, then add for the bias."""
+    """ConvTranspose → conv2d_transpose, then add for the bias; negative padding, which comes of an
+    `output_shape` that nothing reaches the end of, is zeros around it."""
     x, weight = node.input(0), node.input(1)
     shape, kernel = builder.shape(x), builder.shape(weight)[2:]
     if len(shape) not in (3, 4):
@@ -67,18 +68,22 @@ def transposed_convolution(node: OnnxNode, builder: GraphBuilder) -> Translated:
     dilation = node.integers("dilations") or (1,) * rank
     extra = node.integers("output_padding") or (0,) * rank
     padding = _transposed_padding(node, shape[2:], kernel, extra)
-    if min(padding) < 0:
-        return None
+    cut, grown = (tuple(max(0, sign * size) for size in padding) for sign in (1, -1))
     result = builder.emit(
         "conv2d_transpose",
         _as_2d(builder, x),
         _as_2d(builder, weight),
         strides=two(strides, 1),
-        padding=two(padding[:rank], 0) + two(padding[rank:], 0),
+        padding=two(cut[:rank], 0) + two(cut[rank:], 0),
         output_padding=two(extra, 0),
         dilation=two(dilation, 1),
         groups=node.integer("group", 1),
     )
+    if any(grown):
+        sides = ((0, 0, *two(grown[:rank], 0)), (0, 0, *two(grown[rank:], 0)))
+        result = builder.emit(
+            "pad", result, before=sides[0], after=sides[1], value=0.0, mode="constant"
+        )
     return _restore(builder, _with_bias(builder, result, node.input(2)), len(shape))
 
 
@@ -103,5 +108,8 @@ def _transposed_padding(
         strides[i] * (extent[i] - 1) + extra[i] + (kernel[i] - 1) * dilation[i] + 1 - wanted[i]
         for i in range(rank)
     ]
-    small, large = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
-    return small + large if automatic == "SAME_UPPER" else large + small
+    cut = [max(0, total) for total in totals]
+    small, large = tuple(t // 2 for t in cut), tuple(t - t // 2 for t in cut)
+    before, after = (small, large) if automatic == "SAME_UPPER" else (large, small)
+    # what is wanted beyond the last element that anything reaches lies behind it
+    return before + tuple(min(total, side) for total, side in zip(totals, after, strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
+from tilewright.core.errors import ModelError
 from tilewright.models.naming import quoted
 from tilewright.models.onnx_import.builder import GraphBuilder
 from tilewright.models.onnx_import.node import OnnxNode
@@ -117,10 +118,18 @@ def power(node: OnnxNode, builder: GraphBuilder) -> Translated:
 
 @translates("Mod")
 def modulo(node: OnnxNode, builder: GraphBuilder) -> Translated:
-    """Mod with the sign of the divisor; C's fmod is not in the vocabulary."""
-    if node.integer("fmod", 0):
-        return None
-    return binary(builder, "modulo", node.input(0), node.input(1))
+    """Mod with the sign of the divisor, or as C's fmod with that of what is divided."""
+    operator = "remainder" if node.integer("fmod", 0) else "modulo"
+    return binary(builder, operator, node.input(0), node.input(1))
+
+
+@translates("BitShift")
+def bit_shift(node: OnnxNode, builder: GraphBuilder) -> Translated:
+    """BitShift to the left or the right."""
+    direction = node.text("direction", "")
+    if direction not in ("LEFT", "RIGHT"):
+        raise ModelError(f"direction {quoted(direction)} is not known")
+    return binary(builder, f"shift_{direction.lower()}", node.input(0), node.input(1))
 
 
 @translates("Xor")

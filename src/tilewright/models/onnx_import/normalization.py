@@ -5,10 +5,13 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
+import onnx
 
+from tilewright.models.naming import quoted
 from tilewright.models.onnx_import.builder import GraphBuilder, axis_of
 from tilewright.models.onnx_import.node import OnnxNode
 from tilewright.models.onnx_import.registry import Translated, translates
+from tilewright.models.weights import dtype_name
 
 
 @translates("Softmax", "LogSoftmax")
@@ -72,14 +75,32 @@ def instance_normalization(node: OnnxNode, builder: GraphBuilder) -> Translated:
 
 @translates("LayerNormalization")
 def layer_normalization(node: OnnxNode, builder: GraphBuilder) -> Translated:
-    """LayerNormalization → layer_norm; a missing bias is zero."""
-    if node.uses_output(1) or node.uses_output(2):
-        return None
+    """LayerNormalization → layer_norm; a missing bias is zero. What it is normalised by, where it
+    is asked for, is computed beside it."""
     x, scale, bias = node.input(0), node.input(1), node.input(2)
     axis = axis_of(node.integer("axis", -1), len(builder.shape(x)), node.name)
     if not bias:
         bias = builder.full(builder.shape(scale), 0, builder.dtype(x))
-    return builder.emit("layer_norm", x, scale, bias, axis=axis, epsilon=_epsilon(node))
+    result = builder.emit("layer_norm", x, scale, bias, axis=axis, epsilon=_epsilon(node))
+    if not node.uses_output(1) and not node.uses_output(2):
+        return result
+    return result, *_mean_and_deviation(node, builder, axis)
+
+
+def _mean_and_deviation(node: OnnxNode, builder: GraphBuilder, axis: int) -> tuple[str, str]:
+    """The mean, and one over the standard deviation, of the axes from `axis` on, in the type that
+    `stash_type` names."""
+    x, code = node.input(0), node.integer("stash_type", onnx.TensorProto.FLOAT)
+    kind = dtype_name(code, f"the mean of node {quoted(node.name)}")
+    axes = tuple(range(axis, len(builder.shape(x))))
+    if builder.dtype(x) != kind:
+        x = builder.emit("cast", x, dtype=kind)
+    mean = builder.emit("reduce_mean", x, axes=axes, keepdims=True)
+    centred = builder.emit("subtract", x, mean)
+    square = builder.emit("multiply", centred, centred)
+    variance = builder.emit("reduce_mean", square, axes=axes, keepdims=True)
+    epsilon = builder.full((), _epsilon(node), kind)
+    return mean, builder.emit("rsqrt", builder.emit("add", variance, epsilon))
 
 
 @translates("RMSNormalization")

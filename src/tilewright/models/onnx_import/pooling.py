@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.core.errors import ModelError
 from tilewright.models.onnx_import.builder import GraphBuilder
 from tilewright.models.onnx_import.node import OnnxNode
 from tilewright.models.onnx_import.registry import Translated, translates
@@ -60,6 +61,14 @@ def _emit(
         dilation=two(window.dilation, 1),
         **named,
     )
+
+
+@translates("RoiAlign")
+def region_pool(node: OnnxNode, _builder: GraphBuilder) -> Translated:
+    """RoiAlign goes on as it is; the largest of weighted elements, `max`, is computed nowhere."""
+    if node.text("mode", "avg") == "max":
+        raise ModelError("mode 'max' is not supported, only 'avg' is")
+    return None
 
 
 @translates("GlobalAveragePool", "GlobalMaxPool")

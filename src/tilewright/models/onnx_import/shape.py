@@ -103,12 +103,14 @@ def depth_and_space(node: OnnxNode, builder: GraphBuilder) -> Translated:
     """DepthToSpace, SpaceToDepth → reshape, transpose, reshape."""
     x, block = node.input(0), node.integer("blocksize", 1)
     n, c, h, w = builder.shape(x)
+    blocks_first = node.text("mode", "DCR") == "DCR"
     if node.operator == "SpaceToDepth":
         split = builder.reshape(x, (n, c, h // block, block, w // block, block))
-        moved = builder.transpose(split, (0, 3, 5, 1, 2, 4))
+        order = (0, 3, 5, 1, 2, 4) if blocks_first else (0, 1, 3, 5, 2, 4)
+        moved = builder.transpose(split, order)
         return builder.reshape(moved, (n, c * block * block, h // block, w // block))
     depth = c // (block * block)
-    if node.text("mode", "DCR") == "DCR":
+    if blocks_first:
         split = builder.reshape(x, (n, block, block, depth, h, w))
         moved = builder.transpose(split, (0, 3, 4, 1, 5, 2))
     else:
