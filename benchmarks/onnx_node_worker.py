@@ -81,20 +81,21 @@ def node_test(name: str) -> NodeTest:
     model = onnx.ModelProto.FromString(case.model.SerializeToString())
     inputs, outputs = ([_array(value) for value in values] for values in case.data_sets[0])
     if name.endswith(CONSTANTS):
-        for value, array in list(zip(model.graph.input, inputs, strict=True))[1:]:
-            if isinstance(array, np.ndarray | np.generic):
-                model.graph.initializer.append(
-                    numpy_helper.from_array(np.asarray(array), value.name)
-                )
-        constant = {tensor.name for tensor in model.graph.initializer}
-        inputs = [
-            array
-            for value, array in zip(model.graph.input, inputs, strict=True)
-            if value.name not in constant
-        ]
+        inputs = make_constants(model, inputs)
     return NodeTest(
         model=model, inputs=inputs, outputs=outputs, relative=case.rtol, absolute=case.atol
     )
+
+
+def make_constants(model: onnx.ModelProto, inputs: Sequence[Any]) -> list[Any]:
+    """Put all inputs but the first into the model, as far as they are tensors; those left."""
+    left = list(inputs[:1])
+    for value, array in list(zip(model.graph.input, inputs, strict=True))[1:]:
+        if isinstance(array, np.ndarray | np.generic):
+            model.graph.initializer.append(numpy_helper.from_array(np.asarray(array), value.name))
+        else:
+            left.append(array)
+    return left
 
 
 def _array(value: Any) -> Any:

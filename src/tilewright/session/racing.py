@@ -17,6 +17,7 @@ from tilewright.kernels.blueprint import NetworkBlueprint, TaskKey, blueprint
 from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all
 from tilewright.measure.peers.base import EngineRefused
 from tilewright.measure.peers.known import make_peer
+from tilewright.models.naming import quoted
 from tilewright.session.bisecting import ROUNDING, name_culprit
 from tilewright.session.checking import NetworkCheck, compare_outputs
 from tilewright.session.contenders import Contender
@@ -192,8 +193,8 @@ class Race:
             return False
         self.events(
             Note(
-                message=f"The contender {contender.name!r} gives wrong results (off by "
-                f"{check.max_rel_error:.3g} of the largest value); left out."
+                message=f"The contender {contender.name!r} gives wrong results "
+                f"({_described(check)}); left out."
             )
         )
         return False
@@ -204,22 +205,26 @@ class Race:
         """The error that names the task to blame."""
         if check.max_rel_error <= ROUNDING:
             return NegativeVerdict(
-                f"the compiled network is off by {check.max_rel_error:.3g} of its output's largest "
-                f"value, more than the allowed {self.max_error:g}; rounding in single precision "
-                "alone may do that. Nothing was shipped.",
+                f"the compiled network is {_described(check)}, more than the allowed "
+                f"{self.max_error:g}; rounding in single precision alone may do that. Nothing was "
+                "shipped.",
                 hint="Raise --max-error.",
             )
         self.events(Stage(name="bisect", detail="looking for the task that is wrong"))
         network, candidates = contender.network, contender.candidates
         culprit = name_culprit(network, candidates, self.device, inputs, self.staging)
         return NegativeVerdict(
-            f"the compiled network is off by {check.max_rel_error:.3g} of its output's largest "
-            f"value, more than the allowed {self.max_error:g}; {culprit}. Nothing was shipped.",
+            f"the compiled network is {_described(check)}, more than the allowed "
+            f"{self.max_error:g}; {culprit}. Nothing was shipped.",
             hint="--max-error sets what is allowed; `tilewright show TASK --tir` shows a kernel.",
         )
 
     def _spend(self, phase: str, began_s: float) -> None:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + time.monotonic() - began_s
+
+
+def _described(check: NetworkCheck) -> str:
+    return f"off by {check.max_rel_error:.3g} of the largest value of output {quoted(check.output)}"
 
 
 def _ordered(contender: Contender, inputs: Mapping[str, Array]) -> list[Array]:

@@ -95,6 +95,39 @@ def test_network_errors_are_relative_to_the_largest_value_of_their_own_output() 
     )
     assert check.max_abs_error == pytest.approx(0.1)
     assert check.max_rel_error == pytest.approx(0.1, rel=1e-3)
+    assert check.output == "b"
+
+
+@given(st.integers(1, 5), st.data())
+def test_a_fault_in_any_output_is_found_and_named(count: int, data: st.DataObject) -> None:
+    theirs = [np.arange(1, 4 + index, dtype=np.float32) for index in range(count)]
+    names = [f"output {index}" for index in range(count)]
+    same = compare_outputs([array.copy() for array in theirs], theirs, names)
+    assert (same.max_abs_error, same.max_rel_error, same.output) == (0.0, 0.0, "")
+    wrong = data.draw(st.integers(0, count - 1))
+    place = data.draw(st.integers(0, theirs[wrong].size - 1))
+    ours = [array.copy() for array in theirs]
+    ours[wrong][place] += 1
+    check = compare_outputs(ours, theirs, names)
+    assert check.output == names[wrong] and check.max_rel_error > 0.1
+
+
+def test_an_output_that_is_missing_is_no_match() -> None:
+    with pytest.raises(ValueError, match="shorter|longer"):
+        compare_outputs([f32(1.0)], [f32(1.0), f32(2.0)], ["a", "b"])
+
+
+def test_an_output_of_another_type_is_wrong() -> None:
+    check = compare_outputs([np.array([1, 2], np.int32)], [np.array([1, 2], np.int64)], ["a"])
+    assert check.max_rel_error == inf
+
+
+def test_a_position_off_by_one_is_wrong_however_large_it_is() -> None:
+    position = np.array([30_000], np.int64)
+    assert compare_outputs([position + 1], [position], ["a"]).max_rel_error == 1.0
+    assert compare_outputs([position.copy()], [position], ["a"]).max_rel_error == 0.0
+    code = np.array([200], np.uint8)
+    assert compare_outputs([code + np.uint8(1)], [code], ["a"]).max_rel_error == 1 / 200
 
 
 def test_network_outputs_with_nan() -> None:

@@ -1,0 +1,146 @@
+"""A sample of ONNX's own node tests: nothing wrong, nothing that is our fault."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from onnx_node_tests import (
+    INTERNAL,
+    REFUSED,
+    RIGHT,
+    WRONG,
+    Result,
+    Results,
+    child,
+    chosen,
+    judged,
+    main,
+    summary,
+)
+from onnx_node_worker import NodeTest, difference, make_constants
+
+SAMPLE, SEED = 20, 7
+MENDED = (
+    "test_layer_normalization_4d_axis1",
+    "test_resize_downsample_scales_cubic_antialias/constants",
+    "test_convtranspose_output_shape/constants",
+    "test_mod_float_edge_cases_fmod_0_float16",
+    "test_bitshift_right_int8_negative_shift/constants",
+)
+
+
+def test_sample_is_right_or_refused() -> None:
+    with child() as worker:
+        every = worker.request(("names",), 120.0)
+        names = chosen(every, "^test", SAMPLE, SEED)
+        results = [judged(worker, name) for name in (*names, *MENDED)]
+    assert len(every) > 3000
+    assert {result.verdict for result in results} <= {RIGHT, REFUSED}, summary(results)
+    mended = {result.id: result.verdict for result in results if result.id in MENDED}
+    assert mended == dict.fromkeys(MENDED, RIGHT)
+
+
+def model_of_sum() -> onnx.ModelProto:
+    values = [helper.make_tensor_value_info(name, 1, [2]) for name in ("a", "b", "c")]
+    node = helper.make_node("Sum", ["a", "b", "c"], ["y"])
+    result = helper.make_tensor_value_info("y", 1, [2])
+    return helper.make_model(helper.make_graph([node], "sum", values, [result]))
+
+
+def expecting(*outputs: np.ndarray) -> NodeTest:
+    return NodeTest(model=model_of_sum(), inputs=[], outputs=outputs, relative=1e-3, absolute=1e-7)
+
+
+def test_constants_are_no_inputs() -> None:
+    model, arrays = model_of_sum(), [np.full(2, value, np.float32) for value in (1, 2)]
+    left = make_constants(model, [*arrays, None])
+    assert left[0] is arrays[0] and left[1:] == [None]
+    assert [tensor.name for tensor in model.graph.initializer] == ["b"]
+
+
+def test_every_output_is_compared() -> None:
+    wanted = [np.arange(1, 3 + index, dtype=np.float32) for index in range(3)]
+    test = expecting(*wanted)
+    assert difference(wanted, test) == ""
+    assert difference(wanted[:2], test) == "2 outputs instead of 3"
+    off = [*wanted[:2], wanted[2] + np.float32(1)]
+    assert difference(off, test).startswith("output 2: 4 of 4 elements are off")
+    other = [wanted[0].astype(np.float64), *wanted[1:]]
+    assert difference(other, test) == "output 0 is float64[2] instead of float32[2]"
+
+
+def test_bfloat16_may_be_off_by_two_of_its_steps() -> None:
+    single = np.linspace(1, 2, 9, dtype=np.float32)
+    wanted, slightly, too_far = (
+        (single * factor).astype(ml_dtypes.bfloat16) for factor in (1, 1.01, 1.05)
+    )
+    assert difference([slightly], expecting(wanted)) == ""
+    assert difference([too_far], expecting(wanted))
+
+
+class _Dying:
+    """A worker that answers some, raises at others, and never comes back."""
+
+    pid = 1
+
+    def request(self, message: tuple[str, str], _timeout_s: float) -> tuple[str, str]:
+        from tilewright.measure.processes import ChildTimeout, RemoteError
+
+        if message[1] == "slow":
+            raise ChildTimeout("no answer within 120 s")
+        raise RemoteError("KeyError", "x", 'Traceback\n  File "a.py", line 3, in b\n')
+
+
+def test_what_is_raised_and_what_never_answers_are_internal_errors() -> None:
+    slow, raised = (judged(_Dying(), name) for name in ("slow", "odd"))  # type: ignore[arg-type]
+    assert slow.verdict == INTERNAL and "120 s" in slow.detail
+    assert (
+        raised.verdict == INTERNAL and "KeyError: x" in raised.detail and "line 3" in raised.detail
+    )
+
+
+def test_results_are_kept_line_by_line_and_the_last_counts(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    first = Result(id="a", verdict=WRONG, detail="off", seconds=0.1)
+    Results(path).add(first)
+    Results(path).add(Result(id="a", verdict=RIGHT, detail="", seconds=0.1))
+    with path.open("a") as file:
+        file.write('{"id": "b", "verd')
+    assert {name: result.verdict for name, result in Results(path).known.items()} == {"a": RIGHT}
+    assert [json.loads(line)["verdict"] for line in path.read_text().splitlines()[:2]] == [
+        WRONG,
+        RIGHT,
+    ]
+
+
+def test_command_goes_on_where_it_stopped_and_tells_of_faults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import onnx_node_tests as command
+
+    asked: list[str] = []
+
+    def run(names: list[str], _jobs: int) -> list[Result]:
+        asked.extend(names)
+        return [Result(id=name, verdict=RIGHT, detail="", seconds=0.0) for name in names]
+
+    monkeypatch.setattr(command, "every_name", lambda: ["test_a", "test_b", "other"])
+    monkeypatch.setattr(command, "run", run)
+    out = tmp_path / "results.jsonl"
+    Results(out).add(Result(id="test_a", verdict=WRONG, detail="off by one", seconds=0.0))
+    arguments = ["onnx_node_tests.py", "--only", "^test", "--out", str(out)]
+    monkeypatch.setattr("sys.argv", arguments)
+    assert main() == 1
+    assert asked == ["test_b"]
+    assert "wrong: test_a: off by one" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", [*arguments, "--again"])
+    assert main() == 0
+    assert asked == ["test_b", "test_a"]
+    assert capsys.readouterr().out == "2 right, 0 refused, 0 wrong, 0 internal error\n"
