@@ -10,12 +10,14 @@ import onnxruntime
 import pytest
 from one_kernel import random_arrays, run_kernel, step, workload
 from onnx import helper
+from small_networks import compiled_outputs
 
 from tilewright.compiler.opaque import check_supported, import_opaque
 from tilewright.core.errors import ModelError
 from tilewright.graph.network import Graph, Node, attributes
 from tilewright.graph.operators.opaque import results_text
 from tilewright.graph.tensor import TensorType
+from tilewright.models.loading import load_model
 
 F = "float32"
 
@@ -119,3 +121,34 @@ def test_shape_that_depends_on_data_is_refused() -> None:
     model = single_node("NonZero", [(F, (3, 4))], [("int64", (2, 12))])
     with pytest.raises(ModelError, match="NonZero"):
         import_opaque(encoded(model), 0, '{"kind": "llvm"}')
+
+
+@pytest.mark.parametrize(
+    ("operator", "shapes", "named"),
+    [
+        ("RoiAlign", [(1, 2, 8, 9), (3, 4), (3,)], {"spatial_scale": 0.5, "output_height": 3}),
+        ("MaxPool", [(1, 4, 5, 6, 4)], {"kernel_shape": [2, 3, 2], "strides": [2, 2, 2],
+                                        "auto_pad": "SAME_LOWER"}),
+    ],
+)  # fmt: skip
+def test_what_the_importer_gets_wrong_is_carried_along_in_another_form(
+    operator: str, shapes: list[tuple[int, ...]], named: dict
+) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.random(shape, np.float32) * 6 for shape in shapes]
+    if operator == "RoiAlign":
+        arrays[1:] = [np.sort(arrays[1]), np.zeros(3, np.int64)]
+    session = onnxruntime.InferenceSession(
+        single_node(
+            operator, [(str(a.dtype), a.shape) for a in arrays], [(F, None)], **named
+        ).SerializeToString()
+    )
+    names = [value.name for value in session.get_inputs()]
+    (expected,) = session.run(None, dict(zip(names, arrays, strict=True)))
+    model = single_node(
+        operator, [(str(a.dtype), a.shape) for a in arrays], [(F, expected.shape)], **named
+    )
+    graph = load_model(model, "single").graph
+    assert "opaque" in {node.operator for node in graph.nodes}
+    _, (found, *_) = compiled_outputs(graph, dict(zip(names, arrays, strict=True)))
+    np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-5)

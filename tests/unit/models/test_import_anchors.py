@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper
-from onnx_models import check, check_node, int64, model_of, normal
+from onnx_models import check, check_node, int64, model_of, normal, unfolded
+
+from tilewright.core.errors import ModelError
 
 few = settings(
     max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
@@ -85,6 +89,69 @@ def test_output_shape_beyond_what_the_kernel_reaches(automatic: str) -> None:
         strides=[3, 2], output_shape=[10, 8], auto_pad=automatic,
     )  # fmt: skip
     assert "pad" in {node.operator for node in graph.nodes}
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"pads": [1, 0, 0, 1], "strides": [2, 2]},
+        {"ceil_mode": 1, "strides": [2, 2]},
+        {"auto_pad": "SAME_LOWER", "strides": [2, 2]},
+        {"dilations": [2, 1]},
+    ],
+)
+def test_norm_pooling(p: int, named: dict[str, Any]) -> None:
+    x = normal(1, 3, 7, 8)
+    check_node("LpPool", {"x": x}, opset=18, kernel_shape=[2, 3], p=p, **named)
+
+
+def test_norm_pooling_over_one_axis() -> None:
+    check_node("LpPool", {"x": normal(1, 3, 7)}, opset=18, kernel_shape=[3], strides=[2], p=2)
+
+
+def carried(operator: str, *shape: int, outputs: tuple[str, ...] = ("y",), **named: Any) -> Any:
+    """The node that an opaque node carries along, of an import of one node."""
+    node = helper.make_node(operator, ["x"], list(outputs), name="node", **named)
+    model = model_of([node], {"x": normal(*shape)}, opset=19, outputs=outputs)
+    (opaque,) = (node for node in unfolded(model).nodes if node.operator == "opaque")
+    return onnx.ModelProto.FromString(b64decode(str(opaque.attribute("model")))).graph.node[0]
+
+
+def test_pooling_over_three_axes_has_its_padding_written_out() -> None:
+    node = carried(
+        "MaxPool", 1, 2, 5, 6, 4, kernel_shape=[2, 3, 2], strides=[2, 2, 2], auto_pad="SAME_LOWER"
+    )
+    found = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    assert found["pads"] == [1, 1, 0, 0, 0, 0] and "auto_pad" not in found
+    assert found["kernel_shape"] == [2, 3, 2] and found["ceil_mode"] == 0
+    assert carried("MaxPool", 1, 2, 5, 6, 4, kernel_shape=[2] * 3, strides=[2] * 3, ceil_mode=1)
+
+
+@pytest.mark.parametrize(
+    ("operator", "pads"), [("MaxPool", [1] * 6), ("AveragePool", [1] * 6), ("LpPool", [0] * 6)]
+)
+def test_disputed_windows_over_three_axes_are_refused(operator: str, pads: list[int]) -> None:
+    with pytest.raises(ModelError, match=rf"'node' \('{operator}'\): ceil_mode over 3 axes"):
+        carried(
+            operator, 1, 2, 5, 6, 4, kernel_shape=[2, 3, 2], strides=[2] * 3, ceil_mode=1, pads=pads
+        )
+
+
+def test_positions_of_maxima_are_refused() -> None:
+    with pytest.raises(ModelError, match="'node'.*positions of the largest elements"):
+        carried("MaxPool", 1, 2, 5, 6, kernel_shape=[2, 2], outputs=("y", "where"))
+
+
+def test_regions_are_scaled_ahead() -> None:
+    inputs = {"x": normal(1, 2, 8, 9), "r": normal(3, 4), "b": np.zeros(3, np.int64)}
+    for named, count in (({"spatial_scale": 0.5}, 1), ({}, 0)):
+        node = helper.make_node("RoiAlign", list(inputs), ["y"], name="node", **named)
+        graph = unfolded(model_of([node], inputs, opset=16))
+        assert [n.operator for n in graph.nodes] == ["multiply"] * count + ["opaque"]
+    node = helper.make_node("RoiAlign", list(inputs), ["y"], name="node", mode="max")
+    with pytest.raises(ModelError, match="'node'.*mode 'max'"):
+        unfolded(model_of([node], inputs, opset=16))
 
 
 @few
@@ -259,5 +326,16 @@ def test_reduction(operator: str, opset: int, axes: tuple[int, ...] | None) -> N
     check_node(operator, {"x": x}, constants=constants, opset=opset, keepdims=keep, **named)
 
 
-def test_reduction_over_no_axes() -> None:
-    check_node("ReduceSum", {"x": normal(2, 3)}, opset=18, noop_with_empty_axes=1)
+@pytest.mark.parametrize(
+    "operator", ["ReduceSum", "ReduceMax", "ReduceL1", "ReduceL2", "ReduceSumSquare",
+                 "ReduceLogSumExp"],
+)  # fmt: skip
+def test_reduction_over_no_axes(operator: str) -> None:
+    check_node(operator, {"x": normal(2, 3)}, opset=18, noop_with_empty_axes=1)
+
+
+@pytest.mark.parametrize("operator", ["ReduceL2", "ReduceLogSum", "ReduceLogSumExp"])
+def test_roots_of_whole_numbers_are_refused(operator: str) -> None:
+    node = helper.make_node(operator, ["x"], ["y"], name="node")
+    with pytest.raises(ModelError, match="'node'.*elements of type int32"):
+        unfolded(model_of([node], {"x": np.ones((2, 3), np.int32)}))

@@ -160,6 +160,13 @@ def test_pad(mode: str, opset: int) -> None:
         check_node("Pad", {"x": normal(3, 4, 5)}, constants=constants, opset=opset, mode=mode)
 
 
+def test_pad_by_what_comes_from_the_other_end() -> None:
+    for amounts in ((0, 2, 1, 1, 0, 2), (0, -1, 1, 1, 0, 2)):
+        check_node(
+            "Pad", {"x": normal(3, 5, 4)}, constants={"p": int64(*amounts)}, opset=19, mode="wrap"
+        )
+
+
 def test_pad_of_some_axes_and_negative() -> None:
     constants = {"p": int64(1, 2), "v": np.asarray(0, np.float32), "a": int64(-1)}
     check_node("Pad", {"x": normal(3, 4)}, constants=constants, opset=18)

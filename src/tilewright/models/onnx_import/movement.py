@@ -104,7 +104,7 @@ def pad(node: OnnxNode, builder: GraphBuilder) -> Translated:
     shape = builder.shape(x)
     rank = len(shape)
     amounts, value = _padding(node, builder)
-    if amounts is None or value is None or mode not in ("constant", "reflect", "edge"):
+    if amounts is None or value is None or mode not in ("constant", "reflect", "edge", "wrap"):
         return None
     axes = builder.integers(node.input(3)) if node.input(3) else tuple(range(rank))
     if axes is None:
@@ -122,10 +122,21 @@ def pad(node: OnnxNode, builder: GraphBuilder) -> Translated:
     before, after = [max(0, v) for v in before], [max(0, v) for v in after]
     if not any(before) and not any(after):
         return x
+    if mode == "wrap":
+        return _wrapped(builder, x, before, after)
     filling = value if np.isfinite(value) else ("inf" if value > 0 else "-inf")
     return builder.emit(
         "pad", x, before=tuple(before), after=tuple(after), value=filling, mode=mode
     )
+
+
+def _wrapped(builder: GraphBuilder, x: str, before: list[int], after: list[int]) -> str:
+    """Pad as if the tensor went on from the start behind its end: picked axis by axis."""
+    for axis, size in enumerate(builder.shape(x)):
+        if before[axis] or after[axis]:
+            indices = np.arange(-before[axis], size + after[axis], dtype=np.int64) % size
+            x = builder.emit("gather", x, builder.constant(indices), axis=axis)
+    return x
 
 
 def _padding(node: OnnxNode, builder: GraphBuilder) -> tuple[tuple[int, ...] | None, float | None]:

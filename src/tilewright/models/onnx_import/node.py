@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,17 @@ class OnnxNode:
     def has(self, name: str) -> bool:
         """Whether the attribute is given."""
         return name in self.attributes
+
+    def altered(self, inputs: tuple[str, ...], **attributes: Any) -> OnnxNode:
+        """The same node with other inputs, and with attributes changed, or left out where None."""
+        proto = onnx.NodeProto.FromString(self.proto.SerializeToString())
+        kept = [entry for entry in proto.attribute if entry.name not in attributes]
+        del proto.attribute[:]
+        given = {name: value for name, value in attributes.items() if value is not None}
+        proto.attribute.extend(kept)
+        proto.attribute.extend(onnx.helper.make_attribute(*entry) for entry in given.items())
+        rest = {name: value for name, value in self.attributes.items() if name not in attributes}
+        return replace(self, inputs=inputs, attributes=rest | given, proto=proto)
 
 
 def read_node(proto: onnx.NodeProto, name: str, opset: int, inputs: tuple[str, ...]) -> OnnxNode:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.core.errors import ModelError
 from tilewright.models.onnx_import.builder import GraphBuilder
+from tilewright.models.onnx_import.elementwise import scalar
 from tilewright.models.onnx_import.node import OnnxNode
 from tilewright.models.onnx_import.registry import Translated, translates
 from tilewright.models.onnx_import.windows import Window, read_window, two
@@ -14,9 +17,11 @@ def pool(node: OnnxNode, builder: GraphBuilder) -> Translated:
     """MaxPool, AveragePool → max_pool2d, avg_pool2d; `ceil_mode` becomes padding."""
     x = node.input(0)
     shape = builder.shape(x)
-    if len(shape) not in (3, 4) or node.uses_output(1):
-        return None
+    if node.uses_output(1):
+        raise ModelError("the positions of the largest elements are not supported as an output")
     window = read_window(node, shape[2:], node.integers("kernel_shape"))
+    if len(shape) not in (3, 4):
+        return _resolved(node, window, shape[2:])
     if min(window.padding) < 0:
         return None
     data = builder.reshape(x, (*shape[:2], *two(shape[2:], 1)))
@@ -26,6 +31,47 @@ def pool(node: OnnxNode, builder: GraphBuilder) -> Translated:
         result = _average(node, builder, data, window)
     extents = builder.shape(result)
     return result if len(shape) == 4 else builder.reshape(result, (*extents[:2], extents[3]))
+
+
+def _resolved(node: OnnxNode, window: Window, extent: tuple[int, ...]) -> OnnxNode:
+    """A pooling over another number of axes is carried along, its padding written out.
+
+    TVM keeps a last window that starts in the padding, and pads sums of powers in `ceil_mode` by
+    more than nothing.
+    """
+    same = node.text("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
+    disputed = window.drops_last(extent) or (node.operator == "LpPool" and any(window.extra))
+    if disputed and node.integer("ceil_mode", 0) and not same:
+        raise ModelError(f"ceil_mode over {len(window.kernel)} axes is not supported in this form")
+    pads = [*window.before, *window.after]
+    ceiling = int(any(window.extra))
+    return node.altered(node.inputs, auto_pad=None, pads=pads, ceil_mode=ceiling)
+
+
+@translates("LpPool")
+def norm_pool(node: OnnxNode, builder: GraphBuilder) -> Translated:
+    """LpPool → the root of a sum of powers, which is an average that counts all times the window's
+    size."""
+    x, p = node.input(0), node.integer("p", 2)
+    shape = builder.shape(x)
+    window = read_window(node, shape[2:], node.integers("kernel_shape"))
+    if len(shape) not in (3, 4):
+        return _resolved(node, window, shape[2:])
+    if min(window.padding) < 0:
+        return None
+    size = builder.emit("abs", x)
+    power = size
+    for _ in range(p - 1):
+        power = builder.emit("multiply", power, size)
+    data = builder.reshape(power, (*shape[:2], *two(shape[2:], 1)))
+    average = _emit(builder, "avg_pool2d", data, window, window.padding, count_include_pad=True)
+    total = builder.emit("multiply", average, scalar(builder, prod(window.kernel), average))
+    if p == 2:
+        total = builder.emit("sqrt", total)
+    elif p != 1:
+        total = builder.emit("power", total, scalar(builder, 1 / p, total))
+    extents = builder.shape(total)
+    return total if len(shape) == 4 else builder.reshape(total, (*extents[:2], extents[3]))
 
 
 def _average(node: OnnxNode, builder: GraphBuilder, data: str, window: Window) -> str:
@@ -64,11 +110,17 @@ def _emit(
 
 
 @translates("RoiAlign")
-def region_pool(node: OnnxNode, _builder: GraphBuilder) -> Translated:
-    """RoiAlign goes on as it is; the largest of weighted elements, `max`, is computed nowhere."""
+def region_pool(node: OnnxNode, builder: GraphBuilder) -> Translated:
+    """RoiAlign is carried along, its regions scaled ahead: TVM shifts them by half an element
+    before it scales them, ONNX after it. The largest of weighted elements, `max`, is refused."""
     if node.text("mode", "avg") == "max":
         raise ModelError("mode 'max' is not supported, only 'avg' is")
-    return None
+    scale = node.number("spatial_scale", 1.0)
+    if scale == 1:
+        return None
+    x, regions, batch = node.inputs[:3]
+    scaled = builder.emit("multiply", regions, scalar(builder, scale, regions))
+    return node.altered((x, scaled, batch), spatial_scale=1.0)
 
 
 @translates("GlobalAveragePool", "GlobalMaxPool")

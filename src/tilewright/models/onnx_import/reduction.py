@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.core.errors import ModelError
 from tilewright.models.onnx_import.builder import GraphBuilder, axis_of
 from tilewright.models.onnx_import.node import OnnxNode
 from tilewright.models.onnx_import.registry import Translated, translates
@@ -10,6 +11,7 @@ _PLAIN = {
     "ReduceSum": "reduce_sum", "ReduceMean": "reduce_mean", "ReduceMax": "reduce_max",
     "ReduceMin": "reduce_min", "ReduceProd": "reduce_prod",
 }  # fmt: skip
+_ROOTS = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
 _CHAINS = ("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
 
 
@@ -32,17 +34,18 @@ def reduce(node: OnnxNode, builder: GraphBuilder) -> Translated:
     axes = axes_of(node, builder)
     if axes is None or builder.dtype(node.input(0)) == "bool":
         return None
-    if not axes:
-        return node.input(0)
     return _reduce(builder, _PLAIN[node.operator], node.input(0), axes, node)
 
 
 @translates(*_CHAINS)
 def reduce_chain(node: OnnxNode, builder: GraphBuilder) -> Translated:
-    """Norms and logarithms of sums: elementwise operators around a sum."""
+    """Norms and logarithms of sums: elementwise operators around a sum, over no axis alone."""
     axes, x = axes_of(node, builder), node.input(0)
-    if not axes:
+    if axes is None:
         return None
+    dtype = builder.dtype(x)
+    if node.operator in _ROOTS and "int" in dtype:
+        raise ModelError(f"roots and logarithms of elements of type {dtype} are not supported")
     if node.operator == "ReduceLogSumExp":
         return _log_sum_exp(builder, x, axes, node)
     if node.operator == "ReduceL1":
@@ -56,11 +59,15 @@ def reduce_chain(node: OnnxNode, builder: GraphBuilder) -> Translated:
 def _reduce(
     builder: GraphBuilder, operator: str, x: str, axes: tuple[int, ...], node: OnnxNode
 ) -> str:
+    if not axes:
+        return x
     return builder.emit(operator, x, axes=axes, keepdims=bool(node.integer("keepdims", 1)))
 
 
 def _log_sum_exp(builder: GraphBuilder, x: str, axes: tuple[int, ...], node: OnnxNode) -> str:
     """max + log(sum(exp(x - max))), which cannot overflow."""
+    if not axes:
+        return x
     peak = builder.emit("reduce_max", x, axes=axes, keepdims=True)
     shifted = builder.emit("exp", builder.emit("subtract", x, peak))
     total = builder.emit("reduce_sum", shifted, axes=axes, keepdims=True)

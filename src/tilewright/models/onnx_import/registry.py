@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from tilewright.models.onnx_import.builder import GraphBuilder
 from tilewright.models.onnx_import.node import OnnxNode
 
-Translated = str | Sequence[str] | None
+Translated = str | Sequence[str] | OnnxNode | None
 Translate = Callable[[OnnxNode, GraphBuilder], Translated]
-"""Emits nodes and gives the name of each output's tensor, or None for "not in this form"."""
+"""Emits nodes and gives the name of each output's tensor; or gives a node to be carried along in
+place of this one, or None for "as it is"."""
 
 TRANSLATIONS: dict[str, Translate] = {}
 

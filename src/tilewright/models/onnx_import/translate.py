@@ -110,8 +110,8 @@ def _translate_node(
     except ValueError as error:
         text = f"node {quoted(node.name)} ({quoted(node.operator)}) is malformed: {error}"
         raise ModelError(text) from error
-    if results is None:
-        results = opaque(node, builder, source.model.opset_import, source.types)
+    if results is None or isinstance(results, OnnxNode):
+        results = opaque(results or node, builder, source.model.opset_import, source.types)
     listed: Sequence[str] = (results,) if isinstance(results, str) else results
     for output, result in zip(node.outputs, listed, strict=False):
         if not output:

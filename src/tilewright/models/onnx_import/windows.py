@@ -28,6 +28,17 @@ class Window:
         behind = tuple(a + e for a, e in zip(self.after, self.extra, strict=True))
         return two(self.before, 0) + two(behind, 0)
 
+    def drops_last(self, extent: Sequence[int]) -> bool:
+        """Whether `ceil_mode` leaves something over along some axis: its window would start in the
+        padding behind the input."""
+        return any(
+            more == 0 and (size + start + end - (k - 1) * d - 1) % stride
+            for size, k, stride, d, start, end, more in zip(
+                extent, self.kernel, self.strides, self.dilation, self.before, self.after,
+                self.extra, strict=True,
+            )
+        )  # fmt: skip
+
 
 def two(values: Sequence[int], fill: int) -> tuple[int, ...]:
     """The entries of a window over one or two axes, as over two."""
