@@ -16,7 +16,6 @@ from tilewright.graph.operators.checks import (
     check_axis,
     common_dtype,
     expect,
-    fail,
     integer,
     integers,
     number,
@@ -139,15 +138,18 @@ def nearest_index(position: int, before: int, after: int, scale: float, named: N
     """Which of `before` positions output `position` (of `after`) of `resize_nearest` reads."""
     mode, rounding = text(named, "coordinate"), text(named, "rounding")
     place = source_position(position, (before, after), scale, mode)
+    return min(max(rounded(place, rounding), 0), before - 1)
+
+
+def rounded(place: float, rounding: str) -> int:
+    """The position nearest to a place between two, as ONNX's `nearest_mode` has it."""
     if rounding == "round_prefer_floor":
-        index = ceil(place - 0.5)
-    elif rounding == "round_prefer_ceil":
-        index = floor(place + 0.5)
-    elif rounding in ("floor", "ceil"):
-        index = floor(place) if rounding == "floor" else ceil(place)
-    else:
-        fail("resize_nearest", f"unknown rounding {rounding}")
-    return min(max(index, 0), before - 1)
+        return ceil(place - 0.5)
+    if rounding == "round_prefer_ceil":
+        return floor(place + 0.5)
+    if rounding in ("floor", "ceil"):
+        return floor(place) if rounding == "floor" else ceil(place)
+    raise ModelError(f"unknown rounding {rounding}")
 
 
 def source_position(

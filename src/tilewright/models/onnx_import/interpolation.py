@@ -91,7 +91,8 @@ def interpolated(builder: GraphBuilder, x: str, axis: int, taps: Taps) -> str:
         return builder.emit("interpolate", x, indices, builder.constant(weights), axis=axis)
     before = builder.shape(x)[axis]
     matrix = np.zeros((before, weights.shape[1]), weights.dtype)
-    np.add.at(matrix, (taps.indices, np.arange(weights.shape[1])), weights)
+    for column in range(weights.shape[1]):
+        np.add.at(matrix[:, column], taps.indices[:, column], weights[:, column])
     order = [place for place in range(len(builder.shape(x))) if place != axis] + [axis]
     product = builder.emit("dense", builder.transpose(x, order), builder.constant(matrix))
     return builder.transpose(product, np.argsort(order).tolist())

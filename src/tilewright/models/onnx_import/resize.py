@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, floor
+from math import floor, isclose
 
 import numpy as np
 
 from tilewright.core.errors import ModelError
-from tilewright.graph.operators.movement import source_position
+from tilewright.graph.operators.movement import rounded, source_position
 from tilewright.models.naming import quoted
 from tilewright.models.onnx_import.builder import GraphBuilder, axis_of
 from tilewright.models.onnx_import.interpolation import Filter, interpolated, taps_of
@@ -36,7 +36,7 @@ class _Axis:
     def same(self) -> bool:
         """Whether nothing happens along it."""
         whole = self.part is None or self.part == (0.0, 1.0)
-        return whole and self.before == self.after and np.isclose(self.scale, 1.0)
+        return whole and self.before == self.after and isclose(self.scale, 1.0)
 
     def positions(self, coordinate: str) -> list[float]:
         """Where in the input each element of the result lies."""
@@ -109,17 +109,9 @@ def _interpolated(node: OnnxNode, builder: GraphBuilder, axes: list[_Axis], coor
 
 def _picked(builder: GraphBuilder, x: str, axes: list[_Axis], rounding: str) -> str:
     """The nearest elements of a part of the tensor."""
-    rules = {
-        "round_prefer_floor": lambda place: ceil(place - 0.5),
-        "round_prefer_ceil": lambda place: floor(place + 0.5),
-        "floor": floor,
-        "ceil": ceil,
-    }
-    if rounding not in rules:
-        raise ModelError(f"rounding {quoted(rounding)} is not supported")
     for place, axis in enumerate(axes):
         if not axis.same:
-            chosen = [rules[rounding](position) for position in axis.positions(_CROP)]
+            chosen = [rounded(position, rounding) for position in axis.positions(_CROP)]
             indices = np.clip(chosen, 0, axis.before - 1).astype(np.int64)
             x = builder.emit("gather", x, builder.constant(indices), axis=place)
     return x
