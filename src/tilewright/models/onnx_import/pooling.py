@@ -18,7 +18,7 @@ def pool(node: OnnxNode, builder: GraphBuilder) -> Translated:
     x = node.input(0)
     shape = builder.shape(x)
     if node.uses_output(1):
-        raise ModelError("the positions of the largest elements are not supported as an output")
+        return None
     window = read_window(node, shape[2:], node.integers("kernel_shape"))
     if len(shape) not in (3, 4):
         return _resolved(node, window, shape[2:])
