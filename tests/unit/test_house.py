@@ -36,7 +36,8 @@ CATCHES_ALL = {
     "measure/remote_worker.py",
 }
 """The outermost frame of the command line, the borders of processes that work for it, among them
-the one that runs the code of others to export it, and that of a remote device: all turn whatever went wrong into an answer, and say so where they do it."""
+the one that runs the code of others to export it, and that of a remote device: all turn
+whatever went wrong into an answer, and say so where they do it."""
 HEAVY = (
     *("tvm", "tvm_ffi", "onnx", "onnxruntime", "polars", "plotly", "scipy", "sqlalchemy"),
     *("torch", "xgboost"),
