@@ -21,6 +21,7 @@ import tvm
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
+from tilewright.measure.child import serve
 
 from tilewright.compiler.execute import LoadedNetwork, set_threads
 from tilewright.compiler.network import compile_network
@@ -32,7 +33,6 @@ from tilewright.graph.network import Graph
 from tilewright.hardware.device import local_device
 from tilewright.kernels.blueprint import blueprint, packed_constant, task_key
 from tilewright.kernels.layouts import choose_layouts
-from tilewright.measure.child import serve
 from tilewright.models.loading import load_model
 from tilewright.session.preparation import fused_network
 from tilewright.tune.space import default_candidate

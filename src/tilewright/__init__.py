@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilewright.core.errors import (
+        InputError,
         InternalError,
         ModelError,
         NegativeVerdict,
@@ -44,6 +45,7 @@ __all__ = [
     "CompareResult",
     "CompareRow",
     "DoctorResult",
+    "InputError",
     "InternalError",
     "ModelError",
     "ModelOptions",
@@ -64,6 +66,7 @@ __all__ = [
 ]
 
 _ERRORS = (
+    "InputError",
     "InternalError",
     "ModelError",
     "NegativeVerdict",

@@ -16,7 +16,7 @@ from tvm import relax
 
 from tilewright.compiler.network import LIBRARY, WEIGHTS
 from tilewright.compiler.weights import load_weights
-from tilewright.core.errors import DamagedArtifact, last_line
+from tilewright.core.errors import DamagedArtifact, InputError, last_line
 
 _USE_GIVEN_CPUS = -2
 _GO_ON = 0
@@ -104,7 +104,7 @@ class LoadedNetwork:
         return int(arity_of("main")) - len(self._weights)
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Run once."""
+        """Run once. Raises InputError where an index is out of range."""
         tensors = [tvm.runtime.tensor(np.asarray(array, order="C")) for array in inputs]
         return [tensor.numpy() for tensor in self._outputs(self._run(tensors))]
 
@@ -146,7 +146,10 @@ class LoadedNetwork:
         return [(calls[0][0], median(s for _, s in calls)) for calls in zip(*runs[1:], strict=True)]
 
     def _run(self, tensors: Sequence[Any]) -> Any:
-        return self._machine["main"](*tensors, *self._weights)
+        try:
+            return self._machine["main"](*tensors, *self._weights)
+        except IndexError as error:  # what guards raise
+            raise InputError(str(error)) from error
 
     @staticmethod
     def _outputs(result: Any) -> list[Any]:

@@ -2,7 +2,8 @@
 
     main(inputs..., constants...):
         arena = alloc_storage
-        per call: views of its operands, then kernel(operands..., result)
+        per call: views of its operands, guards of those that are indices,
+                  then kernel(operands..., result)
         return outputs
 
 Memory is planned by us, so the module goes to the VM without Relax's own planning or fusion, and
@@ -16,7 +17,9 @@ from collections.abc import Sequence
 import tvm
 from tvm import relax, tirx
 
+from tilewright.compiler.guards import index_guard
 from tilewright.graph.arrange import Arrangement
+from tilewright.graph.indices import IndexRange, argument_uses
 from tilewright.graph.layout import PLAIN, physical_shape
 from tilewright.kernels.blueprint import ConstantParameter, KernelUse
 
@@ -36,6 +39,7 @@ class _Emitter:
         self.arena: relax.Var | None = None
         self.roots: dict[str, relax.Var] = {}
         self.views: dict[tuple[str, tuple[int, ...]], relax.Var] = {}
+        self.guarded: set[tuple[str, tuple[IndexRange, ...]]] = set()
 
     def open_arena(self) -> None:
         """Allocate the arena once per run."""
@@ -108,12 +112,29 @@ def network_module(
                 emitter.roots[name] = _fresh(builder, graph.types[name])
         for use in uses:
             operands = _operands(emitter, use, kernels[use.symbol], parameters)
+            _guard(emitter, use, operands)
             builder.emit(relax.Call(functions[use.symbol], operands))
         results = [emitter.roots[name] for name in graph.outputs]
         builder.emit_func_output(relax.Tuple(results) if len(results) > 1 else results[0])
     module = builder.get()
     passes = [getattr(relax.transform, name)() for name in PIPELINE]
     return tvm.transform.Sequential(passes)(module)
+
+
+def _guard(emitter: _Emitter, use: KernelUse, operands: Sequence[relax.Var]) -> None:
+    """Check the indices that a call reads, each tensor once."""
+    for indices in argument_uses(use.item.call.workload):
+        key = (use.item.call.inputs[indices.port], indices.ranges)
+        if indices.port in use.constants or key in emitter.guarded:
+            continue
+        emitter.guarded.add(key)
+        operand = operands[indices.port]
+        symbol = f"guard_{len(emitter.guarded)}"
+        function = index_guard(
+            symbol, _shape(operand), str(operand.ty.dtype.dtype), indices.ranges, use.item.call.name
+        )
+        guard = emitter.builder.add_func(function, symbol)
+        emitter.builder.emit(relax.Call(guard, [operand]))
 
 
 def _fresh(builder: relax.BlockBuilder, kind) -> relax.Var:

@@ -15,7 +15,7 @@ from tilewright.compiler.build import BuiltKernel
 from tilewright.compiler.rewriting import rewriter
 from tilewright.core.records import Candidate, Protocol
 from tilewright.graph.layout import to_logical, to_physical
-from tilewright.graph.sample import indexed_extents
+from tilewright.graph.sample import argument_limit
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 
@@ -40,11 +40,6 @@ def random_array(rng: np.random.Generator, shape: Sequence[int], dtype: str, lim
     else:
         pattern = rng.standard_normal(min(count, _PATTERN), dtype=np.float32).astype(dtype)
     return np.resize(pattern, tuple(shape))
-
-
-def integer_limit(workload: Workload) -> int:
-    """Integers below this are valid wherever the workload uses them as indices."""
-    return max(1, min([*indexed_extents(workload), 100]))
 
 
 def time_kernel(
@@ -102,7 +97,7 @@ def _operands(
     kernel: BuiltKernel, workload: Workload, protocol: Protocol, seed: int
 ) -> tuple[list[list[Any]], list[Any]]:
     """Operands and result for call after call, in turn, and those that are activations."""
-    limit = integer_limit(workload)
+    limit = argument_limit(workload)
     types = list(kernel.argument_types)
     rotating = [a.role == "constant" for a in workload.arguments] + [False]
     copies = _copies(types, rotating, protocol)

@@ -25,11 +25,12 @@ from tvm import rpc, te
 from tvm.support import cc
 
 from tilewright.compiler.build import kernel_hash_of, kernel_module
-from tilewright.compiler.kernel_runs import integer_limit, physical_arguments, random_array
+from tilewright.compiler.kernel_runs import physical_arguments, random_array
 from tilewright.compiler.peaks import measured_peaks
 from tilewright.compiler.pipeline import compiled
 from tilewright.core.records import Candidate, Device, Protocol
 from tilewright.graph.layout import to_logical
+from tilewright.graph.sample import argument_limit
 from tilewright.graph.workload import Workload
 from tilewright.hardware.remote import ServerFacts
 from tilewright.hardware.target import target_architecture
@@ -167,7 +168,7 @@ class RemoteSession:
     ) -> RemoteTiming:
         """The kernel loaded there with its operands, ready to be timed."""
         library = self._load(kernel)
-        limit = integer_limit(workload)
+        limit = argument_limit(workload)
         rng = np.random.default_rng(seed)
         tensors = []
         for index, (shape, dtype) in enumerate(kernel.types[:-1]):

@@ -59,6 +59,12 @@ class DamagedArtifact(ModelError):
         )
 
 
+class InputError(TilewrightError):
+    """The values given to a network are none that it takes, such as an index outside a table."""
+
+    exit_code = 4
+
+
 class StoreError(TilewrightError):
     """The database cannot be opened, read or written."""
 

@@ -6,6 +6,7 @@ from math import prod, sqrt
 
 import numpy as np
 
+from tilewright.graph.indices import argument_uses, index_limit, index_uses
 from tilewright.graph.network import Array, Graph
 from tilewright.graph.workload import Workload
 
@@ -13,8 +14,6 @@ _INTEGER_LIMIT = 100
 _WANTED_SPREAD = 50.0
 _SPREADS = {"int8": 74.0, "uint8": 147.0}
 """Root mean square of evenly distributed bytes."""
-_INDEXED = frozenset({"gather", "interpolate"})
-"""Operators whose second input holds positions along an axis of their first."""
 _SAME_VALUES = frozenset({"identity", "reshape", "transpose", "expand", "slice", "cast"})
 
 
@@ -27,13 +26,13 @@ def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
         if kind.dtype == "bool":
             values[name] = rng.integers(0, 2, kind.shape).astype(np.bool_)
         elif "int" in kind.dtype:
-            values[name] = rng.integers(0, index_limit(graph, name), kind.shape).astype(kind.dtype)
+            values[name] = rng.integers(0, input_limit(graph, name), kind.shape).astype(kind.dtype)
         else:
             values[name] = rng.standard_normal(kind.shape, dtype=np.float32).astype(kind.dtype)
     return values
 
 
-def index_limit(graph: Graph, tensor: str) -> int:
+def input_limit(graph: Graph, tensor: str) -> int:
     """Integers from zero to below this are valid wherever `tensor` is used as an index."""
     limit = _INTEGER_LIMIT
     pending = [tensor]
@@ -42,23 +41,18 @@ def index_limit(graph: Graph, tensor: str) -> int:
     while pending:
         current = pending.pop()
         for node in readers.get(current, []):
-            if node.operator in _INDEXED and current in node.inputs[1:2]:
-                axis = node.attribute("axis")
-                if isinstance(axis, int):
-                    limit = min(limit, graph.types[node.inputs[0]].shape[axis])
-            elif node.operator in _SAME_VALUES and node.outputs[0] not in seen:
+            operands = [graph.types[name] for name in node.inputs]
+            uses = index_uses(node.operator, dict(node.attributes), operands)
+            limit = index_limit((u for u in uses if node.inputs[u.port] == current), limit)
+            if node.operator in _SAME_VALUES and node.outputs[0] not in seen:
                 seen.add(node.outputs[0])
                 pending.append(node.outputs[0])
-    return max(1, limit)
+    return limit
 
 
-def indexed_extents(workload: Workload) -> list[int]:
-    """The extents of the axes along which a workload's integers are positions."""
-    return [
-        workload.step_types(index)[0][0].shape[step.integer("axis")]
-        for index, step in enumerate(workload.steps)
-        if step.operator in _INDEXED
-    ]
+def argument_limit(workload: Workload) -> int:
+    """Integers from zero to below this are valid wherever the workload uses them as indices."""
+    return index_limit(argument_uses(workload), _INTEGER_LIMIT)
 
 
 def requantizing_scales(workload: Workload) -> dict[int, float]:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.core.errors import (
+    InputError,
     InternalError,
     ModelError,
     NegativeVerdict,
@@ -133,6 +134,8 @@ class NetworkWorker:
                 self._prepared = self._child.pid
             return self._child.request(message, timeout_s)
         except RemoteError as error:
+            if error.kind == InputError.__name__:
+                raise InputError(error.message) from None
             if error.kind in ("OSError", "PermissionError") or _CUT_SHORT in error.message:
                 short = _CUT_SHORT in error.message
                 reason = os.strerror(errno.ENOSPC) if short else error.message

@@ -21,6 +21,7 @@ from tilewright.report.notebook import fragment
 from tilewright.report.shown import seconds
 from tilewright.report.tables import facts_table
 from tilewright.session.arguments import Text, count_of, named_of, path_of
+from tilewright.session.index_inputs import require_valid_indices
 from tilewright.session.manifest import Machine, Manifest, Port
 from tilewright.session.opening import OpenedArtifact, open_artifact
 
@@ -72,7 +73,8 @@ class Artifact:
         return found | {"made from": source.given or source.model}
 
     def __call__(self, *arrays: Array, **named: Array) -> Array | dict[str, Array]:
-        """Run once. Raises UsageError for a wrong name, number, shape or type of input."""
+        """Run once. Raises UsageError for a wrong name, number, shape or type of input, InputError
+        for an index out of range."""
         results = self.run(self._by_name(arrays, named))
         return results[self.outputs[0]] if len(self.outputs) == 1 else results
 
@@ -113,7 +115,8 @@ class Artifact:
 
 
 def _checked(port: Port, inputs: Mapping[str, Array]) -> Array:
-    """The array for an input; raises UsageError when it is missing or of another type."""
+    """The array for an input; raises UsageError when it is missing or of another type, InputError
+    for an index out of range."""
     wanted = f"{port.dtype}{list(port.shape)}"
     if port.name not in inputs:
         raise UsageError(f"input {port.name!r} is missing", hint=f"It is {wanted}.")
@@ -129,6 +132,7 @@ def _checked(port: Port, inputs: Mapping[str, Array]) -> Array:
             f"input {port.name!r} is {array.dtype}{list(array.shape)}, "
             f"the network was compiled for {wanted}"
         )
+    require_valid_indices(port.name, array, port.ranges)
     return array
 
 

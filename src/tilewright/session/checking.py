@@ -10,14 +10,14 @@ import numpy as np
 
 from tilewright.core.records import Candidate, Failure
 from tilewright.graph.evaluate import run_workload
+from tilewright.graph.indices import argument_uses
 from tilewright.graph.magnitude import magnitude
 from tilewright.graph.network import Array
-from tilewright.graph.sample import indexed_extents, requantizing_scales
+from tilewright.graph.sample import argument_limit, requantizing_scales
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 from tilewright.measure.base import Measurer
 
-_INTEGER_LIMIT = 100
 _NO_MEMORY = "out of memory"
 
 
@@ -37,8 +37,7 @@ def sample_arguments(workload: Workload, seed: int) -> list[Array]:
     Bytes take their whole range, and scales behind integer sums bring results into that of a byte.
     """
     rng = np.random.default_rng(seed)
-    indexed = indexed_extents(workload)
-    limit = min(indexed, default=_INTEGER_LIMIT)
+    indexed, limit = argument_uses(workload), argument_limit(workload)
     scales = requantizing_scales(workload)
     arrays: list[Array] = []
     for index, argument in enumerate(workload.arguments):
@@ -49,7 +48,7 @@ def sample_arguments(workload: Workload, seed: int) -> list[Array]:
             low, high = np.iinfo(kind.dtype).min, np.iinfo(kind.dtype).max
             arrays.append(rng.integers(low, high + 1, kind.shape).astype(kind.dtype))
         elif "int" in kind.dtype:
-            arrays.append(rng.integers(0, max(1, limit), kind.shape).astype(kind.dtype))
+            arrays.append(rng.integers(0, limit, kind.shape).astype(kind.dtype))
         else:
             values = rng.standard_normal(kind.shape, dtype=np.float32)
             if index in scales:

@@ -14,6 +14,7 @@ from tilewright.core.errors import DamagedArtifact, ModelError, UsageError
 from tilewright.core.input_files import require_regular
 from tilewright.core.records import Candidate, Device, KnobValue, LayoutPlan
 from tilewright.core.results import OptimizeResult
+from tilewright.graph.indices import IndexRange, input_ranges
 from tilewright.graph.tensor import DTYPE_BYTES
 from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.models import ModelOptions
@@ -58,15 +59,27 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True):
-    """An input or an output under the ONNX file's name."""
+    """An input or an output under the ONNX file's name.
+
+    `index_ranges` is empty for values that are no indices, else [smallest, largest] for all of them
+    or for each position along the last axis.
+    """
 
     name: str
     shape: tuple[Extent, ...]
     dtype: str
+    index_ranges: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPE_BYTES:
             raise ValueError(f"Unknown element type {self.dtype!r}")
+        if len(self.index_ranges) > 1 and self.shape[-1:] != (len(self.index_ranges),):
+            raise ValueError(f"`index_ranges` has {len(self.index_ranges)} entries")
+
+    @property
+    def ranges(self) -> tuple[IndexRange, ...]:
+        """The same as `graph.indices` has it."""
+        return tuple(IndexRange(lowest=low, highest=high) for low, high in self.index_ranges)
 
 
 class ShippedCandidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,6 +177,7 @@ def write_manifest(
     hashes of library, weights and itself."""
     files = (LIBRARY, WEIGHTS)
     given, made = network.model.graph.types, network.graph.types
+    ranges = input_ranges(network.model.graph)
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         model=network.model.name,
@@ -187,7 +201,12 @@ def write_manifest(
         sizes_bytes={name: (folder / name).stat().st_size for name in files},
         sha256={name: file_sha256(folder / name) for name in files},
         inputs=tuple(
-            Port(name=name, shape=given[name].shape, dtype=given[name].dtype)
+            Port(
+                name=name,
+                shape=given[name].shape,
+                dtype=given[name].dtype,
+                index_ranges=tuple((r.lowest, r.highest) for r in ranges.get(name, ())),
+            )
             for name in network.graph.inputs
         ),
         outputs=tuple(

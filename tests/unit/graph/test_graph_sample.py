@@ -6,7 +6,7 @@ import numpy as np
 from graph_builder import Builder
 
 from tilewright.graph.evaluate import run_graph
-from tilewright.graph.sample import index_limit, random_inputs
+from tilewright.graph.sample import input_limit, random_inputs
 
 
 def test_types_shapes_and_seeds() -> None:
@@ -29,7 +29,7 @@ def test_indices_are_valid_also_behind_movements() -> None:
     rows = b.add("gather", b.weight(3, 4), cast, axis=0)
     columns = b.add("gather", b.weight(4, 2), ids, axis=1)
     graph = b.graph(rows, columns)
-    assert index_limit(graph, ids) == 2
+    assert input_limit(graph, ids) == 2
     values = random_inputs(graph, 0)
     assert set(np.unique(values[ids])) == {0, 1}
     assert run_graph(graph, values)[rows].shape == (8, 8, 4)
@@ -39,4 +39,4 @@ def test_a_gathered_tensor_does_not_limit_itself() -> None:
     b = Builder()
     table = b.input(3, 2, dtype="int64")
     picked = b.add("gather", table, b.constant(np.array([0, 2], dtype=np.int64)), axis=0)
-    assert index_limit(b.graph(picked), table) > 3
+    assert input_limit(b.graph(picked), table) > 3

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from tilewright.core.errors import ModelError
 from tilewright.graph.folding import FOLDED_BYTES
+from tilewright.graph.indices import IndexRange
 from tilewright.models.onnx_import.builder import GraphBuilder, axis_of
+from tilewright.models.onnx_import.index_ports import require_indices
 from tilewright.models.onnx_import.node import OnnxNode
 from tilewright.models.onnx_import.registry import Translated, translates
 
@@ -82,19 +81,12 @@ def gather(node: OnnxNode, builder: GraphBuilder) -> Translated:
     shape = builder.shape(x)
     axis = axis_of(node.integer("axis", 0), len(shape), node.name)
     known = builder.value(indices)
-    if known is not None:
-        _require_inside(builder.integers(indices) or (), shape[axis])
+    require_indices(known, (IndexRange.of_axis(shape[axis]),))
     if known is not None and known.size == 1 and builder.value(x) is None:
         index = int(known.reshape(-1)[0]) % shape[axis]
         part = slice_axes(builder, x, {axis: slice(index, index + 1)})
         return builder.reshape(part, (*shape[:axis], *known.shape, *shape[axis + 1 :]))
     return builder.emit("gather", x, indices, axis=axis)
-
-
-def _require_inside(indices: Sequence[int], size: int) -> None:
-    wrong = next((index for index in indices if not -size <= index < size), None)
-    if wrong is not None:
-        raise ModelError(f"index {wrong} is outside an axis of size {size}")
 
 
 @translates("Pad")

@@ -10,10 +10,12 @@ import onnx
 from onnx import numpy_helper
 
 from tilewright.core.errors import ModelError
+from tilewright.graph.indices import indices_text
 from tilewright.graph.operators.opaque import results_text
 from tilewright.graph.tensor import TensorType
 from tilewright.models.naming import quoted
 from tilewright.models.onnx_import.builder import GraphBuilder
+from tilewright.models.onnx_import.index_ports import checked_index_uses
 from tilewright.models.onnx_import.node import OnnxNode
 from tilewright.models.weights import static_type
 from tilewright.models.well_formed import nested_graphs
@@ -44,9 +46,11 @@ def opaque(
     for name, kind in kinds.items():
         index = list(node.outputs).index(name)
         model.graph.output.append(_value(f"o{index}", kind))
+    uses = checked_index_uses(node, builder, inputs, tuple(kinds.values()))
     results = builder.emit_opaque(
         inputs,
         tuple(kinds.values()),
+        **({"indices": indices_text(uses)} if uses else {}),
         model=b64encode(model.SerializeToString(deterministic=True)).decode("ascii"),
         results=results_text(tuple(kinds.values())),
     )
