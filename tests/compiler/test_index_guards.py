@@ -9,10 +9,14 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import tvm
+from graph_builder import Builder
 from onnx import TensorProto, helper, numpy_helper
 from small_networks import compiled
 
+from tilewright.compiler.guards import index_guard
 from tilewright.core.errors import InputError
+from tilewright.graph.indices import IndexRange
 from tilewright.models.loading import load_model
 
 X = np.arange(24, dtype=np.float32).reshape(4, 6)
@@ -20,11 +24,11 @@ TABLE = {"x": X}
 
 
 def model(
-    operator: str, data: Mapping[str, np.ndarray], indices: np.ndarray, rest: str = "", **named: Any
+    operator: str, data: Mapping[str, np.ndarray], indices: np.ndarray, **named: Any
 ) -> onnx.ModelProto:
-    """One node; `data` are constants, the indices are the network's input, `rest` more inputs."""
+    """One node; `data` are constants, the indices are the network's input."""
     values = [helper.make_tensor_value_info("ids", TensorProto.INT64, indices.shape)]
-    names = ["x", "ids", *rest.split()]
+    names = ["x", "ids"]
     graph = helper.make_graph(
         [helper.make_node(operator, names, ["y"], **named)],
         operator,
@@ -36,7 +40,6 @@ def model(
     return onnx.shape_inference.infer_shapes(made, data_prop=True)
 
 
-UPDATES = {"x": X, "u": np.ones((2, 6), np.float32)}
 CASES: dict[str, tuple[onnx.ModelProto, list[Any], list[Any]]] = {
     "Gather": (
         model("Gather", TABLE, np.zeros((2, 2)), axis=0),
@@ -52,16 +55,6 @@ CASES: dict[str, tuple[onnx.ModelProto, list[Any], list[Any]]] = {
         model("GatherND", TABLE, np.zeros((3, 2))),
         [[[0, 5], [3, 0], [-4, -6]]],
         [[[0, 5], [4, 0], [0, 0]], [[0, 6], [0, 0], [0, 0]], [[0, 0], [0, 0], [-5, 0]]],
-    ),
-    "ScatterElements": (
-        model("ScatterElements", UPDATES, np.zeros((2, 6)), "u", axis=0),
-        [[[0, 1, 2, 3, -4, -1], [1, 2, 3, 0, 1, 2]]],
-        [[[0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 4]], [[-5, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]]],
-    ),
-    "ScatterND": (
-        model("ScatterND", UPDATES, np.zeros((2, 1)), "u"),
-        [[[0], [-1]]],
-        [[[0], [4]], [[-5], [0]]],
     ),
 }
 
@@ -83,3 +76,47 @@ def test_as_onnx_runtime(name: str) -> None:
             session.run(None, {"ids": given})
         with pytest.raises(InputError, match=r"index that is not in -\d"):
             network([given])
+
+
+def test_indices_that_are_computed_are_checked_each_once() -> None:
+    """Two tables share the inputs, one has the sums; the smaller table counts."""
+    b = Builder()
+    ids = b.input(2, 3, dtype="int64")
+    sums = b.add("add", ids, b.constant(np.array(2, np.int64)))
+    large, small = b.weight(10, 4), b.weight(8, 5)
+    outputs = [
+        b.add("gather", large, ids, axis=0),
+        b.add("gather", large, sums, axis=0),
+        b.add("gather", small, ids, axis=0),
+        b.add("gather", b.weight(10, 3), sums, axis=0),
+    ]
+    _, network = compiled(b.graph(*outputs))
+    given = np.array([[0, 1, 2], [3, 4, 7]])
+    assert network([given])[1].shape == (2, 3, 4)
+    calls = [symbol for symbol, _ in network.time_calls([given], 1)]
+    assert sum(symbol.startswith("guard") for symbol in calls) == 3
+    for wrong in (8, -9, -13):
+        given[0, 1] = wrong
+        with pytest.raises(InputError, match=r"index that is not in -\d"):
+            network([given])
+
+
+def test_known_indices_need_no_guard() -> None:
+    b = Builder()
+    x = b.input(4, 6)
+    _, network = compiled(b.graph(b.add("gather", x, b.constant(np.array([3, 0, -1])), axis=0)))
+    calls = network.time_calls([np.zeros((4, 6), np.float32)], 1)
+    assert not [symbol for symbol, _ in calls if symbol.startswith("guard")]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int8", "uint8"])
+def test_types_and_ranges_per_column(dtype: str) -> None:
+    ranges = (IndexRange(lowest=0, highest=2), IndexRange(lowest=-5, highest=300))
+    guard = index_guard("guard", (2, 2, 2), dtype, ranges, "reader")
+    function = tvm.compile(tvm.IRModule({"guard": guard}), "llvm").jit()["guard"]
+    given = np.zeros((2, 2, 2), dtype)
+    given[..., 0], given[..., 1] = 2, 100
+    function(tvm.runtime.tensor(given))
+    given[1, 0, 0] = 3
+    with pytest.raises(IndexError, match="'reader' .* 0 … 2, -5 … 300"):
+        function(tvm.runtime.tensor(given))
