@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from tilewright.core.errors import InternalError
 from tilewright.graph.fused import FusedNetwork, TaskCall
 from tilewright.graph.magnitude import magnitude
-from tilewright.graph.network import Array, Graph, Node
+from tilewright.graph.network import Array, AttributeValue, Graph, Node
 from tilewright.graph.operators import OPERATORS
+from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Step, Workload
 
-__all__ = ["OpaqueRunner", "magnitude", "run_fused", "run_graph", "run_workload"]
+__all__ = ["OpaqueRunner", "in_single", "magnitude", "run_fused", "run_graph", "run_workload"]
 
 OpaqueRunner = Callable[[str, Sequence[Array]], Sequence[Array]]
 """Runs the `model` attribute of an opaque operator on its inputs and returns all its outputs."""
@@ -30,6 +33,27 @@ def run_workload(
     for step in workload.steps:
         values.append(_run_step(step, [values[i] for i in step.inputs], opaque))
     return values[-1]
+
+
+def in_single(workload: Workload) -> Workload:
+    """The same with single precision wherever there is half precision: what would come out if
+    nothing were rounded on the way."""
+    return Workload(
+        arguments=tuple(
+            replace(argument, type=TensorType(argument.type.shape, _wide(argument.type.dtype)))
+            for argument in workload.arguments
+        ),
+        steps=tuple(
+            replace(step, attributes=tuple((name, _wide(item)) for name, item in step.attributes))
+            if step.operator == "cast"
+            else step
+            for step in workload.steps
+        ),
+    )
+
+
+def _wide(value: AttributeValue) -> Any:
+    return "float32" if value in ("float16", "bfloat16") else value
 
 
 def _run_step(step: Step, inputs: Sequence[Array], opaque: OpaqueRunner | None) -> Array:

@@ -15,7 +15,7 @@ from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
 from tilewright.kernels.columns import column
-from tilewright.kernels.streaming import BYTES_PER_S, LAUNCH_S, Unpacked, balance
+from tilewright.kernels.streaming import BYTES_PER_S, LAUNCH_S, Unpacked, balance, function_error
 
 NAME = "injective"
 _MOVEMENTS = frozenset(name for name, operator in OPERATORS.items() if operator.movement)
@@ -85,7 +85,7 @@ class Injective(Unpacked):
 
     def error_bound(self, workload: Workload) -> float:
         """Polynomial functions are good to a few units in the last place."""
-        return max(1e-5, super().error_bound(workload))
+        return max(function_error(workload), super().error_bound(workload))
 
 
 SPEC = Injective()

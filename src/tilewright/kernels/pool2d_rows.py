@@ -18,7 +18,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
 from tilewright.kernels.blocks import tile_sizes
 from tilewright.kernels.columns import column
-from tilewright.kernels.streaming import BYTES_PER_S, LAUNCH_S, Unpacked, balance
+from tilewright.kernels.streaming import BYTES_PER_S, LAUNCH_S, Unpacked, balance, function_error
 
 NAME = "pool2d_rows"
 _TYPES = frozenset({"float32", "float64", "int32", "int8", "uint8"})
@@ -87,7 +87,7 @@ class PoolRows(Unpacked):
 
     def error_bound(self, workload: Workload) -> float:
         """Sums of a window."""
-        return max(1e-5, super().error_bound(workload))
+        return max(function_error(workload), super().error_bound(workload))
 
 
 SPEC = PoolRows()

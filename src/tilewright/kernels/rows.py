@@ -19,7 +19,7 @@ from tilewright.graph.layout import channel_block
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
 from tilewright.kernels.columns import column
-from tilewright.kernels.streaming import BYTES_PER_S, LAUNCH_S, Unpacked, balance
+from tilewright.kernels.streaming import BYTES_PER_S, LAUNCH_S, Unpacked, balance, function_error
 
 NAME = "rows"
 _REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
@@ -160,7 +160,7 @@ class Rows(Unpacked):
 
     def error_bound(self, workload: Workload) -> float:
         """Polynomial exponentials and sums."""
-        return max(1e-5, super().error_bound(workload))
+        return max(function_error(workload), super().error_bound(workload))
 
 
 SPEC = Rows()

@@ -18,14 +18,56 @@ BYTES_PER_S = 1e10
 LAUNCH_S = 2e-6
 """Starting a parallel region, for estimates."""
 
-_EPSILON = {"float16": 1e-3, "bfloat16": 8e-3, "float64": 2e-16}
+UNIT_ROUNDOFF = {
+    "bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53,
+}  # fmt: skip
+"""Largest relative error of rounding to a type's nearest number."""
+
+_HALVES = ("float16", "bfloat16")
+_EXACT = frozenset(
+    {
+        "identity", "relu", "negative", "abs", "maximum", "minimum", "where", "floor", "ceil",
+        "round", "sign", "max_pool2d", "reduce_max", "reduce_min", "reshape", "transpose", "slice",
+        "concat", "pad", "expand", "gather", "resize_nearest",
+    }
+)  # fmt: skip
+"""Operators whose result is one of their operands, or a whole number: nothing is rounded."""
+
+_FUNCTIONS = {"float64": 1e-12}
+"""Error of exponentials and their like: the C library's, in single precision polynomials'."""
 
 
 def accumulation_error(workload: Workload) -> float:
-    """Error relative to sum |w||x| of sums as long as the workload's longest, term after term."""
-    epsilon = _EPSILON.get(workload.result.dtype, 6e-8)
+    """Error relative to sum |w||x| of sums as long as the workload's longest, term after term, and
+    of what is stored or handed on in half precision. Halves are accumulated in single precision;
+    where that is double, the reference's error counts as well.
+    """
+    double, single = 2 * UNIT_ROUNDOFF["float64"], UNIT_ROUNDOFF["float32"]
+    epsilon = double if _is_double(workload) else single
     length = max(1.0, workload.flop / max(1, workload.result.elements))
-    return max(32 * epsilon, 4 * epsilon * length**0.5)
+    return max(32 * epsilon, 4 * epsilon * length**0.5) + storage_error(workload)
+
+
+def storage_error(workload: Workload) -> float:
+    """Two roundings for each step that computes something and whose result is a half: of the
+    result, and of a constant inside the step or of the reference."""
+    count = len(workload.arguments)
+    return sum(
+        2 * UNIT_ROUNDOFF[kind.dtype]
+        for step, kind in zip(workload.steps, workload.types[count:], strict=True)
+        if kind.dtype in _HALVES and step.operator not in _EXACT
+    )
+
+
+def function_error(workload: Workload) -> float:
+    """Error of a transcendental function, relative to its largest value."""
+    return _FUNCTIONS.get("float64" if _is_double(workload) else "", 1e-5)
+
+
+def _is_double(workload: Workload) -> bool:
+    """Whether everything that is no whole number is in double precision."""
+    floats = {kind.dtype for kind in workload.types if "float" in kind.dtype}
+    return floats == {"float64"}
 
 
 def balance(pieces: FactColumn | float, device: Device) -> FactColumn:
@@ -48,7 +90,7 @@ class Unpacked:
         return True
 
     def error_bound(self, workload: Workload) -> float:
-        """Summation in the type's own precision."""
+        """Summation in the type's own precision, in single where that is a half."""
         return accumulation_error(workload)
 
     def packed_shapes(

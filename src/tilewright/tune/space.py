@@ -45,10 +45,10 @@ class TaskSpace:
     def exact_enough(self, rivals: Sequence[TaskSpace], max_error: float) -> bool:
         """Whether the stated error bound is within `max_error`, or the least there is.
 
-        It is not asked of results that are codes: the bound is then that of rounding to the
-        neighbouring code, which has nothing to do with single precision.
+        Where results are stored in halves, none is more exact than their rounding. It is not asked
+        of results that are codes: the bound is then that of rounding to the neighbouring code.
         """
-        if self.workload.result.dtype != "float32":
+        if "float" not in self.workload.result.dtype:
             return True
         least = min(space.spec.error_bound(self.workload) for space in rivals)
         return self.spec.error_bound(self.workload) <= max(max_error, least)
