@@ -45,18 +45,13 @@ def accumulator_type(dtype: str) -> str:
     return "float32" if dtype in _HALVES else dtype
 
 
-def cast(x: Expr, dtype: str) -> Expr:
-    """The expression in another type."""
-    return x if mathematics.dtype(x) == dtype else tirx.Cast(dtype, x)
-
-
 def widened(value: Value, result: str = "") -> Value:
     """The value in its accumulator type: that of `result`, by default of its own type."""
     kind = accumulator_type(result or value.type.dtype)
     if kind == value.type.dtype:
         return value
     return Value(
-        type=TensorType(value.type.shape, kind), read=lambda index: cast(value.read(index), kind)
+        type=TensorType(value.type.shape, kind), read=lambda index: mathematics.converted(value.read(index), kind)
     )
 
 
@@ -428,5 +423,5 @@ def compute_anchor(program: Program, step_index: int) -> None:
     operands = [program.operand(value) for value in step.inputs]
     value = staged(program, rule(program, operands, dict(step.attributes), result), "anchor")
     program.set_step(
-        step_index, Value(type=result, read=lambda index: cast(value.read(index), result.dtype))
+        step_index, Value(type=result, read=lambda index: mathematics.converted(value.read(index), result.dtype))
     )

@@ -146,7 +146,7 @@ def _cast(x: Expr, named: dict[str, Any]) -> Expr:
         return x
     if named["dtype"] == "bool":
         return tirx.NE(x, _like(x, 0))
-    return tirx.Cast(named["dtype"], x)
+    return mathematics.converted(x, named["dtype"])
 
 
 RULES: dict[str, Rule] = {
@@ -223,9 +223,10 @@ _IN_SINGLE = frozenset(
         "hard_swish", "hard_sigmoid", "isnan", "maximum", "minimum",
     }
 )  # fmt: skip
-"""Operators computed in single precision where the type is a half."""
+"""Operators computed in single precision where the type is float16; with bfloat16, which TVM does
+not take everywhere, all are that compute something."""
 
-_HALVES = ("float16", "bfloat16")
+_MOVES_BITS = frozenset({"identity", "cast"})
 
 
 def expression(step: Step, operands: list[Expr]) -> Expr:
@@ -239,11 +240,12 @@ def expression(step: Step, operands: list[Expr]) -> Expr:
 def _apply(rule: Rule, step: Step, operands: list[Expr]) -> Expr:
     named = dict(step.attributes)
     kind = mathematics.dtype(operands[0])
-    single = kind in _HALVES and step.operator in _IN_SINGLE
+    single = step.operator in _IN_SINGLE if kind == "float16" else kind == "bfloat16"
+    single = single and step.operator not in _MOVES_BITS
     if single:
-        operands = [tirx.Cast("float32", operand) for operand in operands]
+        operands = [mathematics.converted(operand, "float32") for operand in operands]
     if step.operator not in _USES_ONCE:
         operands = [mathematics.shared(operand, lambda name: name) for operand in operands]
     value = rule(operands, named)
     logical = mathematics.dtype(value) == "bool"
-    return tirx.Cast(kind, value) if single and not logical else value
+    return mathematics.converted(value, kind) if single and not logical else value

@@ -66,6 +66,42 @@ def shared(x: tirx.Expr, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
     return body(name)
 
 
+def converted(x: tirx.Expr, kind: str) -> tirx.Expr:
+    """`x` in another element type.
+
+    From and to bfloat16 by way of single precision: TVM would repeat the whole expression, and
+    refuses expressions that bind values.
+    """
+    source = dtype(x)
+    if source == kind:
+        return x
+    if kind == "bfloat16":
+        return shared(x if source == "float32" else tirx.Cast("float32", x), _to_bfloat16)
+    if source != "bfloat16":
+        return tirx.Cast(kind, x)
+    single = _from_bfloat16(x)
+    return single if kind == "float32" else tirx.Cast(kind, single)
+
+
+def _to_bfloat16(x: tirx.Expr) -> tirx.Expr:
+    """The upper half of a single, rounded to the nearest, ties to even; a NaN stays one."""
+    bits = tirx.reinterpret("uint32", x)
+    last = (bits >> _bits(16)) & _bits(1)
+    nearest = (bits + _bits(0x7FFF) + last) >> _bits(16)
+    upper = tirx.Select(tirx.isnan(x), _bits(0x7FC0), nearest)
+    return tirx.reinterpret("bfloat16", tirx.Cast("uint16", upper))
+
+
+def _from_bfloat16(x: tirx.Expr) -> tirx.Expr:
+    """A single with these bits in its upper half."""
+    upper = tirx.Cast("uint32", tirx.reinterpret("uint16", x))
+    return tirx.reinterpret("float32", upper << _bits(16))
+
+
+def _bits(value: int) -> tirx.Expr:
+    return tirx.const(value, "uint32")
+
+
 def _f(value: float) -> tirx.Expr:
     return tirx.const(value, "float32")
 
