@@ -110,6 +110,13 @@ class Workload:
         kinds = [s.operator for s in self.steps if not OPERATORS[s.operator].elementwise]
         return kinds[0] if kinds else "elementwise"
 
+    @property
+    def element_type(self) -> str:
+        """The element type of what the anchor computes with: its first operand's, without an anchor
+        the first argument's."""
+        first = self.anchor.inputs[0] if self.anchor is not None else 0
+        return self.types[first].dtype
+
     def step_types(self, index: int) -> tuple[tuple[TensorType, ...], TensorType]:
         """Input types and result type of step `index`."""
         step = self.steps[index]

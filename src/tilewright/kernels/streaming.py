@@ -49,14 +49,15 @@ def accumulation_error(workload: Workload) -> float:
 
 
 def storage_error(workload: Workload) -> float:
-    """Two roundings for each step that computes something and whose result is a half: of the
-    result, and of a constant inside the step or of the reference."""
-    count = len(workload.arguments)
-    return sum(
-        2 * UNIT_ROUNDOFF[kind.dtype]
-        for step, kind in zip(workload.steps, workload.types[count:], strict=True)
+    """A rounding for each step that computes something and whose result is a half, and one for the
+    reference."""
+    results = workload.types[len(workload.arguments) :]
+    rounded = [
+        UNIT_ROUNDOFF[kind.dtype]
+        for step, kind in zip(workload.steps, results, strict=True)
         if kind.dtype in _HALVES and step.operator not in _EXACT
-    )
+    ]
+    return sum(rounded) + max(rounded, default=0.0)
 
 
 def function_error(workload: Workload) -> float:

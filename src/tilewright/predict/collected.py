@@ -17,6 +17,8 @@ from tilewright.predict.kernel_models import TrainingSet, data_hash
 ELEMENTWISE = "elementwise"
 _FEW_SAMPLES = 3
 
+_USUAL, _BYTES = "float32", ("int8", "uint8")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -31,19 +33,17 @@ class Row:
 
 def family_of(workload: Workload) -> str:
     """The family whose model answers for a workload: its anchor's operator; depthwise convolutions
-    and quantized products are families of their own.
+    are a family of their own, and so is every element type other than float32.
 
-    `conv2d` of 64 groups on 64 channels → `depthwise`
+    `conv2d` of 64 groups on 64 channels → `depthwise`, of `int8` or `uint8` → `conv2d_int8`
     """
-    name, anchor = workload.anchor_name, workload.anchor
-    if anchor is None:
-        return name
-    first = workload.types[anchor.inputs[0]]
-    if first.dtype in ("int8", "uint8"):
+    name, anchor, dtype = workload.anchor_name, workload.anchor, workload.element_type
+    if dtype in _BYTES:
         return f"{name}_int8"
-    if name == "conv2d" and anchor.integer("groups") == first.shape[1] > 1:
-        return "depthwise"
-    return name
+    if anchor is not None and name == "conv2d":
+        channels = workload.types[anchor.inputs[0]].shape[1]
+        name = "depthwise" if anchor.integer("groups") == channels > 1 else name
+    return name if dtype == _USUAL else f"{name}_{dtype}"
 
 
 def rows_of(measurements: Iterable[Measurement], workloads: Mapping[str, Workload]) -> list[Row]:

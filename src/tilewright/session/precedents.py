@@ -31,11 +31,12 @@ def precedents(
     tasks: Iterable[Task],
     device: Device,
 ) -> tuple[Precedent, ...]:
-    """The measured neighbours of a task: same anchor, most similar amount of work first."""
+    """The measured neighbours of a task: same anchor and element type, most similar amount of work
+    first."""
     others = [
         other
         for other in tasks
-        if other.key != task.key and other.workload.anchor_name == task.workload.anchor_name
+        if other.key != task.key and _kind(other.workload) == _kind(task.workload)
     ]
     others.sort(key=lambda other: (_doublings(task.workload, other.workload), other.key))
     found: list[Precedent] = []
@@ -65,16 +66,17 @@ def best_elsewhere(task: Task, store: SqliteStore, device: Device) -> tuple[Cand
 def neighbours_in_store(
     tasks: Mapping[TaskKey, Task], store: SqliteStore, device: Device
 ) -> dict[TaskKey, tuple[Task, list[Outcome]]]:
-    """Measured tasks of other networks with the same anchors, those with similar work first.
+    """Measured tasks of other networks with the same anchors and element types, those with similar
+    work first.
 
     Their times serve as hints only, so they are not checked against today's templates.
     """
-    anchors = {task.workload.anchor_name: task for task in tasks.values() if task.workload.anchor}
+    kinds = dict.fromkeys(_kind(task.workload) for task in tasks.values() if task.workload.anchor)
     own = {task.workload.key for task in tasks.values()}
     found: dict[TaskKey, tuple[Task, list[Outcome]]] = {}
-    for anchor in anchors:
-        mine = [task for task in tasks.values() if task.workload.anchor_name == anchor]
-        others = [w for w in store.workloads() if w.anchor_name == anchor and w.key not in own]
+    for kind in kinds:
+        mine = [task for task in tasks.values() if _kind(task.workload) == kind]
+        others = [w for w in store.workloads() if _kind(w) == kind and w.key not in own]
         others.sort(key=lambda w: (min(_doublings(task.workload, w) for task in mine), w.key))
         for workload in others[:_STORED]:
             grouped: dict[tuple[str, ...], list[Outcome]] = {}
@@ -87,6 +89,11 @@ def neighbours_in_store(
                 )
                 found[key] = (task, outcomes)
     return found
+
+
+def _kind(workload: Workload) -> tuple[str, str]:
+    """What tasks that say something of each other have in common: anchor and element type."""
+    return workload.anchor_name, workload.element_type
 
 
 def _doublings(one: Workload, other: Workload) -> float:

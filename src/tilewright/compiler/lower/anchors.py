@@ -51,8 +51,15 @@ def widened(value: Value, result: str = "") -> Value:
     if kind == value.type.dtype:
         return value
     return Value(
-        type=TensorType(value.type.shape, kind), read=lambda index: mathematics.converted(value.read(index), kind)
+        type=TensorType(value.type.shape, kind),
+        read=lambda index: mathematics.converted(value.read(index), kind),
     )
+
+
+def storable(value: Value) -> Value:
+    """The value as it is kept inside a kernel: TVM makes singles of buffers of bfloat16 there, and
+    does not see that their bits are asked for."""
+    return widened(value) if value.type.dtype == "bfloat16" else value
 
 
 def stage_layout(program: Program, shape: tuple[int, ...]) -> str:
@@ -64,6 +71,7 @@ def stage_layout(program: Program, shape: tuple[int, ...]) -> str:
 
 def staged(program: Program, value: Value, name: str) -> Value:
     """The value computed once, in memory, in the layout of the result where that fits."""
+    value = storable(value)
     layout = stage_layout(program, value.type.shape)
     tensor = program.stage(value, layout, name)
     return stored(tensor, value.type, layout, program.simplify)
@@ -81,6 +89,7 @@ def padded(program: Program, data: Value, padding: tuple[int, ...], filler: floa
     top, left, bottom, right = padding
     if not any(padding):
         return data
+    data = storable(data)
     *lead, height, width = data.type.shape
     kind = TensorType((*lead, height + top + bottom, width + left + right), data.type.dtype)
 
@@ -423,5 +432,8 @@ def compute_anchor(program: Program, step_index: int) -> None:
     operands = [program.operand(value) for value in step.inputs]
     value = staged(program, rule(program, operands, dict(step.attributes), result), "anchor")
     program.set_step(
-        step_index, Value(type=result, read=lambda index: mathematics.converted(value.read(index), result.dtype))
+        step_index,
+        Value(
+            type=result, read=lambda index: mathematics.converted(value.read(index), result.dtype)
+        ),
     )

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from contextvars import ContextVar
 
 from tvm import tirx
+from tvm.ir import Call, Op
 
 Bindings = list[tuple[tirx.Var, tirx.Expr]]
 _BINDINGS: ContextVar[Bindings | None] = ContextVar("_BINDINGS", default=None)
+_REINTERPRET = Op.get("tirx.reinterpret")
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 0.693359375
 _LN2_LOW = -2.12194440e-4
@@ -93,8 +95,15 @@ def _to_bfloat16(x: tirx.Expr) -> tirx.Expr:
 
 
 def _from_bfloat16(x: tirx.Expr) -> tirx.Expr:
-    """A single with these bits in its upper half."""
-    upper = tirx.Cast("uint32", tirx.reinterpret("uint16", x))
+    """A single with these bits in its upper half; there and back again is a rounding in single,
+    for TVM miscounts the lanes of one type reinterpreted twice."""
+    if _BINDINGS.get() is None:
+        return bound(lambda: _from_bfloat16(x))
+    x = opened(x)
+    if isinstance(x, Call) and x.op == _REINTERPRET:
+        upper = x.args[0].value
+    else:
+        upper = tirx.Cast("uint32", tirx.reinterpret("uint16", x))
     return tirx.reinterpret("float32", upper << _bits(16))
 
 
