@@ -29,7 +29,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
 
-from tilewright.measure.processes import Child, ChildError, RemoteError
+from tilewright.core.processes import Child, ChildError, RemoteError
 
 RIGHT, REFUSED, WRONG, INTERNAL = VERDICTS = ("right", "refused", "wrong", "internal error")
 FAULTS = (WRONG, INTERNAL)

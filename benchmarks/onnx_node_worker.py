@@ -21,7 +21,7 @@ import tvm
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
-from tilewright.measure.child import serve
+from tilewright.core.child import serve
 
 from tilewright.compiler.execute import LoadedNetwork, set_threads
 from tilewright.compiler.network import compile_network

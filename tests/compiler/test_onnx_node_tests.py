@@ -91,7 +91,7 @@ class _Dying:
     pid = 1
 
     def request(self, message: tuple[str, str], _timeout_s: float) -> tuple[str, str]:
-        from tilewright.measure.processes import ChildTimeout, RemoteError
+        from tilewright.core.processes import ChildTimeout, RemoteError
 
         if message[1] == "slow":
             raise ChildTimeout("no answer within 120 s")

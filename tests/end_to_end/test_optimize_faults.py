@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -18,6 +19,7 @@ import pytest
 from command_line import call, know_machine, rows, run, small_model, start, succeed
 from offer import offered
 
+from tilewright.session import optimizing, outcome
 from tilewright.session.facade import opened
 from tilewright.store import open_store
 
@@ -61,8 +63,22 @@ def children_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
 
 
+@pytest.fixture
+def temporary(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder of commands."""
+    place = folder / "temporary"
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    return place
+
+
+def ours(temporary: Path) -> list[Path]:
+    """Folders of tilewright, of TVM and of the compilers; ONNX Runtime has a file of its own."""
+    return [path for path in temporary.iterdir() if path.name != ".ses"]
+
+
 @pytest.mark.slow
-def test_killed_in_the_middle_the_command_goes_on(folder: Path) -> None:
+def test_killed_in_the_middle_the_command_goes_on(folder: Path, temporary: Path) -> None:
     process = start(folder, *WORDS)
     acknowledged = wait_for_rows(folder, process, 17)
     workers = children_of(process)
@@ -70,12 +86,14 @@ def test_killed_in_the_middle_the_command_goes_on(folder: Path) -> None:
     process.communicate()
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert not alive, "workers must die with their parent"
+    assert ours(temporary), "a process that is killed cannot clean up behind itself"
     kept = rows(folder)
     assert kept >= acknowledged
     assert not (folder / "out" / "manifest.json").exists()
     again = succeed(folder, "optimize", "net.onnx", "--budget", kept + 4, "--out", "out")
     assert rows(folder) == kept + again["measurements"] + again["failures"]
     assert (folder / "out" / "manifest.json").exists()
+    assert ours(temporary) == []
 
 
 @pytest.mark.slow
@@ -97,10 +115,14 @@ def test_killed_while_it_ships(shipped: Path) -> None:
     }  # fmt: skip
 
 
-def test_interrupted_it_says_how_to_go_on(folder: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_says_how_to_go_on(folder: Path, temporary: Path, number: int) -> None:
     process = start(folder, *WORDS)
     wait_for_rows(folder, process, 1)
-    process.send_signal(signal.SIGINT)
+    if number == signal.SIGTERM:  # as schedulers and service managers send it: to all
+        for worker in children_of(process):
+            worker.send_signal(number)
+    process.send_signal(number)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert out == ""
@@ -109,6 +131,7 @@ def test_interrupted_it_says_how_to_go_on(folder: Path) -> None:
     connection = sqlite3.connect(folder / "tilewright.db")
     states = connection.execute("SELECT state, measurements, failures FROM runs").fetchall()
     connection.close()
+    assert ours(temporary) == []
     assert states == [("interrupted", *states[0][1:])]
     assert states[0][1] + states[0][2] == rows(folder) > 0
 
@@ -170,16 +193,33 @@ def test_a_full_disk_for_the_artifact(folder: Path, full_disk: Path) -> None:
 
 
 def test_a_file_size_limit_for_the_artifact(shipped: Path) -> None:
+    """The database and the model fit into the limit; the weights, filled up to whole blocks of
+    channels, do not."""
     folder = shipped
+    small_model(folder / "wide.onnx", filters=(40, 40, 40), extent=8)
     kept = {p.name: p.read_bytes() for p in (folder / "out").iterdir()}
     done = run(
-        folder, "optimize", "net.onnx", "--budget", "10", "--seed", "1", "--out", "out",
-        before=limited(30_000),
-    )  # fmt: skip
-    assert done.code in (4, 5), done.err
-    assert "Traceback" not in done.err
+        folder, "optimize", "wide.onnx", "--budget", "0", "--out", "out", before=limited(143_360)
+    )
+    assert done.code == 4, done.err
+    assert "cannot write the compiled network" in done.err and "Traceback" not in done.err
     assert {p.name: p.read_bytes() for p in (folder / "out").iterdir()} == kept
     assert rows(folder) == 10
+
+
+def test_a_disk_that_fills_up_at_the_end(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report comes last: neither it nor what was written before it takes an old file's place."""
+
+    def render(_result: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(outcome, "render", render)
+    kept = {p.name: p.read_bytes() for p in (shipped / "out").iterdir()}
+    small_model(shipped / "other.onnx", filters=(16, 32), extent=16)
+    done = call(shipped, "optimize", "other.onnx", "--budget", "0", "--out", "out")
+    assert done.code == 4, done.err
+    assert "report.html cannot be written: No space left" in done.err
+    assert {p.name: p.read_bytes() for p in (shipped / "out").iterdir()} == kept
 
 
 @pytest.mark.parametrize("place", ["file/out", "file"])

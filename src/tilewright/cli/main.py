@@ -35,12 +35,14 @@ from tilewright.cli.study import study
 from tilewright.cli.targets import targets
 from tilewright.cli.tune import tune
 from tilewright.core.errors import TilewrightError
+from tilewright.core.signals import as_interrupts
 
 HELP = (
     "Make deep-learning inference faster with Apache TVM, and see why it is as fast as it is.\n\n"
     "Data goes to stdout, progress and warnings to stderr. Exit codes: 0 fine, 1 a verdict that "
     "was asked for is negative, 2 usage, 3 target or peer not usable, 4 bad model or file, "
-    "5 database problem, 70 a bug of tilewright, 130 interrupted."
+    "5 database problem, 70 a bug of tilewright, 130 interrupted (Ctrl-C, SIGTERM, "
+    "SIGHUP)."
 )
 
 _VERBS: tuple[tuple[Group, tuple[Callable[..., int], ...]], ...] = (
@@ -76,7 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     tokens = list(sys.argv[1:] if argv is None else argv)
     never_fail_on_encoding()
     try:
-        return _run(tokens)
+        with as_interrupts():
+            return _run(tokens)
     except CycloptsError as error:
         return tell_usage(error, tokens)
     except TilewrightError as error:

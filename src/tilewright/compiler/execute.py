@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
@@ -17,6 +16,7 @@ from tvm import relax
 from tilewright.compiler.network import LIBRARY, WEIGHTS
 from tilewright.compiler.weights import load_weights
 from tilewright.core.errors import DamagedArtifact, InputError, last_line
+from tilewright.core.scratch import scratch_folder
 
 _USE_GIVEN_CPUS = -2
 _GO_ON = 0
@@ -39,8 +39,8 @@ def _load_library(path: Path) -> Any:
     The dynamic loader takes a path it has loaded from for the same library, although the file was
     replaced meanwhile; `tvm.runtime.load_module` would resolve the link.
     """
-    with TemporaryDirectory(prefix="tilewright-") as scratch:
-        link = Path(scratch) / path.name
+    with scratch_folder() as scratch:
+        link = scratch / path.name
         link.symlink_to(path.resolve())
         return tvm_ffi.load_module(str(link))
 

@@ -6,13 +6,11 @@ on two pipes of their own, so that nothing an engine prints can end up between t
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import pickle
 import resource
 import runpy
-import signal
 import struct
 import sys
 import time
@@ -21,10 +19,11 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, cast
 
+from tilewright.core.signals import die_with_parent, left_to_parent
+
 LENGTH = struct.Struct("<Q")
 ANSWER, ERROR, OUT_OF_MEMORY = "answer", "error", "out of memory"
 _PEERS = "tilewright.measure.peers."
-_PR_SET_PDEATHSIG = 1
 _NO_MEMORY = "std::bad_alloc"
 """What TVM's errors say when an allocation fails."""
 
@@ -37,7 +36,8 @@ def main() -> None:
     module, and so any engine it imports, is loaded.
     """
     module, requests, answers, parent, limit, cpus = sys.argv[1:7]
-    _die_with_parent(int(parent))
+    die_with_parent(int(parent))
+    left_to_parent()
     for descriptor in (int(requests), int(answers)):
         os.set_inheritable(descriptor, False)
     os.dup2(2, 1)
@@ -57,13 +57,6 @@ def _without_torch() -> None:
     """Hide torch from TVM, which would import it where it is installed: two seconds of every
     process, for nothing that ours use."""
     sys.modules["torch"] = cast(ModuleType, None)
-
-
-def _die_with_parent(parent: int) -> None:
-    """Ask the kernel for SIGKILL when the parent dies; leave at once when it already did."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def _read_exactly(descriptor: int, size: int) -> bytes | None:

@@ -23,6 +23,7 @@ from tilewright.core.child import (
     serve,
     wait_until_asleep,
 )
+from tilewright.core.scratch import PrivateFolder, scratch_folder
 from tilewright.core.settings import child_environment
 
 __all__ = [
@@ -95,9 +96,9 @@ class Child:
 
     It starts with the first request and again after a crash or timeout; `environment` is added to
     ours, `memory_limit_bytes` bounds its private memory (RLIMIT_DATA), and `cpus` is its affinity
-    from before anything is imported. It has a session of its own, so Ctrl-C in a terminal does
-    not reach it, and dies with its parent. Linux ties that to the *thread* that started it: make
-    the first request from a thread that outlives the child.
+    from before anything is imported. Its temporary files go with it. It has a session of its own,
+    so Ctrl-C in a terminal does not reach it, and dies with its parent. Linux ties that to the
+    *thread* that started it: make the first request from a thread that outlives the child.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class Child:
         self._answers = -1
         self._stderr = bytearray()
         self._reader: threading.Thread | None = None
+        self._scratch: PrivateFolder | None = None
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -194,13 +196,15 @@ class Child:
         start += [str(child_requests), str(child_answers), str(os.getpid())]
         start += [str(self._memory_limit_bytes or 0), ",".join(map(str, self._cpus))]
         try:
+            self._scratch = scratch_folder()
+            own = {"PYTHONPATH": search_path, "TMPDIR": str(self._scratch.path)}
             self._process = subprocess.Popen(
                 start,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=(child_requests, child_answers),
-                env=child_environment(**{"PYTHONPATH": search_path, **self._environment}),
+                env=child_environment(**{**own, **self._environment}),
                 start_new_session=True,
             )
         finally:
@@ -262,8 +266,13 @@ class Child:
         """End the process, its descendants and its group with SIGKILL, and reap it."""
         self._close_channel()
         process, self._process = self._process, None
-        if process is None:
-            return
+        scratch, self._scratch = self._scratch, None
+        if process is not None:
+            self._kill_all(process)
+        if scratch is not None:
+            scratch.close()
+
+    def _kill_all(self, process: subprocess.Popen[bytes]) -> None:
         descendants: list[psutil.Process] = []
         if process.poll() is None:
             with suppress(psutil.Error):

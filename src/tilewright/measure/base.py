@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from math import inf
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -41,6 +40,7 @@ from tilewright.core.records import (
     Outcome,
     Protocol,
 )
+from tilewright.core.scratch import scratch_folder
 from tilewright.graph.workload import Workload
 from tilewright.measure.versions import software_versions
 
@@ -302,12 +302,12 @@ def as_files(arrays: Sequence[Array]) -> Generator[Path]:
     """A temporary folder with the arrays as `0.npy`, `1.npy` …: a worker maps them, so that large
     weights do not count several times against its memory limit."""
     try:
-        with TemporaryDirectory(prefix="tilewright-") as folder:
+        with scratch_folder() as folder:
             for number, array in enumerate(arrays):
-                np.save(Path(folder) / f"{number}.npy", array)
-            yield Path(folder)
+                np.save(folder / f"{number}.npy", array)
+            yield folder
     except OSError as error:
-        raise OutputError(f"cannot write temporary files: {error.strerror}") from error
+        raise OutputError(f"cannot write temporary files: {error.strerror or error}") from error
 
 
 def classify(error: ChildError | RemoteError, otherwise: FailureKind) -> tuple[FailureKind, str]:

@@ -13,10 +13,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Device, Protocol
+from tilewright.core.scratch import scratch_folder
 from tilewright.graph.workload import Workload
 from tilewright.measure import base
 from tilewright.measure.base import Job, classify
@@ -103,8 +103,8 @@ class Crowd:
         Raises ChildError or RemoteError when a process cannot build or run it, or ends before the
         block does, TimeoutError when one does not begin.
         """
-        with TemporaryDirectory(prefix="tilewright-") as folder:
-            flag = Path(folder) / _RUNNING
+        with scratch_folder() as folder:
+            flag = folder / _RUNNING
             flag.touch()
             calls = [
                 self._pool.submit(self._run, number, job, workload, protocol, flag)

@@ -146,7 +146,7 @@ def export_database(
         ]
         (folder / "README.txt").write_text("".join([notes, "\n" if left_out else "", *left_out]))
     except OSError as error:
-        raise OutputError(f"cannot write {folder}: {error.strerror}") from error
+        raise OutputError(f"cannot write {folder}: {error.strerror or error}") from error
     return len(kept)
 
 

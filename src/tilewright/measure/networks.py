@@ -5,11 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import tempfile
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -27,6 +26,7 @@ from tilewright.core.errors import (
 )
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Device
+from tilewright.core.scratch import PrivateFolder
 from tilewright.graph.arrange import Arrangement
 from tilewright.hardware.remote import remote_place
 from tilewright.kernels.blueprint import NetworkBlueprint, packed_constant
@@ -207,17 +207,12 @@ def _packed(
     plan: NetworkBlueprint, constants: Mapping[str, Array], folder: Path
 ) -> Generator[Path]:
     """A temporary folder beside the artifact with every packed constant as `.npy`."""
-    scratch: Path | None = None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".packing-", dir=folder))
-        for stored in plan.constants:
-            np.save(scratch / f"{stored.parameter.name}.npy", packed_constant(stored, constants))
-    except OSError as error:
-        if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)
-        raise OutputError(f"cannot write to {folder}: {error.strerror}") from error
-    try:
+    with ExitStack() as stack:
+        try:
+            scratch = stack.enter_context(PrivateFolder(folder, ".packing-"))
+            for stored in plan.constants:
+                packed = packed_constant(stored, constants)
+                np.save(scratch / f"{stored.parameter.name}.npy", packed)
+        except OSError as error:
+            raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
         yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)

@@ -15,12 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from queue import SimpleQueue
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from tilewright.core.errors import TargetError
 from tilewright.core.processes import Child, ChildError, ChildTimeout, RemoteError
 from tilewright.core.records import Candidate, Device, Failure, Outcome, Protocol
+from tilewright.core.scratch import scratch_folder
 from tilewright.graph.workload import Workload
 from tilewright.hardware.remote import ServerFacts
 from tilewright.measure import base
@@ -108,7 +108,7 @@ class RemoteMeasurer(Measurer):
         self._key = key
         self._seed = seed
         self._told: ServerFacts | None = None
-        self._folder = TemporaryDirectory(prefix="tilewright-")
+        self._folder = scratch_folder()
         self._kernels: dict[int, Any] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._busy: dict[int, Future[None]] = {}
@@ -120,7 +120,7 @@ class RemoteMeasurer(Measurer):
         for board in self.boards:
             board.stop()
         super().close()
-        self._folder.cleanup()
+        self._folder.close()
 
     def start(self, *, workers: int | None = None) -> None:
         """Start all processes, or so many, and get as many devices as are free.
@@ -212,7 +212,14 @@ class RemoteMeasurer(Measurer):
             raise TargetError(f"the peaks of {self._key!r} cannot be measured: {error}") from error
 
     def _build_message(self, job: Job, workload: Workload) -> tuple[Any, ...]:
-        return ("build", job.slot, workload.text, job.candidate, self.device, self._folder.name)
+        return (
+            "build",
+            job.slot,
+            workload.text,
+            job.candidate,
+            self.device,
+            str(self._folder.path),
+        )
 
     def _built(self, job: Job, answer: dict[str, Any]) -> None:
         self._kernels[job.slot] = answer["kernel"]

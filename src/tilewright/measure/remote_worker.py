@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from tilewright.compiler.features.kinds import kernel_features
 from tilewright.compiler.remote import DeviceLost, ExportedKernel, RemoteSession, export_kernel
 from tilewright.core.child import serve
 from tilewright.core.records import Candidate, Device, Protocol
+from tilewright.core.scratch import scratch_folder
 from tilewright.graph.workload import parse_workload
 from tilewright.hardware.remote import ServerFacts
 
@@ -91,8 +91,8 @@ def evaluate(
 def peaks(device: Device) -> dict[str, float]:
     """What the device reaches; the names are those of the database."""
     session = _session()
-    with TemporaryDirectory(prefix="tilewright-") as folder:
-        return _kept(lambda: session.peaks(device, Path(folder)))
+    with scratch_folder() as folder:
+        return _kept(lambda: session.peaks(device, folder))
 
 
 def _session() -> RemoteSession:

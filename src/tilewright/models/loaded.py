@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import index
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import SupportsIndex, cast
 
 from tilewright.core.errors import InternalError, OutputError, UsageError
+from tilewright.core.scratch import PrivateFolder
 from tilewright.graph.network import Graph
 from tilewright.graph.tensor import TensorType
 from tilewright.models.naming import quoted
@@ -79,7 +79,7 @@ class OnnxReference:
 
     path: Path
     external: bool = False
-    folder: TemporaryDirectory[str] | None = field(default=None, repr=False)
+    folder: PrivateFolder | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,4 +125,4 @@ class LoadedModel:
             else:
                 shutil.copyfile(self._file.path, path)
         except OSError as error:
-            raise OutputError(f"cannot write {quoted(path)}: {error.strerror}") from error
+            raise OutputError(f"cannot write {quoted(path)}: {error.strerror or error}") from error

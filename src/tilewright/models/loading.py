@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
@@ -17,6 +16,7 @@ from tilewright.core.errors import (
     close_matches,
     near_names,
 )
+from tilewright.core.scratch import scratch_folder
 from tilewright.core.settings import read_settings
 from tilewright.graph.network import Graph
 from tilewright.models import contained
@@ -184,15 +184,15 @@ def _described(model: onnx.ModelProto) -> _Described:
 
 
 def _stored(model: onnx.ModelProto) -> OnnxReference:
-    folder = TemporaryDirectory(prefix="tilewright-")
-    path = Path(folder.name) / "model.onnx"
+    folder = scratch_folder()
+    path = folder.path / "model.onnx"
     try:
         external = save_onnx(model, path)
     except OSError as error:
-        folder.cleanup()
+        folder.close()
         raise OutputError(
             f"cannot write the model to the temporary folder {quoted(path.parent)}: "
-            f"{error.strerror}"
+            f"{error.strerror or error}"
         ) from error
     return OnnxReference(path=path, external=external, folder=folder)
 
@@ -200,8 +200,8 @@ def _stored(model: onnx.ModelProto) -> OnnxReference:
 def _imported(
     described: _Described, reference: OnnxReference, name: str, checks: _Bound
 ) -> LoadedModel:
-    with TemporaryDirectory(prefix="tilewright-") as scratch:
-        target = Path(scratch) / "folded.onnx"
+    with scratch_folder() as scratch:
+        target = scratch / "folded.onnx"
         folded = contained.fold(reference.path, target, described.weights_bytes)
         model = folded or load_saved(reference.path)
         keep_inputs(model, described.inputs)

@@ -37,7 +37,7 @@ def read_onnx(path: Path) -> tuple[onnx.ModelProto, bool]:
     except FileNotFoundError:
         _missing(path)
     except OSError as error:
-        raise ModelError(f"cannot read {quoted(path)}: {error.strerror}") from error
+        raise ModelError(f"cannot read {quoted(path)}: {error.strerror or error}") from error
     model = _parsed(data, path)
     del data
     external = check_external(model, path)

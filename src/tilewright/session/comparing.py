@@ -6,12 +6,12 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Device
 from tilewright.core.results import CompareResult, CompareRow
+from tilewright.core.scratch import scratch_folder
 from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
 from tilewright.kernels.blueprint import blueprint
@@ -114,9 +114,9 @@ class Comparer:
         chosen = choose(network, self.store, self.device, self.settings, max_error=self.max_error)
         self.events(Stage(name="compile", detail=f"{len(network.tasks)} kernels"))
         plan = blueprint(network.arrangement, chosen)
-        with TemporaryDirectory(prefix="tilewright-") as folder, NetworkWorker(self.device) as w:
-            w.compile(plan, network.graph.constants, Path(folder))
-            w.load(_OURS, Path(folder), [c.parameter.name for c in plan.constants])
+        with scratch_folder() as folder, NetworkWorker(self.device) as w:
+            w.compile(plan, network.graph.constants, folder)
+            w.load(_OURS, folder, [c.parameter.name for c in plan.constants])
             yield w
 
     def _started(

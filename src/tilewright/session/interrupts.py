@@ -1,16 +1,17 @@
-"""Ctrl-C during long work: the first asks to stop after the candidate in flight."""
+"""Ctrl-C, SIGTERM and SIGHUP: the first asks to stop after the candidate in flight."""
 
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
 
+from tilewright.core.signals import heeded
+
 
 class Interruption:
-    """Whether Ctrl-C was pressed."""
+    """Whether a signal asked to stop."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -21,24 +22,21 @@ class Interruption:
 
 @contextmanager
 def graceful_interrupt() -> Generator[Interruption]:
-    """Turn the first SIGINT into a request; a second one raises KeyboardInterrupt as usual.
+    """Turn the first stopping signal into a request; a second one raises KeyboardInterrupt.
 
-    Outside the main thread signals are left alone, and so is a process that was told to ignore
-    them, as shells tell what they start in the background.
+    Outside the main thread signals are left alone, and so are those that the process ignores or
+    has a handler of its own for; SIGINT alone is taken from any handler.
     """
     interruption = Interruption()
-    previous = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or previous == signal.SIG_IGN:
-        yield interruption
-        return
 
     def ask(_number: int, _frame: FrameType | None) -> None:
         if interruption.requested:
             raise KeyboardInterrupt
         interruption.requested = True
 
-    signal.signal(signal.SIGINT, ask)
+    before = {number: signal.signal(number, ask) for number in heeded()}
     try:
         yield interruption
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -21,8 +21,10 @@ from tilewright.session.graph_account import graph_result, predicted_only
 from tilewright.session.levels import bare_tasks
 from tilewright.session.manifest import MANIFEST, Origin, write_manifest
 from tilewright.session.measuring import open_measurer
+from tilewright.session.outcome import write_layouts, write_report
 from tilewright.session.phases import timed
 from tilewright.session.preparation import PreparedNetwork, prepare
+from tilewright.session.publishing import publish, staging
 from tilewright.session.reporting import Peaks
 from tilewright.session.requests import OptimizeRequest
 from tilewright.session.searching import NetworkSearch
@@ -139,6 +141,11 @@ class _Work:
         )
 
     def carry_out(self) -> OptimizeResult:
+        """Search, race, and put the winner with all that is told of it into the output folder."""
+        with staging(self.request.folder) as made:
+            return self._carried_out(made)
+
+    def _carried_out(self, made: Path) -> OptimizeResult:
         environment = read_environment()
         self._keep_back()
         with open_measurer(self.device, seed=self.request.seed) as measurer:
@@ -151,7 +158,7 @@ class _Work:
             )
             shipped: Shipped | None = None
             if remote_place(self.device) is None:
-                shipped = self._ship(contenders, measurer, peaks)
+                shipped = self._ship(contenders, measurer, peaks, made)
                 result = shipped.result
             else:
                 result = tasks_only(self.network, contenders[0].winners, peaks, self.device)
@@ -176,6 +183,9 @@ class _Work:
         )
         if shipped is not None:
             self._write_manifest(shipped, result)
+            write_report(shipped.place, result)
+            write_layouts(shipped.place, result)
+            publish(shipped.place, self.request.folder)
         return result
 
     @property
@@ -220,13 +230,16 @@ class _Work:
             self.finish = replace(self.finish, build_s=self.spent.kernels_s / self.spent.kernels)
             self.spending.reserve_s += self.finish.all_s(self.line_up) - before_s
 
-    def _ship(self, contenders: Sequence[Contender], measurer: Measurer, peaks: Peaks) -> Shipped:
+    def _ship(
+        self, contenders: Sequence[Contender], measurer: Measurer, peaks: Peaks, made: Path
+    ) -> Shipped:
         """Race the contenders; with the graph tuner, say what came of its assignments."""
         shipping = Shipping(
             device=self.device,
             store=self.store,
             events=self.events,
             folder=self.request.folder,
+            staging=made,
             seed=self.request.seed,
             rounds=Rounds(each_s=self.finish.round_s, spare_s=self._spare_s),
         )
@@ -262,7 +275,7 @@ class _Work:
 
     def _write_manifest(self, shipped: Shipped, result: OptimizeResult) -> None:
         write_manifest(
-            self.request.folder,
+            shipped.place,
             result,
             shipped.network,
             shipped.plan,

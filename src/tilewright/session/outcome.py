@@ -7,6 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.core.errors import OutputError
 from tilewright.core.fingerprints import digest
 from tilewright.core.results import GraphTuneResult, OptimizeResult
 from tilewright.models.drawing import write_drawing
@@ -16,11 +17,9 @@ from tilewright.report.html import render
 from tilewright.report.notebook import fragment
 from tilewright.session.arguments import Text, path_of
 from tilewright.session.artifact import Artifact, load
-from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS
+from tilewright.session.publishing import DRAWING, FILES, REPORT, publish, staging
 from tilewright.store.output import replacing
 
-REPORT = "report.html"
-DRAWING = "layouts.onnx"
 _LONGEST = 100
 
 
@@ -32,6 +31,28 @@ def default_folder(model: str) -> Path:
     return Path("tilewright-out") / name
 
 
+def write_report(folder: Path, result: OptimizeResult) -> Path:
+    """Write `report.html` beside the artifact; returns its path."""
+    path = folder / REPORT
+    with replacing(path) as temporary:
+        temporary.write_text(render(result), encoding="utf-8")
+    return path
+
+
+def write_layouts(folder: Path, result: OptimizeResult) -> Path | None:
+    """Write the graph tuner's choice as `layouts.onnx`; None, and an older one is removed, without
+    it."""
+    path = folder / DRAWING
+    if not isinstance(result, GraphTuneResult) or not result.choices:
+        path.unlink(missing_ok=True)
+        return None
+    read = {tensor for choice in result.choices for tensor in choice.inputs}
+    ends = [choice.output for choice in result.choices if choice.output not in read]
+    with replacing(path) as temporary:
+        write_drawing(temporary, result.model, result.choices, ends)
+    return path
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class OptimizedNetwork:
     """A shipped network: `result` holds the numbers, `folder` the files. Renders in notebooks."""
@@ -41,31 +62,21 @@ class OptimizedNetwork:
 
     def write_report(self) -> Path:
         """Write `report.html` beside the artifact; returns its path."""
-        path = self.folder / REPORT
-        with replacing(path) as temporary:
-            temporary.write_text(render(self.result), encoding="utf-8")
-        return path
+        return write_report(self.folder, self.result)
 
     def write_drawing(self) -> Path | None:
         """Write the graph tuner's choice as `layouts.onnx` for Netron; None, and an older one is
         removed, without it."""
-        path = self.folder / DRAWING
-        if not isinstance(self.result, GraphTuneResult) or not self.result.choices:
-            path.unlink(missing_ok=True)
-            return None
-        read = {tensor for choice in self.result.choices for tensor in choice.inputs}
-        ends = [choice.output for choice in self.result.choices if choice.output not in read]
-        with replacing(path) as temporary:
-            write_drawing(temporary, self.result.model, self.result.choices, ends)
-        return path
+        return write_layouts(self.folder, self.result)
 
     def save(self, folder: Text) -> Path:
         """Copy library, weights, manifest, report and drawing into another folder."""
         target = path_of(folder, "folder")
-        drawn = (DRAWING,) if (self.folder / DRAWING).is_file() else ()
-        for name in (LIBRARY, WEIGHTS, MANIFEST, REPORT, *drawn):
-            with replacing(target / name) as temporary:
-                shutil.copy2(self.folder / name, temporary)
+        with staging(target) as made:
+            for name in FILES:
+                if name != DRAWING or (self.folder / name).exists():
+                    _copy(self.folder / name, made / name, target)
+            publish(made, target)
         return target
 
     def load(self, *, threads: int | None = None) -> Artifact:
@@ -79,3 +90,13 @@ class OptimizedNetwork:
 
     def __repr__(self) -> str:
         return repr(self.result)
+
+
+def _copy(source: Path, copy: Path, target: Path) -> None:
+    try:
+        shutil.copy2(source, copy)
+    except OSError as error:
+        raise OutputError(
+            f"cannot copy {source} to {target}: {error.strerror or error}",
+            hint="What was there before is unchanged.",
+        ) from error

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Stage
@@ -18,6 +17,7 @@ from tilewright.core.records import (
     NetworkMeasurement,
 )
 from tilewright.core.results import MemoryUse, ProfileResult, TaskReport
+from tilewright.core.scratch import scratch_folder
 from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
 from tilewright.hardware.meters import Meter, measure_energy
@@ -129,15 +129,15 @@ class Profiler:
         plan = blueprint(network.arrangement, chosen)
         inputs = random_inputs(network.model.graph, self.seed)
         ordered = [inputs[name] for name in network.graph.inputs]
-        with TemporaryDirectory(prefix="tilewright-") as folder, NetworkWorker(self.device) as w:
-            compiled = w.compile(plan, network.graph.constants, Path(folder))
-            w.load(_NAME, Path(folder), [c.parameter.name for c in plan.constants])
+        with scratch_folder() as folder, NetworkWorker(self.device) as w:
+            compiled = w.compile(plan, network.graph.constants, folder)
+            w.load(_NAME, folder, [c.parameter.name for c in plan.constants])
             timing = time_together({_NAME: network_runner(w, _NAME, ordered)})
             return _Whole(
                 latency_s=timing[_NAME].latency_s,
                 in_place_s=time_places(w, _NAME, plan, ordered),
                 energy=self._energy(w, ordered),
-                memory=self._memory(plan, compiled, Path(folder), ordered),
+                memory=self._memory(plan, compiled, folder, ordered),
             )
 
     def _keep(self, network: PreparedNetwork, whole: _Whole) -> None:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
-from tilewright.core.errors import NegativeVerdict, OutputError
+from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Note
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Device, Shipment
@@ -21,7 +16,6 @@ from tilewright.core.speedups import Speedup
 from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.session.choices import shipping_key
 from tilewright.session.contenders import DEFAULT, Contender, default_contender
-from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS
 from tilewright.session.preparation import PreparedNetwork
 from tilewright.session.racing import Finish, Race, corrected_sum
 from tilewright.session.reporting import (
@@ -35,20 +29,21 @@ from tilewright.session.reuse import artifact_fingerprint, shipped_already, weig
 from tilewright.session.timing import ONCE, Rounds, Timing
 from tilewright.store.database import SqliteStore
 
-_STAGING = ".staging-"
 _LOST = "lost:"
 _OVER_BASELINE = "speedup_vs_baseline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shipped:
-    """What lies in the output folder, and what each contender took in seconds, by name: now, or in
-    an earlier race that it lost; None for wrong results. `name` is the contender that ships.
+    """What is to lie in the output folder, and what each contender took in seconds, by name: now,
+    or in an earlier race that it lost; None for wrong results. `name` is the contender that ships;
+    library and weights are in `place`, the output folder itself where they were there before.
     `corrected` are sums of kernels' times with the others' places in the race taken into account,
     by name of what raced."""
 
     network: PreparedNetwork
     plan: NetworkBlueprint
+    place: Path
     fingerprint: str
     result: OptimizeResult
     name: str
@@ -96,7 +91,7 @@ class _Entries:
 
 @dataclass(slots=True, kw_only=True)
 class Shipping:
-    """Turns contenders into an artifact in `folder`; nothing there changes before all checks pass.
+    """Turns contenders into an artifact for `folder`, made in `staging`; `folder` does not change.
 
     `seconds` adds up the wall clock by phase. Where the folder already holds one of the contenders,
     that one is not compiled again; what lost an earlier race does not run another one, so that a
@@ -107,6 +102,7 @@ class Shipping:
     store: SqliteStore
     events: EventSink
     folder: Path
+    staging: Path
     seed: int
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     rounds: Rounds = ONCE
@@ -118,7 +114,7 @@ class Shipping:
         max_error: float,
         reconsider: Reconsider = lambda _: None,
     ) -> Shipped:
-        """Compile, check against ONNX Runtime, time in turn, write the artifact.
+        """Compile, check against ONNX Runtime, time in turn.
 
         The first contender has the default layouts. Contenders that have them must give right
         results, others that do not are left out. What `reconsider` comes up with races the winner.
@@ -130,25 +126,22 @@ class Shipping:
         ready = {c.name: self.folder for c in entered if entries.holds(self.folder, c)}
         if fresh and [c.name for c in fresh] == list(ready):
             entered = fresh
-        with _staging(self.folder) as staging:
-            race = Race(
-                device=self.device,
-                events=self.events,
-                seed=self.seed,
-                max_error=max_error,
-                staging=staging,
-                ready=dict(ready),
-                seconds=self.seconds,
-                rounds=self.rounds,
-            )
-            finished, reference = race.run(entered)
-            challenger = reconsider(finished)
-            if challenger is not None and entries.admit(challenger):
-                finished, reference = self._challenge(race, finished, challenger, reference)
-            first = finished[0]
-            if first.contender.name not in ready:
-                _move(race.folder(first.contender), self.folder)
-        return self._shipped(finished, reference, entries, peaks)
+        race = Race(
+            device=self.device,
+            events=self.events,
+            seed=self.seed,
+            max_error=max_error,
+            staging=self.staging,
+            ready=dict(ready),
+            seconds=self.seconds,
+            rounds=self.rounds,
+        )
+        finished, reference = race.run(entered)
+        challenger = reconsider(finished)
+        if challenger is not None and entries.admit(challenger):
+            finished, reference = self._challenge(race, finished, challenger, reference)
+        place = race.folder(finished[0].contender)
+        return self._shipped(finished, reference, entries, peaks, place)
 
     def _entries(self, contenders: Sequence[Contender]) -> _Entries:
         network = contenders[0].network
@@ -164,7 +157,12 @@ class Shipping:
         return entries
 
     def _shipped(
-        self, finished: Sequence[Finish], reference: Timing, entries: _Entries, peaks: Peaks
+        self,
+        finished: Sequence[Finish],
+        reference: Timing,
+        entries: _Entries,
+        peaks: Peaks,
+        place: Path,
     ) -> Shipped:
         """Keep what came of the race."""
         first, marks = finished[0], entries.marks
@@ -182,6 +180,7 @@ class Shipping:
         return Shipped(
             network=first.contender.network,
             plan=first.plan,
+            place=place,
             fingerprint=marks[name],
             result=result,
             name=name,
@@ -316,37 +315,3 @@ class Shipping:
                 plan=shipped.network.plan,
             )
         )
-
-
-@contextmanager
-def _staging(folder: Path) -> Generator[Path]:
-    """A folder of this process inside the output folder that is gone afterwards, whatever happens.
-
-    Those of processes that were killed go, too.
-    """
-    staging = folder / f"{_STAGING}{os.getpid()}"
-    try:
-        for left in folder.glob(f"{_STAGING}*"):
-            owner = left.name.removeprefix(_STAGING)
-            if not (owner.isdigit() and psutil.pid_exists(int(owner))) or left == staging:
-                shutil.rmtree(left, ignore_errors=True)
-        staging.mkdir(parents=True)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write to {folder}: {error.strerror}", hint="Choose another --out folder."
-        ) from error
-    try:
-        yield staging
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def _move(source: Path, folder: Path) -> None:
-    """Put a compiled network into the folder. The manifest of what lay there goes first: without
-    one nothing is taken for a complete artifact."""
-    try:
-        (folder / MANIFEST).unlink(missing_ok=True)
-        for name in (LIBRARY, WEIGHTS):
-            (source / name).replace(folder / name)
-    except OSError as error:
-        raise OutputError(f"cannot write to {folder}: {error.strerror}") from error

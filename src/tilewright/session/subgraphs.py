@@ -12,13 +12,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
-from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.records import Candidate, Device, Measurement
 from tilewright.core.results import SubgraphStudyResult, SubgraphStudyRow
+from tilewright.core.scratch import scratch_folder
 from tilewright.core.speedups import Speedup
 from tilewright.graph.sample import random_inputs
 from tilewright.kernels.blueprint import TaskKey, blueprint
@@ -162,14 +161,14 @@ class SubgraphStudy:
         if all(chosen["op"][key] == chosen["subgraph"][key] for key in network.tasks):
             return Speedup(value=1.0, low=1.0, high=1.0)
         with (
-            TemporaryDirectory(prefix="tilewright-") as folder,
+            scratch_folder() as folder,
             NetworkWorker(self.device) as worker,
         ):
             for level in LEVELS:
                 plan = blueprint(network.arrangement, {k: chosen[level][k] for k in network.tasks})
-                worker.compile(plan, network.graph.constants, Path(folder) / level)
+                worker.compile(plan, network.graph.constants, folder / level)
                 names = [c.parameter.name for c in plan.constants]
-                worker.load(level, Path(folder) / level, names)
+                worker.load(level, folder / level, names)
             runners = {level: network_runner(worker, level, ordered) for level in LEVELS}
             timings = time_together(runners)
         return timings["subgraph"].speedup_over(timings["op"])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tilewright.core.errors import OutputError
+from tilewright.core.scratch import PrivateFolder
 
 
 @contextmanager
@@ -17,10 +17,11 @@ def replacing(path: Path) -> Generator[Path]:
 
     Links are followed and folders created. Raises `OutputError` for whatever the file system
     refuses, also inside the block; the temporary file is removed then and `path` is as before.
+    What a process leaves that was killed meanwhile goes with the next attempt.
     """
     with _beside(path) as (temporary, target):
         yield temporary
-        _flush_to_disk(temporary)
+        flush_to_disk(temporary)
         temporary.replace(target)
 
 
@@ -36,28 +37,28 @@ def check_place(path: Path) -> None:
                 folder.rmdir()
 
 
+def flush_to_disk(path: Path) -> None:
+    """Wait until the disk has all of a file."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
 @contextmanager
 def _beside(path: Path) -> Generator[tuple[Path, Path]]:
     """A temporary path, gone afterwards, and what `path` leads to."""
+    before = False
     try:
         target = path.expanduser().resolve()
         if target.exists() and not target.is_file():
             kind = "a folder" if target.is_dir() else "a device or a pipe"
             raise OutputError(f"{path} is {kind}, not a file.", hint="Choose another name.")
+        before = target.exists()
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
-        try:
-            yield temporary, target
-        finally:
-            temporary.unlink(missing_ok=True)
+        with PrivateFolder(target.parent, f".{target.name[:100]}.") as folder:
+            yield folder / target.name, target
     except OSError as error:
-        reason = error.strerror or str(error)
+        kept = "What was there before is unchanged" if before else "No part of it was left behind"
         raise OutputError(
-            f"{path} cannot be written: {reason}.",
-            hint="Nothing was left behind; choose a place with room and permission to write.",
+            f"{path} cannot be written: {error.strerror or error}.",
+            hint=f"{kept}; choose a place with room and permission to write.",
         ) from error
-
-
-def _flush_to_disk(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

@@ -28,9 +28,11 @@ from tilewright.session.graph_search import RECONSIDERED
 from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS
 from tilewright.session.places import Places
 from tilewright.session.preparation import laid_out
+from tilewright.session.publishing import publish, staging
 from tilewright.session.racing import Finish
 from tilewright.session.seals import file_sha256
 from tilewright.session.shipping import Reconsider, Shipped, Shipping
+from tilewright.session.timing import Rounds
 from tilewright.session.winners import Winner
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
@@ -150,22 +152,25 @@ class Yard:
         reconsider: Reconsider = lambda _: None,
         spare_s: float = 0.0,
     ) -> Shipped:
-        shipping = Shipping(
-            device=DEVICE,
-            store=self.store,
-            events=self.events.append,
-            folder=self.folder,
-            seed=0,
-            spare_s=lambda: spare_s,
-        )
-        shipped = shipping.ship(contenders, PEAKS, max_error, reconsider)
-        files = [self.folder / name for name in (LIBRARY, WEIGHTS)]
-        content = manifest_content(
-            fingerprint=shipped.fingerprint,
-            sizes_bytes={file.name: file.stat().st_size for file in files},
-            sha256={file.name: file_sha256(file) for file in files},
-        )
-        write_content(self.folder, content)
+        with staging(self.folder) as made:
+            shipping = Shipping(
+                device=DEVICE,
+                store=self.store,
+                events=self.events.append,
+                folder=self.folder,
+                staging=made,
+                seed=0,
+                rounds=Rounds(spare_s=lambda: spare_s),
+            )
+            shipped = shipping.ship(contenders, PEAKS, max_error, reconsider)
+            files = [shipped.place / name for name in (LIBRARY, WEIGHTS)]
+            content = manifest_content(
+                fingerprint=shipped.fingerprint,
+                sizes_bytes={file.name: file.stat().st_size for file in files},
+                sha256={file.name: file_sha256(file) for file in files},
+            )
+            write_content(shipped.place, content)
+            publish(shipped.place, self.folder)
         return shipped
 
     @property
@@ -261,7 +266,7 @@ def test_a_folder_without_its_manifest_is_not_taken_for_complete(world, store, t
 
 
 def test_folders_of_killed_processes_go(world, store, tmp_path) -> None:
-    left = tmp_path / "out" / ".staging-999999999" / "tuned"
+    left = tmp_path / "out" / ".staging-abcd_123.tmp" / "tuned"
     left.mkdir(parents=True)
     Yard(store, tmp_path / "out").ship(contender(TUNED))
     assert [p.name for p in (tmp_path / "out").iterdir() if p.name.startswith(".")] == []

@@ -7,10 +7,9 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tilewright.core.gpus import CompilerReport
+from tilewright.core.scratch import scratch_folder
 
 _TIMEOUT_S = 120.0
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
@@ -33,8 +32,8 @@ def compiled_source(source: str, arch: str) -> Compiled:
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         return Compiled(reason="nvcc, of NVIDIA's CUDA toolkit, is not on the PATH")
-    with TemporaryDirectory() as folder:
-        text, cubin = Path(folder) / "kernel.cu", Path(folder) / "kernel.cubin"
+    with scratch_folder() as folder:
+        text, cubin = folder / "kernel.cu", folder / "kernel.cubin"
         text.write_text(source, encoding="utf-8")
         flags = ["-cubin", "-O3", f"-arch={arch}", "--ptxas-options=-v"]
         try:

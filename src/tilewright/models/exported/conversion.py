@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from tilewright.core.errors import ModelError, TargetError, UsageError
 from tilewright.core.fingerprints import digest
+from tilewright.core.scratch import PrivateFolder, scratch_folder
 from tilewright.core.settings import child_environment
 from tilewright.models.naming import quoted
 
@@ -60,7 +60,7 @@ class Exported:
     """An ONNX file; `folder` removes it with this object, None where the cache keeps it."""
 
     path: Path
-    folder: TemporaryDirectory[str] | None = field(default=None, repr=False)
+    folder: PrivateFolder | None = field(default=None, repr=False)
 
 
 def export(request: ExportRequest, cache: Path, run: Export | None = None) -> Exported:
@@ -73,16 +73,16 @@ def export(request: ExportRequest, cache: Path, run: Export | None = None) -> Ex
     kept = cache / "exports" / _key(request)
     if request.lasting and _whole(kept, MODEL):
         return Exported(path=kept / MODEL)
-    folder = TemporaryDirectory(prefix="tilewright-")
+    folder = scratch_folder()
     try:
-        (run or run_exporter)({**request.content, "argument": request.argument}, Path(folder.name))
+        (run or run_exporter)({**request.content, "argument": request.argument}, folder.path)
     except BaseException:
-        folder.cleanup()
+        folder.close()
         raise
-    if request.lasting and keep(Path(folder.name), kept, MODEL):
-        folder.cleanup()
+    if request.lasting and keep(folder.path, kept, MODEL):
+        folder.close()
         return Exported(path=kept / MODEL)
-    return Exported(path=Path(folder.name) / MODEL, folder=folder)
+    return Exported(path=folder.path / MODEL, folder=folder)
 
 
 def require_packages(request: ExportRequest) -> None:
@@ -118,23 +118,25 @@ def broken_packages() -> Mapping[str, str]:
     return found
 
 
-def _environment() -> dict[str, str]:
-    """Ours, with our search path."""
-    return child_environment(PYTHONPATH=os.pathsep.join(entry for entry in sys.path if entry))
+def _environment(**more: str) -> dict[str, str]:
+    """Ours, with our search path and more."""
+    search_path = os.pathsep.join(entry for entry in sys.path if entry)
+    return child_environment(PYTHONPATH=search_path, **more)
 
 
 def run_exporter(content: Mapping[str, Any], folder: Path) -> None:
     """Run the exporter in a process of its own. Raises as `export`."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", EXPORTER, str(folder)],
-        input=json.dumps(content),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=_environment(),
-        check=False,
-    )
+    with scratch_folder() as scratch:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", EXPORTER, str(folder), str(os.getpid())],
+            input=json.dumps(content),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=_environment(TMPDIR=str(scratch)),
+            check=False,
+        )
     with suppress(FileNotFoundError):
         answer = json.loads((folder / RESULT).read_text(encoding="utf-8"))
         raise _ERRORS[answer["kind"]](answer["message"], hint=answer["hint"])

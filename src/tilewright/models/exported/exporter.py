@@ -1,7 +1,8 @@
 """The process that exports: the only module that imports torch and transformers to make a model.
 
-`python -m tilewright.models.exported.exporter FOLDER` reads a request as JSON from stdin and writes
-`model.onnx`, or `result.json` with an error, into the folder.
+`python -m tilewright.models.exported.exporter FOLDER PARENT` reads a request as JSON from stdin and
+writes `model.onnx`, or `result.json` with an error, into the folder. It ends with the process
+numbered PARENT.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, cast
 import onnx
 
 from tilewright.core.errors import ModelError, TargetError, TilewrightError, UsageError
+from tilewright.core.signals import die_with_parent
 from tilewright.models.exported.conversion import MODEL, RESULT
 from tilewright.models.exported.example_inputs import Shapes, inputs_of_module, tensors_of
 from tilewright.models.exported.failures import broken_companion, described, where_raised
@@ -238,4 +240,5 @@ def _made(function: Any, argument: str) -> Any:
 
 
 if __name__ == "__main__":
+    die_with_parent(int(sys.argv[2]))
     sys.exit(main(Path(sys.argv[1]), json.load(sys.stdin)))

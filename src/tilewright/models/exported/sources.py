@@ -90,6 +90,6 @@ def program_request(path: Path) -> tuple[str, ExportRequest]:
         hint = quoted_matches(path.name, near) if near else None
         raise ModelError(f"no such file: {quoted(path)}", hint=hint) from None
     except OSError as error:
-        raise ModelError(f"cannot read {quoted(path)}: {error.strerror}") from error
+        raise ModelError(f"cannot read {quoted(path)}: {error.strerror or error}") from error
     content = {"kind": "program", "path": str(path.absolute()), "sha256": checksum}
     return path.stem, ExportRequest(argument=str(path), content=content)

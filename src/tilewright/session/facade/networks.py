@@ -112,8 +112,9 @@ class NetworkVerbs(Opened):
 
         result = Optimizer(self.device, self.store, self.events).run(request)
         network = OptimizedNetwork(result=result, folder=request.folder)
-        network.write_report()
-        network.write_drawing()
+        if not result.artifact:
+            network.write_report()
+            network.write_drawing()
         return network
 
     def run(self, artifact: Text, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.predictions import ThreadsResult, ThreadTime
 from tilewright.core.records import Device
+from tilewright.core.scratch import scratch_folder
 from tilewright.graph.sample import random_inputs
 from tilewright.kernels.blueprint import blueprint
 from tilewright.measure.networks import NetworkWorker
@@ -40,9 +39,9 @@ def network_timer(
         plan = blueprint(network.arrangement, chosen)
         inputs = random_inputs(network.model.graph, options.seed)
         ordered = [inputs[name] for name in network.graph.inputs]
-        with TemporaryDirectory(prefix="tilewright-") as folder, NetworkWorker(device) as worker:
-            worker.compile(plan, network.graph.constants, Path(folder))
-            worker.load("network", Path(folder), [c.parameter.name for c in plan.constants])
+        with scratch_folder() as folder, NetworkWorker(device) as worker:
+            worker.compile(plan, network.graph.constants, folder)
+            worker.load("network", folder, [c.parameter.name for c in plan.constants])
             samples_s = worker.time("network", ordered, repeats=_REPEATS, warmup=_WARMUP)
         return median(samples_s)
 

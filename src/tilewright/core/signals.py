@@ -1,0 +1,58 @@
+"""What ends a process from outside: signals, and the death of its parent."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, a polite kill (of `kill`, `timeout`, a scheduler, a container's stop), a closed terminal:
+all three ask for the same."""
+_PR_SET_PDEATHSIG = 1
+
+
+def heeded() -> list[signal.Signals]:
+    """Those of `STOPPING` that end this process as it stands.
+
+    None outside the main thread. Signals that are ignored stay so: shells tell what they start in
+    the background to ignore Ctrl-C, and `nohup` the end of the terminal. A program's own handlers
+    for the other two stay as well.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    ending = (signal.SIG_DFL, signal.default_int_handler)
+    return [
+        number
+        for number in STOPPING
+        if (handler := signal.getsignal(number)) in ending
+        or (number == signal.SIGINT and handler != signal.SIG_IGN)
+    ]
+
+
+@contextmanager
+def as_interrupts() -> Generator[None]:
+    """Let every stopping signal raise KeyboardInterrupt, as Ctrl-C does, so that blocks clean up
+    behind themselves."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in heeded()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def left_to_parent() -> None:
+    """Ignore stopping signals, which may reach a whole group of processes: the parent decides."""
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel for SIGKILL when the parent dies; leave at once when it already did."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
