@@ -208,7 +208,7 @@ def test_a_file_size_limit_for_the_artifact(shipped: Path) -> None:
 
 
 def test_a_disk_that_fills_up_at_the_end(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report comes last: neither it nor what was written before it takes an old file's place."""
+    """The report comes last: neither it nor what was made before takes an old file's place."""
 
     def render(_result: object) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -33,7 +33,7 @@ def info(*, flags: StoredFlags | None = None) -> int:
     """Say what the database holds."""
     flags = flags or StoredFlags()
     with working(flags) as work:
-        found = work.session.store.info()
+        found = work.session.records.info()
     facts: dict[str, Any] = {**record_of(found), "path": str(found.path)}
     result = DatabaseInfo(**facts)
     answer = Answer(

@@ -27,3 +27,15 @@ def open_store(
     from tilewright.store.database import SqliteStore
 
     return SqliteStore(connect(path, readonly=readonly, busy_timeout_s=busy_timeout_s))
+
+
+def open_for_reading(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> SqliteStore:
+    """Open a database for work that only reads it.
+
+    Where it may be written it is opened so, and made or brought up to date; where it may not, on a
+    read-only disk or in another person's folder, it is read as it is. Raises as `open_store`.
+    """
+    from tilewright.store.connections import may_be_written
+
+    readonly = path.expanduser().exists() and not may_be_written(path)
+    return open_store(path, readonly=readonly, busy_timeout_s=busy_timeout_s)

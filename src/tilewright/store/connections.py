@@ -11,11 +11,12 @@ there, and two processes that write under one lock damage the file. Each process
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import time
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from weakref import WeakSet
 
@@ -24,6 +25,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
 from tilewright.core.errors import StoreError
+from tilewright.core.scratch import PrivateFolder, scratch_folder
 from tilewright.store import schema
 from tilewright.store.faults import error_name, explained
 from tilewright.store.migrations import bring_up_to_date, schema_version
@@ -42,12 +44,16 @@ os.register_at_fork(before=_close_idle_connections)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connections:
-    """Transactions on one database file. Safe to use from several threads."""
+    """Transactions on one database file. Safe to use from several threads.
+
+    `copy` holds what is read instead of a file that cannot be read where it lies.
+    """
 
     path: Path
     readonly: bool
     busy_timeout_s: float
     engine: Engine
+    copy: PrivateFolder | None = None
 
     @contextmanager
     def reading(self, doing: str = "reading") -> Generator[Connection]:
@@ -71,16 +77,36 @@ class Connections:
         with explained(self.path, doing), bare.connect() as connection:
             yield connection
 
+    def copy_to(self, path: Path) -> None:
+        """Write a copy of one state of the database, whoever is writing meanwhile."""
+        with (
+            explained(self.path, "copying"),
+            self.engine.connect() as connection,
+            closing(sqlite3.connect(path)) as target,
+        ):
+            source = connection.connection.driver_connection
+            assert isinstance(source, sqlite3.Connection)
+            source.backup(target)
+
     def close(self) -> None:
         """Close all connections."""
-        with explained(self.path, "closing"):
+        with ExitStack() as stack:
+            if self.copy is not None:
+                stack.callback(self.copy.close)
+            stack.enter_context(explained(self.path, "closing"))
             self.engine.dispose()
 
 
 def connect(path: Path, *, readonly: bool, busy_timeout_s: float) -> Connections:
-    """Open, check and bring up to date. Raises `StoreError`."""
+    """Open, check and bring up to date. Raises `StoreError`.
+
+    With `readonly` the file does not change: one of an older version, or one whose log SQLite could
+    only read beside a file that it may not make, is copied into the temporary folder first.
+    """
     path = path.expanduser()
     _check_place(path, readonly=readonly)
+    if readonly and _lacks_index(path):
+        return _copied(path, busy_timeout_s, lambda own: _copy_files(path, own))
     connections = Connections(
         path=path,
         readonly=readonly,
@@ -93,17 +119,54 @@ def connect(path: Path, *, readonly: bool, busy_timeout_s: float) -> Connections
             version = schema_version(connection, path)
         if not readonly:
             _use_write_ahead_log(connections)
+        if readonly and version == 0:
+            raise StoreError(
+                f"{path} is empty, not a database of tilewright.", hint="Choose another file."
+            )
+        if readonly and version != schema.SCHEMA_VERSION:
+            return _copied(path, busy_timeout_s, connections.copy_to)
         if version != schema.SCHEMA_VERSION:
-            if readonly:
-                raise StoreError(
-                    f"{path} has schema version {version}, this tilewright reads "
-                    f"{schema.SCHEMA_VERSION}.",
-                    hint="Open it once for writing; it is brought up to date then.",
-                )
             with connections.writing("creating the tables") as connection:
                 bring_up_to_date(connection, path)
         undo.pop_all()
     return connections
+
+
+def may_be_written(path: Path) -> bool:
+    """Whether the place of a database lets it be made, or changed."""
+    try:
+        _check_place(path.expanduser(), readonly=False)
+    except StoreError:
+        return False
+    return True
+
+
+def _copied(path: Path, busy_timeout_s: float, copy: Callable[[Path], None]) -> Connections:
+    """A copy of our own, brought up to date, that answers as `path` would."""
+    with ExitStack() as undo:
+        folder = scratch_folder()
+        undo.callback(folder.close)
+        own = folder.path / path.name
+        copy(own)
+        opened = connect(own, readonly=False, busy_timeout_s=busy_timeout_s)
+        undo.pop_all()
+    return replace(opened, path=path, readonly=True, copy=folder)
+
+
+def _copy_files(path: Path, copy: Path) -> None:
+    """Copy a database and its log, which nobody can be writing to."""
+    try:
+        for source, target in zip(
+            (path, *_log_files(path)), (copy, *_log_files(copy)), strict=True
+        ):
+            if source.exists():
+                shutil.copyfile(source, target)
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be copied, which reading it needs where it may not be written: "
+            f"{error.strerror or error}.",
+            hint="Copy it to a place with permission to write, and give --db COPY.",
+        ) from error
 
 
 def _check_place(path: Path, *, readonly: bool) -> None:
@@ -118,7 +181,7 @@ def _check_place(path: Path, *, readonly: bool) -> None:
                 raise StoreError(f"There is no database at {path}.", hint=hint)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        for place in (path.parent, path):
+        for place in (path.parent, path, *_log_files(path)):
             if place.exists() and not os.access(place, os.W_OK):
                 raise StoreError(
                     f"{path} may not be written: no permission for {place}, or a read-only file "
@@ -135,9 +198,20 @@ def _address(path: Path, *, readonly: bool) -> str:
     uri = path.absolute().as_uri()
     if not readonly:
         return f"{uri}?mode=rwc"
-    log = path.with_name(path.name + "-wal")
+    log, _ = _log_files(path)
     frozen = not os.access(path.parent, os.W_OK) and not log.exists()
     return f"{uri}?mode=ro&immutable=1" if frozen else f"{uri}?mode=ro"
+
+
+def _log_files(path: Path) -> tuple[Path, Path]:
+    """The write-ahead log beside a database and its index."""
+    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+
+
+def _lacks_index(path: Path) -> bool:
+    """Whether there is a log, of a process that crashed, and no index that SQLite could use."""
+    log, index = _log_files(path)
+    return log.exists() and not index.exists() and not os.access(path.parent, os.W_OK)
 
 
 def _make_engine(uri: str, busy_timeout_s: float) -> Engine:

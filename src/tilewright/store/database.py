@@ -25,7 +25,7 @@ from tilewright.core.records import (
 )
 from tilewright.core.results import ImportResult
 from tilewright.store import rows, schema, transfer, upkeep
-from tilewright.store.connections import Connections, connect
+from tilewright.store.connections import Connections
 from tilewright.store.entries import workload_texts
 from tilewright.store.interchange.lines import Line, Source
 from tilewright.store.selection import select_measurements
@@ -68,6 +68,11 @@ class SqliteStore:
     def path(self) -> Path:
         """The database file."""
         return self._connections.path
+
+    @property
+    def readonly(self) -> bool:
+        """Whether it was opened for reading only."""
+        return self._connections.readonly
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
         """Keep outcomes, all or none; adding the same one twice keeps both samples."""
@@ -319,11 +324,7 @@ class SqliteStore:
 
     def merge(self, other: Path) -> ImportResult:
         """Take in all records of another database."""
-        source = connect(other, readonly=True, busy_timeout_s=self._connections.busy_timeout_s)
-        try:
-            return transfer.merge(self._connections, source)
-        finally:
-            source.close()
+        return transfer.merge(self._connections, other)
 
     def gc(
         self,

@@ -7,16 +7,34 @@ record's fields by name. Runs carry a `uid` that is the same in every database t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from sqlalchemy import Connection, RowMapping, Select, Table, select
 
 from tilewright.core.records import Device, Measurement, Outcome
 from tilewright.store import rows, schema
+from tilewright.store.interchange.lines import Line
 from tilewright.store.selection import select_measurements
 
 Entry = rows.Row
 BATCH_ROWS = 500
+_IN_ORDER = (
+    (schema.runs, "run"),
+    (schema.measurements, "measurement"),
+    (schema.failures, "failure"),
+    (schema.shipments, "shipment"),
+    (schema.networks, "network"),
+    (schema.peaks, "peak"),
+)
+_READ: Mapping[str, Callable[[RowMapping], object]] = {
+    "device": rows.device,
+    "run": rows.run,
+    "measurement": rows.measurement,
+    "failure": rows.failure,
+    "shipment": rows.shipment,
+    "network": rows.network,
+    "peak": rows.peak,
+}
 
 
 def header() -> Entry:
@@ -34,23 +52,36 @@ def unreadable_version(version: object) -> str:
 
 
 def stream_entries(connection: Connection) -> Iterator[Entry]:
-    """All records of a database, runs before what they measured."""
+    """All records of a database, runs before what they measured. Raises `DamagedRow`."""
+    for kind, row in _stream_rows(connection):
+        yield _entry(kind, row)
+
+
+def stream_lines(connection: Connection) -> Iterator[Line]:
+    """The same as lines of an import: of a row that cannot be read, why."""
+    for number, (kind, row) in enumerate(_stream_rows(connection), start=1):
+        try:
+            yield Line(number=number, record=_entry(kind, row))
+        except rows.DamagedRow as error:
+            yield Line(number=number, reason=error.message)
+
+
+def _stream_rows(connection: Connection) -> Iterator[tuple[str, RowMapping]]:
+    """Every row, and what kind of record it holds."""
     for row in _stream(connection, select(schema.devices)):
-        yield {"record": "device", **rows.plain(rows.device(row))}
+        yield "device", row
     for row in _stream(connection, select(schema.workloads)):
-        yield {"record": "workload", **row}
-    for row in _stream(connection, _in_order(schema.runs)):
-        yield {"record": "run", "uid": row["uid"], **rows.plain(rows.run(row))}
-    for row in _stream(connection, _in_order(schema.measurements)):
-        yield {"record": "measurement", **rows.plain(rows.measurement(row))}
-    for row in _stream(connection, _in_order(schema.failures)):
-        yield {"record": "failure", **rows.plain(rows.failure(row))}
-    for row in _stream(connection, _in_order(schema.shipments)):
-        yield {"record": "shipment", **rows.plain(rows.shipment(row))}
-    for row in _stream(connection, _in_order(schema.networks)):
-        yield {"record": "network", **rows.plain(rows.network(row))}
-    for row in _stream(connection, _in_order(schema.peaks)):
-        yield {"record": "peak", **rows.plain(rows.peak(row))}
+        yield "workload", row
+    for table, kind in _IN_ORDER:
+        for row in _stream(connection, _in_order(table)):
+            yield kind, row
+
+
+def _entry(kind: str, row: RowMapping) -> Entry:
+    if kind == "workload":
+        return {"record": kind, **row}
+    entry = {"record": kind, **rows.plain(_READ[kind](row))}
+    return entry | {"uid": row["uid"]} if kind == "run" else entry
 
 
 def stream_measurements(connection: Connection) -> Iterator[list[Measurement]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from sqlalchemy.exc import DBAPIError
 
 from tilewright.core.errors import StoreError
+from tilewright.store.rows import DamagedRow
 
 _OTHER_FILE = "or choose another file with --db PATH."
 _FREE_SPACE = f"Free some space and repeat the command, {_OTHER_FILE}"
@@ -45,6 +46,7 @@ _EXPLANATIONS: dict[str, tuple[str, str]] = {
         f"Move it to a local disk, {_OTHER_FILE}",
     ),
 }
+_DAMAGED = "SQLITE_CORRUPT"
 _SAME = {"LOCKED": "BUSY", "PERM": "READONLY", "AUTH": "READONLY", "NOTFOUND": "CORRUPT"}
 
 
@@ -57,11 +59,15 @@ def error_name(error: DBAPIError | sqlite3.Error) -> str:
     return f"SQLITE_{same}" if same else primary
 
 
-def explain(error: DBAPIError | sqlite3.Error, path: Path, doing: str, *, lost: bool) -> StoreError:
+def explain(
+    error: DBAPIError | sqlite3.Error | UnicodeDecodeError, path: Path, doing: str, *, lost: bool
+) -> StoreError:
     """The error to raise instead: what failed, in which file, what was lost, what to do."""
     cause = error.orig if isinstance(error, DBAPIError) else error
+    # what SQLite says of a damaged schema may itself be no text
+    name = _DAMAGED if isinstance(error, UnicodeDecodeError) else error_name(error)
     meaning, hint = _EXPLANATIONS.get(
-        error_name(error), ("failed", f"Check it with `tilewright db info`, {_OTHER_FILE}")
+        name, ("failed", f"Check it with `tilewright db info`, {_OTHER_FILE}")
     )
     outcome = (
         f"Lost: {doing}. Everything stored before is safe." if lost else f"Failed while {doing}."
@@ -77,5 +83,11 @@ def explained(path: Path, doing: str, *, lost: bool = False) -> Generator[None]:
     """
     try:
         yield
-    except (DBAPIError, sqlite3.Error) as error:
+    except DamagedRow as error:
+        raise StoreError(
+            f"{path} is damaged: {error.message}",
+            hint=f"`tilewright db import {path} --kind db --db NEW.db` takes over all rows that "
+            "can be read. Then choose that file with --db.",
+        ) from error
+    except (DBAPIError, sqlite3.Error, UnicodeDecodeError) as error:
         raise explain(error, path, doing, lost=lost) from error

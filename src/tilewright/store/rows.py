@@ -7,8 +7,11 @@ back with their types, floats with every bit.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any, cast
+import math
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any
 
 import msgspec
 from sqlalchemy import RowMapping
@@ -16,11 +19,9 @@ from sqlalchemy import RowMapping
 from tilewright.core.errors import StoreError
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import (
-    Candidate,
     Device,
     EnergyUse,
     Failure,
-    FailureKind,
     LayoutPlan,
     Measurement,
     NetworkMeasurement,
@@ -53,11 +54,11 @@ def _with_content(row: Row) -> Row:
     An empty `instance`, `plan` or energy does not count: rows of before those columns keep their
     hash.
     """
-    fields = {k: v for k, v in row.items() if k not in _LOCAL_FIELDS}
+    known = {k: v for k, v in row.items() if k not in _LOCAL_FIELDS}
     for name in _LATER_FIELDS:
-        if not fields.get(name):
-            fields.pop(name, None)
-    return row | {"content": digest(canonical_json(fields), length=32)}
+        if not known.get(name):
+            known.pop(name, None)
+    return row | {"content": digest(canonical_json(known), length=32)}
 
 
 def storable(text: str) -> str:
@@ -110,58 +111,68 @@ def energy_row(energy: EnergyUse | None) -> Row:
     }
 
 
-def energy(row: RowMapping) -> EnergyUse | None:
-    """The measured energy in columns of these names, None where it was not asked for."""
+def energy(row: RowMapping) -> Row | None:
+    """The fields of the measured energy, None where it was not asked for."""
     if row["energy_method"] is None:
         return None
-    return EnergyUse(
-        energy_j=row["energy_j"],
-        power_w=row["power_w"],
-        idle_power_w=row["idle_power_w"],
-        method=row["energy_method"],
-        reason=row["energy_reason"],
-        samples_j=tuple(json.loads(row["energy_samples_j"])),
-        runs=row["energy_runs"],
-        window_s=row["energy_window_s"],
-    )
+    return {
+        "energy_j": row["energy_j"],
+        "power_w": row["power_w"],
+        "idle_power_w": row["idle_power_w"],
+        "method": row["energy_method"],
+        "reason": row["energy_reason"],
+        "samples_j": json.loads(row["energy_samples_j"]),
+        "runs": row["energy_runs"],
+        "window_s": row["energy_window_s"],
+    }
 
 
-def _candidate(row: RowMapping) -> Candidate:
-    return Candidate(
-        implementation=row["implementation"],
-        settings=tuple((name, value) for name, value in json.loads(row["settings"])),
-        layouts=tuple(json.loads(row["layouts"])),
-    )
+class DamagedRow(StoreError):
+    """A row that holds no record; the message says in which table, and why."""
+
+
+@contextmanager
+def _understood(table: str, row: RowMapping) -> Generator[None]:
+    """Turn what is wrong with a row into `DamagedRow`."""
+    try:
+        yield
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DamagedRow(
+            f"a row of the table {table} cannot be read ({error}): {dict(row)!r:.200}"
+        ) from error
 
 
 def _shared_fields(row: RowMapping) -> Row:
     names = ("workload_key", "device_class", "kernel_hash", "versions", "created_at", "run_id")
-    fields = {name: row[name] for name in (*names, "instance")}
-    return fields | {"candidate": _candidate(row)}
+    candidate = {
+        "implementation": row["implementation"],
+        "settings": json.loads(row["settings"]),
+        "layouts": json.loads(row["layouts"]),
+    }
+    return {name: row[name] for name in (*names, "instance")} | {"candidate": candidate}
 
 
 def measurement(row: RowMapping) -> Measurement:
-    """The record in a row of `measurements`. Raises `StoreError` for a damaged row."""
-    try:
-        return Measurement(
-            protocol=msgspec.convert(json.loads(row["protocol"]), Protocol),
-            samples_s=tuple(json.loads(row["samples_s"])),
-            build_s=row["build_s"],
-            energy=energy(row),
+    """The record in a row of `measurements`. Raises `DamagedRow`."""
+    with _understood("measurements", row):
+        known = {
             **_shared_fields(row),
-        )
-    except (ValueError, TypeError) as error:
-        raise _damaged("measurements", row, error) from error
+            "protocol": json.loads(row["protocol"]),
+            "samples_s": json.loads(row["samples_s"]),
+            "build_s": row["build_s"],
+            "energy": energy(row),
+        }
+        found = msgspec.convert(known, Measurement)
+        if not found.samples_s or not all(map(math.isfinite, found.samples_s)):
+            raise ValueError("its samples are no finite numbers")
+        return found
 
 
 def failure(row: RowMapping) -> Failure:
-    """The record in a row of `failures`. Raises `StoreError` for a damaged row."""
-    try:
-        return Failure(
-            kind=cast(FailureKind, row["kind"]), message=row["message"], **_shared_fields(row)
-        )
-    except (ValueError, TypeError) as error:
-        raise _damaged("failures", row, error) from error
+    """The record in a row of `failures`. Raises `DamagedRow`."""
+    with _understood("failures", row):
+        known = {**_shared_fields(row), "kind": row["kind"], "message": row["message"]}
+        return msgspec.convert(known, Failure)
 
 
 def network_row(measured: NetworkMeasurement) -> Row:
@@ -184,13 +195,12 @@ def network_row(measured: NetworkMeasurement) -> Row:
 
 
 def network(row: RowMapping) -> NetworkMeasurement:
-    """The record in a row of `networks`. Raises `StoreError` for a damaged row."""
+    """The record in a row of `networks`. Raises `DamagedRow`."""
     names = ("network_key", "device_class", "model", "latency_s", "planned_bytes", "instance")
     names = (*names, "measured_bytes", "memory_method", "versions", "created_at")
-    try:
-        return NetworkMeasurement(energy=energy(row), **{name: row[name] for name in names})
-    except (ValueError, TypeError) as error:
-        raise _damaged("networks", row, error) from error
+    with _understood("networks", row):
+        known = {name: row[name] for name in names}
+        return msgspec.convert({**known, "energy": energy(row)}, NetworkMeasurement)
 
 
 def device_row(device: Device) -> Row:
@@ -203,55 +213,53 @@ def device_row(device: Device) -> Row:
 
 
 def device(row: RowMapping) -> Device:
-    """The record in a row of `devices`. Raises `StoreError` for a damaged row."""
-    try:
+    """The record in a row of `devices`. Raises `DamagedRow`."""
+    with _understood("devices", row):
         return msgspec.convert(json.loads(row["facts"]), Device)
-    except (ValueError, TypeError) as error:
-        raise _damaged("devices", row, error) from error
 
 
 def run_row(run: Run) -> Row:
     """Columns of `runs` without id and uid. The seed is text: it may exceed 64 bits."""
-    fields = {k: v for k, v in plain(run).items() if k not in _LOCAL_FIELDS}
+    known = {k: v for k, v in plain(run).items() if k not in _LOCAL_FIELDS}
     texts = ("command", "model", "network_key", "device_class", "state")
-    return fields | {name: storable(fields[name]) for name in texts} | {"seed": str(run.seed)}
+    return known | {name: storable(known[name]) for name in texts} | {"seed": str(run.seed)}
 
 
 def run(row: RowMapping) -> Run:
-    """The record in a row of `runs`."""
-    fields = {name: value for name, value in row.items() if name not in ("uid", "seed")}
-    return Run(seed=int(row["seed"]), **cast(Row, fields))
+    """The record in a row of `runs`. Raises `DamagedRow`."""
+    with _understood("runs", row):
+        known = {field.name: row[field.name] for field in fields(Run)}
+        return msgspec.convert({**known, "seed": int(row["seed"])}, Run)
 
 
 def shipment_row(shipment: Shipment) -> Row:
     """Columns of `shipments`."""
-    fields = plain(shipment)
-    numbers = msgspec.convert(fields["numbers"], dict[str, float | None])
+    known = plain(shipment)
+    numbers = msgspec.convert(known["numbers"], dict[str, float | None])
     row: Row = {
         "network_key": storable(shipment.network_key),
         "device_class": storable(shipment.device_class),
         "model": storable(shipment.model),
-        "assignment": canonical_json(fields["assignment"]),
+        "assignment": canonical_json(known["assignment"]),
         "latency_s": float(shipment.latency_s),
         "artifact_hash": storable(shipment.artifact_hash),
         "numbers": canonical_json(numbers),
         "created_at": float(shipment.created_at),
     }
     default = shipment.plan == LayoutPlan()
-    return _with_content(row | {"plan": "" if default else canonical_json(fields["plan"])})
+    return _with_content(row | {"plan": "" if default else canonical_json(known["plan"])})
 
 
 def shipment(row: RowMapping) -> Shipment:
-    """The record in a row of `shipments`. Raises `StoreError` for a damaged row."""
+    """The record in a row of `shipments`. Raises `DamagedRow`."""
     names = ("network_key", "device_class", "model", "latency_s", "artifact_hash", "created_at")
-    try:
-        assignment = msgspec.convert(json.loads(row["assignment"]), dict[str, Candidate])
-        numbers: dict[str, float | None] = json.loads(row["numbers"])
-        plan = msgspec.convert(json.loads(row["plan"] or "{}"), LayoutPlan)
-    except (ValueError, TypeError) as error:
-        raise _damaged("shipments", row, error) from error
-    rest = {name: row[name] for name in names}
-    return Shipment(assignment=assignment, numbers=numbers, plan=plan, **rest)
+    with _understood("shipments", row):
+        known = {name: row[name] for name in names} | {
+            "assignment": json.loads(row["assignment"]),
+            "numbers": json.loads(row["numbers"]),
+            "plan": json.loads(row["plan"] or "{}"),
+        }
+        return msgspec.convert(known, Shipment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,9 +273,10 @@ class Peak:
 
 
 def peak(row: RowMapping) -> Peak:
-    """The record in a row of `peaks`."""
+    """The record in a row of `peaks`. Raises `DamagedRow`."""
     names = ("device_class", "name", "value", "created_at")
-    return Peak(**{name: row[name] for name in names})
+    with _understood("peaks", row):
+        return msgspec.convert({name: row[name] for name in names}, Peak)
 
 
 def peak_row(peak: Peak) -> Row:
@@ -279,12 +288,4 @@ def peak_row(peak: Peak) -> Row:
             "value": float(peak.value),
             "created_at": float(peak.created_at),
         }
-    )
-
-
-def _damaged(table: str, row: RowMapping, error: Exception) -> StoreError:
-    return StoreError(
-        f"A row of the table {table} cannot be read ({error}); the database is damaged: "
-        f"{dict(row)!r:.200}",
-        hint="Restore a copy, or choose another file with --db PATH.",
     )

@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 from sqlalchemy import Connection, func, select
 
-from tilewright.core.errors import OutputError, UsageError
+from tilewright.core.errors import OutputError, StoreError, UsageError
 from tilewright.core.fingerprints import canonical_json
 from tilewright.core.results import ImportResult
 from tilewright.store import schema
@@ -21,10 +22,12 @@ from tilewright.store.entries import (
     device_facts,
     header,
     stream_entries,
+    stream_lines,
     stream_measurements,
     stream_outcomes,
     workload_texts,
 )
+from tilewright.store.faults import explained
 from tilewright.store.intake import Intake
 from tilewright.store.interchange.kinds import DATABASE, export_kind, import_kind
 from tilewright.store.interchange.lines import Line, Source, readable
@@ -135,6 +138,7 @@ _WRITERS: dict[str, Callable[[Connection, Path], int]] = {
     "autotvm": _autotvm,
     "t4": _t4,
 }
+_READING = "reading its records"
 _READERS = {
     "autotvm": ("autotvm", "read"),
     "t4": ("t4", "read"),
@@ -145,25 +149,42 @@ _READERS = {
 }
 
 
-def merge(connections: Connections, source: Connections) -> ImportResult:
+def merge(connections: Connections, path: Path) -> ImportResult:
     """See `SqliteStore.merge`."""
-    with source.reading(f"merging {source.path}") as reading:
-        lines = (
-            Line(number=number, record=entry)
-            for number, entry in enumerate(stream_entries(reading), start=1)
-        )
-        return take_in(connections, source.path, lines, kind=DATABASE)
+    with ExitStack() as stack:
+        with _giving(path, connections.path):
+            timeout_s = connections.busy_timeout_s
+            source = connect(path, readonly=True, busy_timeout_s=timeout_s)
+            stack.callback(source.close)
+            reading = stack.enter_context(source.reading(_READING))
+        lines = _lines(reading, path, connections.path)
+        return take_in(connections, path, lines, kind=DATABASE)
+
+
+def _lines(reading: Connection, path: Path, receiver: Path) -> Iterator[Line]:
+    """The lines of a database that records are taken from."""
+    with _giving(path, receiver), explained(path, _READING):
+        yield from stream_lines(reading)
+
+
+@contextmanager
+def _giving(path: Path, receiver: Path) -> Generator[None]:
+    """Errors of the database that records are taken from say that the other one is not to blame."""
+    try:
+        yield
+    except StoreError as error:
+        raise StoreError(
+            error.message,
+            hint=f"Nothing was taken from {path}. {receiver}, where it should have gone, is as it "
+            "was.",
+        ) from error
 
 
 def import_file(connections: Connections, source: Source, kind: str | None) -> ImportResult:
     """See `SqliteStore.import_file`."""
     chosen = import_kind(source.path, kind)
     if chosen == DATABASE:
-        other = connect(source.path, readonly=True, busy_timeout_s=connections.busy_timeout_s)
-        try:
-            return merge(connections, other)
-        finally:
-            other.close()
+        return merge(connections, source.path)
     if chosen not in _READERS:
         raise UsageError(f"{source.path} is of kind {chosen}, which only a session can import.")
     module, name = _READERS[chosen]

@@ -108,8 +108,8 @@ class Journal:
             if len(self.entries) == 1:
                 self.events(
                     Note(
-                        message=f"cannot write {self.path}: {error.strerror or error}; a repeated "
-                        "command decides anew what to measure"
+                        message=f"cannot write {self.path}: {error.strerror or error}; a "
+                        "repeated command decides anew what to measure"
                     )
                 )
 

@@ -83,7 +83,7 @@ class ForecastVerbs(Opened):
         from tilewright.session.predicting.energies import fit_metrics
 
         names, wanted = texts_of(families, "families"), texts_of(metrics, "metrics")
-        return fit_metrics(self.device, self.store, self.events, names, wanted)
+        return fit_metrics(self.device, self.records, self.events, names, wanted)
 
     def predict(
         self,
@@ -101,7 +101,7 @@ class ForecastVerbs(Opened):
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = error_of(max_error), texts_of(metrics, "metrics")
         argument = self._given(model, said).argument
-        forecaster = forecaster_of(self.device, self.store, self.events, allowed)
+        forecaster = forecaster_of(self.device, self.records, self.events, allowed)
         return forecaster.network(argument, said, chosen, wanted)
 
     def predict_table(
@@ -121,7 +121,7 @@ class ForecastVerbs(Opened):
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = error_of(max_error), texts_of(metrics, "metrics")
         texts = read_texts(path_of(table, "table"), "operator")
-        forecaster = forecaster_of(self.device, self.store, self.events, allowed)
+        forecaster = forecaster_of(self.device, self.records, self.events, allowed)
         return forecaster.operators(texts, said, chosen, wanted)
 
     def explain(
@@ -145,7 +145,9 @@ class ForecastVerbs(Opened):
 
         explainer = Explainer(
             device=self.device,
-            predictors=predictors_of(self.device, self.store, self.events),
+            predictors=predictors_of(
+                self.device, self.store if measured else self.records, self.events
+            ),
             events=self.events,
             options=said,
         )
@@ -169,7 +171,7 @@ class ForecastVerbs(Opened):
             argument,
             lambda count: parse_target(self._target, count),
             self.device.threads,
-            network_timer(argument, said, self.store, chosen, error_of(max_error)),
+            network_timer(argument, said, self.records, chosen, error_of(max_error)),
             self.events,
         )
 
@@ -203,7 +205,7 @@ class ForecastVerbs(Opened):
         from tilewright.session.predicting.modelling import predictors_of
 
         place = Workplace(
-            predictors=lambda: predictors_of(self.device, self.store, self.events),
+            predictors=lambda: predictors_of(self.device, self.records, self.events),
             events=self.events,
             seed=self.seed,
             threads=local_device(self._threads).threads,

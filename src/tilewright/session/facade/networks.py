@@ -185,7 +185,7 @@ class NetworkVerbs(Opened):
             max_error=error_of(max_error),
             verify=self.verify,
             device=self.device,
-            store=self.store,
+            store=self.records,
             events=self.events,
             seed=self.seed,
         )
@@ -202,4 +202,4 @@ class NetworkVerbs(Opened):
         view = checked_view(text_of(what, "what"))
         name = self._given(task, ModelOptions(seed=self.seed)).argument
         device = describable_device(device_of(self._target, self._tracker, self._threads))
-        return show(name, view, device, self.store, self.seed, verify=self.verify)
+        return show(name, view, device, self.records, self.seed, verify=self.verify)

@@ -13,7 +13,7 @@ from tilewright.models.given import GivenModel, given_model
 from tilewright.report.notebook import fragment
 from tilewright.report.tables import facts_table
 from tilewright.session.arguments import Text, count_of, path_or_none, text_of, text_or_none
-from tilewright.store import open_store
+from tilewright.store import open_for_reading, open_store
 from tilewright.store.database import SqliteStore
 
 
@@ -92,9 +92,17 @@ class Opened:
 
     @property
     def store(self) -> SqliteStore:
-        """The database, opened on first use."""
-        if self._store is None:
+        """The database, opened on first use, for writing."""
+        if self._store is None or self._store.readonly:
+            self.close()
             self._store = open_store(self._path)
+        return self._store
+
+    @property
+    def records(self) -> SqliteStore:
+        """The database for work that only reads it, which a read-only place allows, too."""
+        if self._store is None:
+            self._store = open_for_reading(self._path)
         return self._store
 
     def _given(self, model: object, options: ModelOptions) -> GivenModel:

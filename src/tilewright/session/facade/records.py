@@ -41,11 +41,11 @@ class RecordVerbs(Opened):
         from tilewright.session.interchanging import export_file
 
         file, form = path_of(path, "path"), text_or_none(kind, "kind")
-        return export_file(file, form, self.store, lambda: self.device)
+        return export_file(file, form, self.records, lambda: self.device)
 
     def measurements(self) -> polars.DataFrame:
         """Everything measured so far, one row per measurement, as a polars frame."""
-        return self.store.frame()
+        return self.records.frame()
 
     def doctor(self) -> DoctorResult:
         """Check the installation and the machine."""

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-from tilewright.core.errors import UsageError, close_matches
+from tilewright.core.errors import ModelError, UsageError, close_matches
 from tilewright.store.interchange.lines import json_object, readable
 
 METASCHEDULE = "metaschedule"
@@ -53,6 +53,8 @@ def import_kind(path: Path, kind: str | None) -> str:
 
     Raises `ModelError` for a file that cannot be read, `UsageError` when nothing tells the kind.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ModelError(f"{path} is a device or a pipe, not a file.")
     if kind is not None:
         return checked_kind(kind, IMPORTS) or kind
     if path.is_dir():
