@@ -12,8 +12,8 @@ from tilewright.cli.help_pages import RECORDS, examples
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
-from tilewright.core.results import DatabaseInfo, ImportResult
-from tilewright.core.units import parse_duration
+from tilewright.core.results import ImportResult
+from tilewright.core.units import parse_bytes, parse_duration
 from tilewright.report import shown, views
 from tilewright.report.tables import Column, Table, record_of
 from tilewright.store.interchange import kinds
@@ -30,16 +30,18 @@ db = App(
 
 @db.command(help_epilogue=examples("db info"))
 def info(*, flags: StoredFlags | None = None) -> int:
-    """Say what the database holds."""
+    """Say what the database holds, and what the cache of models takes."""
+    from tilewright.session.upkeep import describe
+
     flags = flags or StoredFlags()
     with working(flags) as work:
-        found = work.session.records.info()
-    facts: dict[str, Any] = {**record_of(found), "path": str(found.path)}
-    result = DatabaseInfo(**facts)
+        result = describe(work.session.records)
+    rows = views.database_table(result)
     answer = Answer(
         command="db info",
         data=result,
-        rows=views.database_table(result),
+        rows=rows,
+        tables=(rows, views.cache_table(result)),
         warnings=work.warnings,
     )
     emit(answer, flags)
@@ -133,9 +135,21 @@ def gc(
     failures_older_than: Annotated[
         str | None, Parameter(help="Also remove failures older than this, e.g. 720h.")
     ] = None,
+    cache_limit: Annotated[
+        str | None,
+        Parameter(
+            help="Remove models of the cache until they take so much at most, e.g. 2GB; 0 removes "
+            "all that no process uses [default: TILEWRIGHT_CACHE_LIMIT, else 10GB]."
+        ),
+    ] = None,
     flags: StoredFlags | None = None,
 ) -> int:
-    """Remove measurements of kernels that have changed since, and shrink the file."""
+    """Remove measurements of kernels that have changed since, and shrink the file.
+
+    Models in the cache that were not used for longest go, too, where they take more than the limit.
+    """
+    from tilewright.session.upkeep import clean_up
+
     flags = flags or StoredFlags()
     age_s = None
     if failures_older_than is not None:
@@ -145,8 +159,20 @@ def gc(
                 f"--failures-older-than {failures_older_than!r} is no duration.",
                 hint="For example 90m or 720h.",
             )
+    limit_bytes = None
+    if cache_limit is not None:
+        limit_bytes = parse_bytes(cache_limit)
+        if limit_bytes is None:
+            raise UsageError(
+                f"--cache-limit {cache_limit!r} is no size.", hint="For example 2GB, 500MB or 0."
+            )
     with working(flags) as work:
-        removed = work.session.store.gc(keep_versions=keep_version, failures_older_than_s=age_s)
+        removed = clean_up(
+            work.session.store,
+            keep_versions=keep_version,
+            failures_older_than_s=age_s,
+            cache_limit_bytes=limit_bytes,
+        )
     _emit_counts("db gc", record_of(removed), flags, work.warnings)
     return 0
 

@@ -353,6 +353,20 @@ class DatabaseInfo(Displayed):
     tasks: int
     runs: int = 0
     size_bytes: int = 0
+    cache: str = ""
+    cache_bytes: int = 0
+    cache_limit_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanUp:
+    """`tilewright db gc`: rows and models of the cache removed, and bytes won by it."""
+
+    measurements: int
+    failures: int
+    freed_bytes: int
+    cached_models: int
+    cache_freed_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,24 +8,32 @@ from pathlib import Path
 
 import platformdirs
 
+from tilewright.core.errors import UsageError
+from tilewright.core.units import parse_bytes
+
+CACHE_LIMIT_BYTES = 10 * 1000**3
+"""What models in the cache take at most where nobody says otherwise."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserSettings:
     """What a person can set from outside.
 
     `database` comes from TILEWRIGHT_DB, else the user's data folder; `cache` from TILEWRIGHT_CACHE,
-    else the user's cache folder: what is there can be made again. `omp_threads` is
-    OMP_NUM_THREADS, honoured as an upper limit of the default thread count.
+    else the user's cache folder: what is there can be made again, and models in it are kept below
+    `cache_limit_bytes`, from TILEWRIGHT_CACHE_LIMIT. `omp_threads` is OMP_NUM_THREADS, honoured as
+    an upper limit of the default thread count.
     """
 
     database: Path
     cache: Path
+    cache_limit_bytes: int
     omp_threads: int | None
     no_color: bool
 
 
 def read_settings() -> UserSettings:
-    """Read the environment once."""
+    """Read the environment once. Raises `UsageError` for what cannot be understood."""
     database = os.environ.get("TILEWRIGHT_DB")
     default = Path(platformdirs.user_data_dir("tilewright")) / "tilewright.db"
     cache = os.environ.get("TILEWRIGHT_CACHE")
@@ -33,9 +41,19 @@ def read_settings() -> UserSettings:
     return UserSettings(
         database=Path(database).expanduser() if database else default,
         cache=Path(cache or platformdirs.user_cache_dir("tilewright")).expanduser(),
+        cache_limit_bytes=_cache_limit(os.environ.get("TILEWRIGHT_CACHE_LIMIT")),
         omp_threads=int(omp) if omp.isdigit() and int(omp) > 0 else None,
         no_color=bool(os.environ.get("NO_COLOR")),
     )
+
+
+def _cache_limit(text: str | None) -> int:
+    limit_bytes = parse_bytes(text) if text else CACHE_LIMIT_BYTES
+    if limit_bytes is None:
+        raise UsageError(
+            f"TILEWRIGHT_CACHE_LIMIT is {text!r}, which is no size.", hint="For example 20GB, or 0."
+        )
+    return limit_bytes
 
 
 def child_environment(**overrides: str) -> dict[str, str]:

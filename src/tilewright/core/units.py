@@ -7,6 +7,13 @@ from math import isfinite
 
 _TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _ENERGY = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"))
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?([kmgt]?i?b|)", re.IGNORECASE)
+_FACTORS = {
+    "": 1,
+    "B": 1,
+    **{f"{unit}B": 1000**power for power, unit in enumerate("KMGT", start=1)},
+    **{f"{unit}IB": 1024**power for power, unit in enumerate("KMGT", start=1)},
+}
 _BYTES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 _COUNT = r"(\d+(?:\.\d*)?|\.\d+)"
@@ -50,3 +57,12 @@ def parse_duration(text: str) -> float | None:
     parts = zip(found.groups(), _SECONDS, strict=True)
     total_s = sum(float(count) * scale for count, scale in parts if count is not None)
     return total_s if isfinite(total_s) else None
+
+
+def parse_bytes(text: str) -> int | None:
+    """Bytes in `500MB`, `2.5GiB`, `0`; None when `text` is no size."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        return None
+    factor = _FACTORS[match[2].upper()]
+    return int(float(match[1]) * factor)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import secrets
 from http.client import HTTPException
 from pathlib import Path
 from typing import BinaryIO
@@ -13,6 +12,8 @@ from urllib.parse import unquote, urldefrag, urlsplit
 from urllib.request import Request, urlopen
 
 from tilewright.core.errors import ModelError, OutputError, UsageError
+from tilewright.core.scratch import FolderInUse, PrivateFolder
+from tilewright.models.cache import DOWNLOADS, PARTIAL, use
 from tilewright.models.naming import quoted
 
 _CHECKSUM = re.compile(r"sha256=([0-9a-fA-F]{64})")
@@ -20,8 +21,8 @@ _CHUNK_BYTES = 1 << 20
 _PATIENCE_S = 30.0
 
 
-def download(address: str, cache: Path) -> Path:
-    """The ONNX file at `https://HOST/….onnx#sha256=HEX`, below `cache`.
+def download(address: str, cache: Path) -> tuple[Path, FolderInUse]:
+    """The ONNX file at `https://HOST/….onnx#sha256=HEX`, below `cache`, and a hold on it.
 
     A file that is there already and has the checksum is taken without asking the network. The
     checksum is what the file is trusted for, so plain `http` is as good.
@@ -31,28 +32,39 @@ def download(address: str, cache: Path) -> Path:
     be written.
     """
     place, checksum = _taken_apart(address)
-    path = cache / "downloads" / checksum / _file_name(place)
-    if _sha256_of(path) == checksum:
-        return path
-    partial = path.with_name(f".{secrets.token_hex(4)}.part")
+    path = cache / DOWNLOADS / checksum / _file_name(place)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
-            found = _fetched(place, file)
-        if found != checksum:
-            raise ModelError(
-                f"{quoted(place)} has the SHA-256 {found}, not {checksum}",
-                hint="The file at this address has changed, or the checksum is of another file.",
-            )
-        partial.replace(path)
+        held = _held(path.parent)
+        if _sha256_of(path) != checksum:
+            with PrivateFolder(path.parent, PARTIAL) as folder:
+                _fetch(place, checksum, folder / path.name)
+                (folder / path.name).replace(path)
     except OSError as error:
         raise OutputError(
             f"cannot keep {quoted(place)} in {quoted(path.parent)}: {error.strerror or error}",
             hint="TILEWRIGHT_CACHE names another folder.",
         ) from error
-    finally:
-        _drop(partial)
-    return path
+    return path, held
+
+
+def _held(folder: Path) -> FolderInUse:
+    """A hold on a folder of the cache, which is made where it is missing."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = use(folder)
+        if held is not None:
+            return held
+
+
+def _fetch(place: str, checksum: str, path: Path) -> None:
+    """Fetch a file to a path. Raises ModelError where it is another one."""
+    with path.open("wb") as file:
+        found = _fetched(place, file)
+    if found != checksum:
+        raise ModelError(
+            f"{quoted(place)} has the SHA-256 {found}, not {checksum}",
+            hint="The file at this address has changed, or the checksum is of another file.",
+        )
 
 
 def _taken_apart(address: str) -> tuple[str, str]:
@@ -105,10 +117,3 @@ def _sha256_of(path: Path) -> str | None:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None
-
-
-def _drop(partial: Path) -> None:
-    try:
-        partial.unlink(missing_ok=True)
-    except OSError:
-        return

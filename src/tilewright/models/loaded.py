@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import SupportsIndex, cast
 
 from tilewright.core.errors import InternalError, OutputError, UsageError
-from tilewright.core.scratch import PrivateFolder
+from tilewright.core.scratch import FolderInUse, PrivateFolder
 from tilewright.graph.network import Graph
 from tilewright.graph.tensor import TensorType
 from tilewright.models.naming import quoted
@@ -73,13 +73,14 @@ class ModelOptions:
 class OnnxReference:
     """The ONNX file with the final input shapes, before any optimisation.
 
-    `folder` owns a temporary file and removes it with this object; None when `path` is the user's
-    own file. `external` says that weights lie in files beside it.
+    `keeper` keeps the file as long as this object lives: a temporary folder, removed with it, or a
+    hold on a model of the cache; None when `path` is the user's own file. `external` says that
+    weights lie in files beside it.
     """
 
     path: Path
     external: bool = False
-    folder: PrivateFolder | None = field(default=None, repr=False)
+    keeper: PrivateFolder | FolderInUse | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

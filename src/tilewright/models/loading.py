@@ -16,10 +16,11 @@ from tilewright.core.errors import (
     close_matches,
     near_names,
 )
-from tilewright.core.scratch import scratch_folder
+from tilewright.core.scratch import FolderInUse, scratch_folder
 from tilewright.core.settings import read_settings
 from tilewright.graph.network import Graph
 from tilewright.models import contained
+from tilewright.models.cache import shrink
 from tilewright.models.contained import inline_functions
 from tilewright.models.download import download
 from tilewright.models.exported.conversion import export
@@ -70,8 +71,10 @@ def load(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
     if source.kind == "file":
         return _load_file(Path(source.text), options)
     if source.kind == "url":
-        path = download(source.text, read_settings().cache)
-        return _load_file(path, options)
+        settings = read_settings()
+        path, held = download(source.text, settings.cache)
+        shrink(settings.cache, settings.cache_limit_bytes)
+        return _load_file(path, options, held)
     try:
         if source.kind in ("transformer", "torch", "program"):
             return _load_exported(source, options)
@@ -147,15 +150,18 @@ def _load_exported(source: Source, options: ModelOptions) -> LoadedModel:
     else:
         made = transformer_request if source.kind == "transformer" else torch_request
         name, request = made(source.text, options)
-    exported = export(request, read_settings().cache)
+    settings = read_settings()
+    exported = export(request, settings.cache)
     if exported.folder is None:
-        return replace(_load_file(exported.path, options), name=name)
+        shrink(settings.cache, settings.cache_limit_bytes)
+        return replace(_load_file(exported.path, options, exported.use), name=name)
     model, _ = read_onnx(exported.path)
     return load_model(model, name, options)
 
 
-def _load_file(path: Path, options: ModelOptions) -> LoadedModel:
-    """A file that needs no change stays where it is and is its own reference."""
+def _load_file(path: Path, options: ModelOptions, held: FolderInUse | None = None) -> LoadedModel:
+    """A file that needs no change stays where it is and is its own reference; one of the cache is
+    `held`."""
     model, external = read_onnx(path)
     drop_weight_inputs(model)
     checks = _Bound(before=_first_sizes(model), options=options)
@@ -165,7 +171,7 @@ def _load_file(path: Path, options: ModelOptions) -> LoadedModel:
     if changed or inlined is not model:
         reference = _stored(inlined)
     else:
-        reference = OnnxReference(path=path.absolute(), external=external)
+        reference = OnnxReference(path=path.absolute(), external=external, keeper=held)
     del model, inlined
     return _imported(described, reference, path.stem, checks)
 
@@ -194,7 +200,7 @@ def _stored(model: onnx.ModelProto) -> OnnxReference:
             f"cannot write the model to the temporary folder {quoted(path.parent)}: "
             f"{error.strerror or error}"
         ) from error
-    return OnnxReference(path=path, external=external, folder=folder)
+    return OnnxReference(path=path, external=external, keeper=folder)
 
 
 def _imported(

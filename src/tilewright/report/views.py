@@ -284,6 +284,16 @@ def database_table(info: DatabaseInfo) -> Table:
     return Table(columns=columns, records=(record_of(info),), title="Database")
 
 
+def cache_table(info: DatabaseInfo) -> Table:
+    """Where models are kept that can be made again, and how much they take."""
+    columns = (
+        Column(field="cache", label="folder"),
+        Column(field="cache_bytes", label="size", show=shown.size, number=True),
+        Column(field="cache_limit_bytes", label="limit", show=shown.size, number=True),
+    )
+    return Table(columns=columns, records=(record_of(info),), title="Cache")
+
+
 def environment_table(environment: Mapping[str, str]) -> Table:
     """Machine and versions."""
     return facts_table(

@@ -66,7 +66,9 @@ class Optimizer:
         network = prepare(request.model, request.options, self._device)
         if request.only_predicted:
             result = predicted_only(network, self._device, self._store, self._events, request)
-            return replace(result, elapsed_s=time.monotonic() - began_s)
+            result = replace(result, elapsed_s=time.monotonic() - began_s)
+            _write_documents(request.folder, result)
+            return result
         self._store.add_device(self._device)
         searched = dict(network.tasks)
         if request.level == "op":
@@ -183,9 +185,9 @@ class _Work:
         )
         if shipped is not None:
             self._write_manifest(shipped, result)
-            write_report(shipped.place, result)
-            write_layouts(shipped.place, result)
-            publish(shipped.place, self.request.folder)
+        place = self.request.folder if shipped is None else shipped.place
+        _write_documents(place, result)
+        publish(place, self.request.folder)
         return result
 
     @property
@@ -307,6 +309,12 @@ def _check_places(request: OptimizeRequest) -> None:
         check_place(request.graph.save_problem)
     if not request.only_predicted:
         check_place(request.folder / MANIFEST)
+
+
+def _write_documents(folder: Path, result: OptimizeResult) -> None:
+    """The report, and the drawing where there is one."""
+    write_report(folder, result)
+    write_layouts(folder, result)
 
 
 def _absolute(model: str) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 
+from tilewright.core.errors import UsageError
 from tilewright.models import ModelOptions
 from tilewright.session.levels import GraphLevel, Level, Scope
 from tilewright.tune.budget import Budget
@@ -45,3 +47,10 @@ class OptimizeRequest:
     def searched_level(self) -> Level:
         """What single tasks are tuned at; the graph tuner works on fused subgraphs."""
         return "op" if self.level == "op" else "subgraph"
+
+
+def checked_error(max_error: float) -> float:
+    """An allowed relative error; raises UsageError unless it is finite and above 0."""
+    if not (isfinite(max_error) and max_error > 0):
+        raise UsageError(f"max_error must be a number above 0, not {max_error}.")
+    return max_error

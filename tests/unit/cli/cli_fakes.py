@@ -192,6 +192,7 @@ class StoreInfo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     measurements: int = 5
+    failures: int = 0
     freed_bytes: int = 2048
 
 
@@ -239,6 +240,11 @@ class FakeSession:
     events: Sequence[Event] = ()
     noise_on_stdout: str = ""
     store: FakeStore = field(default_factory=FakeStore)
+
+    @property
+    def records(self) -> FakeStore:
+        return self.store
+
     calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     sink: EventSink = discard
     closed: int = 0

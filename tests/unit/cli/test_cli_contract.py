@@ -198,6 +198,7 @@ USAGE = (
     (("run", "artifact"), "--input"),
     (("db", "nfo"), "info"),
     (("db", "gc", "--failures-older-than", "soon"), "duration"),
+    (("db", "gc", "--cache-limit", "much"), "no size"),
     (("db", "export", "x", "--as", "xml"), "parquet"),
     (("db", "export", "x", "--kind", "autotv"), "autotvm"),
     (("db", "export", "nothing"), "--kind"),
@@ -346,6 +347,20 @@ def test_skipped_lines_are_told(tilewright: Command) -> None:
     assert "reason 21" not in out
     assert "5 more skipped lines" in out
     assert "3 of 30 lines fit no task" in out
+
+
+def test_cleaning_up_keeps_the_cache_below_a_limit(
+    tilewright: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    (tmp_path / "exports" / "key").mkdir(parents=True)
+    (tmp_path / "exports" / "key" / "model.onnx").write_bytes(bytes(3000))
+    info = json.loads(tilewright("db", "info", "--format", "json").out)["data"]
+    assert (info["cache"], info["cache_bytes"]) == (str(tmp_path), 3000)
+    for limit, left in (("3kB", True), ("2kB", False)):
+        cleaned = json.loads(tilewright("db", "gc", "--cache-limit", limit, "--format", "json").out)
+        assert cleaned["data"]["cached_models"] == (not left)
+        assert (tmp_path / "exports" / "key").exists() == left
 
 
 def test_database_info_is_readable(tilewright: Command) -> None:

@@ -15,6 +15,7 @@ from onnx_models import model_of
 
 from tilewright.core.errors import ModelError, OutputError, UsageError
 from tilewright.models import load
+from tilewright.models.cache import shrink
 from tilewright.models.download import download
 from tilewright.models.source import readable_name
 
@@ -96,6 +97,18 @@ def test_other_contents_are_never_used(
     with pytest.raises(ModelError, match=message):
         download(f"{server[0]}{path}#sha256={'0' * 64}", tmp_path)
     assert _left_over(tmp_path) == []
+
+
+def test_a_download_in_use_outlives_the_limit(
+    server: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.setenv("TILEWRIGHT_CACHE_LIMIT", "0")
+    address = f"{server[0]}/a/net.onnx#sha256={SUM}"
+    model = load(address)
+    assert shrink(tmp_path, 0).models == 0 and model.onnx_path.exists()
+    del model
+    assert shrink(tmp_path, 0).models == 1 and _left_over(tmp_path) == []
 
 
 def test_no_server_and_no_room(tmp_path: Path, server: tuple[str, list[str]]) -> None:

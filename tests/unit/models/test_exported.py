@@ -152,6 +152,21 @@ def test_an_architecture_is_exported_once(exporter: _Exporter, tmp_path: Path) -
         load("hf:vit", options)
 
 
+def test_the_cache_keeps_to_its_limit_and_what_is_in_use(
+    exporter: _Exporter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_LIMIT", "0")
+    first = load("hf:vit[layers=1]")
+    second = load("hf:vit[layers=2]")
+    assert first.onnx_path.exists() and second.onnx_path.exists()
+    gone = first.onnx_path
+    del first
+    again = load("hf:vit[layers=2]")
+    assert again.onnx_path == second.onnx_path
+    assert not gone.exists()
+    assert len(exporter.asked) == 2
+
+
 def test_users_own_code_is_exported_each_time(exporter: _Exporter, tmp_path: Path) -> None:
     for _ in range(2):
         model = load("torch:mine:network", ModelOptions(shapes={"x": (1, 4)}, seed=3))

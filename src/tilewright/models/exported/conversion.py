@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 import subprocess
 import sys
@@ -22,8 +21,9 @@ from typing import Any
 
 from tilewright.core.errors import ModelError, TargetError, UsageError
 from tilewright.core.fingerprints import digest
-from tilewright.core.scratch import PrivateFolder, scratch_folder
+from tilewright.core.scratch import FolderInUse, PrivateFolder, remove_unused, scratch_folder
 from tilewright.core.settings import child_environment
+from tilewright.models.cache import EXPORTS, PARTIAL, use
 from tilewright.models.naming import quoted
 
 FORMAT = 1
@@ -57,10 +57,11 @@ class ExportRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """An ONNX file; `folder` removes it with this object, None where the cache keeps it."""
+    """An ONNX file: `folder` removes it with this object, or `use` holds it in the cache."""
 
     path: Path
     folder: PrivateFolder | None = field(default=None, repr=False)
+    use: FolderInUse | None = field(default=None, repr=False)
 
 
 def export(request: ExportRequest, cache: Path, run: Export | None = None) -> Exported:
@@ -70,18 +71,18 @@ def export(request: ExportRequest, cache: Path, run: Export | None = None) -> Ex
     it broke down, with the last lines it said.
     """
     require_packages(request)
-    kept = cache / "exports" / _key(request)
-    if request.lasting and _whole(kept, MODEL):
-        return Exported(path=kept / MODEL)
+    kept = cache / EXPORTS / _key(request)
+    if request.lasting and (found := kept_export(kept, MODEL)):
+        return found
     folder = scratch_folder()
     try:
         (run or run_exporter)({**request.content, "argument": request.argument}, folder.path)
     except BaseException:
         folder.close()
         raise
-    if request.lasting and keep(folder.path, kept, MODEL):
+    if request.lasting and keep(folder.path, kept, MODEL) and (found := kept_export(kept, MODEL)):
         folder.close()
-        return Exported(path=kept / MODEL)
+        return found
     return Exported(path=folder.path / MODEL, folder=folder)
 
 
@@ -161,6 +162,15 @@ def _version(package: str) -> str:
         return "unknown"
 
 
+def kept_export(kept: Path, model: str) -> Exported | None:
+    """An earlier export with the file `model`, held from now on; None where it is not there or not
+    whole."""
+    held = use(kept)
+    if held is None or not _whole(kept, model):
+        return None
+    return Exported(path=kept / model, use=held)
+
+
 def _whole(kept: Path, model: str) -> bool:
     """Whether every file of an earlier export is there in its length."""
     try:
@@ -175,17 +185,15 @@ def _whole(kept: Path, model: str) -> bool:
 def keep(made: Path, kept: Path, model: str) -> bool:
     """Put a folder with the file `model` into the cache at once, or leave a faster process's;
     whether one is there."""
-    partial = kept.with_name(f".{kept.name}-{secrets.token_hex(4)}")
     try:
-        partial.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(made, partial)
-        sizes = {path.name: path.stat().st_size for path in partial.iterdir()}
-        (partial / SIZES).write_text(json.dumps(sizes), encoding="utf-8")
-        if not _whole(kept, model):
-            shutil.rmtree(kept, ignore_errors=True)
-            partial.replace(kept)
+        with PrivateFolder(kept.parent, PARTIAL) as folder:
+            partial = folder / kept.name
+            shutil.copytree(made, partial)
+            sizes = {path.name: path.stat().st_size for path in partial.iterdir()}
+            (partial / SIZES).write_text(json.dumps(sizes), encoding="utf-8")
+            if not _whole(kept, model):
+                remove_unused(kept)
+                partial.replace(kept)
     except (OSError, shutil.Error):
         return _whole(kept, model)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return True

@@ -111,11 +111,7 @@ class NetworkVerbs(Opened):
         from tilewright.session.optimizing import Optimizer
 
         result = Optimizer(self.device, self.store, self.events).run(request)
-        network = OptimizedNetwork(result=result, folder=request.folder)
-        if not result.artifact:
-            network.write_report()
-            network.write_drawing()
-        return network
+        return OptimizedNetwork(result=result, folder=request.folder)
 
     def run(self, artifact: Text, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run a compiled network once, by the ONNX file's names."""

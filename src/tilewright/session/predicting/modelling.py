@@ -18,6 +18,7 @@ from tilewright.core.predictions import FitResult, FittedFamily
 from tilewright.core.records import Device
 from tilewright.core.settings import read_settings
 from tilewright.core.version import own_version
+from tilewright.models.cache import PREDICTORS, mark_used
 from tilewright.predict.collected import Row, family_of, rows_of, training_set
 from tilewright.predict.interpolation import MeasuredKernels, measured_kernels
 from tilewright.predict.kernel_facts import Kernel, KernelTable, kernel_table
@@ -36,6 +37,7 @@ from tilewright.predict.pace import enough, pace
 from tilewright.predict.relatives import Relative, nearest
 from tilewright.predict.shipped import ShippedData, shipped_classes
 from tilewright.store.database import SqliteStore
+from tilewright.store.output import replacing
 
 FORMAT = 2
 """Of the model files; another one is refused."""
@@ -256,7 +258,10 @@ class Predictors:
     def _cached(self, family: str) -> KernelModel | None:
         cached = self._cache_path(family)
         try:
-            return load_model(cached, self.device.class_key) if cached.exists() else None
+            if not cached.exists():
+                return None
+            mark_used(cached.parent)
+            return load_model(cached, self.device.class_key)
         except ModelError:
             return None
 
@@ -285,7 +290,7 @@ class Predictors:
         tilewright, make another file."""
         rows = self.shipped.identity if self.shipped is not None else "none"
         origin = digest(f"{rows} {own_version()} {DEFAULT_TREES}")
-        folder = self.cache / "models" / self.device.class_key
+        folder = self.cache / PREDICTORS / self.device.class_key
         return folder / f"{family}-{origin}-{FORMAT}.json"
 
     def _path(self, family: str) -> Path:
@@ -359,13 +364,8 @@ def save_model(model: KernelModel, path: Path) -> None:
 def write_model(values: Mapping[str, Any], path: Path) -> None:
     """Write the JSON values of a model, as `save_model` does."""
     found = {"format": FORMAT, "tilewright": own_version(), "model": values}
-    partial = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(found), encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(found), encoding="utf-8")
 
 
 def load_model(path: Path, device_class: str) -> KernelModel:

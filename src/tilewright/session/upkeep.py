@@ -1,0 +1,57 @@
+"""What the database and the cache hold, and cleaning both up."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from tilewright.core.results import CleanUp, DatabaseInfo
+from tilewright.core.scratch import SCRATCH, remove_leftovers
+from tilewright.core.settings import read_settings
+from tilewright.models.cache import cache_bytes, shrink
+from tilewright.store.database import SqliteStore
+
+
+def describe(store: SqliteStore) -> DatabaseInfo:
+    """Counts of the database, and what the cache of models takes."""
+    found, settings = store.info(), read_settings()
+    return DatabaseInfo(
+        path=str(found.path),
+        schema_version=found.schema_version,
+        measurements=found.measurements,
+        failures=found.failures,
+        devices=found.devices,
+        tasks=found.tasks,
+        runs=found.runs,
+        size_bytes=found.size_bytes,
+        cache=str(settings.cache),
+        cache_bytes=cache_bytes(settings.cache),
+        cache_limit_bytes=settings.cache_limit_bytes,
+    )
+
+
+def clean_up(
+    store: SqliteStore,
+    *,
+    keep_versions: Iterable[str] = (),
+    failures_older_than_s: float | None = None,
+    cache_limit_bytes: int | None = None,
+) -> CleanUp:
+    """Remove outdated rows, models of the cache above its limit, and temporary folders of processes
+    that were killed.
+
+    The limit is the one of the settings unless another is given; models in use stay.
+    """
+    settings = read_settings()
+    limit_bytes = settings.cache_limit_bytes if cache_limit_bytes is None else cache_limit_bytes
+    removed = store.gc(keep_versions=keep_versions, failures_older_than_s=failures_older_than_s)
+    dropped = shrink(settings.cache, limit_bytes)
+    remove_leftovers(Path(tempfile.gettempdir()), SCRATCH)
+    return CleanUp(
+        measurements=removed.measurements,
+        failures=removed.failures,
+        freed_bytes=removed.freed_bytes,
+        cached_models=dropped.models,
+        cache_freed_bytes=dropped.freed_bytes,
+    )
