@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from tilewright.core.errors import ModelError, OutputError, TilewrightError, UsageError
+from tilewright.models.cache import EXPORTS
 from tilewright.models.exported.conversion import ExportRequest, keep, require_packages
 from tilewright.models.loaded import ModelOptions
 from tilewright.models.naming import quoted
@@ -206,7 +207,7 @@ def _kept(path: Path, cache: Path, origin: str) -> GivenModel:
         with file.open("rb") as content:
             while chunk := content.read(1 << 20):
                 checksum.update(chunk)
-    kept = cache / "exports" / checksum.hexdigest()
+    kept = cache / EXPORTS / checksum.hexdigest()
     if not keep(path.parent, kept, path.name):
         raise OutputError(
             f"cannot keep the model in {quoted(kept)}",
