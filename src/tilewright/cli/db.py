@@ -139,7 +139,7 @@ def gc(
         str | None,
         Parameter(
             help="Remove models of the cache until they take so much at most, e.g. 2GB; 0 removes "
-            "all that no process uses [default: TILEWRIGHT_CACHE_LIMIT, else 10GB]."
+            "all that no process uses [default: TILEWRIGHT_CACHE_LIMIT, else 10GiB]."
         ),
     ] = None,
     flags: StoredFlags | None = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -130,7 +131,7 @@ class LiveProgress:
     """A table that is replaced in place, a row per task; phases and warnings stay above it.
 
     It is drawn when an event comes and never in between: a spinner's thread would disturb what is
-    being timed.
+    being timed. A terminal that was closed meanwhile is no error: the work may go on without it.
     """
 
     def __init__(self, console: Console) -> None:
@@ -142,7 +143,8 @@ class LiveProgress:
         self._recent: list[str] = []
 
     def __enter__(self) -> LiveProgress:
-        self._live.start()
+        with suppress(OSError):
+            self._live.start()
         return self
 
     def __exit__(
@@ -151,10 +153,15 @@ class LiveProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._live.update("", refresh=False)
-        self._live.stop()
+        with suppress(OSError):
+            self._live.update("", refresh=False)
+            self._live.stop()
 
     def __call__(self, event: Event) -> None:
+        with suppress(OSError):
+            self._show(event)
+
+    def _show(self, event: Event) -> None:
         from rich.text import Text
 
         if isinstance(event, Note):

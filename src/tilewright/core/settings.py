@@ -11,7 +11,7 @@ import platformdirs
 from tilewright.core.errors import UsageError
 from tilewright.core.units import parse_bytes
 
-CACHE_LIMIT_BYTES = 10 * 1000**3
+CACHE_LIMIT_BYTES = 10 * 1024**3
 """What models in the cache take at most where nobody says otherwise."""
 
 

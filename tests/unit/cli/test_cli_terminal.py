@@ -258,3 +258,24 @@ def test_entry_takes_the_process_arguments(
     monkeypatch.setattr(sys, "argv", ["tilewright", "--version"])
     assert entry.main() == 0
     assert capsys.readouterr().out.startswith("tilewright ")
+
+
+class _Hangup(io.StringIO):
+    """A terminal that is closed after a while."""
+
+    closed_now = False
+
+    def write(self, text: str) -> int:
+        if self.closed_now:
+            raise OSError(5, "Input/output error")
+        return super().write(text)
+
+
+def test_a_terminal_that_is_closed_does_not_end_the_work() -> None:
+    terminal = _Hangup()
+    console = Console(file=terminal, force_terminal=True, width=100, height=30)
+    with LiveProgress(console) as view:
+        view(PROGRESS)
+        terminal.closed_now = True
+        for event in (PROGRESS, Stage(name="verify"), Note(message="late"), PROGRESS):
+            view(event)
