@@ -47,9 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--kind", choices=(*KINDS, "all"), default="all")
-    parser.add_argument("--count", type=int, help="cases of each kind [default: " + str(COUNTS) + "]")
+    parser.add_argument(
+        "--count", type=int, help="cases of each kind [default: " + str(COUNTS) + "]"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the first case")
     parser.add_argument("--minutes", type=float, default=15.0, help="after which no case begins")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where results are kept")

@@ -19,7 +19,22 @@ from fuzzing.warm import Ended
 
 MANIFEST, LIBRARY, WEIGHTS = "manifest.json", "model.so", "weights.params"
 _FILES = (MANIFEST, LIBRARY, WEIGHTS)
-_VALUES: tuple[Any, ...] = (None, True, 0, -1, 7, 1 << 70, 1.5, "", "x", "../up", [], [1], {}, {"a": 1})
+_VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1,
+    7,
+    1 << 70,
+    1.5,
+    "",
+    "x",
+    "../up",
+    [],
+    [1],
+    {},
+    {"a": 1},
+)
 _TOLERANCE = 1e-4
 
 Change = Callable[[Path, Random], str]

@@ -47,7 +47,7 @@ def database_case(ground: Ground, seed: int, folder: Path) -> Case:
 def _commands(rng: Random) -> Sequence[Words]:
     kind = rng.choice(_EXPORTS)
     shared = ("--threads", "1", "--format", "json")
-    first = [
+    return [
         ("db", "info", "--db", BAD, *shared),
         ("db", "export", f"export.{kind}", "--kind", kind, "--db", BAD, *shared),
         ("db", "import", BAD, "--db", GOOD, *shared),
@@ -58,7 +58,6 @@ def _commands(rng: Random) -> Sequence[Words]:
         ("predict", "op:relu[shape=1x8x4x4]", "--settings", "best", "--db", BAD, *shared),
         ("optimize", "network.onnx", "--budget", "0", "--out", "out", "--db", BAD, *shared),
     ]
-    return first
 
 
 def _log_case(ground: Ground, rng: Random, folder: Path) -> Case:

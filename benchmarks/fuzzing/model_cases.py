@@ -183,5 +183,3 @@ def _difference(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> str
     with np.errstate(all="ignore"):
         error = float(np.max(np.abs(left[finite] - right[finite]), initial=0.0)) / (largest or 1.0)
     return "" if error <= _TOLERANCES[str(theirs.dtype)] else f"off by {error:.2g} of the largest"
-
-

@@ -16,10 +16,46 @@ _INTEGERS = (0, 1, -1, 2, 3, -2, 4, 8, 100, -100, 1 << 20, 1 << 31, -(1 << 31), 
 _INTEGERS += (-(1 << 63),)
 _FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 1e-7, 1e30, -1e30, 3.4e38, float("inf"))
 _FLOATS += (float("-inf"), float("nan"))
-_TEXTS = ("", "same", "x", "SAME_UPPER", "VALID", "linear", "cubic", "nearest", "reflect", "é\n", "DCR")
-_NAMES = ("", "x", "y", "a/b", "../up", "ü", "a b", "\u202e", "n" * 3000, "0", "main", "class", "%s")
+_TEXTS = (
+    "",
+    "same",
+    "x",
+    "SAME_UPPER",
+    "VALID",
+    "linear",
+    "cubic",
+    "nearest",
+    "reflect",
+    "é\n",
+    "DCR",
+)
+_NAMES = (
+    "",
+    "x",
+    "y",
+    "a/b",
+    "../up",
+    "ü",
+    "a b",
+    "\u202e",
+    "n" * 3000,
+    "0",
+    "main",
+    "class",
+    "%s",
+)
 _OPERATORS = ("Relu", "Add", "MatMul", "Conv", "Gemm", "Softmax", "Transpose", "Reshape", "Cast")
-_OPERATORS += ("Mul", "Concat", "Gather", "ReduceSum", "MaxPool", "Identity", "LSTM", "NoSuch", "If")
+_OPERATORS += (
+    "Mul",
+    "Concat",
+    "Gather",
+    "ReduceSum",
+    "MaxPool",
+    "Identity",
+    "LSTM",
+    "NoSuch",
+    "If",
+)
 _OPERATORS += ("Shape", "Size", "Loop", "NonZero", "RandomNormal", "TopK", "Einsum", "Dropout")
 
 
@@ -281,7 +317,9 @@ def versions_changed(model: onnx.ModelProto, rng: Random) -> str:
         return f"ir_version {model.ir_version}"
     if model.opset_import and rng.random() < 0.8:
         entry = rng.choice(model.opset_import)
-        entry.version = rng.choice((0, 1, 7, 9, 11, 12, 13, 17, 18, 20, 21, 22, 23, 99, -1, 1 << 40))
+        entry.version = rng.choice(
+            (0, 1, 7, 9, 11, 12, 13, 17, 18, 20, 21, 22, 23, 99, -1, 1 << 40)
+        )
         return f"operator set {entry.version}"
     if rng.random() < 0.5:
         del model.opset_import[:]

@@ -16,7 +16,9 @@ BUG, INTERRUPTED = 70, 130
 MEMORY_BYTES = 2 << 30
 _TRACEBACK = "Traceback (most recent call last)"
 _FRAME = re.compile(r'File ".*?/tilewright/([\w/]+\.py)", line \d+, in (\S+)')
-_RAISED = re.compile(r"^([\w.]+(?:Error|Exception|Interrupt|Exit|Timeout|Crash)\b.*)$", re.MULTILINE)
+_RAISED = re.compile(
+    r"^([\w.]+(?:Error|Exception|Interrupt|Exit|Timeout|Crash)\b.*)$", re.MULTILINE
+)
 _VARIABLE = re.compile(r"0x[0-9a-f]+|'[^']*'|\"[^\"]*\"|-?\d[\d.e+-]*")
 
 

@@ -35,6 +35,7 @@ _MEMORY_BYTES = 6 << 30
 """What a command may ask for at all: far above what is judged, far below what the machine has."""
 _FILE_BYTES = 2 << 30
 _INTERRUPTED_S = 10.0
+_MOST_PATIENCE = 3.0
 _KEPT_CHARACTERS = 20_000
 _WARM_WORKERS = (
     "tilewright.measure.kernel_worker",
@@ -95,7 +96,7 @@ def preload() -> None:
         with suppress(ImportError):
             importlib.import_module(name)
     sys.meta_path.remove(importer)
-    if len(os.listdir("/proc/self/task")) > 1:
+    if len([*Path("/proc/self/task").iterdir()]) > 1:
         raise RuntimeError("importing started threads; set OPENBLAS_NUM_THREADS=1")
     gc.collect()
     gc.freeze()
@@ -178,8 +179,10 @@ def _take_streams(stdin: int, stdout: int, stderr: int) -> None:
 
 
 def _limit_here(place: Place) -> float:
-    """The limit on this machine now: where more work runs than it has cores, longer by as much."""
-    return place.limit_s * max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
+    """The limit on this machine now: where more work runs than it has cores, up to three times as
+    long."""
+    busy = os.getloadavg()[0] / len(os.sched_getaffinity(0))
+    return place.limit_s * min(_MOST_PATIENCE, max(1.0, busy))
 
 
 def _followed(
@@ -297,7 +300,7 @@ def _become_worker(
 
 
 def _close_all_but(kept: set[int]) -> None:
-    for descriptor in map(int, os.listdir("/proc/self/fd")):
+    for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         if descriptor not in kept:
             with suppress(OSError):
                 os.close(descriptor)
