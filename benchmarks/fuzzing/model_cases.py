@@ -29,10 +29,10 @@ def model_case(ground: Ground, seed: int, folder: Path) -> Case:
     rng = generator("models", seed)
     model, name = seed_model(rng)
     told: list[str] = []
-    if rng.random() < 0.85:
+    if rng.random() < 0.93:
         told.append(model_changes.change(model, rng))
     content = model.SerializeToString()
-    if not told or rng.random() < 0.08:
+    if not told or rng.random() < 0.03:
         content, change = byte_changes.changed(content, rng)
         told.append(change)
     path = folder / "model.onnx"

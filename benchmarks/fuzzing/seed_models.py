@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.version_converter
 from onnx import TensorProto, helper, numpy_helper
 
 _OPSETS = (13, 17, 18)
@@ -31,7 +32,7 @@ def seed_model(rng: Random) -> tuple[onnx.ModelProto, str]:
     if drawn < 0.93:
         return beginning(rng)
     path = rng.choice(converted())
-    return onnx.load(path), path.parent.name
+    return _of_today(onnx.load(path)), path.parent.name
 
 
 def _weights(rng: Random, *shape: int, dtype: str = "float32") -> np.ndarray[Any, Any]:
@@ -257,6 +258,14 @@ def converted() -> tuple[Path, ...]:
         if path.stat().st_size < _LARGEST_BYTES
     ]
     return tuple(found)
+
+
+def _of_today(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model in an operator set that can be read, where it converts."""
+    try:
+        return onnx.version_converter.convert_version(model, _OPSETS[0])
+    except (RuntimeError, onnx.version_converter.ConvertError):
+        return model
 
 
 @cache

@@ -29,7 +29,8 @@ from typing import Any, BinaryIO, NoReturn
 import psutil
 
 import tilewright
-from tilewright.measure import child, processes
+from tilewright.measure.network_worker import serve
+from tilewright.measure.networks import Child
 
 _MEMORY_BYTES = 6 << 30
 """What a command may ask for at all: far above what is judged, far below what the machine has."""
@@ -37,12 +38,8 @@ _FILE_BYTES = 2 << 30
 _INTERRUPTED_S = 10.0
 _MOST_PATIENCE = 3.0
 _KEPT_CHARACTERS = 20_000
-_WARM_WORKERS = (
-    "tilewright.measure.kernel_worker",
-    "tilewright.measure.network_worker",
-    "tilewright.measure.peers.onnxruntime_engine",
-)
-_RUN_AS_SCRIPTS = ("__main__", "_worker", "_engine")
+_START_ARGUMENTS = 5
+"""A worker's command line: Python, its flags, the text that starts it, the module it runs, …"""
 _ALSO = ("onnx.reference", "xgboost", "scipy.optimize", "jinja2")
 _STARTS_THREADS = ("onnxruntime", "polars", "torch", "openvino", "transformers")
 
@@ -89,10 +86,10 @@ def preload() -> None:
     """Import what any command may need, but for what starts threads: forks of a process with
     threads may hang. Raises RuntimeError when there are some nevertheless."""
     names = [module.name for module in pkgutil.walk_packages(tilewright.__path__, "tilewright.")]
-    known = [name for name in names if not name.endswith(_RUN_AS_SCRIPTS)]
+    known = [name for name in names if not name.endswith("__main__")]
     importer: Any = _Refused
     sys.meta_path.insert(0, importer)
-    for name in ("tvm.relax", *known, *_ALSO, *_WARM_WORKERS):
+    for name in ("tvm.relax", *known, *_ALSO):
         with suppress(ImportError):
             importlib.import_module(name)
     sys.meta_path.remove(importer)
@@ -167,7 +164,7 @@ def _become(
 
 
 def _die_with(parent: int) -> None:
-    child._die_with_parent(parent)  # the same for every process that a command starts
+    sys.modules[serve.__module__]._die_with_parent(parent)  # as every worker process does
 
 
 def _take_streams(stdin: int, stdout: int, stderr: int) -> None:
@@ -289,7 +286,7 @@ def _become_worker(
         _close_all_but({0, 1, 2, *pass_fds})
         os.environ.update(env)
         sys.argv = ["-c", *start[4:]]
-        child.main()
+        sys.modules[serve.__module__].main()
         code = 0
     except BaseException:  # noqa: BLE001 - the border of the process: all must get across
         traceback.print_exc()
@@ -307,7 +304,8 @@ def _close_all_but(kept: set[int]) -> None:
 
 
 def _popen(start: Sequence[str], **given: Any) -> Any:
-    if len(start) > 4 and start[4] in _WARM_WORKERS and "pass_fds" in given:
+    warm = len(start) >= _START_ARGUMENTS and start[4] in sys.modules
+    if warm and "pass_fds" in given:
         return WarmProcess(start, pass_fds=given["pass_fds"], env=given["env"])
     return subprocess.Popen(start, **given)
 
@@ -316,4 +314,5 @@ def _start_workers_warm() -> None:
     """From now on worker processes of this one are forks of it."""
     known = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "TimeoutExpired")}
     replaced: Any = SimpleNamespace(Popen=_popen, **known)
-    processes.subprocess = replaced
+    module: Any = sys.modules[Child.__module__]
+    module.subprocess = replaced
