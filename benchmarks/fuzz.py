@@ -25,7 +25,7 @@ from pathlib import Path
 
 from fuzzing.ground import prepare
 from fuzzing.journal import Journal
-from fuzzing.running import COUNTS, KINDS, Runner
+from fuzzing.running import COUNTS, KINDS, SAMPLE, Runner
 from fuzzing.warm import preload
 
 RESULTS = Path(__file__).parent / "results" / "fuzz.jsonl"
@@ -53,6 +53,9 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--kind", choices=(*KINDS, "all"), default="all")
     parser.add_argument(
         "--count", type=int, help="cases of each kind [default: " + str(COUNTS) + "]"
+    )
+    parser.add_argument(
+        "--sample", action="store_true", help=f"few cases, as in the tests: {SAMPLE}"
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the first case")
     parser.add_argument("--minutes", type=float, default=15.0, help="after which no case begins")
@@ -91,7 +94,8 @@ def _work(runner: Runner, journal: Journal, given: argparse.Namespace) -> bool:
 def _cases(given: argparse.Namespace) -> Iterator[tuple[str, int]]:
     kinds = tuple(KINDS) if given.kind == "all" else (given.kind,)
     for kind in kinds:
-        count = COUNTS[kind] if given.count is None else given.count
+        usual = SAMPLE[kind] if given.sample else COUNTS[kind]
+        count = usual if given.count is None else given.count
         for seed in range(given.seed, given.seed + count):
             yield kind, seed
 

@@ -52,7 +52,7 @@ def artifact_case(ground: Ground, seed: int, folder: Path) -> Case:
     given_bytes = sum(p.stat().st_size for p in target.iterdir() if p.is_file())
     run = ("run", "artifact", "--input", str(ground.folder / "x.npy"), "--out", "outputs")
     commands = [(*run, "--threads", "1", "--format", "json")]
-    if rng.random() < 0.2:
+    if rng.random() < 0.08:
         commands.append(("profile", "artifact", "--threads", "1", "--format", "json"))
     if rng.random() < 0.1:
         commands.append(("show", "artifact"))

@@ -43,21 +43,17 @@ _MODELS = (
         "~",
     ),
 )
-_FILES = (
-    *(
-        "network.onnx",
-        "good.db",
-        "log.jsonl",
-        "log.csv",
-        "missing",
-        "folder",
-        "pipe",
-        "broken.onnx",
-    ),
-    *("x.npy", "artifact", "/dev/null", "/", "", "new/deep/file.csv", "é", "loop.onnx", "n" * 300),
-    "/proc/version",
+_READ = (
+    *("good.db", "log.jsonl", "log.csv", "network.onnx", "x.npy", "artifact", "missing", "folder"),
+    *("pipe", "broken.onnx", "", "é", "loop.onnx", "n" * 300, "/dev/null", "/proc/version"),
 )
-_FOLDERS = ("out", "new/deep", "network.onnx", "/proc/nothing", "/dev/null/x", "", "é", "pipe")
+_WRITTEN = (
+    *("new.jsonl", "new.csv", "new/deep/file.parquet", "good.db", "log.jsonl", "network.onnx"),
+    *("folder", "pipe", "", "é", "loop.onnx", "n" * 300, "network.onnx/x", "log.xlsx", "new"),
+)
+"""Never outside the folder of the case: the commands run with all rights."""
+_DEVICES = ("/dev/", "/proc/")
+_FOLDERS = ("out", "new/deep", "folder", "network.onnx", "network.onnx/x", "", "é", "pipe")
 _NUMBERS = (
     "0",
     "1",
@@ -155,11 +151,13 @@ _VALUES = {
     "--samples": ("1", "2", "0", "-1", "x"),
     "--db": ("good.db", "good.db", "new.db", "network.onnx", "folder", "pipe", "missing/x.db", ""),
     "--out": _FOLDERS,
+    "--save-problem": _WRITTEN,
+    "--into": _WRITTEN,
 }
 _POSITIONS = {"MODEL": _MODELS, "NAME": _MODELS, "MODELS": _MODELS, "OPERATOR": _MODELS}
 _POSITIONS |= {
     "FAMILIES": ("dense", "conv2d", "x", ""),
-    "ARTIFACT": ("artifact", "artifact", *_FILES),
+    "ARTIFACT": ("artifact", "artifact", *_READ),
 }
 _OFTEN = ("--threads", "--budget")
 """Flags that nearly every command line has, so that most of them end soon."""
@@ -208,8 +206,9 @@ def command_case(ground: Ground, seed: int, folder: Path) -> Case:
     verb = rng.choice(sorted(grammar()))
     words = list(verb)
     for flag in grammar()[verb]:
-        words += _given(flag, rng)
-    words = _disturbed(words, rng)
+        words += _given(flag, rng, writes=verb == ("db", "export"))
+    if not any(device in word for word in words for device in _DEVICES):
+        words = _disturbed(words, rng)
     return Case(
         what=" ".join(words),
         commands=[tuple(words)],
@@ -231,23 +230,27 @@ def furnish(ground: Ground, folder: Path) -> None:
     os.mkfifo(folder / "pipe")
 
 
-def _given(flag: Flag, rng: Random) -> list[str]:
-    """A flag with a value, or nothing."""
+def _given(flag: Flag, rng: Random, *, writes: bool) -> list[str]:
+    """A flag with a value, or nothing; `writes` says that the verb's arguments are written."""
     name = flag.names[0]
     if not name.startswith("-"):
-        values = _POSITIONS.get(name, _FILES)
-        often = 0.93
-        return [] if rng.random() > often else [rng.choice(values)]
-    often = 0.9 if name in _OFTEN else 0.12
+        values = _WRITTEN if writes else _POSITIONS.get(name, _READ)
+        return [] if rng.random() > 0.95 else [_drawn(values, rng)]
+    often = 0.9 if name in _OFTEN else 0.08
     if rng.random() > often:
         return []
     name = rng.choice(flag.names)
     if flag.switch:
         return [name]
-    value = rng.choice(_VALUES.get(name, rng.choice((_NUMBERS, _TEXTS, _FILES))))
+    value = _drawn(_VALUES.get(name, rng.choice((_NUMBERS, _TEXTS, _READ))), rng)
     if rng.random() < 0.05:
         value = rng.choice((*_NUMBERS, *_TEXTS, "x" * 100_000))
     return [f"{name}={value}"] if rng.random() < 0.3 else [name, value]
+
+
+def _drawn(values: Sequence[str], rng: Random) -> str:
+    """One of the values; the first ones, which are good, half of the time."""
+    return rng.choice(values[:3] if rng.random() < 0.5 else values)
 
 
 def _disturbed(words: Sequence[str], rng: Random) -> list[str]:

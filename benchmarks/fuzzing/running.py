@@ -27,8 +27,12 @@ KINDS: dict[str, Kind] = {
     "commands": command_case,
 }
 COUNTS = {"models": 2000, "artifacts": 500, "databases": 500, "commands": 300}
+SAMPLE = {"models": 20, "artifacts": 15, "databases": 20, "commands": 30}
+"""What the tests run of them."""
 LIMIT_S = 20.0
 """What takes longer hangs."""
+_LONG_S = 5.0
+"""Verbs that may work for long get Ctrl-C after so much."""
 _CHECK_S = 60.0
 _FOUND = "found.json"
 
@@ -79,7 +83,7 @@ class Runner:
         place = Place(
             folder=folder,
             environment=environment(self.ground, folder),
-            limit_s=LIMIT_S,
+            limit_s=_LONG_S if case.long else LIMIT_S,
             interrupt=case.long,
         )
         ended: list[Ended] = []

@@ -14,6 +14,9 @@ from fuzzing.warm import Ended
 DOCUMENTED = (0, 1, 2, 3, 4, 5)
 BUG, INTERRUPTED = 70, 130
 MEMORY_BYTES = 2 << 30
+_IDLE = 0.05
+"""A command that works for long uses more of a core than this; one that uses less waits for what
+never comes."""
 _TRACEBACK = "Traceback (most recent call last)"
 _FRAME = re.compile(r'File ".*?/tilewright/([\w/]+\.py)", line \d+, in (\S+)')
 _RAISED = re.compile(
@@ -33,7 +36,7 @@ class Fault:
 def faults_of(words: Sequence[str], ended: Ended, given_bytes: int) -> list[Fault]:
     """What is bad in how a command ended; `given_bytes` is the size of the model or file."""
     found: list[Fault] = []
-    if ended.timed_out:
+    if ended.timed_out or (ended.interrupted and ended.cpu_s < _IDLE * ended.wall_s):
         found.append(Fault(group=f"hang: {words[0]}", text=f"no end within {ended.wall_s:.0f} s"))
     elif ended.code < 0:
         name = signal.Signals(-ended.code).name

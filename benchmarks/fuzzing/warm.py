@@ -46,13 +46,15 @@ _STARTS_THREADS = ("onnxruntime", "polars", "torch", "openvino", "transformers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A process that has ended: exit code, negative for a signal; what it printed; wall clock in
-    seconds; peak of its and its children's resident memory beyond that of the runner, in bytes."""
+    """A process that has ended: exit code, negative for a signal; what it printed; wall clock and
+    CPU time of it and its children in seconds; peak of their resident memory beyond that of the
+    runner, in bytes."""
 
     code: int
     out: str
     err: str
     wall_s: float
+    cpu_s: float
     peak_bytes: int
     timed_out: bool = False
     interrupted: bool = False
@@ -204,6 +206,7 @@ def _followed(
         out=_text(streams[0]),
         err=_text(streams[1]),
         wall_s=time.monotonic() - began_s,
+        cpu_s=used.ru_utime + used.ru_stime,
         peak_bytes=max(0, (used.ru_maxrss << 10) - before_bytes),
         timed_out=timed_out,
         interrupted=interrupted,
