@@ -63,14 +63,16 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--replay", metavar="KIND:SEED", help="run one case alone and show it")
     parser.add_argument("--cold", action="store_true", help="replay in processes of their own")
     parser.add_argument("--keep", type=Path, help="replay: leave the case's folder there")
-    return parser.parse_args(argv)
+    given = parser.parse_args(argv)
+    if given.replay is not None:
+        kind, _, seed = given.replay.partition(":")
+        if kind not in KINDS or not seed.isdecimal():
+            parser.error(f"--replay takes KIND:SEED, KIND one of {', '.join(KINDS)}")
+    return given
 
 
 def _replay(runner: Runner, given: argparse.Namespace) -> int:
     kind, _, seed = given.replay.partition(":")
-    if kind not in KINDS or not seed.isdecimal():
-        print(f"--replay takes KIND:SEED, KIND one of {', '.join(KINDS)}", file=sys.stderr)
-        return 2
     row = runner.once(kind, int(seed), warm=not given.cold, keep=given.keep)
     print(json.dumps(asdict(row), indent=1, ensure_ascii=False))
     return 1 if row.faults else 0

@@ -60,11 +60,12 @@ def artifact_case(ground: Ground, seed: int, folder: Path) -> Case:
         what=told,
         commands=commands,
         given_bytes=given_bytes,
-        check=lambda ended: _compare(ground, folder, ended),
+        check=lambda ended: compare(ground, folder, ended),
     )
 
 
-def _compare(ground: Ground, folder: Path, ended: Sequence[Ended]) -> list[Fault]:
+def compare(ground: Ground, folder: Path, ended: Sequence[Ended]) -> list[Fault]:
+    """The output of a run beside the known one."""
     if ended[0].code != 0:
         return []
     (entry,) = json.loads(ended[0].out)["data"]["outputs"]

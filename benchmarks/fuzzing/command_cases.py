@@ -52,6 +52,7 @@ _WRITTEN = (
     *("folder", "pipe", "", "é", "loop.onnx", "n" * 300, "network.onnx/x", "log.xlsx", "new"),
 )
 """Never outside the folder of the case: the commands run with all rights."""
+_WRITERS = (("db", "export"), ("db", "merge"))
 _DEVICES = ("/dev/", "/proc/")
 _FOLDERS = ("out", "new/deep", "folder", "network.onnx", "network.onnx/x", "", "é", "pipe")
 _NUMBERS = (
@@ -206,7 +207,7 @@ def command_case(ground: Ground, seed: int, folder: Path) -> Case:
     verb = rng.choice(sorted(grammar()))
     words = list(verb)
     for flag in grammar()[verb]:
-        words += _given(flag, rng, writes=verb == ("db", "export"))
+        words += _given(flag, rng, writes=verb in _WRITERS)
     if not any(device in word for word in words for device in _DEVICES):
         words = _disturbed(words, rng)
     return Case(

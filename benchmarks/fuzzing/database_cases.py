@@ -40,7 +40,7 @@ def database_case(ground: Ground, seed: int, folder: Path) -> Case:
         what=f"{told} → {' '.join(command)}",
         commands=[command, ("db", "info", "--db", GOOD, "--format", "json")],
         given_bytes=bad.stat().st_size if bad.is_file() else 0,
-        check=lambda ended: _unharmed(good, before, ended),
+        check=lambda ended: unharmed(good, before, ended),
     )
 
 
@@ -74,7 +74,7 @@ def _log_case(ground: Ground, rng: Random, folder: Path) -> Case:
         what=f"{log.name}: {told}",
         commands=[command, ("db", "info", "--db", GOOD, "--format", "json")],
         given_bytes=len(content),
-        check=lambda ended: _unharmed(good, before, ended),
+        check=lambda ended: unharmed(good, before, ended),
     )
 
 
@@ -93,7 +93,7 @@ def dump(path: Path) -> frozenset[str]:
         )
 
 
-def _unharmed(good: Path, before: frozenset[str], ended: Sequence[Ended]) -> list[Fault]:
+def unharmed(good: Path, before: frozenset[str], ended: Sequence[Ended]) -> list[Fault]:
     """Whatever came in, what was there still is; and nothing came in where that was refused."""
     try:
         after = dump(good)

@@ -8,6 +8,7 @@ end) is seen by `cold`, which starts `python -m tilewright` as a person would.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import os
@@ -29,7 +30,6 @@ from typing import Any, BinaryIO, NoReturn
 import psutil
 
 import tilewright
-from tilewright.measure.network_worker import serve
 from tilewright.measure.networks import Child
 
 _MEMORY_BYTES = 6 << 30
@@ -37,6 +37,7 @@ _MEMORY_BYTES = 6 << 30
 _FILE_BYTES = 2 << 30
 _INTERRUPTED_S = 10.0
 _MOST_PATIENCE = 3.0
+_PR_SET_PDEATHSIG = 1
 _KEPT_CHARACTERS = 20_000
 _START_ARGUMENTS = 5
 """A worker's command line: Python, its flags, the text that starts it, the module it runs, …"""
@@ -108,9 +109,10 @@ def forked(function: Callable[[], int], place: Place) -> Ended:
         sys.stdout.flush()
         sys.stderr.flush()
         began_s = time.monotonic()
+        runner = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become(function, place, out, err)
+            _become(function, place, (out, err), runner)
         return _followed(pid, place, (out, err), began_s, before_bytes)
 
 
@@ -142,18 +144,18 @@ def _limit() -> None:
 
 
 def _become(
-    function: Callable[[], int], place: Place, out: BinaryIO | Any, err: BinaryIO | Any
+    function: Callable[[], int], place: Place, streams: tuple[Any, Any], parent: int
 ) -> NoReturn:
     """The fork's side."""
     code = 99
     try:
         os.setsid()
-        _die_with(os.getppid())
+        _die_with(parent)
         _limit()
         os.environ.update(place.environment)
         os.chdir(place.folder)
         tempfile.tempdir = None
-        _take_streams(os.open(os.devnull, os.O_RDONLY), out.fileno(), err.fileno())
+        _take_streams(os.open(os.devnull, os.O_RDONLY), *(each.fileno() for each in streams))
         _start_workers_warm()
         code = function()
     except BaseException:  # noqa: BLE001 - the border of the process: all must get across
@@ -166,7 +168,10 @@ def _become(
 
 
 def _die_with(parent: int) -> None:
-    sys.modules[serve.__module__]._die_with_parent(parent)  # as every worker process does
+    """Ask the kernel for SIGKILL when the runner dies."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _take_streams(stdin: int, stdout: int, stderr: int) -> None:
@@ -289,7 +294,7 @@ def _become_worker(
         _close_all_but({0, 1, 2, *pass_fds})
         os.environ.update(env)
         sys.argv = ["-c", *start[4:]]
-        sys.modules[serve.__module__].main()
+        exec(start[3], {"__name__": "__main__"})  # what Python would do with `-c`
         code = 0
     except BaseException:  # noqa: BLE001 - the border of the process: all must get across
         traceback.print_exc()
