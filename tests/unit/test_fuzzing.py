@@ -18,7 +18,7 @@ from fuzzing import artifact_cases, byte_changes, database_cases, model_changes
 from fuzzing.cases import Ground, generator
 from fuzzing.command_cases import grammar
 from fuzzing.journal import Journal
-from fuzzing.model_cases import differences, model_case
+from fuzzing.model_cases import differences, judged, model_case
 from fuzzing.running import COUNTS, KINDS, Row
 from fuzzing.seed_models import NETWORKS
 from fuzzing.verdicts import Fault, faults_of
@@ -123,6 +123,16 @@ def test_wrong_numbers_are_seen() -> None:
     assert differences({"z": right["y"]}, right) == ["outputs are ['z'], not ['y']"]
     integers = {"y": np.arange(100)}
     assert differences({"y": np.arange(100) + 1}, integers)
+
+
+def test_a_wrong_number_is_one_that_nobody_else_has() -> None:
+    ours, other = {"y": np.zeros(2)}, {"y": np.ones(2)}
+    assert judged(ours, ["cannot", ours]) == []
+    assert judged(ours, [other, "cannot", ours]) == []
+    (fault,) = judged(ours, ["cannot", other])
+    assert fault.group.startswith("wrong number: output …: off by …")
+    (fault,) = judged(ours, ["Fail: index 7 is out of bounds", "cannot"])
+    assert fault.group == "answers where ONNX Runtime raises: Fail: index … is out of bounds"
 
 
 def test_a_wrong_number_of_an_artifact_is_seen(tmp_path: Path) -> None:
