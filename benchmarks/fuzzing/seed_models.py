@@ -225,13 +225,6 @@ def single_operator(rng: Random) -> tuple[onnx.ModelProto, str]:
 
 
 @cache
-def operators_of_node_tests() -> tuple[str, ...]:
-    """Operators that the onnx package has tests of."""
-    folder = Path(onnx.__file__).parent / "backend/test/case/node"
-    return tuple(sorted(path.stem for path in folder.glob("[a-z]*.py")))
-
-
-@cache
 def _node_tests() -> tuple[tuple[str, bytes], ...]:
     from onnx.backend.test.case.node import collect_testcases
 
