@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -34,7 +34,6 @@ class Case:
     given_bytes: int = 0
     check: Check = nothing_more
     long: bool = False
-    notes: list[str] = field(default_factory=list[str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

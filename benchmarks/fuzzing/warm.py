@@ -38,7 +38,7 @@ _FILE_BYTES = 2 << 30
 _INTERRUPTED_S = 10.0
 _MOST_PATIENCE = 3.0
 _PR_SET_PDEATHSIG = 1
-_KEPT_CHARACTERS = 20_000
+_KEPT_CHARACTERS = 1_000_000
 _START_ARGUMENTS = 5
 """A worker's command line: Python, its flags, the text that starts it, the module it runs, …"""
 _ALSO = ("onnx.reference", "xgboost", "scipy.optimize", "jinja2")
@@ -242,7 +242,7 @@ def _text(stream: BinaryIO) -> str:
     stream.seek(0)
     text = stream.read().decode(errors="replace")
     half = _KEPT_CHARACTERS // 2
-    return text if len(text) <= 100 * half else f"{text[:half]}\n…\n{text[-half:]}"
+    return text if len(text) <= _KEPT_CHARACTERS else f"{text[:half]}\n…\n{text[-half:]}"
 
 
 class WarmProcess:
