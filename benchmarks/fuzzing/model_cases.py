@@ -15,6 +15,7 @@ from fuzzing.cases import Case, Ground, generator
 from fuzzing.seed_models import seed_model
 from fuzzing.verdicts import Fault, group_of
 from fuzzing.warm import Ended
+from tilewright.core.errors import TargetError, TilewrightError
 
 _RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial")
 _RANDOM += ("Bernoulli", "Dropout")
@@ -48,16 +49,18 @@ def model_case(ground: Ground, seed: int, folder: Path) -> Case:
         what=f"{name}: {'; '.join(told)}",
         commands=commands,
         given_bytes=len(content),
-        check=lambda ended: _compare(folder, seed, ended),
+        check=lambda ended: compare(folder, seed, ended),
     )
 
 
-def _compare(folder: Path, seed: int, ended: Sequence[Ended]) -> list[Fault]:
+def compare(folder: Path, seed: int, ended: Sequence[Ended]) -> list[Fault]:
     """What was compiled beside ONNX Runtime, on inputs that `optimize` did not see."""
+    if ended[0].code == TargetError.exit_code:
+        text = ended[0].err.strip()[-300:]
+        return [Fault(group="the target is blamed for a bad model", text=text)]
     if ended[0].code != 0:
         return []
     import tilewright
-    from tilewright.core.errors import TilewrightError
 
     network = tilewright.load(folder / "out", threads=1)
     manifest = json.loads((folder / "out" / "manifest.json").read_text(encoding="utf-8"))

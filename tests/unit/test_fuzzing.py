@@ -18,7 +18,7 @@ from fuzzing import artifact_cases, byte_changes, database_cases, model_changes
 from fuzzing.cases import Ground, generator
 from fuzzing.command_cases import grammar
 from fuzzing.journal import Journal
-from fuzzing.model_cases import differences, judged, model_case
+from fuzzing.model_cases import compare, differences, judged, model_case
 from fuzzing.running import COUNTS, KINDS, Row
 from fuzzing.seed_models import NETWORKS
 from fuzzing.verdicts import Fault, faults_of
@@ -134,6 +134,13 @@ def test_a_wrong_number_is_one_that_nobody_else_has() -> None:
     assert fault.group.startswith("wrong number: output …: off by …")
     (fault,) = judged(ours, ["Fail: index 7 is out of bounds", "cannot"])
     assert fault.group == "answers where ONNX Runtime raises: Fail: index … is out of bounds"
+
+
+def test_a_bad_model_is_not_the_fault_of_the_target(tmp_path: Path) -> None:
+    refused = replace(FINE, code=3, err="error: onnxruntime failed")
+    (fault,) = compare(tmp_path, 0, [refused])
+    assert fault == Fault(group="the target is blamed for a bad model", text=refused.err)
+    assert compare(tmp_path, 0, [replace(refused, code=4)]) == []
 
 
 def test_a_wrong_number_of_an_artifact_is_seen(tmp_path: Path) -> None:
