@@ -18,6 +18,8 @@ _COST = {
     "softplus": 2, "sigmoid": 1, "tanh": 1, "exp": 1, "erf": 1, "log": 1, "silu": 1, "gelu": 1,
     "elu": 1, "selu": 1,
 }  # fmt: skip
+_ROUNDING = dict.fromkeys(("identity", "reshape", "transpose", "slice", "expand", "gather"), 0)
+"""What bfloat16 adds: its rounding takes several mentions of what is rounded, not of what moves."""
 _DEEPEST = 2
 
 
@@ -36,6 +38,8 @@ def cut_deep_chains(program: Program, anchor: Callable[[Program, int], None]) ->
             depth.append(0)
             continue
         cost = _COST.get(step.operator, 0)
+        if workload.types[arguments + index].dtype == "bfloat16":
+            cost = max(cost, _ROUNDING.get(step.operator, 1))
         if cost + max((depth[i] for i in step.inputs), default=0) > _DEEPEST:
             for value in set(step.inputs):
                 if depth[value] > 0:
