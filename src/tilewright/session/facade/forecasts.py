@@ -83,7 +83,7 @@ class ForecastVerbs(Opened):
         from tilewright.session.predicting.energies import fit_metrics
 
         names, wanted = texts_of(families, "families"), texts_of(metrics, "metrics")
-        return fit_metrics(self.device, self.records, self.events, names, wanted)
+        return fit_metrics(self.device, self.store, self.events, names, wanted)
 
     def predict(
         self,
