@@ -35,7 +35,7 @@ def require_regular(
     facts = path.stat()
     if not stat.S_ISREG(facts.st_mode):
         kind = next((name for holds, name in _KINDS if holds(facts.st_mode)), "something else")
-        raise error(f"{str(path)!r} is {kind}, not a regular file")
+        raise error(f"{str(path)!r} cannot be read: it is {kind}, not a regular file")
     limit = machine_memory_bytes() if limit_bytes is None else limit_bytes
     if facts.st_size > limit:
         raise error(
