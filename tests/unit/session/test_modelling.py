@@ -68,7 +68,7 @@ def test_another_version_and_another_device(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot write"):
+    with pytest.raises(OutputError, match="cannot be written"):
         save_model(fitted(), tmp_path / "file" / "conv2d.json")
 
 
