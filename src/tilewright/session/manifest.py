@@ -137,7 +137,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def content(self) -> dict[str, Any]:
         """The same as json has it."""
-        return msgspec.to_builtins(self)
+        return json.loads(json.dumps(msgspec.to_builtins(self)))
 
     @property
     def origin(self) -> Origin:

@@ -44,7 +44,7 @@ def test_what_was_written_is_read(artifact: Path) -> None:
     (candidate,) = opened.manifest.candidates.values()
     assert dict(candidate.settings) == {"tile": 4, "order": "rows", "unroll": True}
     content = json.loads((artifact / MANIFEST).read_text())
-    assert json.loads(json.dumps(opened.manifest.content)) == content
+    assert opened.manifest.content == content
     assert content["sha256"][LIBRARY] == file_sha256(artifact / LIBRARY)
     assert shipped_already(artifact, "0123") and not shipped_already(artifact, "0124")
 
