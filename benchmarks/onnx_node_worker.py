@@ -21,11 +21,11 @@ import tvm
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
-from tilewright.core.child import serve
 
 from tilewright.compiler.execute import LoadedNetwork, set_threads
 from tilewright.compiler.network import compile_network
 from tilewright.compiler.opaque import check_supported
+from tilewright.core.child import serve
 from tilewright.core.errors import ModelError
 from tilewright.core.records import Device
 from tilewright.graph.arrange import arrange
