@@ -21,9 +21,9 @@ from pathlib import Path
 
 from pages import replace_between
 from tilewright.core.errors import ModelError
+from tilewright.core.evaluations import EvaluateResult
 from tilewright.core.events import discard
 from tilewright.core.records import Device
-from tilewright.core.results import EvaluateResult
 from tilewright.predict.judged import Evaluation
 from tilewright.predict.shipped import shipped_devices
 from tilewright.report import cards

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from tilewright.core.errors import ModelError, OutputError, TilewrightError, UsageError
+from tilewright.core.scratch import scratch_folder
 from tilewright.models.cache import EXPORTS
 from tilewright.models.exported.conversion import ExportRequest, keep, require_packages
 from tilewright.models.loaded import ModelOptions
@@ -146,8 +146,8 @@ def _of_onnx(model: onnx.ModelProto, cache: Path) -> GivenModel:
     origin = f"onnx.ModelProto {name!r}" + (f" of {maker}" if maker else "")
     copy = type(model)()
     copy.CopyFrom(model)
-    with TemporaryDirectory(prefix="tilewright-") as folder:
-        path = Path(folder) / _file_name(name)
+    with scratch_folder() as folder:
+        path = folder / _file_name(name)
         save_onnx(copy, path)
         return _kept(path, cache, origin)
 
@@ -158,8 +158,8 @@ def _of_torch(network: Any, example: Any, options: ModelOptions, cache: Path) ->
     kind: type = network.__class__
     torch: Any = sys.modules["torch"]
     require_packages(ExportRequest(argument=kind.__qualname__, content={}))
-    with TemporaryDirectory(prefix="tilewright-") as folder:
-        path = Path(folder) / _file_name(kind.__qualname__)
+    with scratch_folder() as folder:
+        path = folder / _file_name(kind.__qualname__)
         with _exporting(kind), _evaluating(network):
             program = network
             if not isinstance(network, torch.export.ExportedProgram):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tilewright.core.cards import PredictorCard
-from tilewright.core.results import EvaluateRow
+from tilewright.core.evaluations import EvaluateRow
 from tilewright.predict.judged import Evaluation, Judged
 from tilewright.report import scatter, views
 from tilewright.report.formats import escaped, to_markdown

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from tilewright.core.display import show_by
+from tilewright.core.evaluations import EvaluateResult
 from tilewright.core.predictions import (
     CollectResult,
     ExplainResult,
@@ -19,7 +20,6 @@ from tilewright.core.results import (
     CompareResult,
     DatabaseInfo,
     DoctorResult,
-    EvaluateResult,
     GraphTuneResult,
     ImportResult,
     OptimizeResult,

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tilewright.core.evaluations import EvaluatePick, EvaluateRow
 from tilewright.core.results import (
     CompareResult,
     DatabaseInfo,
     DoctorResult,
     EnergyUse,
-    EvaluatePick,
-    EvaluateRow,
     MemoryUse,
     OptimizeResult,
     ProfileResult,

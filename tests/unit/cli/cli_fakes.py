@@ -11,6 +11,7 @@ from typing import Any
 import forecast_fakes
 import numpy as np
 
+from tilewright.core.evaluations import EvaluatePick, EvaluateResult, EvaluateRow
 from tilewright.core.events import Event, EventSink, Note, discard
 from tilewright.core.predictions import (
     CollectResult,
@@ -26,9 +27,6 @@ from tilewright.core.results import (
     CompareRow,
     DatabaseInfo,
     DoctorResult,
-    EvaluatePick,
-    EvaluateResult,
-    EvaluateRow,
     ImportResult,
     OptimizeResult,
     ProfileResult,

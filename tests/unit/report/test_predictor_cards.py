@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilewright.core.cards import Covered, PredictorCard
-from tilewright.core.results import EvaluateResult
+from tilewright.core.evaluations import EvaluateResult
 from tilewright.predict.cards import KeptAside, Learnt, card
 from tilewright.predict.evaluation import row_of
 from tilewright.predict.judged import Evaluation, Judged

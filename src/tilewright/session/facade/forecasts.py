@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tilewright.core.results import EvaluateResult
+from tilewright.core.evaluations import EvaluateResult
 from tilewright.hardware.device import local_device, parse_target
 from tilewright.hardware.gpus import is_cuda
 from tilewright.models import ModelOptions

@@ -11,8 +11,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from tilewright.core.errors import ModelError, TilewrightError, UsageError, close_matches
+from tilewright.core.evaluations import EvaluateResult, EvaluateRow
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.results import EvaluateResult, EvaluateRow
 from tilewright.predict.base import Trees
 from tilewright.predict.cards import (
     ALL,
