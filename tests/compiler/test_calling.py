@@ -15,6 +15,8 @@ from small_networks import Builder, compiled
 from tilewright.compiler.calling import Caller
 from tilewright.graph.network import Array
 
+pytestmark = pytest.mark.regression
+
 Call = Callable[[int], Array]
 
 

@@ -19,6 +19,8 @@ from tilewright.core.errors import InputError
 from tilewright.graph.indices import IndexRange
 from tilewright.models.loading import load_model
 
+pytestmark = pytest.mark.regression
+
 X = np.arange(24, dtype=np.float32).reshape(4, 6)
 TABLE = {"x": X}
 

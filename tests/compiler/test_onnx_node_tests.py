@@ -26,6 +26,8 @@ from onnx_node_tests import (
 )
 from onnx_node_worker import NodeTest, difference, make_constants
 
+pytestmark = pytest.mark.regression
+
 SAMPLE, SEED = 20, 7
 MENDED = (
     "test_layer_normalization_4d_axis1",

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.regression
+
 FUZZ = Path(__file__).resolve().parents[2] / "benchmarks" / "fuzz.py"
 
 

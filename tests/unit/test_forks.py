@@ -12,6 +12,8 @@ from tilewright.core.forks import call_native, calls_native, is_forked
 from tilewright.predict.base import Facts, Trees
 from tilewright.predict.trees import fit_trees
 
+pytestmark = pytest.mark.regression
+
 
 @calls_native
 def native_thread(*, nested: bool = False) -> int:

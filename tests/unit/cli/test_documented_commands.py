@@ -10,6 +10,8 @@ import pytest
 
 from tilewright.cli.main import build_app
 
+pytestmark = pytest.mark.regression
+
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCED = re.compile(r"^```(?:bash|console|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -16,6 +16,8 @@ from tilewright.cli.help_pages import EXAMPLES
 from tilewright.cli.main import build_app
 from tilewright.session import Session
 
+pytestmark = pytest.mark.regression
+
 VERBS = verbs()
 EVERY_VERB = pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 OF_SESSION = {

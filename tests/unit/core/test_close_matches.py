@@ -6,6 +6,8 @@ import pytest
 
 from tilewright.core.errors import all_known, close_matches
 
+pytestmark = pytest.mark.regression
+
 NETWORKS = ("bert_base", "densenet121", "resnet18", "resnet34", "vgg16", "Worst")
 
 

@@ -22,6 +22,8 @@ from tilewright.core.scratch import (
     scratch_folder,
 )
 
+pytestmark = pytest.mark.regression
+
 OWNER = """
 import sys
 from pathlib import Path

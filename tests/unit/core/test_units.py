@@ -8,6 +8,8 @@ from hypothesis import strategies as some
 
 from tilewright.core.units import parse_duration
 
+pytestmark = pytest.mark.regression
+
 SECONDS = {
     "90s": 90.0,
     "10m": 600.0,

@@ -9,6 +9,8 @@ from tilewright.graph import folding
 from tilewright.graph.folding import FOLDED_BYTES, FoldingAllowance
 from tilewright.graph.tensor import TensorType
 
+pytestmark = pytest.mark.regression
+
 
 def result(size_bytes: int) -> TensorType:
     return TensorType((size_bytes,), "uint8")

@@ -20,6 +20,8 @@ from tilewright.graph.sample import argument_limit, random_inputs
 from tilewright.graph.tensor import TensorType
 from tilewright.session.preparation import fused_network
 
+pytestmark = pytest.mark.regression
+
 
 def axis(extent: int) -> IndexRange:
     return IndexRange.of_axis(extent)

@@ -16,6 +16,8 @@ from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.measure import kernels
 from tilewright.measure.kernels import KernelMeasurer
 
+pytestmark = pytest.mark.regression
+
 RELU = Workload(
     arguments=(Argument(type=TensorType((4,))),), steps=(Step(operator="relu", inputs=(0,)),)
 )

@@ -12,6 +12,8 @@ from tilewright.core.settings import CACHE_LIMIT_BYTES, read_settings
 from tilewright.core.units import parse_bytes
 from tilewright.models.cache import PARTIAL, cache_bytes, shrink, use
 
+pytestmark = pytest.mark.regression
+
 
 def keep(cache: Path, name: str, *, used_at: float, size_bytes: int = 1000) -> Path:
     """A model of the cache that was used at a time."""

@@ -13,6 +13,8 @@ from onnx_models import model_of
 from tilewright.core.errors import ModelError
 from tilewright.models import contained, load
 
+pytestmark = pytest.mark.regression
+
 BODIES = {
     "crash": "import os\ndef work(*_): os.abort()",
     "hang": "import time\ndef work(*_): time.sleep(600)",

@@ -14,6 +14,8 @@ import pytest
 from tilewright.core.errors import ModelError, TargetError, UsageError
 from tilewright.models.exported import conversion, exporter, failures
 
+pytestmark = pytest.mark.regression
+
 
 @pytest.fixture
 def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:

@@ -17,6 +17,8 @@ from tilewright.models.given import given_model, is_model, several_models
 from tilewright.session.outcome import default_folder
 from tilewright.session.preparation import fused_network
 
+pytestmark = pytest.mark.regression
+
 NONE = ModelOptions()
 
 

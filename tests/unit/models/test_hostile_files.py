@@ -18,6 +18,8 @@ from tilewright.graph.evaluate import run_graph
 from tilewright.graph.folding import FOLDED_BYTES
 from tilewright.models import load
 
+pytestmark = pytest.mark.regression
+
 node = helper.make_node
 Change = Callable[[onnx.ModelProto], None]
 

@@ -17,6 +17,8 @@ from tilewright.core.results import DatabaseInfo, ImportResult, SkippedLine
 from tilewright.report import displays
 from tilewright.report.tables import Column, Table
 
+pytestmark = pytest.mark.regression
+
 KINDS = {
     kind
     for module in (results, predictions)

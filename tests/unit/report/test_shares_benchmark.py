@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
+import pytest
 from report_results import CONV, OPTIMIZED
 
 from shares import charted, faults, tabled
 from tilewright.core.results import OptimizeResult
 from tilewright.report import html
+
+pytestmark = pytest.mark.regression
 
 PARTS = (0.3, 0.2, 0.15, 0.12, 0.1, 0.08, 1e-6)
 

@@ -16,6 +16,8 @@ from tilewright.session.facade import networks
 from tilewright.session.levels import GraphLevel
 from tilewright.session.predicting.evaluating import EvaluateRequest
 
+pytestmark = pytest.mark.regression
+
 
 @pytest.fixture
 def session(tmp_path: Path) -> tw.Session:

@@ -15,6 +15,8 @@ from tilewright.session.artifact import Artifact
 from tilewright.session.manifest import MANIFEST as FILE
 from tilewright.session.manifest import origin_of
 
+pytestmark = pytest.mark.regression
+
 X = np.ones((2, 3), np.float32)
 MANIFEST: dict[str, Any] = {
     "model": "my net",

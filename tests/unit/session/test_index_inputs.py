@@ -13,6 +13,8 @@ from tilewright.core.errors import InputError
 from tilewright.graph.indices import IndexRange
 from tilewright.session.index_inputs import described_ranges, ranges_of, require_valid_indices
 
+pytestmark = pytest.mark.regression
+
 ROWS = (IndexRange.of_axis(100),)
 PLACES = (IndexRange.of_axis(4), IndexRange(lowest=0, highest=5))
 

@@ -21,6 +21,8 @@ from tilewright.store.interchange.kinds import import_kind
 from tilewright.tune.assignment.problem_file import read_problem
 from tilewright.tune.sweep import read_sweeps
 
+pytestmark = pytest.mark.regression
+
 READERS: dict[str, Callable[[Path], Any]] = {
     "net.onnx": lambda path: load(str(path)),
     "net": lambda path: load(str(path)),

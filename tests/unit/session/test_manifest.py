@@ -26,6 +26,8 @@ from tilewright.session.opening import open_artifact
 from tilewright.session.reuse import shipped_already
 from tilewright.session.seals import file_sha256
 
+pytestmark = pytest.mark.regression
+
 ONE_FOLDER = settings(
     deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

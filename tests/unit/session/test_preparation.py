@@ -10,6 +10,8 @@ from tilewright.models import ModelOptions
 from tilewright.session import preparation
 from tilewright.session.preparation import prepare, require_memory
 
+pytestmark = pytest.mark.regression
+
 
 def test_a_network_that_cannot_fit_names_its_largest_tensor() -> None:
     with pytest.raises(ModelError, match=r"needs 8192 GiB.*'x', float32\[1048576,1048576\]"):

@@ -9,6 +9,8 @@ import pytest
 from tilewright.core.errors import OutputError
 from tilewright.session.publishing import DRAWING, FILES, MANIFEST, publish, staging
 
+pytestmark = pytest.mark.regression
+
 
 def fill(folder: Path, text: str, *, without: str = "") -> Path:
     folder.mkdir(parents=True, exist_ok=True)

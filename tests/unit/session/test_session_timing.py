@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from tilewright.core.speedups import CONFIDENCE, interval_of_median, speedup
 from tilewright.session.timing import Rounds, Runner, Timing, time_together
 
+pytestmark = pytest.mark.regression
+
 
 def timing(*rounds: Sequence[float]) -> Timing:
     return Timing(rounds_s=tuple(tuple(samples) for samples in rounds))

@@ -15,6 +15,8 @@ from tilewright.session.tasks_only import NOTE, tasks_only
 from tilewright.session.winners import Winner
 from tilewright.tune.space import default_candidate
 
+pytestmark = pytest.mark.regression
+
 NETWORK = prepared(two_convolutions())
 
 

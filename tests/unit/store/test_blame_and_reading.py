@@ -21,6 +21,8 @@ from tilewright.store import open_for_reading, open_store
 from tilewright.store.database import SqliteStore
 from tilewright.store.schema import SCHEMA_VERSION
 
+pytestmark = pytest.mark.regression
+
 KEY = ("conv2d-1", "cpu-a")
 
 
