@@ -22,7 +22,7 @@ ERROR = "IndexError"
 def index_guard(
     symbol: str, shape: tuple[int, ...], dtype: str, ranges: Sequence[IndexRange], reader: str
 ) -> tirx.PrimFunc:
-    """outside = 0; for all indices: outside |= index < lowest or > highest; assert not outside
+    """for all indices: outside |= index < lowest or index > highest; then assert not outside
 
     `ranges` are one for all or one for each position along the last axis; `reader` is the name of
     the call that uses the indices, for the message.

@@ -108,6 +108,8 @@ class _Builder:
         return self.layouts.get(tensor, PLAIN)
 
     def add(self, call: TaskCall) -> None:
+        if call.workload.result.elements == 0:
+            return
         if self._is_view(call):
             self.parents[call.output] = Place(root=call.inputs[0], offset_bytes=0)
             return
@@ -138,7 +140,8 @@ class _Builder:
         self.calls.append(KernelCall(call=copied, layouts=ports))
 
     def _is_view(self, call: TaskCall) -> bool:
-        return is_view(self.network, call, self.layout(call.inputs[0]), self.layout(call.output))
+        source = self.layout(call.inputs[0]) if call.inputs else PLAIN
+        return is_view(self.network, call, source, self.layout(call.output))
 
     def _plan_concatenations(self) -> dict[str, list[int]]:
         """For each concatenation done in place: the byte offset of each input."""
@@ -180,7 +183,8 @@ class _Builder:
 
 def may_be_view(call: TaskCall) -> bool:
     """Whether a call does nothing in some layouts."""
-    return all(step.operator in ("reshape", "identity") for step in call.workload.steps)
+    moves = all(step.operator in ("reshape", "identity") for step in call.workload.steps)
+    return moves and bool(call.inputs)
 
 
 def same_memory(kind: TensorType, one: str, other: str) -> bool:

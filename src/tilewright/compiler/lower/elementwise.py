@@ -106,6 +106,13 @@ def _exact(x: Expr) -> bool:
     return "int" in kind or kind == "bool"
 
 
+def _where(condition: Expr, a: Expr, b: Expr) -> Expr:
+    """A choice; of booleans in logic, for TVM makes bytes of a vector of chosen booleans."""
+    if mathematics.dtype(a) != "bool":
+        return tirx.Select(condition, a, b)
+    return tirx.any(tirx.all(condition, a), tirx.all(tirx.Not(condition), b))
+
+
 def _modulo(a: Expr, b: Expr) -> Expr:
     """The sign is the divisor's: -1 modulo inf is inf."""
     if _exact(a):
@@ -202,7 +209,7 @@ RULES: dict[str, Rule] = {
     "and": lambda x, _: tirx.all(x[0], x[1]),
     "or": lambda x, _: tirx.any(x[0], x[1]),
     "prelu": lambda x, _: _negative_part(x[0], x[0] * x[1]),
-    "where": lambda x, _: tirx.Select(x[0], x[1], x[2]),
+    "where": lambda x, _: _where(x[0], x[1], x[2]),
 }
 
 
@@ -211,7 +218,7 @@ _USES_ONCE = frozenset(
         "identity", "sigmoid", "tanh", "exp", "erf", "log", "sqrt", "rsqrt", "negative", "abs",
         "sin", "cos", "floor", "ceil", "round", "reciprocal", "not", "isnan", "hard_sigmoid",
         "cast", "add", "subtract", "multiply", "divide", "power", "remainder", "equal", "less",
-        "greater", "less_equal", "greater_equal", "and", "or", "where",
+        "greater", "less_equal", "greater_equal", "and", "or",
     }
 )  # fmt: skip
 """Operators whose rule mentions every operand once."""

@@ -91,11 +91,13 @@ class GraphBuilder:
 
     def emit(self, operator: str, *inputs: str, **named: AttributeValue) -> str:
         """Apply an operator; the name of its result. Constant operands are folded where the result
-        stays small."""
+        stays small; what has no elements is known."""
         entry = OPERATORS[operator]
         kinds = tuple(self.type_of(name) for name in inputs)
         kind = entry.infer(kinds, named)
-        arrays = [self.constants[name] for name in inputs if name in self.constants]
+        if kind.elements == 0:
+            return self.constant(np.empty(kind.shape, np.dtype(kind.dtype)))
+        arrays = [self._values(name) for name in inputs if self._known(name)]
         known = len(arrays) == len(inputs)
         if known and self._allowance.grants(kind, arrays, entry.flop(kinds, kind, named)):
             try:
@@ -118,7 +120,10 @@ class GraphBuilder:
     def emit_opaque(
         self, inputs: Sequence[str], kinds: Sequence[TensorType], **named: AttributeValue
     ) -> tuple[str, ...]:
-        """Add an opaque node with results of the given types; their names."""
+        """Add an opaque node with results of the given types; their names. Results without elements
+        are known."""
+        if all(kind.elements == 0 for kind in kinds):
+            return tuple(self.constant(np.empty(k.shape, np.dtype(k.dtype))) for k in kinds)
         results = tuple(self._fresh(f"{self._scope}/result") for _ in kinds)
         self.types.update(zip(results, kinds, strict=True))
         self.nodes.append(
@@ -131,6 +136,14 @@ class GraphBuilder:
             )
         )
         return results
+
+    def _known(self, name: str) -> bool:
+        return name in self.constants or self.types[name].elements == 0
+
+    def _values(self, name: str) -> Array:
+        kind = self.types[name]
+        empty = np.empty(kind.shape, np.dtype(kind.dtype)) if kind.elements == 0 else None
+        return self.constants[name] if empty is None else empty
 
     def reshape(self, name: str, shape: Sequence[int]) -> str:
         """The tensor in another shape; itself when it has that shape already."""

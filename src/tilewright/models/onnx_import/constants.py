@@ -11,6 +11,7 @@ from tilewright.graph.folding import FOLDED_BYTES
 from tilewright.models.onnx_import.builder import GraphBuilder
 from tilewright.models.onnx_import.node import OnnxNode
 from tilewright.models.onnx_import.registry import Translated, translates
+from tilewright.models.onnx_import.training import HINT, training_refused
 
 
 @translates("Constant")
@@ -86,12 +87,25 @@ def identity(node: OnnxNode, _builder: GraphBuilder) -> Translated:
     return node.input(0)
 
 
+@translates("OptionalHasElement", "OptionalGetElement")
+def optional(node: OnnxNode, builder: GraphBuilder) -> Translated:
+    """A tensor is an optional that has an element: itself; an input left out has none."""
+    given = node.input(0)
+    if node.operator == "OptionalHasElement":
+        return builder.constant(np.array(bool(given)))
+    if not given:
+        raise ModelError("nothing is given to be taken out")
+    return given
+
+
 @translates("Dropout")
 def dropout(node: OnnxNode, builder: GraphBuilder) -> Translated:
     """Dropout in inference: the same tensor, and a mask of ones where it is asked for."""
     training = builder.integers(node.input(2)) if node.input(2) else (0,)
-    if training is None or any(training):
-        return None
+    if training is None:
+        raise ModelError("whether it trains depends on the data", hint=HINT)
+    if any(training):
+        raise training_refused()
     if not node.uses_output(1):
         return node.input(0)
     return node.input(0), builder.full(builder.shape(node.input(0)), 1, "bool")

@@ -241,6 +241,29 @@ def tangent(node: OnnxNode, builder: GraphBuilder) -> Translated:
     return builder.emit("divide", builder.emit("sin", x), builder.emit("cos", x))
 
 
+@translates("Cosh", "Sinh")
+def hyperbolic(node: OnnxNode, builder: GraphBuilder) -> Translated:
+    """Cosh, Sinh: (exp(x) ± exp(-x)) / 2, with the half in the exponents so that nothing overflows
+    before the result does.
+
+    Near zero the difference would cancel; there Sinh is -(m + m / (1 + m)) / 2 with the sign of x,
+    where m = exp(-|x|) - 1, which `elu` gives exactly.
+    """
+    x = node.input(0)
+    half = scalar(builder, np.log(2.0), x)
+    up = builder.emit("exp", builder.emit("subtract", x, half))
+    down = builder.emit("exp", builder.emit("subtract", builder.emit("negative", x), half))
+    if node.operator == "Cosh":
+        return builder.emit("add", up, down)
+    size = builder.emit("abs", x)
+    less = builder.emit("elu", builder.emit("negative", size), alpha=1.0)
+    ratio = builder.emit("divide", less, builder.emit("add", less, scalar(builder, 1, x)))
+    twice = builder.emit("multiply", builder.emit("add", less, ratio), scalar(builder, -0.5, x))
+    near = builder.emit("multiply", twice, builder.emit("sign", x))
+    small = builder.emit("less", size, scalar(builder, 1, x))
+    return builder.emit("where", small, near, builder.emit("subtract", up, down))
+
+
 @translates("IsInf")
 def is_infinite(node: OnnxNode, builder: GraphBuilder) -> Translated:
     """IsInf → a comparison with the infinities asked for."""

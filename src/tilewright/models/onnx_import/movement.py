@@ -143,17 +143,16 @@ def _padding(node: OnnxNode, builder: GraphBuilder) -> tuple[tuple[int, ...] | N
 
 @translates("Trilu")
 def triangle(node: OnnxNode, builder: GraphBuilder) -> Translated:
-    """Trilu → where with a constant mask."""
+    """Trilu → where, with a mask that is a constant where the offset is."""
     x = node.input(0)
-    offset = builder.integers(node.input(1)) if node.input(1) else (0,)
-    if offset is None:
-        return None
     rows, columns = builder.shape(x)[-2:]
     if rows * columns > FOLDED_BYTES:
         return None
-    if node.integer("upper", 1):
-        mask = ~np.tri(rows, columns, offset[0] - 1, dtype=bool)
-    else:
-        mask = np.tri(rows, columns, offset[0], dtype=bool)
+    diagonal = builder.constant(np.arange(columns)[None, :] - np.arange(rows)[:, None])
+    offset = builder.constant(np.array(0))
+    if node.input(1):
+        offset = builder.reshape(node.input(1), ())
+    operator = "greater_equal" if node.integer("upper", 1) else "less_equal"
+    mask = builder.emit(operator, diagonal, offset)
     zero = builder.full((), 0, builder.dtype(x))
-    return builder.emit("where", builder.constant(mask), x, zero)
+    return builder.emit("where", mask, x, zero)

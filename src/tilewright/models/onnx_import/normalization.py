@@ -11,6 +11,7 @@ from tilewright.models.naming import quoted
 from tilewright.models.onnx_import.builder import GraphBuilder, axis_of
 from tilewright.models.onnx_import.node import OnnxNode
 from tilewright.models.onnx_import.registry import Translated, translates
+from tilewright.models.onnx_import.training import training_refused
 from tilewright.models.weights import dtype_name
 
 
@@ -33,9 +34,9 @@ def batch_normalization(node: OnnxNode, builder: GraphBuilder) -> Translated:
 
     Before: BatchNormalization(x, scale, bias, mean, variance); after: x * factor + offset.
     """
+    if node.integer("training_mode", 0) or any(map(node.uses_output, range(1, 5))):
+        raise training_refused()
     parameters = [builder.value(node.input(i)) for i in range(1, 5)]
-    if node.integer("training_mode", 0) or node.uses_output(1):
-        return None
     scale, bias, mean, variance = (
         None if array is None else array.astype(np.float64) for array in parameters
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -21,6 +22,9 @@ from tilewright.models.weights import static_type
 from tilewright.models.well_formed import nested_graphs
 
 _EMBEDDED_ELEMENTS = 64
+_HALF, _SINGLE = "bfloat16", "float32"
+_NAMES_OF_TYPES = ("to", "dtype", "output_dtype")
+_SORTED = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
 
 
 def opaque(
@@ -33,8 +37,25 @@ def opaque(
 
     Integer constants and small ones lie inside the model, for importers want to see them; tensors
     inside are called i0, i1, … and o0, o1, …, so equal nodes are equal tasks.
-    Raises ModelError when a result has no static shape.
+    What computes in bfloat16 does so in single precision between casts, for TVM cannot do it all.
+    Raises ModelError when a result has no static shape, or TVM has no kernel for the types.
     """
+    _refuse_types(node, builder)
+    if _is_bfloat16(node, builder):
+        wide = replace(
+            node, inputs=tuple(_cast(builder, name, _HALF, _SINGLE) for name in node.inputs)
+        )
+        kinds = {
+            name: TensorType(kind.shape, _SINGLE) if kind.dtype == _HALF else kind
+            for name, kind in known.items()
+        }
+        results = opaque(wide, builder, opsets, kinds)
+        return tuple(
+            _cast(builder, result, _SINGLE, _HALF)
+            if result and name in known and known[name].dtype == _HALF
+            else result
+            for name, result in zip(node.outputs, results, strict=True)
+        )
     model, inputs = _single_node_model(node, builder, opsets)
     if not inputs:
         raise ModelError(
@@ -56,6 +77,31 @@ def opaque(
     )
     named = dict(zip(kinds, results, strict=True))
     return tuple(named.get(name, "") for name in node.outputs)
+
+
+def _is_bfloat16(node: OnnxNode, builder: GraphBuilder) -> bool:
+    """Whether a node computes in bfloat16, and no attribute of it names a type."""
+    named = any(node.has(name) for name in _NAMES_OF_TYPES)
+    return not named and any(name and builder.dtype(name) == _HALF for name in node.inputs)
+
+
+def _cast(builder: GraphBuilder, name: str, before: str, after: str) -> str:
+    """A tensor of one type in another one; others, and inputs left out, as they are."""
+    if not name or builder.dtype(name) != before:
+        return name
+    return builder.emit("cast", name, dtype=after)
+
+
+def _refuse_types(node: OnnxNode, builder: GraphBuilder) -> None:
+    """TVM says only when the kernel runs that it cannot sort some types."""
+    known = _SORTED if node.operator == "TopK" else ()
+    dtype = builder.dtype(node.input(0)) if node.input(0) else ""
+    if known and dtype not in known:
+        raise ModelError(
+            f"node {quoted(node.name)}: operator {quoted(_full_name(node))} of {dtype} "
+            f"is not supported",
+            hint="Supported: " + ", ".join(known),
+        )
 
 
 def _single_node_model(
