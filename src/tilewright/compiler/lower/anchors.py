@@ -45,15 +45,19 @@ def accumulator_type(dtype: str) -> str:
     return "float32" if dtype in _HALVES else dtype
 
 
-def widened(value: Value, result: str = "") -> Value:
-    """The value in its accumulator type: that of `result`, by default of its own type."""
-    kind = accumulator_type(result or value.type.dtype)
-    if kind == value.type.dtype:
+def in_type(value: Value, dtype: str) -> Value:
+    """The value in another element type."""
+    if value.type.dtype == dtype:
         return value
     return Value(
-        type=TensorType(value.type.shape, kind),
-        read=lambda index: mathematics.converted(value.read(index), kind),
+        type=TensorType(value.type.shape, dtype),
+        read=lambda index: mathematics.converted(value.read(index), dtype),
     )
+
+
+def widened(value: Value, result: str = "") -> Value:
+    """The value in its accumulator type: that of `result`, by default of its own type."""
+    return in_type(value, accumulator_type(result or value.type.dtype))
 
 
 def storable(value: Value) -> Value:
@@ -431,9 +435,4 @@ def compute_anchor(program: Program, step_index: int) -> None:
     result = program.workload.step_types(step_index)[1]
     operands = [program.operand(value) for value in step.inputs]
     value = staged(program, rule(program, operands, dict(step.attributes), result), "anchor")
-    program.set_step(
-        step_index,
-        Value(
-            type=result, read=lambda index: mathematics.converted(value.read(index), result.dtype)
-        ),
-    )
+    program.set_step(step_index, in_type(value, result.dtype))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.compiler.lower.anchors import staged
+from tilewright.compiler.lower.anchors import in_type, staged
 from tilewright.compiler.lower.program import Program
 from tilewright.graph.operators import OPERATORS
 
@@ -45,7 +45,8 @@ def cut_deep_chains(program: Program, anchor: Callable[[Program, int], None]) ->
                 if depth[value] > 0:
                     names.append(f"value{value}")
                     kept = staged(program, program.operand(value), names[-1])
-                    program.set_step(value - arguments, kept)
+                    dtype = workload.types[value].dtype
+                    program.set_step(value - arguments, in_type(kept, dtype))
                     depth[value] = 0
         depth.append(cost + max((depth[i] for i in step.inputs), default=0))
     return names

@@ -218,10 +218,11 @@ _USES_ONCE = frozenset(
         "identity", "sigmoid", "tanh", "exp", "erf", "log", "sqrt", "rsqrt", "negative", "abs",
         "sin", "cos", "floor", "ceil", "round", "reciprocal", "not", "isnan", "hard_sigmoid",
         "cast", "add", "subtract", "multiply", "divide", "power", "remainder", "equal", "less",
-        "greater", "less_equal", "greater_equal", "and", "or",
+        "greater", "less_equal", "greater_equal", "and", "or", "where",
     }
 )  # fmt: skip
-"""Operators whose rule mentions every operand once."""
+"""Operators whose rule mentions every operand once, or the condition of a choice of booleans twice:
+TVM binds no vectors of booleans."""
 
 _IN_SINGLE = frozenset(
     {
