@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from fake_measuring import DEVICE, measured
 from level_fakes import convolution, relu, task
 
 from tilewright.core.records import Measurement
+from tilewright.graph.tensor import TensorType
 from tilewright.session.precedents import precedents
 from tilewright.session.preparation import Task
 from tilewright.tune.base import TuningTask
@@ -99,3 +102,16 @@ def test_precedents_move_the_first_guesses() -> None:
 
     assert moved != plain
     assert share(moved) < share(plain)
+
+
+def test_another_element_type_says_nothing() -> None:
+    """Of NEAR, as far as its settings go; only the type of its elements is another one."""
+    arguments = tuple(
+        replace(argument, type=TensorType(argument.type.shape, "float64"))
+        for argument in NEAR.workload.arguments
+    )
+    doubles = replace(NEAR.workload, arguments=arguments)
+    other = replace(NEAR, key=(doubles.key, NEAR.layouts), workload=doubles)
+    known = {NEAR.key: history(NEAR, 10), other.key: history(NEAR, 10)}
+    assert len(precedents(NEW, SPACE, known, [NEW, NEAR, other], DEVICE)) == 1
+    assert precedents(NEW, SPACE, known, [NEW, other], DEVICE) == ()
