@@ -46,15 +46,16 @@ def database_case(ground: Ground, seed: int, folder: Path) -> Case:
 
 def _commands(rng: Random) -> Sequence[Words]:
     kind = rng.choice(_EXPORTS)
-    shared = ("--threads", "1", "--format", "json")
+    asked: Words = ("--format", "json")
+    shared: Words = ("--threads", "1", *asked)
     return [
-        ("db", "info", "--db", BAD, *shared),
+        ("db", "info", "--db", BAD, *asked),
         ("db", "export", f"export.{kind}", "--kind", kind, "--db", BAD, *shared),
         ("db", "import", BAD, "--db", GOOD, *shared),
         ("db", "import", GOOD, "--db", BAD, *shared),
-        ("db", "merge", GOOD, BAD, "--format", "json"),
-        ("db", "merge", BAD, GOOD, "--into", "new.db", "--format", "json"),
-        ("db", "gc", "--db", BAD, *shared),
+        ("db", "merge", GOOD, BAD, *asked),
+        ("db", "merge", BAD, GOOD, "--into", "new.db", *asked),
+        ("db", "gc", "--db", BAD, *asked),
         ("predict", "op:relu[shape=1x8x4x4]", "--settings", "best", "--db", BAD, *shared),
         ("optimize", "network.onnx", "--budget", "0", "--out", "out", "--db", BAD, *shared),
     ]

@@ -41,7 +41,7 @@ def prepare(folder: Path) -> Ground:
     commands: list[Words] = [
         ("optimize", "network.onnx", "--budget", "6", "--out", "artifact", *shared),
         ("predict", "network.onnx", *shared),
-        ("run", "artifact", "--input", "x.npy", "--out", "outputs", *shared),
+        ("run", "artifact", "--input", "x.npy", "--out", "outputs", "--threads", "1"),
         *(("db", "export", f"log.{kind}", "--kind", kind, *shared) for kind in _LOGS),
     ]
     place = Place(folder=folder, environment=environment(ground, folder), limit_s=300)

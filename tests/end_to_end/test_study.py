@@ -111,7 +111,7 @@ def test_a_sweep_that_is_not_there_and_a_parquet_that_is_none(tmp_path: Path) ->
     table.write_bytes(b"PAR1 not really")
     assert f"{table} is no sweep: " in complaint(tmp_path, table)
     folder.mkdir()
-    assert f"{folder} cannot be read" in complaint(tmp_path, folder)
+    assert f"{str(folder)!r} cannot be read" in complaint(tmp_path, folder)
 
 
 @pytest.mark.parametrize(

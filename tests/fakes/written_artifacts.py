@@ -24,7 +24,13 @@ def manifest_content(**changed: Any) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "model": "net",
         "fingerprint": "0123",
-        "source": {"model": "zoo:mlp", "batch": None, "shapes": {"x": [1, 3]}, "seed": 0},
+        "source": {
+            "model": "zoo:mlp",
+            "batch": None,
+            "shapes": {"x": [1, 3]},
+            "seed": 0,
+            "given": "",
+        },
         "assignment": {
             "conv2d-1@plain,plain": {
                 "implementation": "conv2d_direct",
@@ -35,8 +41,8 @@ def manifest_content(**changed: Any) -> dict[str, Any]:
         "plan": {"layouts": {"t": "NCHW16c"}, "ports": {"call": ["plain", "NCHW16c"]}},
         "sizes_bytes": {name: len(content) for name, content in CONTENTS.items()},
         "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in CONTENTS.items()},
-        "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32"}],
-        "outputs": [{"name": "y", "shape": [], "dtype": "int64"}],
+        "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32", "index_ranges": []}],
+        "outputs": [{"name": "y", "shape": [], "dtype": "int64", "index_ranges": []}],
         "constants": ["w_1", "w_2"],
         "machine": {
             "class": "cpu-1",

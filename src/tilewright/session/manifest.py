@@ -176,8 +176,7 @@ def write_manifest(
     """Write `manifest.json`: interface, constants in parameter order, tasks, machine, times, and
     hashes of library, weights and itself."""
     files = (LIBRARY, WEIGHTS)
-    given, made = network.model.graph.types, network.graph.types
-    ranges = input_ranges(network.model.graph)
+    made = network.graph.types
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         model=network.model.name,
@@ -200,15 +199,7 @@ def write_manifest(
         plan=origin.layouts,
         sizes_bytes={name: (folder / name).stat().st_size for name in files},
         sha256={name: file_sha256(folder / name) for name in files},
-        inputs=tuple(
-            Port(
-                name=name,
-                shape=given[name].shape,
-                dtype=given[name].dtype,
-                index_ranges=tuple((r.lowest, r.highest) for r in ranges.get(name, ())),
-            )
-            for name in network.graph.inputs
-        ),
+        inputs=_inputs(network),
         outputs=tuple(
             Port(name=name, shape=made[ours].shape, dtype=made[ours].dtype)
             for name, ours in zip(network.model.outputs, network.graph.outputs, strict=True)
@@ -229,6 +220,19 @@ def write_manifest(
     content = sealed(manifest.content, MANIFEST)
     with replacing(folder / MANIFEST) as temporary:
         temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _inputs(network: PreparedNetwork) -> tuple[Port, ...]:
+    types, ranges = network.model.graph.types, input_ranges(network.model.graph)
+    return tuple(
+        Port(
+            name=name,
+            shape=types[name].shape,
+            dtype=types[name].dtype,
+            index_ranges=tuple((r.lowest, r.highest) for r in ranges.get(name, ())),
+        )
+        for name in network.graph.inputs
+    )
 
 
 def read_manifest(folder: Path, *, verify: bool = True) -> Manifest:

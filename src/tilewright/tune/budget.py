@@ -50,7 +50,7 @@ def parse_budget(text: str | float) -> Budget:
     if not isfinite(count) or count < 0 or count != int(count):
         raise UsageError(
             f"budget {text!r} is neither a duration nor a number of measurements",
-            hint="Durations are like 90s, 10m, 1.5h, 1h30m; numbers of measurements like 500.",
+            hint="Examples: --budget 90s, --budget 10m, --budget 1h30m, --budget 500, --budget 0",
         )
     return Budget(measurements=count)
 

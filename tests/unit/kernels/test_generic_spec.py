@@ -36,4 +36,4 @@ def test_ranks_behind_every_specialised_implementation(spec, workload, settings)
 def test_bound_follows_the_type() -> None:
     half = task([(8, 64), (64, 8)], "dense", "float16")
     double = task([(8, 64), (64, 8)], "dense", "float64")
-    assert SPEC.error_bound(double) < 1e-12 < 1e-3 < SPEC.error_bound(half)
+    assert SPEC.error_bound(double) < 1e-12 < 4e-4 < SPEC.error_bound(half) < 1e-2

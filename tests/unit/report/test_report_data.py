@@ -28,7 +28,6 @@ from tilewright.report import (
     comparison,
     formats,
     noise,
-    notebook,
     roofline,
     shares,
     shown,
@@ -320,7 +319,7 @@ def test_a_network_far_slower_than_its_kernels_is_told(
     for found in (noise.noise_warnings(optimized), noise.profile_warnings(profile)):
         assert len(found) == bool(words)
         assert all(words in warning for warning in found)
-    assert bool(words) == ("the sum of its kernels" in notebook.profile_html(profile))
+    assert bool(words) == ("the sum of its kernels" in profile._repr_html_())
 
 
 @pytest.mark.parametrize(

@@ -5,45 +5,50 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from written_artifacts import manifest_content
 
 import tilewright as tw
-from tilewright.core.errors import UsageError
+from tilewright.core.errors import InputError, UsageError
 from tilewright.models import ModelOptions
 from tilewright.session.artifact import Artifact
 from tilewright.session.manifest import MANIFEST as FILE
-from tilewright.session.manifest import origin_of
+from tilewright.session.manifest import Manifest
+from tilewright.session.opening import OpenedArtifact
 
 pytestmark = pytest.mark.regression
 
 X = np.ones((2, 3), np.float32)
-MANIFEST: dict[str, Any] = {
-    "model": "my net",
-    "inputs": [
-        {"name": "image", "shape": [2, 3], "dtype": "float32"},
-        {"name": "mask", "shape": [2], "dtype": "int64"},
-    ],
-    "outputs": [{"name": "y", "shape": [2, 3], "dtype": "float32"}],
-    "result": {"latency_s": 0.0123},
-    "fingerprint": "f",
-    "source": {
-        "model": "/cache/my_net.onnx",
-        "batch": None,
-        "shapes": {},
-        "seed": 0,
-        "given": "torch.nn.Module mine.Net",
-    },
+SOURCE: dict[str, Any] = {
+    "model": "/cache/my_net.onnx",
+    "batch": None,
+    "shapes": {},
+    "seed": 0,
+    "given": "torch.nn.Module mine.Net",
 }
+CONTENT = manifest_content(
+    model="my net",
+    inputs=[
+        {"name": "image", "shape": [2, 3], "dtype": "float32"},
+        {"name": "mask", "shape": [2], "dtype": "int64", "index_ranges": [[-3, 2]]},
+    ],
+    outputs=[{"name": "y", "shape": [2, 3], "dtype": "float32"}],
+    result={"latency_s": 0.0123},
+    source=SOURCE,
+)
 
 
 @pytest.fixture
 def network() -> Artifact:
     """An artifact whose kernel doubles the image."""
+    manifest = msgspec.convert(CONTENT, Manifest)
     artifact = object.__new__(Artifact)
-    artifact.manifest = MANIFEST
+    artifact._opened = OpenedArtifact(folder=Path("out"), manifest=manifest)
     artifact.inputs, artifact.outputs = ("image", "mask"), ("y",)
     artifact.threads, artifact.folder = 2, Path("out")
+    artifact._call = lambda call: call()  # type: ignore[assignment]
     artifact._network = lambda ordered: [2 * ordered[0]]  # type: ignore[assignment]
     return artifact
 
@@ -88,10 +93,15 @@ def test_it_shows_what_it_takes_and_where_it_came_from(network: Artifact) -> Non
     assert "<table>" in html
 
 
+def test_an_index_outside_its_range_is_refused(network: Artifact) -> None:
+    with pytest.raises(InputError, match=r"'mask' is 7 at \[1\].* -3 … 2"):
+        network(X, np.array([0, 7]))
+
+
 def test_the_manifest_says_what_was_handed_over() -> None:
-    assert origin_of(MANIFEST).given == "torch.nn.Module mine.Net"
-    older = {**MANIFEST, "source": {k: v for k, v in MANIFEST["source"].items() if k != "given"}}
-    assert origin_of(older).given == ""
+    assert msgspec.convert(CONTENT, Manifest).origin.given == "torch.nn.Module mine.Net"
+    older = {**CONTENT, "source": {k: v for k, v in SOURCE.items() if k != "given"}}
+    assert msgspec.convert(older, Manifest).origin.given == ""
 
 
 @pytest.mark.parametrize("options", [ModelOptions(batch=2), ModelOptions(shapes={"image": (1, 3)})])

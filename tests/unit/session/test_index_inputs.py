@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from tilewright.core.errors import InputError
 from tilewright.graph.indices import IndexRange
-from tilewright.session.index_inputs import described_ranges, ranges_of, require_valid_indices
+from tilewright.session.index_inputs import require_valid_indices
+from tilewright.session.manifest import Port
 
 pytestmark = pytest.mark.regression
 
@@ -19,18 +21,21 @@ ROWS = (IndexRange.of_axis(100),)
 PLACES = (IndexRange.of_axis(4), IndexRange(lowest=0, highest=5))
 
 
+def port(ranges: Any) -> Port:
+    entry = {"name": "ids", "shape": [3, 2], "dtype": "int64", "index_ranges": ranges}
+    return msgspec.convert(entry, Port)
+
+
 def test_what_is_written_is_read() -> None:
-    entry = {"name": "ids", "shape": [3, 2], "dtype": "int64"}
-    assert ranges_of(entry) == ()
-    assert described_ranges(()) == {}
-    for ranges in (ROWS, PLACES):
-        assert ranges_of({**entry, **described_ranges(ranges)}) == ranges
+    assert Port(name="ids", shape=(3, 2), dtype="int64").ranges == ()
+    assert port([[-100, 99]]).ranges == ROWS
+    assert port([[-4, 3], [0, 5]]).ranges == PLACES
 
 
 @pytest.mark.parametrize("found", [3, None, [1, 2], [[1]], [["a", "b"]], [[0, 1]] * 3])
 def test_what_nobody_wrote(found: Any) -> None:
-    with pytest.raises(ValueError):
-        ranges_of({"name": "ids", "shape": [3, 2], "index_ranges": found})
+    with pytest.raises(msgspec.ValidationError):
+        port(found)
 
 
 def test_the_value_its_place_and_the_range_are_named() -> None:

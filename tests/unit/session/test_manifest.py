@@ -183,7 +183,7 @@ def test_what_is_refused(artifact: Path, changed: dict[str, Any]) -> None:
 def test_a_manifest_that_is_no_file(artifact: Path) -> None:
     (artifact / MANIFEST).unlink()
     (artifact / MANIFEST).mkdir()
-    with pytest.raises(ModelError, match="is not a file"):
+    with pytest.raises(ModelError, match="is a folder, not a regular file"):
         read_manifest(artifact)
 
 
