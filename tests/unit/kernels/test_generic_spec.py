@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from streaming_cases import ADD, CONCAT, MEAN, OPAQUE, POOL, SOFTMAX, task
 
+from tilewright.graph.network import attributes
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels import injective, pool2d_rows, rows
 from tilewright.kernels.generic import SPEC
 from tilewright.testing.implementations import made_up_device
@@ -34,6 +37,31 @@ def test_ranks_behind_every_specialised_implementation(spec, workload, settings)
 
 
 def test_bound_follows_the_type() -> None:
-    half = task([(8, 64), (64, 8)], "dense", "float16")
-    double = task([(8, 64), (64, 8)], "dense", "float64")
-    assert SPEC.error_bound(double) < 1e-12 < 4e-4 < SPEC.error_bound(half) < 1e-2
+    """One rounding of the kernel's, one of the reference's; sums are kept in single precision."""
+
+    def bound(dtype: str) -> float:
+        return SPEC.error_bound(task([(8, 4096), (4096, 8)], "dense", dtype))
+
+    assert bound("float64") < 1e-12
+    assert 2**-10 < bound("float16") < 1.1 * 2**-10
+    assert 2**-7 < bound("bfloat16") < 1.1 * 2**-7
+    assert bound("float32") < 5e-5
+
+
+def test_what_rounds_nothing_has_no_more_of_a_bound_in_halves() -> None:
+    assert SPEC.error_bound(task([(1, 8, 4, 4)], "relu", "bfloat16")) < 1e-5
+
+
+def test_halves_on_the_way_count_though_the_result_is_none() -> None:
+    def steps(dtype: str) -> Workload:
+        kinds = (TensorType((4, 8), dtype), TensorType((8,), dtype))
+        return Workload(
+            arguments=tuple(Argument(type=kind) for kind in kinds),
+            steps=(
+                Step(operator="multiply", inputs=(0, 1)),
+                Step(operator="cast", inputs=(2,), attributes=attributes(dtype="float32")),
+            ),
+        )
+
+    assert SPEC.error_bound(steps("bfloat16")) > 2**-7
+    assert SPEC.error_bound(steps("float32")) < 1e-5

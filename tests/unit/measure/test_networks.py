@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.core.errors import TargetError
+from tilewright.core.errors import InputError, TargetError
 from tilewright.core.processes import RemoteError
 from tilewright.measure import networks
 
@@ -29,13 +29,23 @@ class FakeChild:
 
     pid = 1
 
+    def __init__(self, kind: str, message: str) -> None:
+        self._error = RemoteError(kind, message, "")
+
     def request(self, _message: object, _timeout_s: float) -> None:
-        raise RemoteError("LinkError", "Command line: false -shared", "")
+        raise self._error
+
+
+def test_an_index_out_of_range_is_no_bug() -> None:
+    worker: Any = object.__new__(networks.NetworkWorker)
+    worker._child, worker._prepared = FakeChild("InputError", "'words' is given an index"), 1
+    with pytest.raises(InputError, match="'words'"):
+        worker.run("tuned", [])
 
 
 def test_a_compiler_that_fails_is_a_target_error() -> None:
     worker: Any = object.__new__(networks.NetworkWorker)
-    worker._child, worker._prepared = FakeChild(), 1
+    worker._child, worker._prepared = FakeChild("LinkError", "Command line: false -shared"), 1
     with pytest.raises(TargetError, match="false -shared") as caught:
         worker.load("tuned", Path("folder"), [])
     assert "CXX" in str(caught.value)

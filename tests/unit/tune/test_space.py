@@ -152,3 +152,14 @@ def test_real_spaces_number_both_ways(extent: int) -> None:
         assert found.number(found.candidate(number)) == number
     estimates = found.estimates_s(numbers)
     assert estimates is not None and (estimates > 0).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_the_allowed_error_holds_for_every_type_of_floats(offer, dtype: str) -> None:
+    """In halves the least bound there is may be above it."""
+    rough, exact = made_up(), MadeUp("two", {"k": (1,)}, guess=lambda _: 5.0)
+    rough.bound, exact.bound = 0.5, 0.008
+    offer(rough, exact)
+    argument = Argument(type=TensorType((4, 8), dtype))
+    floats = Workload(arguments=(argument,), steps=(Step(operator="relu", inputs=(0,)),))
+    assert too_inexact(floats, ("plain", "plain"), DEVICE, 1e-4) == {"one"}
