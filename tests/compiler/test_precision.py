@@ -39,6 +39,15 @@ CHAINS = {
             step("hard_swish", 6),
         ],
     ),
+    "a choice": (
+        [(4, 64), (4, 64)],
+        [
+            step("multiply", 0, 1),
+            step("greater", 0, 1),
+            step("where", 3, 2, 0),
+            step("negative", 4),
+        ],
+    ),
     "whole numbers": ([(4, 64), (64,)], [step("multiply", 0, 1), step("round", 2)]),
 }
 

@@ -247,11 +247,16 @@ def expression(step: Step, operands: list[Expr]) -> Expr:
 
 def _apply(rule: Rule, step: Step, operands: list[Expr]) -> Expr:
     named = dict(step.attributes)
-    kind = mathematics.dtype(operands[0])
+    kind = mathematics.dtype(operands[1 if step.operator == "where" else 0])
     single = step.operator in _IN_SINGLE if kind == "float16" else kind == "bfloat16"
     single = single and step.operator not in _MOVES_BITS
     if single:
-        operands = [mathematics.converted(operand, "float32") for operand in operands]
+        operands = [
+            operand
+            if mathematics.dtype(operand) == "bool"
+            else mathematics.converted(operand, "float32")
+            for operand in operands
+        ]
     if step.operator not in _USES_ONCE:
         operands = [mathematics.shared(operand, lambda name: name) for operand in operands]
     value = rule(operands, named)
