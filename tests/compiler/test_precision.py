@@ -39,6 +39,17 @@ CHAINS = {
             step("hard_swish", 6),
         ],
     ),
+    "a border": (
+        [(2, 3, 4, 4), (2, 1, 1, 6)],
+        [
+            step("pad", 0, before=(0, 0, 0, 0), after=(0, 0, 0, 2), value=0.5, mode="constant"),
+            step("add", 2, 1),
+        ],
+    ),
+    "joined": (
+        [(4, 3), (4, 5), (4, 8)],
+        [step("concat", 0, 1, axis=1), step("multiply", 3, 2), step("tanh", 4)],
+    ),
     "a choice": (
         [(4, 64), (4, 64)],
         [

@@ -14,7 +14,7 @@ from tvm.ir import Call, Op
 
 Bindings = list[tuple[tirx.Var, tirx.Expr]]
 _BINDINGS: ContextVar[Bindings | None] = ContextVar("_BINDINGS", default=None)
-_REINTERPRET = Op.get("tirx.reinterpret")
+_REINTERPRET, _CHOICE = Op.get("tirx.reinterpret"), Op.get("prim.if_then_else")
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 0.693359375
 _LN2_LOW = -2.12194440e-4
@@ -95,16 +95,26 @@ def _to_bfloat16(x: tirx.Expr) -> tirx.Expr:
 
 
 def _from_bfloat16(x: tirx.Expr) -> tirx.Expr:
-    """A single with these bits in its upper half; there and back again is a rounding in single,
-    for TVM miscounts the lanes of one type reinterpreted twice."""
+    """A single with these bits in its upper half. There and back again is a rounding in single, and
+    a choice is made between singles: TVM reinterprets neither rightly."""
     if _BINDINGS.get() is None:
         return bound(lambda: _from_bfloat16(x))
     x = opened(x)
+    if isinstance(x, tirx.FloatImm):
+        return _f(x.value)
+    if isinstance(x, Call) and x.op == _CHOICE:
+        condition, yes, no = x.args
+        return tirx.if_then_else(condition, _alone(yes), _alone(no))
     if isinstance(x, Call) and x.op == _REINTERPRET:
         upper = x.args[0].value
     else:
         upper = tirx.Cast("uint32", tirx.reinterpret("uint16", x))
     return tirx.reinterpret("float32", upper << _bits(16))
+
+
+def _alone(x: tirx.Expr) -> tirx.Expr:
+    """One side of a choice: what it binds stays on this side, where it may be read."""
+    return bound(lambda: _from_bfloat16(x))
 
 
 def _bits(value: int) -> tirx.Expr:
