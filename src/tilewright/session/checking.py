@@ -21,8 +21,8 @@ from tilewright.measure.base import Measurer
 _NO_MEMORY = "out of memory"
 _JUMPS = frozenset(
     {
-        "floor", "ceil", "round", "sign", "modulo", "equal", "less", "greater", "less_equal",
-        "greater_equal", "thresholded_relu",
+        "floor", "ceil", "round", "sign", "modulo", "remainder", "equal", "less", "greater",
+        "less_equal", "greater_equal", "thresholded_relu",
     }
 )  # fmt: skip
 """Operators whose result may jump where an operand changes by one rounding."""
