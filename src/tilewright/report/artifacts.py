@@ -26,7 +26,7 @@ def artifact_tables(result: ArtifactResult) -> tuple[Table, ...]:
 def artifact_tasks(result: ArtifactResult) -> Table:
     """Its tasks by their share of time, with what was chosen for each."""
     table = tasks_table(result)
-    settings = Column(field="settings", label="settings", show=lambda value: shown.pairs(value or {}))
+    settings = Column(field="settings", label="settings", show=lambda v: shown.pairs(v or {}))
     return Table(columns=(*table.columns, settings), records=table.records, title=table.title)
 
 
