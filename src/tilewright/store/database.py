@@ -280,12 +280,9 @@ class SqliteStore:
     def peak(self, device_class: str, name: str) -> float | None:
         """The newest value of a peak; None when it was never measured."""
         table = schema.peaks
-        query = select(table.c.value).where(
-            table.c.device_class == device_class, table.c.name == name
-        )
+        query = select(table).where(table.c.device_class == device_class, table.c.name == name)
         query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(1)
-        with self._connections.reading() as connection:
-            return connection.execute(query).scalar_one_or_none()
+        return next((found.value for found in self._all(query, rows.peak)), None)
 
     def info(self) -> upkeep.DatabaseInfo:
         """What the database holds."""

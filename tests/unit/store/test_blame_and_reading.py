@@ -156,6 +156,12 @@ def full(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_peak_that_is_no_number_is_told(full: Path) -> None:
+    run_sql(full, "UPDATE peaks SET value = '[1e999]'")
+    with open_store(full) as store, pytest.raises(StoreError, match="peaks"):
+        store.peak("cpu-a", "flop_per_s")
+
+
 @pytest.mark.parametrize(
     "table, change", [(table, change) for table, changes in DAMAGE.items() for change in changes]
 )
