@@ -50,9 +50,9 @@ def test_child_and_grandchild_of_a_process_that_called(network: Call) -> None:
 
 
 def test_a_child_that_does_not_call(network: Call) -> None:
-    network(0)
+    wanted = network(0)
     in_child(lambda: None)
-    network(0)
+    np.testing.assert_array_equal(network(0), wanted)
 
 
 def test_a_child_that_calls_from_several_threads(network: Call) -> None:
@@ -78,8 +78,12 @@ def test_a_child_made_while_another_thread_calls(network: Call) -> None:
     thread = threading.Thread(target=lambda: caller(hold))
     thread.start()
     held.wait()
+
+    def child() -> None:
+        assert caller(lambda: 7) == 7
+
     try:
-        in_child(lambda: caller(lambda: None))
+        in_child(child)
     finally:
         release.set()
         thread.join()
