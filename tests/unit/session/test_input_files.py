@@ -44,7 +44,9 @@ READERS: dict[str, Callable[[Path], Any]] = {
 def test_devices_are_not_read(tmp_path: Path, name: str) -> None:
     # /dev/null ends at once, so that this ends where nobody looks
     (tmp_path / name).symlink_to(os.devnull)
-    with pytest.raises(ModelError, match="is a device(, not a regular file| or a pipe, not a file)") as caught:
+    with pytest.raises(
+        ModelError, match="is a device(, not a regular file| or a pipe, not a file)"
+    ) as caught:
         READERS[name](tmp_path / name)
     assert caught.value.exit_code == 4
 
