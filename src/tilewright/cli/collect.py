@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 
 from cyclopts import Parameter
 
+from tilewright.cli.answers import answer_of
 from tilewright.cli.flags import CommonFlags, MeteredFlags
-from tilewright.cli.output import Answer, emit
+from tilewright.cli.output import emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
-from tilewright.report import forecasts
 
 if TYPE_CHECKING:
     from tilewright.session.collecting.design import Design
@@ -128,6 +128,5 @@ def collect(
         result = work.session.collect(
             op, models, samples=samples, design=design, budget=budget, options=options
         )
-    table = forecasts.collected(result)
-    emit(Answer(command="collect", data=result, rows=table, warnings=work.warnings), flags)
+    emit(answer_of("collect", result, work), flags)
     return 0

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from tilewright.cli.answers import answer_of
 from tilewright.cli.baseline import read_baseline
 from tilewright.cli.flags import ChoiceFlags, ModelOrArtifactFlags, SharedFlags
-from tilewright.cli.output import Answer, emit, plain
+from tilewright.cli.output import emit, plain
 from tilewright.cli.streams import write_message
-from tilewright.cli.warn import merged
 from tilewright.cli.work import working
 from tilewright.core.errors import ModelError, NegativeVerdict, UsageError
-from tilewright.report import views
 from tilewright.report.comparison import AgainstBaseline, against_baseline
 
 if TYPE_CHECKING:
@@ -72,13 +71,13 @@ def compare(
     against = _against(result, earlier, baseline)
     if against is not None:
         result = replace(result, baseline_geomean=against.then.value)
-    skipped = [f"{peer} was skipped: {reason}" for peer, reason in result.skipped.items()]
-    answer = Answer(
-        command="compare",
+    answer = answer_of(
+        "compare",
+        result,
+        work,
         data=_data(result, against),
-        rows=views.compare_table(result),
-        remarks=_remarks(result, against),
-        warnings=merged(work.warnings, [*skipped, *_thread_warning(against)]),
+        remarks=_remarks(against),
+        warnings=_thread_warning(against),
     )
     emit(answer, flags)
     if fail_below is not None:
@@ -122,16 +121,15 @@ def _data(result: CompareResult, against: AgainstBaseline | None) -> dict[str, A
     return data
 
 
-def _remarks(result: CompareResult, against: AgainstBaseline | None) -> list[str]:
-    remarks = [views.compare_verdict(result)]
-    if against is not None:
-        low, high = against.ratio_bounds
-        between = "" if low is None or high is None else f", between {low:.3f} and {high:.3f}"
-        remarks.append(
-            f"Against the baseline, over {len(against.models)} models: {against.ratio:.3f}{between}"
-            f" ({against.now.value:.3f} now, {against.then.value:.3f} then)"
-        )
-    return remarks
+def _remarks(against: AgainstBaseline | None) -> list[str]:
+    if against is None:
+        return []
+    low, high = against.ratio_bounds
+    between = "" if low is None or high is None else f", between {low:.3f} and {high:.3f}"
+    return [
+        f"Against the baseline, over {len(against.models)} models: {against.ratio:.3f}{between}"
+        f" ({against.now.value:.3f} now, {against.then.value:.3f} then)"
+    ]
 
 
 def _thread_warning(against: AgainstBaseline | None) -> list[str]:

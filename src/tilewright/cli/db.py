@@ -7,18 +7,16 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from tilewright.cli.answers import answer_of
 from tilewright.cli.flags import AnswerFlags, PlacedFlags, StoredFlags
 from tilewright.cli.help_pages import RECORDS, examples
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
-from tilewright.core.results import ImportResult
 from tilewright.core.units import parse_bytes, parse_duration
-from tilewright.report import shown, views
-from tilewright.report.tables import Column, Table, record_of
+from tilewright.report.tables import record_of
+from tilewright.report.views import counts_table
 from tilewright.store.interchange import kinds
-
-_SHOWN_LINES = 20
 
 db = App(
     name="db",
@@ -36,15 +34,7 @@ def info(*, flags: StoredFlags | None = None) -> int:
     flags = flags or StoredFlags()
     with working(flags) as work:
         result = describe(work.session.records)
-    rows = views.database_table(result)
-    answer = Answer(
-        command="db info",
-        data=result,
-        rows=rows,
-        tables=(rows, views.cache_table(result)),
-        warnings=work.warnings,
-    )
-    emit(answer, flags)
+    emit(answer_of("db info", result, work), flags)
     return 0
 
 
@@ -96,7 +86,7 @@ def import_(
     kinds.checked_kind(kind, kinds.IMPORTS)
     with working(flags) as work:
         taken = work.session.import_file(path, kind, task=task, target=target)
-    _emit_import("db import", taken, flags, work.warnings)
+    emit(answer_of("db import", taken, work), flags)
     return 0
 
 
@@ -116,7 +106,7 @@ def merge(
 
     flags = flags or AnswerFlags()
     taken = interchanging.merge(first, second, into)
-    _emit_import("db merge", taken, flags, [])
+    emit(answer_of("db merge", taken), flags)
     return 0
 
 
@@ -177,49 +167,8 @@ def gc(
     return 0
 
 
-def _emit_import(
-    command: str, taken: ImportResult, flags: AnswerFlags, warnings: list[str]
-) -> None:
-    """What came in, and below it every line that did not."""
-    record = record_of(taken)
-    named = ("kind", "lines", "imported", "known", "measurements", "failures", "workloads")
-    counts = Table(
-        columns=tuple(
-            Column(field=n, label=n, show=_shower(n, record[n]), number=n != "kind") for n in named
-        ),
-        records=({name: value for name, value in record.items() if name != "skipped"},),
-    )
-    skipped = views.skipped_table(taken.skipped[:_SHOWN_LINES])
-    more = len(taken.skipped) - _SHOWN_LINES
-    remarks = [f"{more} more skipped lines are in --format json."] if more > 0 else []
-    answer = Answer(
-        command=command,
-        data=taken,
-        rows=counts,
-        tables=(counts, skipped) if taken.skipped else (counts,),
-        remarks=[*remarks, *([f"{taken.note}."] if taken.note else [])],
-        warnings=warnings,
-    )
-    emit(answer, flags)
-
-
 def _emit_counts(
     command: str, counts: dict[str, Any], flags: AnswerFlags, warnings: list[str]
 ) -> None:
-    columns = tuple(
-        Column(
-            field=name,
-            label=name.removesuffix("_bytes"),
-            show=_shower(name, value),
-            number=not isinstance(value, str),
-        )
-        for name, value in counts.items()
-    )
-    rows = Table(columns=columns, records=(counts,))
-    emit(Answer(command=command, data=counts, rows=rows, warnings=warnings), flags)
-
-
-def _shower(name: str, value: object) -> Any:
-    if isinstance(value, str):
-        return str
-    return shown.size if name.endswith("_bytes") else shown.whole
+    answer = Answer(command=command, data=counts, rows=counts_table(counts), warnings=warnings)
+    emit(answer, flags)

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
+from tilewright.cli.answers import answer_of
 from tilewright.cli.flags import SharedFlags
-from tilewright.cli.output import Answer, emit
+from tilewright.cli.output import emit
 from tilewright.cli.work import working
-from tilewright.report import views
 
 FAMILIES = "conv2d, linear, bmm, softmax, layer_norm, gemm_power, knobs, energy"
 
@@ -89,16 +89,6 @@ def evaluate(
             from tilewright.session.predicting.predictor_cards import write_cards
 
             write_cards(flags.out, found)
-    result = found.result
-    rows = views.evaluation_table(result.rows)
-    picks = (views.picks_table(result.picks),) if result.picks else ()
-    answer = Answer(
-        command="evaluate",
-        data=result,
-        rows=rows,
-        tables=(rows, *picks),
-        remarks=[f"Cards: {flags.out / 'predictors.html'}"] if flags.out else [],
-        warnings=work.warnings,
-    )
-    emit(answer, flags)
+    cards = [f"Cards: {flags.out / 'predictors.html'}"] if flags.out else []
+    emit(answer_of("evaluate", found.result, work, remarks=cards), flags)
     return 0

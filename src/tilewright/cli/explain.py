@@ -6,11 +6,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from tilewright.cli.answers import answer_of
 from tilewright.cli.flags import ModelFlags, SharedFlagsOfExplain
-from tilewright.cli.output import Answer, emit
+from tilewright.cli.output import emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
-from tilewright.report import forecasts
 
 
 def explain(
@@ -59,12 +59,7 @@ def explain(
     with working(shared, target=model_flags.target, tracker=model_flags.tracker) as work:
         if threads:
             found = work.session.best_threads(name, options=options)
-            tables = (forecasts.threads_table(found),)
         else:
             found = work.session.explain(name, versus=versus, confirm=confirm, options=options)
-            tables = forecasts.explained_tables(found)
-    answer = Answer(
-        command="explain", data=found, rows=tables[0], tables=tables, warnings=work.warnings
-    )
-    emit(answer, shared)
+    emit(answer_of("explain", found, work), shared)
     return 0

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from tilewright.cli.answers import answer_of
 from tilewright.cli.flags import PlacedFlags, TargetFlag
-from tilewright.cli.output import Answer, emit
+from tilewright.cli.output import emit
 from tilewright.cli.work import working
-from tilewright.report import forecasts
 
 
 def fit(
@@ -34,6 +34,5 @@ def fit(
     flags, target_flag = flags or PlacedFlags(), target_flag or TargetFlag()
     with working(flags, target=target_flag.target, tracker=target_flag.tracker) as work:
         result = work.session.fit(families, metric)
-    table = forecasts.fitted_table(result.families)
-    emit(Answer(command="fit", data=result, rows=table, warnings=work.warnings), flags)
+    emit(answer_of("fit", result, work), flags)
     return 0

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from tilewright.cli.answers import answer_of
 from tilewright.cli.flags import MaxError, ModelFlags, SharedFlags
-from tilewright.cli.output import Answer, emit
-from tilewright.cli.warn import merged
+from tilewright.cli.output import emit
 from tilewright.cli.work import Work, working
-from tilewright.core.results import GraphTuneResult, OptimizeResult
-from tilewright.report import graph, noise, views
-from tilewright.report.tables import Table
-from tilewright.report.tasks import tasks_table
+from tilewright.core.results import OptimizeResult
 
 MODEL_HELP = "An .onnx or .pt2 file, zoo:NAME, hf:NAME, torch:MODULE:NAME, op:conv2d[...]."
 
@@ -50,40 +48,9 @@ def optimize(
 
 
 def tell_optimized(command: str, result: OptimizeResult, flags: SharedFlags, work: Work) -> int:
-    """Print what `optimize` or `tune` made."""
-    tasks = tasks_table(result)
-    explained = noise.explain_difference(
-        result.tasks_latency_s, result.latency_s, result.explanation
-    )
-    answer = Answer(
-        command=command,
-        data=result,
-        rows=tasks,
-        tables=(
-            tasks,
-            *_searched(command, result),
-            *_graph(result),
-            views.optimize_summary(result),
-        ),
-        remarks=[remark for remark in (explained, _report(result.artifact)) if remark],
-        warnings=merged(work.warnings, noise.noise_warnings(result)),
-    )
-    emit(answer, flags, save=False)
+    """Print what `optimize` or `tune` made; `optimize` leaves what was found for each task to its
+    report."""
+    shown = replace(result, searches=()) if command == "optimize" else result
+    report = [f"Report: {Path(result.artifact) / 'report.html'}"] if result.artifact else []
+    emit(answer_of(command, shown, work, data=result, remarks=report), flags, save=False)
     return 0
-
-
-def _searched(command: str, result: OptimizeResult) -> tuple[Table, ...]:
-    """What `tune` found for each task; `optimize` leaves that to its report."""
-    found = views.searches_table(result.searches)
-    return (found,) if command == "tune" and found.records else ()
-
-
-def _graph(result: OptimizeResult) -> tuple[Table, ...]:
-    """What the graph tuner found; every choice is in the report."""
-    if not isinstance(result, GraphTuneResult):
-        return ()
-    return (graph.assignments_table(result), graph.solution_table(result))
-
-
-def _report(artifact: str) -> str:
-    return f"Report: {Path(artifact) / 'report.html'}" if artifact else ""

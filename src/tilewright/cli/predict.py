@@ -7,12 +7,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from tilewright.cli.answers import answer_of
 from tilewright.cli.flags import ForecastChoiceFlags, ModelFlags, SharedFlags
 from tilewright.cli.optimize import MODEL_HELP
-from tilewright.cli.output import Answer, emit
+from tilewright.cli.output import emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
-from tilewright.report import forecasts
 
 
 def predict(
@@ -63,15 +63,5 @@ def predict(
                 max_error=choice.max_error,
                 metrics=metric,
             )
-    operators = forecasts.operators_table(result)
-    summary = (forecasts.forecast_summary(result),) if result.network is not None else ()
-    shown = (operators,) if result.operators else ()
-    answer = Answer(
-        command="predict",
-        data=result,
-        rows=operators,
-        tables=(*shown, *summary),
-        warnings=work.warnings,
-    )
-    emit(answer, flags)
+    emit(answer_of("predict", result, work), flags)
     return 0

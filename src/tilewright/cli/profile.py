@@ -6,13 +6,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from tilewright.cli.answers import answer_of
 from tilewright.cli.flags import ArtifactFlags, ChoiceFlags, MeteredFlags, SharedFlags
 from tilewright.cli.optimize import MODEL_HELP
-from tilewright.cli.output import Answer, emit
-from tilewright.cli.warn import merged
+from tilewright.cli.output import emit
 from tilewright.cli.work import working
-from tilewright.report import noise, views
-from tilewright.report.tasks import tasks_table
 
 
 def profile(
@@ -45,22 +43,5 @@ def profile(
             meter=model_flags.meter_name,
             memory=memory,
         )
-    tasks = tasks_table(result)
-    explained = noise.explain_difference(
-        result.tasks_latency_s, result.network_latency_s, result.explanation
-    )
-    tables = [tasks, views.profile_summary(result)]
-    if result.memory is not None:
-        tables.append(views.memory_table(result.memory))
-    if result.energy is not None:
-        tables.append(views.energy_table(result.energy))
-    answer = Answer(
-        command="profile",
-        data=result,
-        rows=tasks,
-        tables=tables,
-        remarks=[explained] if explained else [],
-        warnings=merged(work.warnings, noise.profile_warnings(result)),
-    )
-    emit(answer, flags)
+    emit(answer_of("profile", result, work), flags)
     return 0

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from tilewright.cli.answers import answer_of
 from tilewright.cli.flags import AnswerFlags
-from tilewright.cli.output import Answer, emit
+from tilewright.cli.output import emit
 from tilewright.cli.work import working
-from tilewright.report import graph
 
 
 def solve(
@@ -29,12 +29,5 @@ def solve(
         from tilewright.session.solving import solve_file
 
         result = solve_file(file, solver)
-    answer = Answer(
-        command="solve",
-        data=result,
-        rows=graph.solve_table(result),
-        remarks=[graph.proven(result)],
-        warnings=work.warnings,
-    )
-    emit(answer, flags)
+    emit(answer_of("solve", result, work), flags)
     return 0

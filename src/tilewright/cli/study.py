@@ -7,13 +7,13 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from tilewright.cli.answers import answer_of
 from tilewright.cli.flags import ModelFlags, SharedFlags, ThreadedFlags
 from tilewright.cli.help_pages import EXPERIMENTS, examples
 from tilewright.cli.optimize import MODEL_HELP
-from tilewright.cli.output import Answer, emit
+from tilewright.cli.output import emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
-from tilewright.report import forecasts, shown, views
 
 study = App(
     name="study",
@@ -49,14 +49,8 @@ def tuners(
     flags = flags or ThreadedFlags()
     with working(flags) as work:
         result = work.session.study_tuners(sweep=sweep, seeds=seeds, tuners=tuner, out=flags.out)
-    answer = Answer(
-        command="study tuners",
-        data=result,
-        rows=views.tuner_study_table(result.rows),
-        remarks=[f"Figures: {flags.out / 'study-tuners.html'}"] if flags.out else [],
-        warnings=work.warnings,
-    )
-    emit(answer, flags)
+    figures = [f"Figures: {flags.out / 'study-tuners.html'}"] if flags.out else []
+    emit(answer_of("study tuners", result, work, remarks=figures), flags)
     return 0
 
 
@@ -80,15 +74,7 @@ def subgraph(
     options = model_flags.options(flags.seed)
     with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
         result = work.session.study_subgraph(model, budget=budget, tuner=tuner, options=options)
-    gain = shown.speedup(result.network_gain, result.network_gain_low, result.network_gain_high)
-    answer = Answer(
-        command="study subgraph",
-        data=result,
-        rows=views.subgraph_study_table(result.rows),
-        remarks=[] if gain == shown.MISSING else [f"The whole network gains {gain}."],
-        warnings=work.warnings,
-    )
-    emit(answer, flags)
+    emit(answer_of("study subgraph", result, work), flags)
     return 0
 
 
@@ -113,13 +99,7 @@ def padding(
         result = work.session.study_padding(
             operator, parameter=parameter, values=steps, options=options
         )
-    answer = Answer(
-        command="study padding",
-        data=result,
-        rows=forecasts.sweep_table(result),
-        warnings=work.warnings,
-    )
-    emit(answer, flags)
+    emit(answer_of("study padding", result, work), flags)
     return 0
 
 

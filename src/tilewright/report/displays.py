@@ -1,4 +1,4 @@
-"""How results show themselves, at a prompt and in a notebook: the tables of the command line."""
+"""How results show themselves: the same tables on the command line, at a prompt, in a notebook."""
 
 from __future__ import annotations
 
@@ -31,19 +31,46 @@ from tilewright.core.results import (
 from tilewright.report import forecasts, graph, noise, shown, views
 from tilewright.report.escape import visible
 from tilewright.report.notebook import fragment
-from tilewright.report.tables import Table, facts_table, record_of
+from tilewright.report.tables import Table
 from tilewright.report.tasks import tasks_table
 
 _MOST_ROWS = 30
 """Rows of a table at a prompt; a notebook shows all."""
 
+_SKIPPED_LINES = 20
+"""Lines of a file that are shown of those that were not taken in."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What a result shows: tables, and sentences below them."""
+    """What a result shows.
 
-    tables: Sequence[Table]
+    `rows` is the table that a csv file holds, `more` are tables of further parts, `summary` is the
+    result in a few facts. `notes` are sentences below the tables. The command line sends `warnings`
+    to stderr, but those it has shown while the result was made.
+    """
+
+    rows: Table
+    more: Sequence[Table] = ()
+    summary: Table | None = None
     notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+
+    @property
+    def details(self) -> tuple[Table, ...]:
+        """All tables but the summary; one without rows is left out where there are others."""
+        others = [*self.more, *([self.summary] if self.summary is not None else [])]
+        return tuple(each for each in (self.rows, *self.more) if each.records or not others)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """In the order of a terminal, where the last lines are read first."""
+        return (*self.details, *([self.summary] if self.summary is not None else []))
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Everything that is said beside the tables."""
+        return tuple(each for each in (*self.notes, *self.warnings) if each)
 
 
 @singledispatch
@@ -60,12 +87,18 @@ class _Displays:
         found = page(result)
         if found is None:
             return None
-        notes = [visible(note) for note in found.notes if note]
-        return "\n\n".join([*map(table_text, found.tables), *notes])
+        tables = map(table_text, found.tables)
+        return "\n\n".join([*tables, *map(visible, found.sentences)])
 
     def html(self, result: object) -> str | None:
         found = page(result)
-        return None if found is None else fragment(found.tables, found.notes)
+        return None if found is None else notebook_html(found)
+
+
+def notebook_html(shown: Page, *, report: str = "") -> str:
+    """A page as a fragment, from the top: its summary first; a report, where given, unfolds."""
+    summary = [shown.summary] if shown.summary is not None else []
+    return fragment([*summary, *shown.details], shown.sentences, report=report)
 
 
 def install() -> None:
@@ -96,110 +129,129 @@ def _line(cells: Sequence[str], table: Table, widths: Sequence[int]) -> str:
 
 @page.register
 def _(result: OptimizeResult) -> Page:
-    tasks = tasks_table(result)
     searched = views.searches_table(result.searches)
-    tables = [views.optimize_summary(result), tasks, *([searched] if searched.records else [])]
+    more = [searched] if searched.records else []
     if isinstance(result, GraphTuneResult):
-        tables += [graph.assignments_table(result), graph.solution_table(result)]
-    explained = noise.explain_difference(
-        result.tasks_latency_s, result.latency_s, result.explanation
+        more += [graph.assignments_table(result), graph.solution_table(result)]
+    return Page(
+        rows=tasks_table(result),
+        more=more,
+        summary=views.optimize_summary(result),
+        notes=_sum_of_tasks(result, result.latency_s),
+        warnings=noise.noise_warnings(result),
     )
-    return Page(tables, (explained, *noise.noise_warnings(result)))
 
 
 @page.register
 def _(result: ProfileResult) -> Page:
-    tasks = tasks_table(result)
-    tables = [views.profile_summary(result), tasks]
+    more: list[Table] = []
     if result.memory is not None:
-        tables.append(views.memory_table(result.memory))
+        more.append(views.memory_table(result.memory))
     if result.energy is not None:
-        tables.append(views.energy_table(result.energy))
-    explained = noise.explain_difference(
-        result.tasks_latency_s, result.network_latency_s, result.explanation
+        more.append(views.energy_table(result.energy))
+    return Page(
+        rows=tasks_table(result),
+        more=more,
+        summary=views.profile_summary(result),
+        notes=_sum_of_tasks(result, result.network_latency_s),
+        warnings=noise.profile_warnings(result),
     )
-    return Page(tables, (*noise.profile_warnings(result), explained))
+
+
+def _sum_of_tasks(result: OptimizeResult | ProfileResult, network_s: float) -> tuple[str, ...]:
+    explained = noise.explain_difference(result.tasks_latency_s, network_s, result.explanation)
+    return (explained,) if explained else ()
 
 
 @page.register
 def _(result: CompareResult) -> Page:
-    skipped = [f"{peer} was skipped: {reason}" for peer, reason in result.skipped.items()]
-    return Page([views.compare_table(result)], (views.compare_verdict(result), *skipped))
+    return Page(
+        rows=views.compare_table(result),
+        notes=(views.compare_verdict(result),),
+        warnings=[f"{peer} was skipped: {reason}" for peer, reason in result.skipped.items()],
+    )
 
 
 @page.register
 def _(result: SolveResult) -> Page:
-    return Page([graph.solve_table(result)], (graph.proven(result),))
+    return Page(rows=graph.solve_table(result), notes=(graph.proven(result),))
 
 
 @page.register
 def _(result: EvaluateResult) -> Page:
-    picks = [views.picks_table(result.picks)] if result.picks else []
-    return Page([views.evaluation_table(result.rows), *picks], result.notes)
+    picks = (views.picks_table(result.picks),) if result.picks else ()
+    return Page(rows=views.evaluation_table(result.rows), more=picks, warnings=result.notes)
 
 
 @page.register
 def _(result: TunerStudyResult) -> Page:
-    return Page([views.tuner_study_table(result.rows)])
+    return Page(rows=views.tuner_study_table(result.rows))
 
 
 @page.register
 def _(result: SubgraphStudyResult) -> Page:
-    gain = result.network_gain
-    note = "" if gain is None else f"The whole network gains a factor of {gain:.3f}."
-    return Page([views.subgraph_study_table(result.rows)], (note,))
+    gain = shown.speedup(result.network_gain, result.network_gain_low, result.network_gain_high)
+    return Page(
+        rows=views.subgraph_study_table(result.rows),
+        notes=() if gain == shown.MISSING else (f"The whole network gains {gain}.",),
+    )
 
 
 @page.register
 def _(result: DoctorResult) -> Page:
-    return Page([views.doctor_table(result), views.environment_table(result.environment)])
+    environment = views.environment_table(result.environment)
+    return Page(rows=views.doctor_table(result), more=(environment,))
 
 
 @page.register
 def _(result: DatabaseInfo) -> Page:
-    return Page([views.database_table(result)])
+    return Page(rows=views.database_table(result), more=(views.cache_table(result),))
 
 
 @page.register
 def _(result: ImportResult) -> Page:
-    facts = [
-        (name, value, shown.whole(value) if isinstance(value, int) else str(value))
-        for name, value in record_of(result).items()
-        if name not in ("skipped", "note") and value != ""
-    ]
-    skipped = views.skipped_table(result.skipped)
-    tables = [facts_table("Import", facts), *([skipped] if result.skipped else [])]
-    return Page(tables, (result.note,))
+    """What came in, and below it every line that did not."""
+    more = len(result.skipped) - _SKIPPED_LINES
+    notes = [f"{more} more skipped lines are in --format json."] if more > 0 else []
+    return Page(
+        rows=views.import_table(result),
+        more=(views.skipped_table(result.skipped[:_SKIPPED_LINES]),) if result.skipped else (),
+        notes=[*notes, *([f"{result.note}."] if result.note else [])],
+    )
 
 
 @page.register
 def _(result: CollectResult) -> Page:
-    return Page([forecasts.collected(result)])
+    return Page(rows=forecasts.collected(result))
 
 
 @page.register
 def _(result: FitResult) -> Page:
-    return Page([forecasts.fitted_table(result.families)])
+    return Page(rows=forecasts.fitted_table(result.families))
 
 
 @page.register
 def _(result: PredictResult) -> Page:
-    operators = [forecasts.operators_table(result)] if result.operators else []
-    if result.network is None:
-        return Page(operators, (result.energy_reason,))
-    return Page([forecasts.forecast_summary(result), *operators])
+    network = result.network is not None
+    return Page(
+        rows=forecasts.operators_table(result),
+        summary=forecasts.forecast_summary(result) if network else None,
+        notes=() if network or not result.energy_reason else (result.energy_reason,),
+    )
 
 
 @page.register
 def _(result: SweepResult) -> Page:
-    return Page([forecasts.sweep_table(result)])
+    return Page(rows=forecasts.sweep_table(result))
 
 
 @page.register
 def _(result: ExplainResult) -> Page:
-    return Page(forecasts.explained_tables(result), (result.reason,))
+    first, *more = forecasts.explained_tables(result)
+    unknown = f"registers and spills are not known: {result.reason}"
+    return Page(rows=first, more=more, warnings=(unknown,) if result.reason else ())
 
 
 @page.register
 def _(result: ThreadsResult) -> Page:
-    return Page([forecasts.threads_table(result)])
+    return Page(rows=forecasts.threads_table(result))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.core.evaluations import EvaluatePick, EvaluateRow
@@ -11,6 +11,7 @@ from tilewright.core.results import (
     DatabaseInfo,
     DoctorResult,
     EnergyUse,
+    ImportResult,
     MemoryUse,
     OptimizeResult,
     ProfileResult,
@@ -298,6 +299,37 @@ def environment_table(environment: Mapping[str, str]) -> Table:
     return facts_table(
         "Environment", tuple((name, value, value) for name, value in environment.items())
     )
+
+
+def import_table(taken: ImportResult) -> Table:
+    """How many records of a file or database came in."""
+    named = ("lines", "imported", "known", "measurements", "failures", "workloads")
+    columns = (
+        Column(field="kind", label="kind"),
+        *(Column(field=name, label=name, show=shown.whole, number=True) for name in named),
+    )
+    record = {name: value for name, value in record_of(taken).items() if name != "skipped"}
+    return Table(columns=columns, records=(record,), title="Import")
+
+
+def counts_table(counts: Mapping[str, Any]) -> Table:
+    """Numbers, sizes and texts by name, in one row."""
+    columns = tuple(
+        Column(
+            field=name,
+            label=name.removesuffix("_bytes"),
+            show=_shower(name, value),
+            number=not isinstance(value, str),
+        )
+        for name, value in counts.items()
+    )
+    return Table(columns=columns, records=(counts,))
+
+
+def _shower(name: str, value: object) -> Callable[[Any], str]:
+    if isinstance(value, str):
+        return str
+    return shown.size if name.endswith("_bytes") else shown.whole
 
 
 def skipped_table(lines: Sequence[SkippedLine]) -> Table:

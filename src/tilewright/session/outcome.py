@@ -12,9 +12,8 @@ from tilewright.core.fingerprints import digest
 from tilewright.core.results import GraphTuneResult, OptimizeResult
 from tilewright.models.drawing import write_drawing
 from tilewright.models.source import readable_name
-from tilewright.report.displays import page
+from tilewright.report.displays import notebook_html, page
 from tilewright.report.html import render
-from tilewright.report.notebook import fragment
 from tilewright.session.arguments import Text, path_of
 from tilewright.session.artifact import Artifact, load
 from tilewright.session.publishing import DRAWING, FILES, REPORT, publish, staging
@@ -85,8 +84,8 @@ class OptimizedNetwork:
 
     def _repr_html_(self) -> str:
         found = page(self.result)
-        tables, notes = ((), ()) if found is None else (found.tables, found.notes)
-        return fragment(tables, notes, report=render(self.result))
+        assert found is not None, "every result has a page"
+        return notebook_html(found, report=render(self.result))
 
     def __repr__(self) -> str:
         return repr(self.result)

@@ -12,7 +12,6 @@ from report_results import COMPARED, CONV, COPY, CURVE, OPTIMIZED, SEARCH, TRIAL
 
 from tilewright.core.results import OptimizeResult, ProfileResult
 from tilewright.report import displays, html
-from tilewright.report.notebook import fragment
 
 VOID = {"meta", "br", "line", "polyline"}
 EVIL = "a<script>alert(1)</script>\x1b[31m\u202e\"'><img src=x onerror=alert(2)>{{ 7*7 }}\x00"
@@ -90,7 +89,7 @@ def shown(result: object) -> str:
     """A result in a notebook."""
     page = displays.page(result)
     assert page is not None
-    return fragment(page.tables, page.notes)
+    return displays.notebook_html(page)
 
 
 def test_page_holds_everything() -> None:
