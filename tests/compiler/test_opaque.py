@@ -152,3 +152,39 @@ def test_what_the_importer_gets_wrong_is_carried_along_in_another_form(
     assert "opaque" in {node.operator for node in graph.nodes}
     _, (found, *_) = compiled_outputs(graph, dict(zip(names, arrays, strict=True)))
     np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.regression
+def test_opaque_nodes_between_convolutions() -> None:
+    """Imported kernels read plain tensors; those of convolutions are blocked where nothing else
+    reads them."""
+    rng = np.random.default_rng(0)
+    shapes = {"w1": (16, 3, 3, 3), "w2": (16, 16, 3, 3), "w3": (8, 48, 1, 1)}
+    weights = {name: rng.standard_normal(shape, np.float32) / 9 for name, shape in shapes.items()}
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], pads=[1] * 4),
+        helper.make_node("CumSum", ["a", "axis"], ["b"]),
+        helper.make_node("Conv", ["b", "w2"], ["c"], pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["d"]),
+        helper.make_node("Concat", ["a", "b", "d"], ["e"], axis=1),
+        helper.make_node("CumSum", ["e", "axis"], ["f"]),
+        helper.make_node("MaxPool", ["f"], ["g"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["g", "w3"], ["h"]),
+        helper.make_node("CumSum", ["h", "axis"], ["y"]),
+    ]
+    constants = [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()]
+    constants.append(onnx.numpy_helper.from_array(np.array(2, np.int64), "axis"))
+    graph = helper.make_graph(
+        nodes,
+        "between",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 8, 4, 4])],
+        constants,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x = rng.standard_normal((1, 3, 8, 8), np.float32)
+    (wanted,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    arrangement, ((found,), _) = compiled_outputs(load_model(model, "between").graph, {"x": x})
+    kinds = {layout.rstrip("0123456789") for layout in arrangement.layouts.values()}
+    assert kinds == {"plain", "blocked"}
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

@@ -2,7 +2,8 @@
 
 Every kernel reads through an index map, so a layout change costs no task of its own: whoever reads
 a tensor in another layout converts while reading. What matters is that neighbours agree, and they
-do because the block follows from the channels and the device alone.
+do because the block follows from the channels and the device alone. Imported kernels, those of
+opaque operators, know no map; what they read is plain.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ _FOLLOWERS = frozenset({"max_pool2d", "avg_pool2d", "lrn", "instance_norm"})
 
 
 def choose_layouts(network: FusedNetwork, device: Device) -> dict[str, str]:
-    """The layout of every tensor that a call reads or writes; inputs and outputs stay plain."""
+    """The layout of every tensor that a call reads or writes; inputs, outputs and what opaque
+    operators read stay plain."""
     layouts: dict[str, str] = dict.fromkeys(network.graph.inputs, PLAIN)
     outputs = set(network.graph.outputs)
     readers = _readers(network)
     for call in network.calls:
-        if call.output in outputs:
+        if call.output in outputs or _read_as_it_is(readers.get(call.output, [])):
             layouts[call.output] = PLAIN
         else:
             layouts[call.output] = _result_layout(call, layouts, readers, device)
@@ -63,6 +65,10 @@ def _result_layout(
     if anchor in ("concat", "slice", "resize_nearest", "interpolate"):
         return _follow(call, layouts, shape[1])
     return PLAIN
+
+
+def _read_as_it_is(readers: list[TaskCall]) -> bool:
+    return any(call.workload.anchor_name == "opaque" for call in readers)
 
 
 def _only_plain(readers: list[TaskCall]) -> bool:

@@ -33,6 +33,14 @@ def test_a_tensor_that_is_flattened_next_stays_plain():
     assert choose_layouts(fused(b, b.add("softmax", flat, axis=1)), ON)[made] == PLAIN
 
 
+def test_what_an_opaque_operator_reads_is_plain():
+    b = Builder()
+    made = b.conv(b.input(1, 16, 8, 8), 32)
+    carried = b.add("opaque", made, results='[["float32",[1,32,8,8]]]', model="")
+    layouts = choose_layouts(fused(b, b.conv(carried, 16)), ON)
+    assert layouts[made] == layouts[carried] == PLAIN
+
+
 def test_a_residual_keeps_one_layout():
     b = Builder()
     x = b.conv(b.input(1, 16, 8, 8), 32)
