@@ -122,3 +122,28 @@ def test_types_and_ranges_per_column(dtype: str) -> None:
     given[1, 0, 0] = 3
     with pytest.raises(IndexError, match="'reader' .* 0 … 2, -5 … 300"):
         function(tvm.runtime.tensor(given))
+
+
+def test_images_of_regions_are_checked() -> None:
+    """MaxRoiPool has the number of the image among the floats of a region."""
+    images, regions = ("images", [2, 3, 8, 8]), ("regions", [2, 5])
+    graph = helper.make_graph(
+        [helper.make_node("MaxRoiPool", ["images", "regions"], ["y"], pooled_shape=[2, 2])],
+        "regions",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (images, regions)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3, 2, 2])],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    _, network = compiled(load_model(made, "regions").graph)
+    x = np.random.default_rng(0).standard_normal((2, 3, 8, 8), np.float32)
+    for first, last in ((0, 1), (1, 0.5), (-0.5, 1)):
+        given = np.array([[first, 0, 0, 4, 4], [last, 1, 1, 6, 7]], np.float32)
+        (wanted,) = session.run(None, {"images": x, "regions": given})
+        np.testing.assert_array_equal(network([x, given])[0], wanted)
+    for wrong in (2, -1, 5000):
+        given = np.array([[0, 0, 0, 4, 4], [wrong, 1, 1, 6, 7]], np.float32)
+        with pytest.raises(Exception, match="roi_batch_id"):
+            session.run(None, {"images": x, "regions": given})
+        with pytest.raises(InputError, match="index that is not in"):
+            network([x, given])

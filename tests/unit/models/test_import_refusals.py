@@ -166,6 +166,26 @@ def test_known_indices_out_of_range(operator: str, ids: list[Any]) -> None:
         folded(model)
 
 
+@pytest.mark.parametrize(
+    ("operator", "shape", "ids"),
+    [
+        ("Gather", (), [0]),
+        ("GatherElements", (), [0, 1]),
+        ("GatherND", (4, 6), [[0, 0, 0]]),
+        ("GatherND", (), [[0]]),
+        ("GatherND", (4, 6), 0),
+    ],
+)
+def test_indices_that_no_element_has(operator: str, shape: tuple[int, ...], ids: Any) -> None:
+    """Shape inference lets some of these through, since the results' shapes are given."""
+    node = helper.make_node(operator, ["x", "ids"], ["y"], name="node")
+    model: onnx.ModelProto = model_of(
+        [node], {"x": normal(*shape)}, constants={"ids": np.array(ids, np.int64)}
+    )
+    with pytest.raises(ModelError, match="node"):
+        folded(model)
+
+
 def test_several_uses_in_one_text() -> None:
     assert index_uses("opaque", {"indices": "[[0,[[0,9]]],[1,[[0,1]]]]"}, []) == (
         IndexUse(port=0, ranges=(IndexRange(lowest=0, highest=9),)),

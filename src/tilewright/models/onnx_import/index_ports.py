@@ -21,16 +21,28 @@ Rule = Callable[[OnnxNode, Shapes], Sequence[IndexUse]]
 """Node and the shapes of its inputs (empty where one is left out), then of its results."""
 
 
+def indexed_shape(node: OnnxNode, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape; raises ModelError for that of a scalar."""
+    if not shape:
+        raise ModelError(f"node {quoted(node.name)} takes elements of a scalar by their index")
+    return shape
+
+
 def _along_axis(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:
     """One index per element, along one axis of the first input."""
-    axis = axis_of(node.integer("axis", 0), len(shapes[0]), node.name)
+    axis = axis_of(node.integer("axis", 0), len(indexed_shape(node, shapes[0])), node.name)
     return (IndexUse(port=1, ranges=(IndexRange.of_axis(shapes[0][axis]),)),)
 
 
 def _positions(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:
     """The last axis of the indices holds a position in the first input, behind its batch axes."""
-    batch, length = node.integer("batch_dims", 0), shapes[1][-1]
+    batch, length = node.integer("batch_dims", 0), indexed_shape(node, shapes[1])[-1]
     extents = shapes[0][batch : batch + length]
+    if len(extents) < length or not length:
+        raise ModelError(
+            f"node {quoted(node.name)} has indices of {length} numbers for a tensor of shape "
+            f"{[*shapes[0]]} and {batch} batch axes"
+        )
     return (IndexUse(port=1, ranges=tuple(IndexRange.of_axis(n) for n in extents)),)
 
 
@@ -41,13 +53,20 @@ def _whole(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:
 
 def _images(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:
     """Images of a batch."""
-    return (IndexUse(port=2, ranges=(IndexRange(lowest=0, highest=shapes[0][0] - 1),)),)
+    return (
+        IndexUse(
+            port=2, ranges=(IndexRange(lowest=0, highest=indexed_shape(node, shapes[0])[0] - 1),)
+        ),
+    )
 
 
 def _embedded(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:
     """Words, segments and positions, each with a table of its own."""
     return [
-        IndexUse(port=port, ranges=(IndexRange(lowest=0, highest=shapes[table][0] - 1),))
+        IndexUse(
+            port=port,
+            ranges=(IndexRange(lowest=0, highest=indexed_shape(node, shapes[table])[0] - 1),),
+        )
         for port, table in ((0, 2), (1, 4), (8, 3))
         if node.input(port) and node.input(table)
     ]

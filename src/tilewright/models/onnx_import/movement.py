@@ -7,7 +7,7 @@ import numpy as np
 from tilewright.graph.folding import FOLDED_BYTES
 from tilewright.graph.indices import IndexRange
 from tilewright.models.onnx_import.builder import GraphBuilder, axis_of
-from tilewright.models.onnx_import.index_ports import require_indices
+from tilewright.models.onnx_import.index_ports import indexed_shape, require_indices
 from tilewright.models.onnx_import.node import OnnxNode
 from tilewright.models.onnx_import.registry import Translated, translates
 
@@ -78,7 +78,7 @@ def concat(node: OnnxNode, builder: GraphBuilder) -> Translated:
 def gather(node: OnnxNode, builder: GraphBuilder) -> Translated:
     """Gather; one known index is a slice."""
     x, indices = node.input(0), node.input(1)
-    shape = builder.shape(x)
+    shape = indexed_shape(node, builder.shape(x))
     axis = axis_of(node.integer("axis", 0), len(shape), node.name)
     known = builder.value(indices)
     require_indices(known, (IndexRange.of_axis(shape[axis]),))

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from tilewright.core.errors import ModelError
+from tilewright.graph.indices import IndexRange
 from tilewright.models.onnx_import.builder import GraphBuilder
 from tilewright.models.onnx_import.elementwise import scalar
+from tilewright.models.onnx_import.index_ports import require_indices
 from tilewright.models.onnx_import.node import OnnxNode
 from tilewright.models.onnx_import.registry import Translated, translates
 from tilewright.models.onnx_import.windows import Window, read_window, two
@@ -121,6 +125,34 @@ def region_pool(node: OnnxNode, builder: GraphBuilder) -> Translated:
     x, regions, batch = node.inputs[:3]
     scaled = builder.emit("multiply", regions, scalar(builder, scale, regions))
     return node.altered((x, scaled, batch), spatial_scale=1.0)
+
+
+@translates("MaxRoiPool")
+def max_region_pool(node: OnnxNode, builder: GraphBuilder) -> Translated:
+    """MaxRoiPool is carried along. Its regions, rows of (image, x1, y1, x2, y2), name an image by a
+    float, which no kernel checks: image → table[int(image)], and indices of tables are checked.
+
+    Negative ones do not count from the end here; they become the first that the table lacks.
+    """
+    x, regions = node.inputs[:2]
+    images, (rows, width) = builder.shape(x)[0], builder.shape(regions)
+    known = builder.value(regions)
+    if known is not None:
+        last = IndexRange(lowest=0, highest=images - 1)
+        require_indices(known[:, :1].astype(np.int64), (last,))
+        return None
+    named = _columns(builder, regions, rows, 0, 1)
+    number = builder.emit("cast", named, dtype="int64")
+    negative = builder.emit("less", number, scalar(builder, 0, number))
+    number = builder.emit("where", negative, scalar(builder, images, number), number)
+    table = builder.constant(np.arange(images, dtype=builder.dtype(regions)))
+    image = builder.emit("gather", table, number, axis=0)
+    corners = _columns(builder, regions, rows, 1, width)
+    return node.altered((x, builder.emit("concat", image, corners, axis=1)))
+
+
+def _columns(builder: GraphBuilder, x: str, rows: int, start: int, stop: int) -> str:
+    return builder.emit("slice", x, starts=(0, start), stops=(rows, stop), steps=(1, 1))
 
 
 @translates("GlobalAveragePool", "GlobalMaxPool")
