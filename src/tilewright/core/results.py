@@ -168,8 +168,9 @@ class Trial:
 class TaskSearchReport:
     """What one run's search did for a task.
 
-    `first_s` is the time of our default settings, `gain` that over the best; `trials` are this
-    run's, in the order of measuring.
+    `first_s` is the time of our default settings, `gain` that over the best, with bounds: the two
+    were timed on two occasions (`core.speedups.speedup_apart`), and of many candidates the fastest
+    was also a lucky one. `trials` are this run's, in the order of measuring.
     """
 
     task: str
@@ -181,6 +182,8 @@ class TaskSearchReport:
     failures: int
     converged: bool
     trials: tuple[Trial, ...] = ()
+    gain_low: float | None = None
+    gain_high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -321,13 +324,15 @@ class TunerStudyResult(Displayed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphStudyRow:
-    """One task tuned at both levels, both settings timed in the fused kernel; `gain` is op-level
-    time over subgraph-level time. Times are None where a setting failed."""
+    """One task tuned at both levels, both settings timed in turn in the fused kernel; `gain` is
+    op-level time over subgraph-level time, with bounds. Times are None where a setting failed."""
 
     task: str
     op_level_s: float | None
     subgraph_level_s: float | None
     gain: float | None
+    gain_low: float | None = None
+    gain_high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -43,6 +43,19 @@ def speedup(*, ours: Rounds, theirs: Rounds) -> Speedup:
     return Speedup(value=value, low=min(low, value), high=max(high, value))
 
 
+def speedup_apart(*, ours: Sequence[float], theirs: Sequence[float]) -> Speedup:
+    """The same from samples in seconds of two occasions, another machine load included or not.
+
+    The interval is that of the two medians, each at its other end; what happened to the machine
+    between the two it cannot know. None with fewer than two samples of one.
+    """
+    value = median(theirs) / median(ours)
+    if min(len(ours), len(theirs)) < _FEWEST_ROUNDS:
+        return Speedup(value=value)
+    (best, worst), (least, most) = interval_of_median(ours), interval_of_median(theirs)
+    return Speedup(value=value, low=least / worst, high=most / best)
+
+
 def interval_of_median(values: Sequence[float]) -> tuple[float, float]:
     """Between which two of the values the median of what they were drawn from lies.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.core.results import OptimizeResult, TaskSearchReport
-from tilewright.report import curves, importance, parallel
+from tilewright.report import curves, importance, parallel, shown
 from tilewright.report.tables import Table
 from tilewright.report.views import searches_table
 
@@ -75,7 +75,8 @@ def _words(search: TaskSearchReport) -> str:
     if search.failures:
         words.append(f"{search.failures} failed")
     if search.gain is not None:
-        words.append(f"{search.gain:.2f}× the default's speed")
+        gain = shown.speedup(search.gain, search.gain_low, search.gain_high)
+        words.append(f"{gain} the default's speed")
     if search.converged:
         words.append("converged")
     return ", ".join(words)

@@ -91,13 +91,21 @@ def _measurements(result: OptimizeResult) -> str:
     return f"{shown.whole(result.measurements)}, {shown.whole(result.failures)} failed"
 
 
+_GAIN = Column(
+    field="gain",
+    label="gain",
+    number=True,
+    show_record=lambda row: shown.speedup(row["gain"], row["gain_low"], row["gain_high"]),
+)
+
+
 def searches_table(searches: Sequence[TaskSearchReport]) -> Table:
     """What the search did for every task it tried something for, most gained first."""
     columns = (
         Column(field="task", label="task"),
         Column(field="first_s", label="default", show=shown.seconds, number=True),
         Column(field="best_s", label="best", show=shown.seconds, number=True),
-        Column(field="gain", label="gain", show=shown.ratio, number=True),
+        _GAIN,
         Column(field="measurements", label="measured", show=shown.whole, number=True),
         Column(field="failures", label="failed", show=shown.whole, number=True),
         Column(field="converged", label="converged"),
@@ -152,7 +160,7 @@ def subgraph_study_table(rows: Sequence[SubgraphStudyRow]) -> Table:
         Column(field="task", label="task"),
         Column(field="op_level_s", label="operator level", show=shown.seconds, number=True),
         Column(field="subgraph_level_s", label="subgraph level", show=shown.seconds, number=True),
-        Column(field="gain", label="gain", show=shown.ratio, number=True),
+        _GAIN,
     )
     return Table(columns=columns, records=records_of(rows), title="Operator and subgraph level")
 

@@ -9,8 +9,9 @@ result is always part of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import isfinite
 from statistics import median
 
@@ -18,7 +19,7 @@ from tilewright.core.events import EventSink, Stage
 from tilewright.core.records import Candidate, Device, Measurement
 from tilewright.core.results import SubgraphStudyResult, SubgraphStudyRow
 from tilewright.core.scratch import scratch_folder
-from tilewright.core.speedups import Speedup
+from tilewright.core.speedups import Speedup, speedup
 from tilewright.graph.sample import random_inputs
 from tilewright.kernels.blueprint import TaskKey, blueprint
 from tilewright.measure.base import Measurer
@@ -137,21 +138,23 @@ class SubgraphStudy:
     ) -> SubgraphStudyRow:
         """Both winners of a task in the fused kernel, in turn."""
         candidates = {level: chosen[level][task.key] for level in LEVELS}
-        samples: dict[Candidate, list[float]] = {c: [] for c in candidates.values()}
-        turn = list(samples)
+        rounds: dict[Candidate, list[Sequence[float]]] = {c: [] for c in candidates.values()}
+        turn = list(rounds)
         for number in range(_TURNS):
             order = turn if number % 2 == 0 else turn[::-1]
             for outcome in measurer.measure(task.workload, order, kernel_protocol(self.device)):
                 self.store.add([outcome])
                 if isinstance(outcome, Measurement):
-                    samples[outcome.candidate] += outcome.samples_s
-        times = {level: _median(samples[candidate]) for level, candidate in candidates.items()}
-        bare_s, fused_s = times["op"], times["subgraph"]
+                    rounds[outcome.candidate].append(outcome.samples_s)
+        bare, fused = (rounds[candidates[level]] for level in LEVELS)
+        gain = speedup(ours=fused, theirs=bare) if len(bare) == len(fused) == _TURNS else None
         return SubgraphStudyRow(
             task=task.name,
-            op_level_s=bare_s,
-            subgraph_level_s=fused_s,
-            gain=bare_s / fused_s if bare_s and fused_s else None,
+            op_level_s=_median(bare),
+            subgraph_level_s=_median(fused),
+            gain=gain.value if gain is not None else None,
+            gain_low=gain.low if gain is not None else None,
+            gain_high=gain.high if gain is not None else None,
         )
 
     def _network_gain(self, network: PreparedNetwork, chosen: Mapping[Level, Choice]) -> Speedup:
@@ -174,8 +177,8 @@ class SubgraphStudy:
         return timings["subgraph"].speedup_over(timings["op"])
 
 
-def _median(samples: list[float]) -> float | None:
-    return median(samples) if samples else None
+def _median(rounds: Sequence[Sequence[float]]) -> float | None:
+    return median(chain.from_iterable(rounds)) if rounds else None
 
 
 def _nothing() -> None:

@@ -11,6 +11,7 @@ from tilewright.core.events import EventSink, Note
 from tilewright.core.records import Candidate, Device, KnobValue, Measurement, Outcome, Protocol
 from tilewright.core.results import CurvePoint, TaskSearchReport
 from tilewright.core.results import Trial as TrialReport
+from tilewright.core.speedups import speedup_apart
 from tilewright.graph.workload import Workload
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.measure.base import Measurer
@@ -255,13 +256,18 @@ def _brief(settings: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
 
 
 def _search_report(key: TaskKey, state: TaskState, *, converged: bool) -> TaskSearchReport:
-    default_s, best_s = state.default_s, state.best_s if state.best else None
+    default, best = state.default_measured, state.best
+    gain = None
+    if default is not None and best is not None:
+        gain = speedup_apart(ours=best.samples_s, theirs=default.samples_s)
     return TaskSearchReport(
         task=state.name,
         key=key[0],
-        first_s=default_s,
-        best_s=best_s,
-        gain=default_s / best_s if default_s and best_s else None,
+        first_s=state.default_s,
+        best_s=best.latency_s if best is not None else None,
+        gain=gain.value if gain is not None else None,
+        gain_low=gain.low if gain is not None else None,
+        gain_high=gain.high if gain is not None else None,
         measurements=sum(isinstance(t.outcome, Measurement) for t in state.trials),
         failures=sum(not isinstance(t.outcome, Measurement) for t in state.trials),
         converged=converged,

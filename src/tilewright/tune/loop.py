@@ -150,14 +150,18 @@ class TaskState:
         return self.finished or self.stale > 0 or self.rounds >= _LED_ROUNDS
 
     @property
-    def default_s(self) -> float | None:
-        """The time of our default settings, None where they were not measured."""
-        times = [
-            o.latency_s
-            for o in self.outcomes
-            if isinstance(o, Measurement) and o.candidate == self.default
+    def default_measured(self) -> Measurement | None:
+        """Our default settings as they were measured last, None where they were not."""
+        found = [
+            o for o in self.outcomes if isinstance(o, Measurement) and o.candidate == self.default
         ]
-        return times[-1] if times else None
+        return found[-1] if found else None
+
+    @property
+    def default_s(self) -> float | None:
+        """Seconds of our default settings, None where they were not measured."""
+        found = self.default_measured
+        return found.latency_s if found is not None else None
 
     def ranked(self) -> list[Candidate]:
         """Measured candidates, fastest first."""
