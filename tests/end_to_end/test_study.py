@@ -142,8 +142,10 @@ def test_subgraphs_with_the_int8_case(tmp_path: Path, monkeypatch: pytest.Monkey
     names = [row["task"] for row in data["rows"]]
     assert names[-2:] == ["int8 case 1x1", "int8 case 3x3"] and len(names) > 2
     for row in data["rows"]:
-        assert set(row) == {"task", "op_level_s", "subgraph_level_s", "gain"}
+        names = "task op_level_s subgraph_level_s gain gain_low gain_high"
+        assert set(row) == {*names.split()}
         assert row["op_level_s"] > 0 and row["subgraph_level_s"] > 0
         assert row["gain"] == pytest.approx(row["op_level_s"] / row["subgraph_level_s"])
+        assert row["gain_low"] <= row["gain"] <= row["gain_high"]
     assert data["network_gain"] is not None and data["network_gain"] > 0
     assert rows(tmp_path) > 0
