@@ -26,7 +26,8 @@ from tilewright.session.preparation import Task, prepare
 from tilewright.session.protocols import kernel_protocol
 from tilewright.tune.search import Part
 from tilewright.tune.space import spaces
-from tilewright.tune.sweep import Sweep, sweep_text
+from tilewright.tune.sweep import Sweep
+from tilewright.tune.sweep_files import sweep_text
 
 FOLDER = Path(__file__).parents[1] / "src/tilewright/tune/sweeps"
 MOST = 1500

@@ -1,0 +1,170 @@
+"""The default candidate of every task of the zoo and the hash of its kernel, now and as recorded.
+
+    python benchmarks/default_kernels.py [--only PATTERN] [--jobs N]            compare
+    python benchmarks/default_kernels.py --record [--jobs N]                    write anew
+
+For what must not change a kernel, a change of types or a move of files, say. The networks are cut
+into tasks for made-up processors with AVX-512, AVX2 and NEON and for one and two threads; each task
+gets its default candidate, which is lowered, not compiled. Nothing is timed, so any machine gives
+the same lines. PATTERN is a regular expression of `TARGET/THREADS/NETWORK`: `avx2/1/resnet`, say.
+Ends with 1 when a task, a candidate or a kernel differs from benchmarks/oracle/default-kernels.tsv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+
+from tilewright.core.fingerprints import canonical_json
+from tilewright.core.records import Candidate, CpuFacts, Device
+from tilewright.models import ModelOptions
+from tilewright.models.zoo import names
+from tilewright.session.preparation import prepare
+from tilewright.tune.space import default_candidate
+
+RECORDED = Path(__file__).parent / "oracle" / "default-kernels.tsv"
+MAX_ERROR = 1e-4
+"""What `optimize` allows by itself."""
+SHOWN = 20
+
+Case = tuple[str, int, str]
+"""A processor, a number of threads and a network."""
+
+Lines = Mapping[str, str]
+"""`TARGET/THREADS/NETWORK`, task and layouts, and for each the candidate and the kernel's hash."""
+
+_AVX512 = ["+avx512bw", "+avx512cd", "+avx512dq", "+avx512f", "+avx512vl", "+avx512vnni"]
+PROCESSORS: Mapping[str, tuple[int, int, dict[str, object]]] = {
+    "avx512": (64, 32, {"mcpu": "x86-64-v4", "mattr": ["-prefer-256-bit", *_AVX512]}),
+    "avx2": (32, 16, {"mcpu": "x86-64-v3", "mattr": []}),
+    "neon": (16, 32, {"mtriple": "aarch64-linux-gnu", "mcpu": "generic", "mattr": ["+neon"]}),
+}
+"""By name: bytes of a vector register, how many there are, and what TVM's target says."""
+
+
+def device(processor: str, threads: int) -> Device:
+    """A processor that no probe has seen, so that it is the same on every machine."""
+    vector_bytes, registers, described = PROCESSORS[processor]
+    arm = processor == "neon"
+    x86 = ("avx512f", "avx512vnni") if processor == "avx512" else ("avx2", "fma")
+    target = {"kind": "llvm", **described, "num-cores": threads}
+    return Device(
+        class_key=f"oracle-{processor}-{threads}",
+        instance="oracle",
+        target=canonical_json(target),
+        threads=threads,
+        cpus=tuple(range(threads)),
+        cpu=CpuFacts(
+            model=f"made-up {processor}",
+            architecture="aarch64" if arm else "x86_64",
+            features=("neon",) if arm else x86,
+            vector_bytes=vector_bytes,
+            vector_registers=registers,
+            l1_bytes=32 << 10,
+            l2_bytes=1 << 20,
+            l3_bytes=32 << 20,
+            physical_cores=2,
+        ),
+    )
+
+
+def lines_of(case: Case) -> dict[str, str]:
+    """All tasks of a network on a processor."""
+    from tilewright.compiler.build import kernel_identity
+
+    processor, threads, network = case
+    on = device(processor, threads)
+    found: dict[str, str] = {}
+    for task in prepare(f"zoo:{network}", ModelOptions(), on).tasks.values():
+        candidate, _ = default_candidate(task.workload, task.layouts, on, MAX_ERROR)
+        kernel = kernel_identity(task.workload, candidate, on)
+        name = f"{processor}/{threads}/{network}\t{task.key[0]}\t{','.join(task.layouts)}"
+        found[name] = f"{_text(candidate)}\t{kernel}"
+    return found
+
+
+def _text(candidate: Candidate) -> str:
+    settings = " ".join(f"{name}={value}" for name, value in candidate.settings)
+    return f"{candidate.implementation}[{settings}]"
+
+
+def differences(recorded: Lines, now: Lines) -> list[str]:
+    """What differs, one sentence each: tasks that went, tasks that came, candidates, kernels."""
+    found = [f"went: {name}" for name in recorded if name not in now]
+    for name, value in now.items():
+        before = recorded.get(name)
+        if before is None:
+            found.append(f"came: {name}")
+        elif before != value:
+            found.append(f"differs: {name}\n  before {before}\n  now    {value}")
+    return found
+
+
+def read(path: Path, pattern: str = "") -> dict[str, str]:
+    """The recorded lines of the cases that a pattern names."""
+    rows = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
+    return {"\t".join(row[:3]): "\t".join(row[3:]) for row in rows if re.search(pattern, row[0])}
+
+
+def write(path: Path, lines: Lines) -> None:
+    """Write all lines, sorted."""
+    path.parent.mkdir(exist_ok=True)
+    text = "".join(f"{name}\t{value}\n" for name, value in sorted(lines.items()))
+    path.write_text(text, encoding="utf-8")
+
+
+def cases(pattern: str = "") -> list[Case]:
+    """All combinations whose `TARGET/THREADS/NETWORK` a pattern is found in."""
+    every = product(PROCESSORS, (1, 2), names())
+    return [case for case in every if re.search(pattern, "/".join(map(str, case)))]
+
+
+def collected(wanted: Sequence[Case], jobs: int) -> dict[str, str]:
+    """The lines of all cases; each in a process, since TVM keeps what it lowered."""
+    found: dict[str, str] = {}
+    with get_context("spawn").Pool(jobs, maxtasksperchild=4) as pool:
+        for case, lines in zip(wanted, pool.imap(lines_of, wanted), strict=True):
+            print("/".join(map(str, case)), len(lines), file=sys.stderr, flush=True)
+            found |= lines
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Record, or compare and say what differs."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--record", action="store_true", help="write the file anew")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="compare these cases only")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once")
+    given = parser.parse_args(argv)
+    if given.record and given.only:
+        parser.error("--record writes all cases; leave --only away")
+    wanted = cases(given.only)
+    if not wanted:
+        parser.error(f"--only {given.only!r} names no case")
+    now = collected(wanted, given.jobs)
+    if given.record:
+        write(RECORDED, now)
+        print(f"{len(now)} tasks recorded")
+        return 0
+    return _told(differences(read(RECORDED, given.only), now), len(now))
+
+
+def _told(found: Iterable[str], count: int) -> int:
+    found = list(found)
+    for text in found[:SHOWN]:
+        print(text)
+    if len(found) > SHOWN:
+        print(f"and {len(found) - SHOWN} more")
+    print(f"{count} tasks, {len(found)} differences")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
