@@ -62,7 +62,8 @@ class DesignFlags:
 
     def design(self) -> Design:
         """The same as the session wants it. Raises UsageError for what is no list."""
-        from tilewright.session.collecting.design import Cache, Design
+        from tilewright.session.circumstances import Cache
+        from tilewright.session.collecting.design import Design
 
         return Design(
             settings=self.settings,

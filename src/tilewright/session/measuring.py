@@ -14,7 +14,7 @@ from tilewright.measure.energy import KernelEnergy
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.measure.remote import RemoteMeasurer
 from tilewright.measure.tracker import Tracker
-from tilewright.session.collecting.circumstances import Place
+from tilewright.session.circumstances import Place
 
 
 def open_measurer(device: Device, *, seed: int) -> Measurer:

@@ -10,7 +10,7 @@ from tilewright.core.records import Candidate, Device, Measurement, Outcome
 from tilewright.graph.workload import Workload
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.session.choices import ranked
-from tilewright.session.collecting.circumstances import is_usual
+from tilewright.session.circumstances import is_usual
 from tilewright.session.preparation import Task
 from tilewright.store.database import SqliteStore
 from tilewright.tune.base import Precedent

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tilewright.core.records import Device, Protocol
 
+PROBE = "op:conv2d[c=64,h=28,k=3,out=64,pad=1]"
+"""Timed every now and then in its default settings: what the machine's speed did meanwhile."""
+
 _MOST_ROTATION_BYTES = 128 << 20
 
 

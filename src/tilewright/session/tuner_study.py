@@ -14,7 +14,8 @@ from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.results import TunerStudyResult, TunerStudyRow
 from tilewright.store.output import replacing
 from tilewright.tune.replay import compare_tuners
-from tilewright.tune.sweep import Sweep, read_sweeps, shipped_sweeps
+from tilewright.tune.sweep import Sweep
+from tilewright.tune.sweep_files import read_sweeps, shipped_sweeps
 from tilewright.tune.tuners import make_tuner, replayable, tuner_factory
 
 PAGE = "study-tuners.html"

@@ -37,20 +37,6 @@ _READ: Mapping[str, Callable[[RowMapping], object]] = {
 }
 
 
-def header() -> Entry:
-    """The first entry of an export."""
-    return {"record": "tilewright", "schema_version": schema.SCHEMA_VERSION}
-
-
-def unreadable_version(version: object) -> str:
-    """Why an export of this schema version cannot be read, empty when it can."""
-    if isinstance(version, bool) or not isinstance(version, int):
-        return "the header has no schema_version"
-    if version > schema.SCHEMA_VERSION:
-        return f"made by a newer tilewright (schema version {version}); update tilewright"
-    return ""
-
-
 def stream_entries(connection: Connection) -> Iterator[Entry]:
     """All records of a database, runs before what they measured. Raises `DamagedRow`."""
     for kind, row in _stream_rows(connection):

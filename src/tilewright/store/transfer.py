@@ -20,7 +20,6 @@ from tilewright.store import schema
 from tilewright.store.connections import Connections, connect
 from tilewright.store.entries import (
     device_facts,
-    header,
     stream_entries,
     stream_lines,
     stream_measurements,
@@ -29,6 +28,7 @@ from tilewright.store.entries import (
 )
 from tilewright.store.faults import explained
 from tilewright.store.intake import Intake
+from tilewright.store.interchange.header import header
 from tilewright.store.interchange.kinds import DATABASE, export_kind, import_kind
 from tilewright.store.interchange.lines import Line, Source, readable
 from tilewright.store.interchange.tasks import count_unmatched

@@ -15,9 +15,9 @@ from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import FAMILIES, Numbers
+from tilewright.session.circumstances import Place
 from tilewright.session.collecting import family_plan
 from tilewright.session.collecting.adaptive import TOLERATED, carried, settings_beside
-from tilewright.session.collecting.circumstances import Place
 from tilewright.session.collecting.collector import Collector
 from tilewright.session.collecting.design import CollectRequest, Design, collect_request
 from tilewright.session.collecting.planned import Planned, journal_of

@@ -24,9 +24,10 @@ from tilewright.hardware.remote import remote_instance
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
 from tilewright.session.choices import known_outcomes, ranked
-from tilewright.session.collecting.circumstances import Place, is_usual, places_of
+from tilewright.session.circumstances import Place, is_usual
 from tilewright.session.collecting.collector import Collector, known_candidates
 from tilewright.session.collecting.design import Design, collect_request
+from tilewright.session.collecting.places import places_of
 from tilewright.session.collecting.schedule_settings import BestKnown
 from tilewright.session.precedents import best_elsewhere
 from tilewright.session.predicting.modelling import predictors_of

@@ -19,7 +19,7 @@ from tilewright.graph.workload import Workload
 from tilewright.hardware.meters import Meter, MeterLost
 from tilewright.hardware.remote import remote_place
 from tilewright.models import ModelOptions
-from tilewright.session.collecting.circumstances import Place
+from tilewright.session.circumstances import Place
 from tilewright.session.collecting.collector import Collector, collector_of
 from tilewright.session.collecting.design import CollectRequest, Design, collect_request
 from tilewright.session.measuring import opened_with

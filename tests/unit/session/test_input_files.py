@@ -19,7 +19,7 @@ from tilewright.predict.table import read_table
 from tilewright.session.manifest import MANIFEST, read_manifest
 from tilewright.store.interchange.kinds import import_kind
 from tilewright.tune.assignment.problem_file import read_problem
-from tilewright.tune.sweep import read_sweeps
+from tilewright.tune.sweep_files import read_sweeps
 
 pytestmark = pytest.mark.regression
 

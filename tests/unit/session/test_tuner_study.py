@@ -12,7 +12,8 @@ from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Note
 from tilewright.kernels.knobs import split
 from tilewright.session.tuner_study import TunerStudy
-from tilewright.tune.sweep import Sweep, listed_part, sweep_text
+from tilewright.tune.sweep import Sweep, listed_part
+from tilewright.tune.sweep_files import sweep_text
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ from tilewright.tune.default import DefaultTuner
 from tilewright.tune.randomly import RandomTuner
 from tilewright.tune.replay import compare_tuners, regret_curve
 from tilewright.tune.search import Part
-from tilewright.tune.sweep import Sweep, listed_part, parse_sweep, read_sweeps, sweep_text
+from tilewright.tune.sweep import Sweep, listed_part
+from tilewright.tune.sweep_files import parse_sweep, read_sweeps, sweep_text
 
 KNOBS = (split("tile", 64), split("other", 48), choice("order", ("x", "y", "z")))
 

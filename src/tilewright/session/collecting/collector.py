@@ -20,8 +20,8 @@ from tilewright.core.records import Candidate, Device, Failure, Outcome, Run
 from tilewright.graph.workload import Workload
 from tilewright.hardware.meters import Meter, named_meter
 from tilewright.measure.base import Measurer
+from tilewright.session.circumstances import Place
 from tilewright.session.collecting.adaptive import Feedback
-from tilewright.session.collecting.circumstances import Place
 from tilewright.session.collecting.design import CollectRequest
 from tilewright.session.collecting.family_plan import Batches, FamilyPlan, is_operator
 from tilewright.session.collecting.planned import journal_of
@@ -30,13 +30,11 @@ from tilewright.session.interrupts import graceful_interrupt
 from tilewright.session.measuring import opened_in, opened_with
 from tilewright.session.predicting.modelling import predictors_of
 from tilewright.session.preparation import Task, prepare
+from tilewright.session.protocols import PROBE
 from tilewright.session.shelf import measured_peaks
 from tilewright.store.database import SqliteStore
 from tilewright.tune.budget import Spending
 from tilewright.tune.space import default_candidate
-
-PROBE = "op:conv2d[c=64,h=28,k=3,out=64,pad=1]"
-"""Timed every now and then in its default settings: what the machine's speed did meanwhile."""
 
 _PROBE_EVERY = 25
 _SLOW_S = 0.05

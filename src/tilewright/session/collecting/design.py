@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal, get_args
+from typing import get_args
 
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import FAMILIES, family_named, of_type
 from tilewright.session.arguments import count_of, counts_of, texts_of, truth_of
+from tilewright.session.circumstances import Cache
 from tilewright.tune.budget import Budget
-
-Cache = Literal["usual", "warm", "cold"]
-"""Where operands come from: `usual` as in a network (weights from beyond the inner caches,
-activations just written), `warm` all from the caches, `cold` none."""
 
 CACHES: tuple[Cache, ...] = get_args(Cache)
 DTYPES = tuple(dict.fromkeys(family.dtype for family in FAMILIES.values()))

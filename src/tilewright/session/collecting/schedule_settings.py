@@ -11,7 +11,7 @@ from tilewright.core.records import Candidate, Device
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 from tilewright.session.choices import own, ranked
-from tilewright.session.collecting.circumstances import is_usual
+from tilewright.session.circumstances import is_usual
 from tilewright.session.predicting.modelling import Predictors
 from tilewright.session.predicting.zero_shot import BestGuesses
 from tilewright.session.preparation import Task

@@ -57,9 +57,9 @@ class ForecastVerbs(Opened):
         options: ModelOptions | None = None,
     ) -> CollectResult:
         """Measure operators for predictors to learn from; see `tilewright collect --help`."""
-        from tilewright.session.collecting.circumstances import places_of
         from tilewright.session.collecting.collector import collector_of
         from tilewright.session.collecting.design import Design, collect_request
+        from tilewright.session.collecting.places import places_of
         from tilewright.session.targeting import device_of, usable_device
         from tilewright.tune.budget import parse_budget
 

@@ -13,9 +13,9 @@ from tilewright.models.configurations import FAMILIES
 from tilewright.predict.collected import Row
 from tilewright.predict.networks import zoo_tasks
 from tilewright.predict.splits import Integers
-from tilewright.session.collecting.collector import PROBE
 from tilewright.session.predicting.modelling import Predictors
 from tilewright.session.predicting.single_operators import default_kernel
+from tilewright.session.protocols import PROBE
 
 
 def members_of(rows: Sequence[Row], predictors: Predictors) -> dict[str, Integers]:

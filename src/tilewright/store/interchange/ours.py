@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tilewright.core.errors import ModelError
-from tilewright.store.entries import header, unreadable_version
+from tilewright.store.interchange.header import header, unreadable_version
 from tilewright.store.interchange.lines import Json, Line, Source, json_object, readable
 from tilewright.store.interchange.stream import array_items
 

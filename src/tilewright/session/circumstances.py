@@ -7,15 +7,15 @@ kernel in a network, and no model, budget or failure goes from one to the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from typing import Literal
 
-from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.records import Device, Protocol
-from tilewright.hardware.remote import remote_place
-from tilewright.session.collecting.design import Cache, Design
 from tilewright.session.protocols import kernel_protocol
+
+Cache = Literal["usual", "warm", "cold"]
+"""Where operands come from: `usual` as in a network (weights from beyond the inner caches,
+activations just written), `warm` all from the caches, `cold` none."""
 
 _CACHE, _BESIDE = "+cache=", "+beside="
 _COLD_REPEATS = 7
@@ -63,30 +63,3 @@ class Place:
 def is_usual(class_key: str) -> bool:
     """Whether a device class is one of a device as networks use it."""
     return _CACHE not in class_key and _BESIDE not in class_key
-
-
-def places_of(devices: Sequence[Device], design: Design) -> tuple[Place, ...]:
-    """Every combination of a device (with its threads), a state of the caches and neighbours.
-
-    Raises TargetError where the cores do not suffice, UsageError for circumstances that cannot be
-    had on a remote device.
-    """
-    found = [
-        Place(usual=device, cache=cache, neighbours=neighbours)
-        for device, cache, neighbours in product(devices, design.caches, design.neighbours)
-    ]
-    for place in found:
-        needed, there = place.usual.threads * (1 + place.neighbours), len(place.usual.cpus)
-        if place.neighbours and needed > there:
-            raise TargetError(
-                f"{place.neighbours} copies beside a kernel of {place.usual.threads} threads need "
-                f"{needed} logical CPUs; this process is allotted {there}",
-                hint="Fewer --neighbours, or fewer --threads.",
-            )
-        if place.special and remote_place(place.usual) is not None:
-            raise UsageError(
-                "--cache and --neighbours are for kernels that run on this machine; a remote "
-                "device is timed by its own server.",
-                hint="Leave them out with --target rpc:KEY.",
-            )
-    return tuple(found)

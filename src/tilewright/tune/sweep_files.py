@@ -1,0 +1,137 @@
+"""Files of sweeps: ours, those that come with the package, and the auto-tuning community's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import msgspec
+
+from tilewright.core.errors import InternalError, ModelError
+from tilewright.core.input_files import require_regular
+from tilewright.core.records import Device
+from tilewright.graph.workload import Workload, parse_workload
+from tilewright.kernels.knobs import Knob
+from tilewright.kernels.knobspace import KnobSpace
+from tilewright.kernels.registry import implementations
+from tilewright.tune.foreign import read_benchmark_hub
+from tilewright.tune.search import FactFunction
+from tilewright.tune.sweep import Sweep, swept_part, usable_times
+
+FORMAT = "tilewright sweep 1"
+
+
+def shipped_sweeps() -> list[Sweep]:
+    """The sweeps that come with the package, by name."""
+    folder = files("tilewright.tune") / "sweeps"
+    found = [entry for entry in folder.iterdir() if entry.name.endswith(".json")]
+    return [parse_sweep(entry.read_text()) for entry in sorted(found, key=lambda e: e.name)]
+
+
+def read_sweeps(path: Path) -> list[Sweep]:
+    """The sweeps in a file: one of ours, or a table of the auto-tuning community as Parquet."""
+    try:
+        require_regular(path)
+        if path.suffix == ".parquet":
+            return read_benchmark_hub(path)
+        return [parse_sweep(path.read_text())]
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, KeyError) as error:
+        raise ModelError(
+            f"{path} is no sweep: {error}.",
+            hint="A sweep is what benchmarks/sweeps.py writes, or a knob table as .parquet.",
+        ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """A sweep as its file holds it."""
+
+    format: str
+    name: str
+    origin: str
+    implementation: str
+    layouts: tuple[str, ...]
+    workload: str
+    device: Device
+    knobs: tuple[Knob, ...]
+    numbers: tuple[int, ...]
+    seconds: tuple[float | None, ...]
+    again: tuple[tuple[int, float], ...]
+
+
+def parse_sweep(text: str) -> Sweep:
+    """A sweep from its JSON text; raises ValueError when it is none."""
+    file = msgspec.json.decode(text, type=_File)
+    if file.format != FORMAT:
+        raise ValueError(f"its format is {file.format!r}, not {FORMAT!r}")
+    workload = parse_workload(file.workload)
+    seconds = _numbered(file)
+    facts = _facts(file.implementation, workload, file.device, file.layouts)
+    return Sweep(
+        name=file.name,
+        part=swept_part(file.implementation, file.layouts, file.knobs, seconds, facts),
+        seconds=seconds,
+        again=dict(file.again),
+        origin=file.origin,
+        workload=workload,
+        device=file.device,
+    )
+
+
+def _numbered(file: _File) -> dict[int, float | None]:
+    """The times by number; raises ValueError where they are not those of one sweep."""
+    if len(file.numbers) != len(file.seconds):
+        raise ValueError(f"it has {len(file.numbers)} numbers and {len(file.seconds)} times")
+    seconds = dict(zip(file.numbers, file.seconds, strict=True))
+    if len(seconds) != len(file.numbers):
+        raise ValueError("it has a number twice")
+    whole = KnobSpace(knobs=file.knobs)
+    strange = [n for n in (*seconds, *dict(file.again)) if not 0 <= n < whole.range_length]
+    if strange:
+        raise ValueError(f"its knobs have no number {strange[0]}")
+    strange = [n for n in dict(file.again) if seconds.get(n) is None]
+    if strange:
+        raise ValueError(f"it has a second look at number {strange[0]} and no first one")
+    return usable_times(seconds)
+
+
+def sweep_text(sweep: Sweep) -> str:
+    """The JSON text of a sweep of one of our tasks, times with four significant digits."""
+    if sweep.workload is None or sweep.device is None:
+        raise InternalError(f"{sweep.name} is a foreign sweep")
+    numbers = tuple(sorted(sweep.seconds))
+    file = _File(
+        format=FORMAT,
+        name=sweep.name,
+        origin=sweep.origin,
+        implementation=sweep.part.name,
+        layouts=sweep.part.layouts,
+        workload=sweep.workload.text,
+        device=sweep.device,
+        knobs=sweep.part.knobs.knobs,
+        numbers=numbers,
+        seconds=tuple(_rounded(sweep.seconds[number]) for number in numbers),
+        again=tuple((n, _digits(sweep.again[n])) for n in sorted(sweep.again)),
+    )
+    return msgspec.json.encode(file).decode() + "\n"
+
+
+def _facts(
+    implementation: str, workload: Workload, device: Device, layouts: tuple[str, ...]
+) -> FactFunction | None:
+    """The facts as today's implementation tells them, None where it is gone."""
+    spec = implementations().get(implementation)
+    if spec is None:
+        return None
+    return lambda settings: spec.facts(workload, device, layouts, settings)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else _digits(seconds)
+
+
+def _digits(seconds: float) -> float:
+    return float(f"{seconds:.4g}")
