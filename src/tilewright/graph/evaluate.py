@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tilewright.core.element_types import element_type, is_element_type
 from tilewright.core.errors import InternalError
 from tilewright.graph.fused import FusedNetwork, TaskCall
 from tilewright.graph.magnitude import magnitude
@@ -53,7 +54,9 @@ def in_single(workload: Workload) -> Workload:
 
 
 def _wide(value: AttributeValue) -> Any:
-    return "float32" if value in ("float16", "bfloat16") else value
+    if not isinstance(value, str) or not is_element_type(value):
+        return value
+    return element_type(value).accumulator
 
 
 def _run_step(step: Step, inputs: Sequence[Array], opaque: OpaqueRunner | None) -> Array:

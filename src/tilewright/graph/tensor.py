@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-DTYPE_BYTES = {
-    "float64": 8, "int64": 8, "uint64": 8, "float32": 4, "int32": 4, "uint32": 4,
-    "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1,
-}  # fmt: skip
+from tilewright.core.element_types import element_type
 
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """A static shape and an element type (numpy's names, plus `bfloat16`)."""
+    """A static shape and the name of an element type (`core.element_types`)."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
@@ -26,7 +23,7 @@ class TensorType:
     @property
     def bytes(self) -> int:
         """Size in memory."""
-        return self.elements * DTYPE_BYTES[self.dtype]
+        return self.elements * element_type(self.dtype).bytes
 
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"

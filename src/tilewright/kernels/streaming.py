@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tilewright.core.element_types import element_type
 from tilewright.core.records import Candidate, Device, Settings
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
@@ -18,12 +19,6 @@ BYTES_PER_S = 1e10
 LAUNCH_S = 2e-6
 """Starting a parallel region, for estimates."""
 
-UNIT_ROUNDOFF = {
-    "bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53,
-}  # fmt: skip
-"""Largest relative error of rounding to a type's nearest number."""
-
-_HALVES = ("float16", "bfloat16")
 _EXACT = frozenset(
     {
         "identity", "relu", "negative", "abs", "maximum", "minimum", "where", "floor", "ceil",
@@ -42,7 +37,7 @@ def accumulation_error(workload: Workload) -> float:
     of what is stored or handed on in half precision. Halves are accumulated in single precision;
     where that is double, the reference's error counts as well.
     """
-    double, single = 2 * UNIT_ROUNDOFF["float64"], UNIT_ROUNDOFF["float32"]
+    double, single = 2 * _roundoff("float64"), _roundoff("float32")
     epsilon = double if _is_double(workload) else single
     length = max(1.0, workload.flop / max(1, workload.result.elements))
     return max(32 * epsilon, 4 * epsilon * length**0.5) + storage_error(workload)
@@ -53,11 +48,15 @@ def storage_error(workload: Workload) -> float:
     reference."""
     results = workload.types[len(workload.arguments) :]
     rounded = [
-        UNIT_ROUNDOFF[kind.dtype]
+        _roundoff(kind.dtype)
         for step, kind in zip(workload.steps, results, strict=True)
-        if kind.dtype in _HALVES and step.operator not in _EXACT
+        if element_type(kind.dtype).is_half and step.operator not in _EXACT
     ]
     return sum(rounded) + max(rounded, default=0.0)
+
+
+def _roundoff(dtype: str) -> float:
+    return element_type(dtype).unit_roundoff or 0.0
 
 
 def function_error(workload: Workload) -> float:

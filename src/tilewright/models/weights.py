@@ -8,9 +8,10 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from tilewright.core.element_types import element_type, is_element_type
 from tilewright.core.errors import ModelError
 from tilewright.graph.network import Array
-from tilewright.graph.tensor import DTYPE_BYTES, TensorType
+from tilewright.graph.tensor import TensorType
 from tilewright.models.naming import quoted
 
 
@@ -20,7 +21,7 @@ def dtype_name(element_type: int, what: str) -> str:
     if element_type == onnx.TensorProto.STRING:
         raise ModelError(f"{what} holds text, which is not supported")
     name = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type)).name if known else ""
-    if name not in DTYPE_BYTES:
+    if not is_element_type(name):
         label = onnx.TensorProto.DataType.Name(element_type) if known else str(element_type)
         raise ModelError(f"{what} holds elements of type {label}, which is not supported")
     return name
@@ -30,7 +31,7 @@ def constant_bytes(tensor: onnx.TensorProto, what: str) -> int:
     """How many bytes the shape and the type of a constant stand for. Raises ModelError."""
     if any(size < 0 for size in tensor.dims):
         raise ModelError(f"{what} has the shape {list(tensor.dims)}, which is not possible")
-    return prod(tensor.dims) * DTYPE_BYTES[dtype_name(tensor.data_type, what)]
+    return prod(tensor.dims) * element_type(dtype_name(tensor.data_type, what)).bytes
 
 
 def weights_bytes(model: onnx.ModelProto) -> int:
@@ -79,12 +80,12 @@ def static_type(value: onnx.ValueInfoProto) -> TensorType | None:
     if min(shape, default=0) < 0 or tensor.elem_type not in onnx.helper.get_all_tensor_dtypes():
         return None
     name = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)).name
-    return TensorType(tuple(shape), name) if name in DTYPE_BYTES else None
+    return TensorType(tuple(shape), name) if is_element_type(name) else None
 
 
 _PLAIN_TYPES = frozenset(
     element
     for element in onnx.helper.get_all_tensor_dtypes()
     if element != onnx.TensorProto.STRING
-    and np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element)).name in DTYPE_BYTES
+    and is_element_type(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element)).name)
 )

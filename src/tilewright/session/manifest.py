@@ -10,12 +10,12 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
+from tilewright.core.element_types import is_element_type
 from tilewright.core.errors import DamagedArtifact, ModelError, UsageError
 from tilewright.core.input_files import require_regular
 from tilewright.core.records import Candidate, Device, KnobValue, LayoutPlan
 from tilewright.core.results import OptimizeResult
 from tilewright.graph.indices import IndexRange, input_ranges
-from tilewright.graph.tensor import DTYPE_BYTES
 from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.models import ModelOptions
 from tilewright.session.choices import shipping_key
@@ -71,7 +71,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     index_ranges: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPE_BYTES:
+        if not is_element_type(self.dtype):
             raise ValueError(f"Unknown element type {self.dtype!r}")
         if len(self.index_ranges) > 1 and self.shape[-1:] != (len(self.index_ranges),):
             raise ValueError(f"`index_ranges` has {len(self.index_ranges)} entries")

@@ -15,14 +15,13 @@ from tvm import te, tirx
 from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, broadcast_index, stored
+from tilewright.core.element_types import element_type
 from tilewright.core.errors import InternalError
 from tilewright.graph.layout import PLAIN, channel_block
 from tilewright.graph.tensor import TensorType
 
 Expr = tirx.Expr
 Rule = Callable[[Program, list[Value], dict[str, Any], TensorType], Value]
-
-_HALVES = ("float16", "bfloat16")
 
 
 def infinity(dtype: str, sign: str) -> Expr:
@@ -42,7 +41,7 @@ SMALLEST = te.comm_reducer(
 
 def accumulator_type(dtype: str) -> str:
     """The type sums are kept in."""
-    return "float32" if dtype in _HALVES else dtype
+    return element_type(dtype).accumulator
 
 
 def in_type(value: Value, dtype: str) -> Value:

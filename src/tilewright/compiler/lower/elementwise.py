@@ -9,8 +9,8 @@ from typing import Any
 from tvm import tirx
 
 from tilewright.compiler.lower import mathematics
+from tilewright.core.element_types import element_type
 from tilewright.core.errors import InternalError
-from tilewright.graph.tensor import DTYPE_BYTES
 from tilewright.graph.workload import Step
 
 Expr = tirx.Expr
@@ -127,7 +127,7 @@ def _modulo(a: Expr, b: Expr) -> Expr:
 
 def _shift(x: Expr, bits: Expr, shift: Callable[[Expr, Expr], Expr], beyond: Expr) -> Expr:
     """A processor says nothing of shifts by a negative number of bits, or by all of them."""
-    width = 8 * DTYPE_BYTES[mathematics.dtype(x)]
+    width = 8 * element_type(mathematics.dtype(x)).bytes
     inside = tirx.all(bits >= _like(bits, 0), bits < _like(bits, width))
     return tirx.Select(inside, shift(x, tirx.Select(inside, bits, _like(bits, 0))), beyond)
 

@@ -18,17 +18,18 @@ from tilewright.compiler.lower.cuts import cut_deep_chains
 from tilewright.compiler.lower.loops import spread
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import stored
+from tilewright.core.element_types import element_type
 from tilewright.core.records import Device
 from tilewright.graph.layout import channel_block, physical_shape
 from tilewright.graph.operators import OPERATORS
-from tilewright.graph.tensor import DTYPE_BYTES, TensorType
+from tilewright.graph.tensor import TensorType
 from tilewright.kernels.injective import copied_parts
 
 
 def lower(program: Program, device: Device) -> Schedule:
     """Build and schedule the kernel."""
     lanes = int(dict(program.candidate.settings)["vector"])
-    narrow = max(1, DTYPE_BYTES[program.workload.result.dtype] // 4)
+    narrow = max(1, element_type(program.workload.result.dtype).bytes // 4)
     lanes = max(1, lanes // narrow)
     if copied_parts(program.workload, program.candidate.layouts):
         schedule = program.begin(_copies(program))

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from tilewright.core.element_types import is_element_type
 from tilewright.graph.network import Array
 from tilewright.graph.operators.base import Infer, Named, Operator, Reference, Types
 from tilewright.graph.operators.checks import (
@@ -24,7 +25,7 @@ from tilewright.graph.operators.checks import (
     text,
 )
 from tilewright.graph.operators.error_function import erf
-from tilewright.graph.tensor import DTYPE_BYTES, TensorType
+from tilewright.graph.tensor import TensorType
 
 _select = cast(Callable[..., Any], np.where)
 
@@ -201,7 +202,7 @@ def _infer_where(types: Types, _named: Named) -> TensorType:
 def _infer_cast(types: Types, named: Named) -> TensorType:
     arity("cast", types, 1)
     dtype = text(named, "dtype")
-    if dtype not in DTYPE_BYTES:
+    if not is_element_type(dtype):
         fail("cast", f"unknown type {dtype}")
     return TensorType(types[0].shape, dtype)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from tilewright.core.element_types import is_element_type
 from tilewright.core.errors import InternalError
 from tilewright.core.fingerprints import canonical_json
 from tilewright.graph.network import Array
 from tilewright.graph.operators.base import Named, Operator, Types
 from tilewright.graph.operators.checks import expect, integer, text
-from tilewright.graph.tensor import DTYPE_BYTES, TensorType
+from tilewright.graph.tensor import TensorType
 
 
 def results_text(types: Sequence[TensorType]) -> str:
@@ -30,7 +31,7 @@ def _infer(_types: Types, named: Named) -> TensorType:
     types = result_types(named)
     index = integer(named, "output_index") if "output_index" in named else 0
     expect(0 <= index < len(types), "opaque", f"has {len(types)} results, no number {index}")
-    expect(types[index].dtype in DTYPE_BYTES, "opaque", f"result type {types[index].dtype}")
+    expect(is_element_type(types[index].dtype), "opaque", f"result type {types[index].dtype}")
     return types[index]
 
 

@@ -7,6 +7,7 @@ from math import floor, isclose
 
 import numpy as np
 
+from tilewright.core.element_types import element_type
 from tilewright.core.errors import ModelError
 from tilewright.graph.operators.movement import rounded, source_position
 from tilewright.models.naming import quoted
@@ -19,7 +20,6 @@ _CROP = "tf_crop_and_resize"
 _CORNERS = ("align_corners", _CROP)
 """Transformations that match the corners of the input to those of the result."""
 _FRACTION = 1e-3
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ def _conventions(node: OnnxNode) -> tuple[str, str]:
 def _interpolated(node: OnnxNode, builder: GraphBuilder, axes: list[_Axis], coordinate: str) -> str:
     """In single precision at least; what shrinks first, for the rest is then less work."""
     x, dtype = node.input(0), builder.dtype(node.input(0))
-    if dtype not in _FLOATS:
+    if not element_type(dtype).is_float:
         raise ModelError(f"interpolating between elements of type {dtype} is not supported")
     cubic = node.text("mode", "nearest") == "cubic"
     rule = Filter(
@@ -98,7 +98,7 @@ def _interpolated(node: OnnxNode, builder: GraphBuilder, axes: list[_Axis], coor
         antialias=bool(node.integer("antialias", 0)),
         exclude_outside=bool(node.integer("exclude_outside", 0)),
     )
-    half = dtype in ("float16", "bfloat16")
+    half = element_type(dtype).is_half
     result = builder.emit("cast", x, dtype="float32") if half else x
     for place, axis in sorted(enumerate(axes), key=lambda item: item[1].after / item[1].before):
         if not axis.same:

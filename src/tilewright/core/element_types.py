@@ -1,0 +1,116 @@
+"""Element types of tensors: a registry by numpy's names, plus `bfloat16`.
+
+    element_type("bfloat16").bytes == 2
+
+What a type is (how many bytes, a float or not, how finely it rounds) is looked up here; nothing
+else lists types to tell them apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from tilewright.core.errors import InternalError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Kind = Literal["float", "int", "uint", "bool"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElementType:
+    """One type.
+
+    `bytes` is the size of an element. `unit_roundoff` is the largest relative error of rounding a
+    number to the type, None for types that round nothing. Sums are kept in the type named
+    `accumulator`. `library` is the package whose attribute `name` is numpy's type.
+    """
+
+    name: str
+    bytes: int
+    kind: Kind
+    unit_roundoff: float | None = None
+    accumulator: str
+    library: str = "numpy"
+
+    @property
+    def is_float(self) -> bool:
+        """Whether its numbers are rounded."""
+        return self.kind == "float"
+
+    @property
+    def is_half(self) -> bool:
+        """Whether sums of it are kept in a wider type, since it rounds too coarsely."""
+        return self.accumulator != self.name
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether its numbers are whole, with a sign or without."""
+        return self.kind in ("int", "uint")
+
+    @cached_property
+    def numpy(self) -> np.dtype[Any]:
+        """Numpy's type; imports it."""
+        from importlib import import_module
+
+        import numpy as np
+
+        scalar = "bool_" if self.name == "bool" else self.name
+        return np.dtype(getattr(import_module(self.library), scalar))
+
+
+_TYPES: dict[str, ElementType] = {}
+
+
+def register(kind: ElementType) -> None:
+    """Make a type known; raises InternalError for another one of a known name."""
+    if _TYPES.setdefault(kind.name, kind) != kind:
+        raise InternalError(f"there is another element type {kind.name!r}")
+
+
+def element_type(name: str) -> ElementType:
+    """The type of that name; raises InternalError where there is none."""
+    found = _TYPES.get(name)
+    if found is None:
+        raise InternalError(f"unknown element type {name!r}; known are {', '.join(_TYPES)}")
+    return found
+
+
+def is_element_type(name: str) -> bool:
+    """Whether there is a type of that name."""
+    return name in _TYPES
+
+
+def element_types() -> tuple[ElementType, ...]:
+    """All types."""
+    return tuple(_TYPES.values())
+
+
+def _register_usual() -> None:
+    for name, size, digits, accumulator, library in (
+        ("float64", 8, 53, "float64", "numpy"),
+        ("float32", 4, 24, "float32", "numpy"),
+        ("float16", 2, 11, "float32", "numpy"),
+        ("bfloat16", 2, 8, "float32", "ml_dtypes"),
+    ):
+        register(
+            ElementType(
+                name=name,
+                bytes=size,
+                kind="float",
+                unit_roundoff=2.0**-digits,
+                accumulator=accumulator,
+                library=library,
+            )
+        )
+    for size in (8, 4, 2, 1):
+        for kind in ("int", "uint"):
+            name = f"{kind}{8 * size}"
+            register(ElementType(name=name, bytes=size, kind=kind, accumulator=name))
+    register(ElementType(name="bool", bytes=1, kind="bool", accumulator="bool"))
+
+
+_register_usual()
