@@ -100,4 +100,4 @@ def run_kernel(
     shape, dtype = kernel.argument_types[-1]
     result = tvm.runtime.tensor(np.full(shape, 77, dtype))
     kernel.call(*tensors, result)
-    return to_logical(result.numpy(), layouts[-1])
+    return to_logical(result.numpy(), layouts[-1], task.result.shape)

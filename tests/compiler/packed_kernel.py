@@ -76,6 +76,7 @@ def kernel_error(
     shape, dtype = kernel.argument_types[-1]
     result = tvm.runtime.tensor(np.full(shape, np.nan, dtype))
     kernel.call(*[tvm.runtime.tensor(t) for t in tensors], result)
-    difference = np.abs(to_logical(result.numpy(), layouts[-1]) - run_workload(task, arrays))
+    found = to_logical(result.numpy(), layouts[-1], task.result.shape)
+    difference = np.abs(found - run_workload(task, arrays))
     relative = difference / magnitude(task, arrays)
     return float("inf") if np.isnan(relative).any() else float(relative.max())

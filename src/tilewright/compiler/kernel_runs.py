@@ -250,7 +250,7 @@ def run_kernel(
     shape, dtype = kernel.argument_types[-1]
     result = tvm.runtime.tensor(np.zeros(shape, dtype))
     kernel.call(*tensors, result)
-    return to_logical(result.numpy(), candidate.layouts[-1])
+    return to_logical(result.numpy(), candidate.layouts[-1], workload.result.shape)
 
 
 def physical_arguments(

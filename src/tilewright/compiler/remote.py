@@ -201,7 +201,7 @@ class RemoteSession:
         shape, dtype = kernel.types[-1]
         result = tvm.runtime.tensor(np.zeros(shape, dtype), self._cpu)
         library["main"](*tensors, result)
-        return to_logical(result.numpy(), candidate.layouts[-1])
+        return to_logical(result.numpy(), candidate.layouts[-1], workload.result.shape)
 
     def peaks(self, device: Device, folder: Path) -> dict[str, float]:
         """What the device reaches; see `compiler.peaks`.

@@ -10,7 +10,7 @@ from tilewright.graph.arrange import Arrangement, arrange
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.fuse import fuse
 from tilewright.graph.fused import FusedNetwork
-from tilewright.graph.layout import PLAIN, blocked, physical_shape, to_logical, to_physical
+from tilewright.graph.layout import PLAIN, blocked, to_logical, to_physical
 from tilewright.graph.memory import aligned
 from tilewright.graph.network import Array, Graph
 
@@ -94,9 +94,7 @@ def run_arranged(arrangement: Arrangement, inputs: Mapping[str, Array]) -> dict[
                 arrays.append(graph.constants[tensor].reshape(kind.shape))
                 continue
             raw = memory(tensor, kind.bytes).view(kind.dtype)
-            arrays.append(
-                to_logical(raw.reshape(physical_shape(kind.shape, layout)), layout).copy()
-            )
+            arrays.append(to_logical(raw, layout, kind.shape).copy())
         result = run_workload(workload, arrays)
         packed = to_physical(result, item.layouts[-1])
         memory(item.call.output, workload.result.bytes)[:] = packed.reshape(-1).view(np.uint8)

@@ -16,9 +16,11 @@ from tvm.script.ir_builder import tirx as script
 from tilewright.compiler.lower.anchors import compute_anchor
 from tilewright.compiler.lower.cuts import cut_deep_chains
 from tilewright.compiler.lower.loops import spread
+from tilewright.compiler.lower.positions import logical_index
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import stored
 from tilewright.core.element_types import element_type
+from tilewright.core.layouts import parse_layout
 from tilewright.core.records import Device
 from tilewright.graph.layout import channel_block, physical_shape
 from tilewright.graph.operators import OPERATORS
@@ -131,7 +133,6 @@ def _copy(
     buffer, kind, layout = source
     axis, start = place
     shape = physical_shape(kind.shape, program.result_layout)
-    block = channel_block(program.result_layout)
     value = stored(
         lambda *index: tirx.BufferLoad(buffer, list(index)), kind, layout, program.simplify
     )
@@ -142,10 +143,7 @@ def _copy(
                 script.axis.spatial(extent, loop) for extent, loop in zip(shape, loops, strict=True)
             ]
             program.simplify.announce(index, shape)
-            logical = list(index)
-            if block:
-                lane = logical.pop()
-                logical[1] = logical[1] * block + lane
+            logical = logical_index(parse_layout(program.result_layout), index, kind.shape)
             at = list(index)
             at[axis] = at[axis] + start
             script.buffer_store(output, value.read(logical), at)

@@ -13,9 +13,11 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower import elementwise, movement
+from tilewright.compiler.lower.positions import logical_index
 from tilewright.compiler.lower.values import Index, Simplifier, Value, broadcast_index, stored
+from tilewright.core.layouts import parse_layout
 from tilewright.core.records import Candidate
-from tilewright.graph.layout import channel_block, physical_shape
+from tilewright.graph.layout import physical_shape
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 
@@ -85,16 +87,12 @@ class Program:
 
     def stage(self, value: Value, layout: str, name: str) -> te.Tensor:
         """Materialise a value in a layout as a stage called `name`."""
-        shape = physical_shape(value.type.shape, layout)
-        block = channel_block(layout)
+        found, logical = parse_layout(layout), value.type.shape
+        shape = found.physical_shape(logical)
 
         def compute(*index: tirx.Expr) -> tirx.Expr:
             self.simplify.announce(index, shape)
-            if block == 0:
-                return value.read(index)
-            n, chunk, *rest = index
-            lane = rest.pop()
-            return value.read([n, chunk * block + lane, *rest])
+            return value.read(logical_index(found, index, logical))
 
         return te.compute(shape, compute, name=name)
 

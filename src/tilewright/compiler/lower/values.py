@@ -10,10 +10,10 @@ from tvm import te, tirx
 from tvm.ir import Range
 from tvm.sym import Analyzer
 
-from tilewright.graph.layout import channel_block
+from tilewright.compiler.lower.positions import Index, physical_index
+from tilewright.core.layouts import parse_layout
 from tilewright.graph.tensor import TensorType
 
-Index = Sequence[tirx.Expr]
 Read = Callable[[Index], tirx.Expr]
 
 
@@ -56,15 +56,10 @@ class Simplifier:
 
 def stored(tensor: te.Tensor, kind: TensorType, layout: str, simplify: Simplifier) -> Value:
     """A tensor in memory, read through its layout."""
-    block = channel_block(layout)
+    found = parse_layout(layout)
 
     def read(index: Index) -> tirx.Expr:
-        if block == 0:
-            return tensor(*index)
-        n, c, *rest = index
-        chunk = simplify(tirx.floordiv(c, block))
-        lane = simplify(tirx.floormod(c, block))
-        return tensor(n, chunk, *rest, lane)
+        return tensor(*physical_index(found, index, kind.shape, simplify))
 
     return Value(type=kind, read=read)
 
