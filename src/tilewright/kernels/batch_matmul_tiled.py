@@ -21,10 +21,10 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
 from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.ports import Ports, plain_ports
+from tilewright.kernels.rates import CYCLE_S, peak_flop_per_s
 from tilewright.kernels.register_tile import issue_slowdown, row_tile_sizes
 
 NAME = "batch_matmul_tiled"
-_CYCLE_S = 1 / 2.7e9
 _LAUNCH_S = 2e-6
 
 
@@ -129,11 +129,11 @@ class TiledBatchMatmul:
         accumulators = tile * vectors
         loads = 1.0 / tile + 1.0 / vectors
         bound = issue_slowdown(accumulators, loads)
-        peak = device.threads * 2 * 2 * device.lanes_f32 / _CYCLE_S
+        peak = peak_flop_per_s(device)
         compute_s = _flop(matmul) / peak * waste * bound
         per_value = 1.5 if matmul.transposed else 1.0 / device.lanes_f32
         copied = np.where(packed, matmul.depth * block * pieces * per_value, 0.0)
-        copy_s = copied * _CYCLE_S / device.threads
+        copy_s = copied * CYCLE_S / device.threads
         moved_s = workload.bytes / (device.threads * 2e10)
         return {
             "estimate_s": (compute_s + copy_s) / balance + moved_s + _LAUNCH_S,

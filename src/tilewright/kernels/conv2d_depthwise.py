@@ -22,11 +22,11 @@ from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
 from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.convolution import Convolutions, convolution, convolutions
 from tilewright.kernels.ports import Ports, anchored_ports
+from tilewright.kernels.rates import CYCLE_S
 
 NAME = "conv2d_depthwise"
 _LARGEST_WIDTH = 14
 _LARGEST_CODE = 160
-_CYCLE_S = 1 / 2.7e9
 _LAUNCH_S = 2e-6
 
 
@@ -153,7 +153,7 @@ def _facts(
     copying = np.where(copied, 3.0 * border * (conv.in_width + kw) / conv.out_width, 0.0)
     cycles = (work + tests + 3.0 + 8.0 / (tw * th)) * waste * odd + copying
     vectors_written = conv.batch * conv.out_channels * conv.pixels / lanes * vectors
-    compute_s = cycles * vectors_written * _CYCLE_S / (device.threads * balance)
+    compute_s = cycles * vectors_written * CYCLE_S / (device.threads * balance)
     return {
         "estimate_s": compute_s + conv.moved_bytes / (device.threads * 4e10) + _LAUNCH_S,
         "parallel_extent": pieces,

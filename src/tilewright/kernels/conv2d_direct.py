@@ -29,6 +29,7 @@ from tilewright.kernels.conv2d_direct_knobs import (
 )
 from tilewright.kernels.convolution import Convolution, Convolutions, convolution, convolutions
 from tilewright.kernels.ports import Ports, anchored_ports
+from tilewright.kernels.rates import peak_flop_per_s
 from tilewright.kernels.register_tile import fits_registers, issue_slowdown
 
 NAME = "conv2d_direct"
@@ -196,7 +197,7 @@ def _facts(
     by_rows = chosen(settings, "order", "rows")
     traffic = np.where(by_rows, 4.0 * depth * conv.out_channels * tiles_h, 0.0)
     spill = np.where(weight_bytes > device.cpu.l2_bytes / 2, 1.15, 1.0)
-    peak = device.threads * 2 * 2 * device.lanes_f32 * 2.7e9
+    peak = peak_flop_per_s(device)
     compute_s = conv.flop / peak * waste * slow * spill / (fill * balance)
     compute_s = compute_s * _reduction_speed(conv, device, settings, accumulators)
     compute_s = compute_s * _doubt(conv, layouts, settings)

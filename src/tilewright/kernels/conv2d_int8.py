@@ -24,6 +24,7 @@ from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
 from tilewright.kernels.columns import column
 from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.ports import Ports, anchored_ports
+from tilewright.kernels.rates import CLOCK_HZ
 from tilewright.kernels.register_tile import fits_registers, issue_slowdown
 
 NAME = "conv2d_int8"
@@ -35,7 +36,6 @@ _DATA = ("int8", "uint8")
 _LARGEST_TILE = 32
 _LAUNCH_S = 2e-6
 _ONE_QUANTUM = 1.01 / 127
-_HERTZ = 2.7e9
 
 
 def dot_lanes(device: Device) -> tuple[int, ...]:
@@ -160,7 +160,7 @@ class Int8Convolution:
         loads = 1.0 / pixels + 1.0 / (out * vectors)
         fill = lanes / (vectors * device.lanes_f32)
         # widened products take three instructions where a dot product takes one
-        rate = np.where(quads > 1, float(QUAD), 1 / 3) * 4 * device.lanes_f32 * _HERTZ
+        rate = np.where(quads > 1, float(QUAD), 1 / 3) * 4 * device.lanes_f32 * CLOCK_HZ
         compute_s = conv.flop * waste * issue_slowdown(accumulators, loads)
         compute_s = compute_s / (rate * device.threads * fill * balance)
         copy_bytes = np.where(moves, 2.0 * workload.types[conv.data].bytes, 0.0)

@@ -24,10 +24,10 @@ from tilewright.kernels.base import FactColumn, Knob, Workspaces
 from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
 from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.ports import Ports, anchored_ports
+from tilewright.kernels.rates import CYCLE_S
 from tilewright.kernels.register_tile import issue_slowdown
 
 NAME = "conv2d_transposed"
-_CYCLE_S = 1 / 2.7e9
 _LAUNCH_S = 4e-6
 
 
@@ -216,7 +216,7 @@ class GatheringTransposedConvolution:
         positions = conv.batch * rows.positions * columns.positions
         fill = lanes / (vectors * device.lanes_f32)
         cycles = positions * conv.out_channels * depth / (2.0 * device.lanes_f32 * fill)
-        compute_s = cycles * waste * bound * crowded * _CYCLE_S / (device.threads * balance)
+        compute_s = cycles * waste * bound * crowded * CYCLE_S / (device.threads * balance)
         passes = np.where(by_rows, float(rows.positions), 1.0)
         moved = workload.bytes + 0.4 * depth * conv.out_channels * passes
         return {

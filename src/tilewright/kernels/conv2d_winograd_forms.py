@@ -23,6 +23,7 @@ from tilewright.kernels.blocks import chunk_count, lane_counts, out_tiles, tile_
 from tilewright.kernels.columns import Bools, Numbers, chosen, column
 from tilewright.kernels.convolution import Convolution, Convolutions, convolution, convolutions
 from tilewright.kernels.ports import Ports, anchored_ports
+from tilewright.kernels.rates import peak_flop_per_s
 from tilewright.kernels.register_tile import fits_registers, issue_slowdown
 from tilewright.kernels.winograd_transforms import Transform, double, transform
 
@@ -227,7 +228,7 @@ class WinogradConvolution:
         chunks = np.ceil(conv.out_channels / lanes)
         fill = conv.out_channels / (chunks * vectors * device.lanes_f32)
         flop = 2.0 * positions * count * conv.in_channels * conv.out_channels
-        peak = device.threads * 4 * device.lanes_f32 * 2.7e9
+        peak = peak_flop_per_s(device)
         products_s = flop / peak * slow * waste / fill
         weight_bytes = 4.0 * positions * conv.in_channels * conv.out_channels
         between = 4.0 * positions * count * (conv.in_channels + conv.out_channels)

@@ -21,10 +21,10 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
 from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.ports import Ports, plain_ports
+from tilewright.kernels.rates import peak_flop_per_s
 from tilewright.kernels.register_tile import issue_slowdown, row_tile_sizes
 
 NAME = "dense_packed"
-_CYCLE_S = 1 / 2.7e9
 _LAUNCH_S = 2e-6
 _THREAD_BYTES_PER_S = 1.2e10
 
@@ -127,7 +127,7 @@ class PackedDense:
         bound = issue_slowdown(accumulators, loads)
         chunk_bytes = 4.0 * block * dense.depth
         spill = np.where(chunk_bytes > device.cpu.l2_bytes / 2, 1.1, 1.0)
-        peak = device.threads * 2 * 2 * device.lanes_f32 / _CYCLE_S
+        peak = peak_flop_per_s(device)
         flop = 2.0 * dense.outer * dense.rows * dense.columns * dense.depth
         compute_s = flop / peak * waste * bound * spill / balance
         passes = np.where(by_rows, dense.outer * row_tiles, 1.0)

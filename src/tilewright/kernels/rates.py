@@ -1,0 +1,16 @@
+"""What estimates assume of a CPU's arithmetic, in one place."""
+
+from __future__ import annotations
+
+from tilewright.core.records import Device
+
+CLOCK_HZ = 2.7e9
+"""Of every core. Estimates rank the candidates of a task; one clock for all of them hardly changes
+their order, and what a machine really reaches is measured (`compiler/peaks.py`)."""
+
+CYCLE_S = 1 / CLOCK_HZ
+
+
+def peak_flop_per_s(device: Device) -> float:
+    """Two vector units per core, each a multiplication and an addition per lane and cycle."""
+    return device.threads * 2 * 2 * device.lanes_f32 * CLOCK_HZ
