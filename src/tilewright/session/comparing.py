@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Container, Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright.core.errors import TargetError, UsageError
@@ -53,11 +53,14 @@ class Comparer:
     max_error: float = MAX_ERROR
 
     def run(self, models: Sequence[str], options: ModelOptions) -> CompareResult:
-        """Compare each model with every peer that is there."""
+        """Compare each model with every peer that is there; of two of one name the later one is
+        told with its argument."""
         rows: list[CompareRow] = []
         skipped: dict[str, str] = {}
         for model in models:
-            rows += self._compare(model, options, skipped)
+            found = self._compare(model, options, skipped)
+            taken = {row.model for row in rows}
+            rows += [replace(row, model=_distinct(row.model, model, taken)) for row in found]
         if not rows:
             raise TargetError(
                 "no peer can be used: "
@@ -197,3 +200,12 @@ def checked_peers(names: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         make_peer(name)
     return tuple(dict.fromkeys(names))
+
+
+def _distinct(name: str, argument: str, taken: Container[str]) -> str:
+    """`mlp`, or `mlp (out/mlp)` beside another `mlp`."""
+    label, count = name, 1
+    while label in taken:
+        label = f"{name} ({argument})" if count == 1 else f"{name} ({argument}, {count})"
+        count += 1
+    return label
