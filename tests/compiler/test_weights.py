@@ -9,14 +9,23 @@ import pytest
 import tvm
 
 from tilewright.compiler.weights import load_weights
+from tilewright.core.element_types import element_type
 
-DTYPES = ("float32", "float16", "int8", "uint8", "int32", "int64", "bool")
+DTYPES = ("float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool")
+
+
+def address(tensor: tvm.runtime.Tensor) -> int:
+    """Where a tensor lies, whatever its type."""
+    flat = tensor._create_view((tensor.numpy().nbytes,), dtype="uint8")
+    return np.from_dlpack(flat).ctypes.data
 
 
 @pytest.mark.parametrize("rows", [1, 700_000])
 def test_loading(tmp_path: Path, rows: int) -> None:
     rng = np.random.default_rng(0)
-    arrays = {dtype: rng.integers(0, 2, (rows, 3)).astype(dtype) for dtype in DTYPES}
+    arrays = {}
+    for dtype in DTYPES:
+        arrays[dtype] = rng.integers(0, 2, (rows, 3)).astype(element_type(dtype).numpy)
     arrays |= {"scalar": np.float32(7.5).reshape(()), "empty": np.empty((0, 4), np.float32)}
     path = tmp_path / "weights.params"
     stored = {name: tvm.runtime.tensor(array) for name, array in arrays.items()}
@@ -27,7 +36,7 @@ def test_loading(tmp_path: Path, rows: int) -> None:
     for name, array in arrays.items():
         assert found[name].numpy().dtype == array.dtype
         np.testing.assert_array_equal(found[name].numpy(), array)
-        places.append(np.from_dlpack(found[name]).ctypes.data if array.size else places[-1])
+        places.append(address(found[name]) if array.size else places[-1])
     assert places == sorted(places) and not any(place % 64 for place in places)
     size = sum(array.nbytes for array in arrays.values())
     assert places[-1] - places[0] < size + 64 * len(arrays)

@@ -6,7 +6,6 @@ import errno
 import os
 from pathlib import Path
 
-import numpy as np
 import tvm
 from tvm import relax
 
@@ -16,6 +15,7 @@ from tilewright.compiler.pipeline import registered
 from tilewright.compiler.prefetch import with_prefetches
 from tilewright.compiler.workspaces import WorkspaceReader
 from tilewright.core.records import Device
+from tilewright.graph.array_files import map_array
 from tilewright.kernels.base import Workspaces
 from tilewright.kernels.blueprint import NetworkBlueprint, task_key
 
@@ -52,8 +52,9 @@ def write_weights(folder: Path, plan: NetworkBlueprint, packed: Path) -> None:
     """Write the weights file from packed arrays stored as `.npy` files in `packed`."""
     tensors, size_bytes = {}, 0
     for stored in plan.constants:
-        array = np.load(packed / f"{stored.parameter.name}.npy", mmap_mode="r")
-        tensors[stored.parameter.name] = tvm.runtime.tensor(array)
+        parameter = stored.parameter
+        array = map_array(packed / f"{parameter.name}.npy", parameter.dtype)
+        tensors[parameter.name] = tvm.runtime.tensor(array)
         size_bytes += array.nbytes
     path = folder / WEIGHTS
     tvm.runtime.save_param_dict_to_file(tensors, str(path))

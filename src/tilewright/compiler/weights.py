@@ -13,10 +13,12 @@ from typing import Any, BinaryIO
 import numpy as np
 import tvm_ffi
 
+from tilewright.core.element_types import ElementType, element_type, is_element_type
+
 _LINE_BYTES = 64
 _HUGE_BYTES = 2 << 20
 _LIST_MAGIC, _TENSOR_MAGIC = 0xF7E58D4F05049CB7, 0xDD5E40F096B4A13F
-_KINDS = {0: "int", 1: "uint", 2: "float", 6: "bool"}
+_KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 6: "bool"}
 """Names of DLPack's codes of element types; a bool has eight bits."""
 
 
@@ -25,13 +27,13 @@ class _Stored:
     """A tensor in a file, and where its values begin."""
 
     name: str
-    dtype: np.dtype[Any]
+    kind: ElementType
     shape: tuple[int, ...]
     offset: int
 
     @property
     def size_bytes(self) -> int:
-        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+        return self.kind.bytes * int(np.prod(self.shape, dtype=np.int64))
 
 
 def load_weights(path: Path) -> dict[str, Any]:
@@ -52,10 +54,18 @@ def load_weights(path: Path) -> dict[str, Any]:
             file.seek(tensor.offset)
             if file.readinto(values.data) != tensor.size_bytes:
                 raise ValueError(f"{path.name} is cut short")
-            array = values.view(tensor.dtype).reshape(tensor.shape)
-            tensors[tensor.name] = tvm_ffi.from_dlpack(array)
+            tensors[tensor.name] = _as_tensor(values, tensor)
             at += place
     return tensors
+
+
+def _as_tensor(values: np.ndarray, tensor: _Stored) -> Any:
+    """The bytes as a tensor where they lie; types that numpy cannot hand over go as whole numbers
+    of their size, and are called what they are there."""
+    own = tensor.kind.library == "numpy"
+    dtype = tensor.kind.numpy if own else np.dtype(f"uint{8 * tensor.kind.bytes}")
+    found = tvm_ffi.from_dlpack(values.view(dtype).reshape(tensor.shape))
+    return found if own else found._create_view(tensor.shape, dtype=tensor.kind.name)
 
 
 def _reserved(size_bytes: int) -> np.ndarray:
@@ -96,9 +106,7 @@ def _contents(file: BinaryIO, size_bytes: int) -> Iterator[_Stored]:
             raise ValueError(f"the weight {name!r} is no tensor of plain numbers")
         *shape, length = numbers(f"<{rank}qq")
         kind = "bool" if _KINDS[code] == "bool" else f"{_KINDS[code]}{bits}"
-        tensor = _Stored(
-            name=name, dtype=_element_type(kind), shape=tuple(shape), offset=file.tell()
-        )
+        tensor = _Stored(name=name, kind=_known_type(kind), shape=tuple(shape), offset=file.tell())
         if min(shape, default=1) < 0 or length != tensor.size_bytes:
             raise ValueError(f"the size of the weight {name!r} does not fit its shape")
         if tensor.offset + length > size_bytes:
@@ -107,8 +115,7 @@ def _contents(file: BinaryIO, size_bytes: int) -> Iterator[_Stored]:
         yield tensor
 
 
-def _element_type(name: str) -> np.dtype[Any]:
-    try:
-        return np.dtype(name)
-    except TypeError:
-        raise ValueError(f"the weights are of an unknown type, {name}") from None
+def _known_type(name: str) -> ElementType:
+    if not is_element_type(name):
+        raise ValueError(f"the weights are of an unknown type, {name}")
+    return element_type(name)

@@ -41,6 +41,7 @@ from tilewright.core.records import (
     Protocol,
 )
 from tilewright.core.scratch import scratch_folder
+from tilewright.graph.array_files import save_array
 from tilewright.graph.workload import Workload
 from tilewright.measure.versions import software_versions
 
@@ -304,7 +305,7 @@ def as_files(arrays: Sequence[Array]) -> Generator[Path]:
     try:
         with scratch_folder() as folder:
             for number, array in enumerate(arrays):
-                np.save(folder / f"{number}.npy", array)
+                save_array(folder / f"{number}.npy", array)
             yield folder
     except OSError as error:
         raise OutputError(f"cannot write temporary files: {error.strerror or error}") from error

@@ -28,6 +28,7 @@ from tilewright.compiler.opaque import check_supported
 from tilewright.compiler.peaks import measured_peaks
 from tilewright.core.child import serve, wait_until_asleep
 from tilewright.core.records import Candidate, Device, Protocol
+from tilewright.graph.array_files import map_array
 from tilewright.graph.network import Graph
 from tilewright.graph.workload import Workload, parse_workload
 
@@ -78,7 +79,10 @@ def settle() -> None:
 def evaluate(slot: int, folder: str, count: int) -> npt.NDArray[np.generic]:
     """The result of the kernel in `slot` on logical arrays, `0.npy`, `1.npy` … in a folder."""
     kernel, workload, candidate = _kernels[slot]
-    arrays = [np.load(Path(folder) / f"{number}.npy", mmap_mode="r") for number in range(count)]
+    arrays = [
+        map_array(Path(folder) / f"{number}.npy", argument.type.dtype)
+        for number, argument in enumerate(workload.arguments[:count])
+    ]
     return run_kernel(kernel, workload, candidate, arrays)
 
 

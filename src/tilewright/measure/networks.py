@@ -28,6 +28,7 @@ from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Device
 from tilewright.core.scratch import PrivateFolder
 from tilewright.graph.arrange import Arrangement
+from tilewright.graph.array_files import save_array
 from tilewright.hardware.remote import remote_place
 from tilewright.kernels.blueprint import NetworkBlueprint, packed_constant
 from tilewright.kernels.planned_memory import CompiledNetwork
@@ -212,7 +213,7 @@ def _packed(
             scratch = stack.enter_context(PrivateFolder(folder, ".packing-"))
             for stored in plan.constants:
                 packed = packed_constant(stored, constants)
-                np.save(scratch / f"{stored.parameter.name}.npy", packed)
+                save_array(scratch / f"{stored.parameter.name}.npy", packed)
         except OSError as error:
             raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
         yield scratch

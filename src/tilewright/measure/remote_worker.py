@@ -18,6 +18,7 @@ from tilewright.compiler.remote import DeviceLost, ExportedKernel, RemoteSession
 from tilewright.core.child import serve
 from tilewright.core.records import Candidate, Device, Protocol
 from tilewright.core.scratch import scratch_folder
+from tilewright.graph.array_files import map_array
 from tilewright.graph.workload import parse_workload
 from tilewright.hardware.remote import ServerFacts
 
@@ -84,7 +85,10 @@ def evaluate(
 ) -> npt.NDArray[np.generic]:
     """The kernel's result there on logical arrays, `0.npy`, `1.npy` … in a folder."""
     session, workload = _session(), parse_workload(workload_text)
-    arrays = [np.load(Path(folder) / f"{number}.npy", mmap_mode="r") for number in range(count)]
+    arrays = [
+        map_array(Path(folder) / f"{number}.npy", argument.type.dtype)
+        for number, argument in enumerate(workload.arguments[:count])
+    ]
     return _kept(lambda: session.evaluate(kernel, workload, candidate, arrays))
 
 

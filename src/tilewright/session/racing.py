@@ -114,7 +114,11 @@ class Race:
                 reference.start(model.onnx_path, self.device.threads, self.device.cpus)
                 expected = reference.run(inputs)
             except EngineRefused as error:
-                raise ModelError(f"{model.name!r} cannot be checked: {error}") from error
+                raise ModelError(
+                    f"{model.name!r} cannot be checked: {error}",
+                    hint="A network is checked against ONNX Runtime and ships only where that "
+                    "runs it; element types that it lacks, a MatMul in bfloat16 say, must be cast.",
+                ) from error
             theirs = [expected[name] for name in model.outputs]
             checks = {c.name: self._check(worker, c, inputs, theirs) for c in contenders}
             right = [c for c in contenders if self._is_right(c, checks[c.name])]
