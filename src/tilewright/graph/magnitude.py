@@ -23,6 +23,11 @@ _LINEAR = frozenset(
 )  # fmt: skip
 """Operators whose reference, applied to magnitudes, gives the magnitude of the result."""
 
+_ROUNDINGS = 8
+"""As many roundings, one after the other, as an operand may be off by."""
+
+_BOUNDLESS = 1e30
+
 _SAME_AS = {"subtract": "add", "minimum": "maximum", "reduce_min": "reduce_max"}
 
 _SLOPE = {
@@ -38,7 +43,9 @@ def magnitude(workload: Workload, arrays: Sequence[Array]) -> Array:
 
     Convolutions, products, sums and means give sum |w||x|; additions add magnitudes, products
     multiply them, operators of bounded slope scale them; anything else gives the largest absolute
-    value of its result. Always positive and never below the absolute value of the result.
+    value of its result, or, where that is more, how much its result sways with its operands: a
+    logarithm near zero passes errors on many times as large, a remainder jumps. Always positive and
+    never below the absolute value of the result.
     """
     values: list[Any] = list(arrays)
     sizes: list[Any] = [_absolute(array) for array in arrays]
@@ -69,7 +76,7 @@ def _step_size(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...], valu
         return sizes[0] * _steepest(named)
     if name == "divide":
         bottom: Any = np.abs(inputs[1])
-        return sizes[0] / bottom * (sizes[1] / bottom)
+        return np.fmax(sizes[0] / bottom * (sizes[1] / bottom), _sway(step, inputs, sizes))
     if name == "where":
         return OPERATORS[name].reference((inputs[0], *_one_type(sizes[1:])), named)
     if name == "prelu":
@@ -80,7 +87,30 @@ def _step_size(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...], valu
         return sizes[0]
     if name == "exp":
         return sizes[0] * np.abs(value)
-    return _largest(_absolute(value))
+    sways = OPERATORS[name].elementwise and value.dtype.kind == "f"
+    return np.fmax(_largest(_absolute(value)), _sway(step, inputs, sizes) if sways else 0.0)
+
+
+def _sway(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...]) -> Any:
+    """How much the result changes, for a change of the operands by their sizes: seen from changes
+    as small as rounding makes them, and boundless where one of those leaves the domain."""
+    kinds = [array.dtype for array in inputs if array.dtype.kind == "f"]
+    if not kinds:
+        return np.float64(0)
+    reach = _ROUNDINGS * float(np.finfo(np.result_type(*kinds)).eps)
+    wide = [array.astype(np.float64) if array.dtype.kind == "f" else array for array in inputs]
+
+    def result(at: int, change: Any) -> Any:
+        moved = [array + change if index == at else array for index, array in enumerate(wide)]
+        return OPERATORS[step.operator].reference(tuple(moved), dict(step.attributes))
+
+    middle, sway = result(-1, 0.0), np.float64(0)
+    for index, (array, size) in enumerate(zip(inputs, sizes, strict=True)):
+        if array.dtype.kind == "f":
+            change = reach * size.astype(np.float64)
+            for side in (result(index, change), result(index, -change)):
+                sway = np.fmax(sway, np.nan_to_num(np.abs(side - middle) / reach, nan=_BOUNDLESS))
+    return np.minimum(sway, _BOUNDLESS)
 
 
 def _one_type(sizes: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -63,3 +63,26 @@ def test_zeros_have_a_scale() -> None:
     b.conv(b.input(1, 4, 6, 6), 4)
     size, _ = scale_of(b, inputs={"x0": np.zeros((1, 4, 6, 6), np.float32)})
     assert (size > 0).all()
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("operator", ["log", "reciprocal", "remainder", "rsqrt", "floor", "divide"])
+def test_steps_that_pass_errors_on_larger(operator: str) -> None:
+    """Where a sum was 17 and cancelled to nearly nothing, its rounding is all that is left."""
+    b = Builder()
+    y = b.add("abs", b.add("dense", b.input(4096, 32), b.input(32, 1)))
+    if operator == "remainder":
+        b.add("remainder", y, b.constant(1.5))
+    elif operator == "divide":
+        b.add("divide", b.constant(2.0), y)
+    else:
+        b.add(operator, y)
+    rng = np.random.default_rng(1)
+    given = {
+        "x0": rng.standard_normal((4096, 32), np.float32),
+        "x1": rng.standard_normal((32, 1), np.float32),
+    }
+    size, value = scale_of(b, inputs=given)
+    _, right = scale_of(b, inputs={name: array.astype(np.float64) for name, array in given.items()})
+    assert np.abs(value - right).max() / np.abs(right).max() > 1e-6 or operator == "floor"
+    assert float((np.abs(value - right) / size).max()) < 2e-6
