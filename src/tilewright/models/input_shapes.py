@@ -56,7 +56,7 @@ def bind_inputs(model: onnx.ModelProto, options: ModelOptions) -> bool:
         bound[name] = chosen and tuple(
             symbols.get(axis, axis) if isinstance(axis, str) else axis for axis in chosen
         )
-    _check_bound(bound)
+    _check_bound(bound, batch_helps=options.batch is None)
     if bound == before:
         return False
     _refit_reshapes(model, before, bound)
@@ -144,29 +144,50 @@ def _with_batch(
     return {name: (batch, *shape[1:]) for name, shape in known.items()}
 
 
-def _check_bound(bound: Mapping[str, tuple[Axis, ...] | None]) -> None:
+def _check_bound(bound: Mapping[str, tuple[Axis, ...] | None], *, batch_helps: bool) -> None:
     problems: list[str] = []
-    example = ""
     for name, shape in bound.items():
         if shape is None:
             problems.append(f"input {quoted(name)} has no shape at all")
-        else:
-            loose = [
-                f"{i} ({quoted(axis)})" if isinstance(axis, str) else str(i)
-                for i, axis in enumerate(shape)
-                if not isinstance(axis, int)
-            ]
-            if not loose:
-                continue
+            continue
+        loose = [
+            f"{i} ({quoted(axis)})" if isinstance(axis, str) else str(i)
+            for i, axis in enumerate(shape)
+            if not isinstance(axis, int)
+        ]
+        if loose:
             word = "axis" if len(loose) == 1 else "axes"
             problems.append(f"input {quoted(name)} {_listed(shape)}: {word} {', '.join(loose)}")
-        shown = ",".join(str(a) if isinstance(a, int) else "1" for a in shape or (1,))
-        example = example or f"--shape {quoted(f'{name}={shown}')}"
     if problems:
+        batch = "--batch 1 or " if batch_helps and _only_batches(bound) else ""
         raise ModelError(
             "the model has unbound dynamic axes: " + "; ".join(problems),
-            hint=f"Fix them with --batch 1 or {example}",
+            hint=f"Fix them with {batch}{_shapes_that_fix(bound)}",
         )
+
+
+def _only_batches(bound: Mapping[str, tuple[Axis, ...] | None]) -> bool:
+    """Whether `--batch` alone fixes all: the first axes are free, under one name, no others."""
+    names: set[str] = set()
+    for shape in bound.values():
+        if shape is None or any(not isinstance(axis, int) for axis in shape[1:]):
+            return False
+        names.update(axis for axis in shape[:1] if isinstance(axis, str))
+    return len(names) <= 1
+
+
+def _shapes_that_fix(bound: Mapping[str, tuple[Axis, ...] | None]) -> str:
+    """A `--shape` for each input with free axes that do not follow from the ones before."""
+    known: set[str] = set()
+    shapes: list[str] = []
+    for name, shape in bound.items():
+        free = [axis for axis in shape or (None,) if not isinstance(axis, int)]
+        if all(axis in known for axis in free):
+            continue
+        known.update(axis for axis in free if axis is not None)
+        shown = ",".join(str(axis) if isinstance(axis, int) else "1" for axis in shape or (1,))
+        shapes.append(f"--shape {quoted(f'{name}={shown}')}")
+    return " ".join(shapes)
 
 
 def _listed(shape: tuple[Axis, ...]) -> str:
