@@ -43,7 +43,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "explain": (
         "tilewright explain 'op:conv2d[c=64,h=56,out=64,k=3,pad=1]'",
-        "tilewright explain 'op:dense[k=512,out=1000]' --versus 'op:dense[k=512,out=1024]'",
+        "tilewright explain 'op:dense[k=512,n=1000]' --versus 'op:dense[k=512,n=1024]'",
         "tilewright explain zoo:resnet18 --threads",
     ),
     "predict": (
@@ -69,7 +69,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "study subgraph": ("tilewright study subgraph zoo:resnet18 --budget 10m",),
     "study padding": (
         "tilewright study padding 'op:conv2d[c=64,h=56,out=64,k=3,pad=1]'",
-        "tilewright study padding op:conv2d[c=64,h=56,k=3] --parameter c --values 56,64,72",
+        "tilewright study padding 'op:conv2d[c=64,h=56,out=64,k=3]' --parameter c --values 64,72",
     ),
     "doctor": ("tilewright doctor", "tilewright doctor --format json"),
     "targets": ("tilewright targets",),
