@@ -52,8 +52,6 @@ def compare(
 ) -> int:
     """Time networks side by side with other engines: in turn, same cores, same threads."""
     flags, model_flags = flags or SharedFlags(), model_flags or ModelOrArtifactFlags()
-    if not models:
-        raise UsageError("compare needs at least one MODEL.", hint="tilewright compare zoo:mlp")
     if fail_below is not None and not (math.isfinite(fail_below) and fail_below > 0):
         raise UsageError(f"--fail-below must be a number above 0, not {fail_below}.")
     peer_names = _peer_names(peers)

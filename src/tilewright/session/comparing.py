@@ -193,6 +193,12 @@ class Comparer:
         )
 
 
+def require_models(models: Sequence[object]) -> None:
+    """Raise UsageError where there is nothing to compare."""
+    if not models:
+        raise UsageError("compare needs at least one MODEL.", hint="tilewright compare zoo:mlp")
+
+
 def checked_peers(names: Sequence[str]) -> tuple[str, ...]:
     """Peers that are known, each once. Raises UsageError for others, and for none at all."""
     if not names:

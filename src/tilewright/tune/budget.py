@@ -44,7 +44,7 @@ def parse_budget(text: str | float) -> Budget:
         if seconds is not None:
             return Budget(seconds=seconds)
     try:
-        count = float(text)
+        count = -1.0 if isinstance(text, bool) else float(text)
     except (ValueError, OverflowError, TypeError):
         count = -1.0
     if not isfinite(count) or count < 0 or count != int(count):

@@ -172,8 +172,10 @@ class NetworkVerbs(Opened):
     ) -> CompareResult:
         """Time one network or several in turn with their peers."""
         from tilewright.session.choices import checked_settings
-        from tilewright.session.comparing import Comparer, checked_peers
+        from tilewright.session.comparing import Comparer, checked_peers, require_models
 
+        compared = several_models(models)
+        require_models(compared)
         comparer = Comparer(
             peers=checked_peers(PEERS if peers is None else texts_of(peers, "peers")),
             settings=checked_settings(settings),
@@ -186,9 +188,7 @@ class NetworkVerbs(Opened):
             seed=self.seed,
         )
         said = options_of(options, self.seed)
-        return comparer.run(
-            [self._given(each, said).argument for each in several_models(models)], said
-        )
+        return comparer.run([self._given(each, said).argument for each in compared], said)
 
     def show(self, task: Model, what: str = "graph") -> str:
         """What a task's kernel became: its graph, its scheduled TIR, or its assembly."""
