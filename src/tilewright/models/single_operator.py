@@ -31,3 +31,15 @@ def build_operator(
     values = {key: value for key, value in form.defaults.items() if value is not None} | given
     request = Parameters(operator=name, values=values, seed=seed, sketched=sketched)
     return label(name, given), form.build(request)
+
+
+def with_default(text: str, parameter: str) -> str:
+    """`op:conv2d[c=8]`, "pad" → `op:conv2d[c=8,pad=0]`: a parameter that has a default number and
+    was left out is written out; any other text stays as it is."""
+    name, inside = split_brackets("op", text.removeprefix("op:"))
+    default = FORMS[name].defaults.get(parameter) if name in FORMS else None
+    written = {part.partition("=")[0].strip() for part in inside.split(",")}
+    if not isinstance(default, int) or parameter in written:
+        return text
+    parts = [*filter(None, [inside]), f"{parameter}={default}"]
+    return f"op:{name}[{','.join(parts)}]"

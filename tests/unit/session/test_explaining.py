@@ -169,11 +169,20 @@ def test_an_operator_along_its_padding(predictors: Predictors) -> None:
     assert len(predictors.store.stored_measurements(device_class=DEVICE.class_key)) > 60
 
 
+@pytest.mark.parametrize(("parameter", "values"), [("pad", [0, 1, 2, 3]), ("stride", [1, 2])])
+def test_an_operator_along_a_number_that_was_left_out(
+    predictors: Predictors, parameter: str, values: list[int]
+) -> None:
+    found = sweeping(predictors).run("op:conv2d[c=8,h=8,out=8,k=3]", parameter, ())
+    assert [row.value for row in found.rows] == values
+    assert len({row.roof_s for row in found.rows}) == len(values)
+
+
 def test_what_cannot_be_swept(predictors: Predictors) -> None:
     with pytest.raises(UsageError, match="no single operator"):
         sweeping(predictors).run("zoo:mlp", "pad", ())
-    with pytest.raises(UsageError, match="no number 'stride'") as caught:
-        sweeping(predictors).run(OPERATOR, "stride", ())
+    with pytest.raises(UsageError, match="no number 'strides'") as caught:
+        sweeping(predictors).run(OPERATOR, "strides", ())
     assert "pad" in (caught.value.hint or "")
 
 

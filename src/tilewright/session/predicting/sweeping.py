@@ -13,6 +13,7 @@ from tilewright.core.predictions import SweepResult, SweepRow
 from tilewright.core.records import Device
 from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
+from tilewright.models.single_operator import with_default
 from tilewright.predict.kernel_facts import kernel_table
 from tilewright.predict.operator_facts import roofline_s
 from tilewright.session.measuring import opened
@@ -59,14 +60,15 @@ class Sweeping:
                 f"{operator!r} is no single operator",
                 hint="tilewright study padding 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]'",
             )
-        known = numbers_of(operator)
+        written = with_default(operator, parameter)
+        known = numbers_of(written)
         if parameter not in known:
             raise UsageError(
                 f"{operator} has no number {parameter!r}", hint="It has " + ", ".join(known)
             )
-        steps = values or (_PADDINGS if parameter == "pad" else tuple(around(known[parameter])))
+        steps = values or _steps(parameter, known[parameter])
         kernels = [
-            default_kernel(with_number(operator, parameter, step), self.options, self.device)
+            default_kernel(with_number(written, parameter, step), self.options, self.device)
             for step in steps
         ]
         timer = KernelTimer(
@@ -105,3 +107,10 @@ class Sweeping:
                 for number, step in enumerate(steps)
             ),
         )
+
+
+def _steps(parameter: str, value: int) -> tuple[int, ...]:
+    """What to try where nothing was asked for; only paddings may be nothing."""
+    if parameter.startswith("pad"):
+        return _PADDINGS
+    return tuple(step for step in around(value) if step or not value)
