@@ -81,12 +81,9 @@ class Artifact:
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once on inputs by name; returns outputs by name. Raises as a call does."""
         inputs = named_of(inputs, "inputs")
-        ordered = [_checked(port, inputs) for port in self._opened.manifest.inputs]
-        unknown = [name for name in inputs if name not in self.inputs]
-        if unknown:
-            raise UsageError(
-                f"no input is called {unknown[0]!r}", hint=close_matches(unknown[0], self.inputs)
-            )
+        ports = self._opened.manifest.inputs
+        _require_names(ports, inputs)
+        ordered = [_checked(port, inputs[port.name]) for port in ports]
         try:
             results = self._call(lambda: self._network(ordered))
         except (RuntimeError, ValueError, TypeError) as error:
@@ -114,14 +111,29 @@ class Artifact:
         return {**in_order, **named}
 
 
-def _checked(port: Port, inputs: Mapping[str, Array]) -> Array:
-    """The array for an input; raises UsageError when it is missing or of another type, InputError
-    for an index out of range."""
-    wanted = f"{port.dtype}{list(port.shape)}"
-    if port.name not in inputs:
-        raise UsageError(f"input {port.name!r} is missing", hint=f"It is {wanted}.")
+def _require_names(ports: Sequence[Port], inputs: Mapping[str, Array]) -> None:
+    """Raise UsageError that names the first unknown input and the first that is missing."""
+    known = [port.name for port in ports]
+    unknown = [name for name in inputs if name not in known]
+    missing = [port for port in ports if port.name not in inputs]
+    faults = [f"no input is called {name!r}" for name in unknown[:1]]
+    faults += [f"input {port.name!r} is missing" for port in missing[:1]]
+    hints = [close_matches(name, known) for name in unknown[:1]]
+    hints += [f"{port.name!r} is {_wanted(port)}." for port in missing[:1]]
+    if faults:
+        raise UsageError(", and ".join(faults), hint=" ".join(hints))
+
+
+def _wanted(port: Port) -> str:
+    return f"{port.dtype}{list(port.shape)}"
+
+
+def _checked(port: Port, given: Array) -> Array:
+    """The array for an input; raises UsageError when it is of another type, InputError for an index
+    out of range."""
+    wanted = _wanted(port)
     try:
-        array = np.asarray(inputs[port.name])
+        array = np.asarray(given)
     except (ValueError, TypeError, RuntimeError) as error:
         first = str(error).strip().splitlines() or ["it cannot be converted"]
         raise UsageError(
@@ -137,7 +149,7 @@ def _checked(port: Port, inputs: Mapping[str, Array]) -> Array:
 
 
 def _typed(port: Port) -> str:
-    return f"{port.name} {port.dtype}{list(port.shape)}"
+    return f"{port.name} {_wanted(port)}"
 
 
 def load(path: Text, *, threads: int | None = None, verify: bool = True) -> Artifact:

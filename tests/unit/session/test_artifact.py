@@ -59,6 +59,11 @@ WRONG: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "twice, the second missing": ((X,), {"image": X}, "'image' is given twice"),
     "too many": ((X, MASK, X), {}, "3 arrays given for 2 inputs"),
     "missing": ((X,), {}, "'mask' is missing"),
+    "unknown and missing": (
+        (X,),
+        {"masc": MASK},
+        "no input is called 'masc', and input 'mask' is missing",
+    ),
     "unknown": ((X, MASK), {"imagee": X}, "no input is called 'imagee'"),
     "text": (("x", MASK), {}, "'image' is"),
     "ragged": (([[1.0], [1.0, 2.0]], MASK), {}, "'image' is no array"),
