@@ -51,7 +51,10 @@ def compare(
     flags: SharedFlags | None = None,
 ) -> int:
     """Time networks side by side with other engines: in turn, same cores, same threads."""
+    from tilewright.session.comparing import require_models
+
     flags, model_flags = flags or SharedFlags(), model_flags or ModelOrArtifactFlags()
+    require_models(models)
     if fail_below is not None and not (math.isfinite(fail_below) and fail_below > 0):
         raise UsageError(f"--fail-below must be a number above 0, not {fail_below}.")
     peer_names = _peer_names(peers)
