@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewright.core.errors import ModelError, OutputError, UsageError
+from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.input_files import require_regular
+from tilewright.store.output import replacing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,14 +64,11 @@ def read_array(path: Path) -> NDArray[Any]:
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:
-    """Write one array. Raises OutputError."""
+    """Write one array. Raises OutputError; the file is as before then."""
     import numpy as np
 
-    try:
-        with path.open("wb") as file:
-            np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
 
 
 def file_names(names: Iterable[str]) -> list[str]:

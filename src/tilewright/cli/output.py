@@ -13,11 +13,11 @@ from typing import Any
 
 from tilewright.cli.flags import AnswerFlags, Format
 from tilewright.cli.streams import write_data
-from tilewright.core.errors import OutputError
 from tilewright.core.settings import read_settings
 from tilewright.report.escape import visible
 from tilewright.report.formats import to_csv, to_markdown
 from tilewright.report.tables import Table
+from tilewright.store.output import replacing
 
 SCHEMA_VERSION = 1
 
@@ -93,13 +93,10 @@ def keep(answer: Answer, flags: AnswerFlags) -> None:
     if folder is None:
         return
     path = folder / f"{answer.command.replace(' ', '-')}.json"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(
+    with replacing(path) as temporary:
+        temporary.write_text(
             envelope(answer.command, answer.data, answer.warnings) + "\n", encoding="ascii"
         )
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _markdown_line(text: str) -> str:

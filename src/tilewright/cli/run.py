@@ -12,7 +12,7 @@ from tilewright.cli.arrays import describe, file_names, read_inputs, write_array
 from tilewright.cli.flags import ArtifactFlags, ThreadedFlags
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
-from tilewright.core.errors import OutputError, UsageError
+from tilewright.core.errors import UsageError
 from tilewright.report import shown
 from tilewright.report.tables import Column, Table
 
@@ -95,10 +95,6 @@ def _by_name(
 
 
 def _write(outputs: Mapping[str, NDArray[Any]], folder: Path) -> Sequence[dict[str, Any]]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
     records: list[dict[str, Any]] = []
     for (name, array), file in zip(outputs.items(), file_names(outputs), strict=True):
         path = folder / file

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import ClassVar
@@ -89,6 +91,15 @@ def last_line(error: BaseException) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
+def reason_of(error: OSError) -> str:
+    """What the file system refused, in words; of a disk that filled up numpy only says how much of
+    an array it took."""
+    if error.strerror:
+        return error.strerror
+    return os.strerror(errno.ENOSPC) if _NUMPY_CUT_SHORT in str(error) else str(error)
+
+
+_NUMPY_CUT_SHORT = "requested and"
 _SIMILAR = 0.7
 _PREFIX_LENGTH = 3
 _MOST_NEAR, _MOST_LISTED = 3, 100

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.compiler.features.kinds import WIDTHS
-from tilewright.core.errors import OutputError
+from tilewright.core.errors import OutputError, reason_of
 from tilewright.core.processes import (
     Child,
     ChildCrash,
@@ -308,7 +308,7 @@ def as_files(arrays: Sequence[Array]) -> Generator[Path]:
                 save_array(folder / f"{number}.npy", array)
             yield folder
     except OSError as error:
-        raise OutputError(f"cannot write temporary files: {error.strerror or error}") from error
+        raise OutputError(f"cannot write temporary files: {reason_of(error)}") from error
 
 
 def classify(error: ChildError | RemoteError, otherwise: FailureKind) -> tuple[FailureKind, str]:

@@ -23,6 +23,7 @@ from tilewright.core.errors import (
     NegativeVerdict,
     OutputError,
     TargetError,
+    reason_of,
 )
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Device
@@ -44,6 +45,9 @@ Array = npt.NDArray[np.generic]
 
 
 _CUT_SHORT = "Write incomplete"
+_ROOM = (
+    "Make room there, or choose another place: --out for what ships, TMPDIR for what is only timed."
+)
 """What TVM says when a file takes fewer bytes than it was given: the disk is full."""
 
 
@@ -140,7 +144,9 @@ class NetworkWorker:
             if error.kind in ("OSError", "PermissionError") or _CUT_SHORT in error.message:
                 short = _CUT_SHORT in error.message
                 reason = os.strerror(errno.ENOSPC) if short else error.message
-                raise OutputError(f"cannot write the compiled network: {reason}") from error
+                raise OutputError(
+                    f"cannot write the compiled network: {reason}", hint=_ROOM
+                ) from error
             if error.kind == "DamagedArtifact":
                 what, _, hint = error.message.partition("\n")
                 raise ModelError(what, hint=hint) from error
@@ -215,5 +221,8 @@ def _packed(
                 packed = packed_constant(stored, constants)
                 save_array(scratch / f"{stored.parameter.name}.npy", packed)
         except OSError as error:
-            raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
+            raise OutputError(
+                f"cannot write the compiled network to {folder}: {reason_of(error)}",
+                hint=_ROOM,
+            ) from error
         yield scratch

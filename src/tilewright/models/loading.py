@@ -15,6 +15,7 @@ from tilewright.core.errors import (
     all_known,
     close_matches,
     near_names,
+    reason_of,
 )
 from tilewright.core.scratch import FolderInUse, scratch_folder
 from tilewright.core.settings import read_settings
@@ -198,7 +199,7 @@ def _stored(model: onnx.ModelProto) -> OnnxReference:
         folder.close()
         raise OutputError(
             f"cannot write the model to the temporary folder {quoted(path.parent)}: "
-            f"{error.strerror or error}"
+            f"{reason_of(error)}"
         ) from error
     return OnnxReference(path=path, external=external, keeper=folder)
 

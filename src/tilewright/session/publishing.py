@@ -9,6 +9,7 @@ from pathlib import Path
 from tilewright.core.errors import OutputError
 from tilewright.core.scratch import PrivateFolder
 from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS
+from tilewright.store.output import undone_folders
 
 REPORT = "report.html"
 DRAWING = "layouts.onnx"
@@ -21,18 +22,20 @@ _STAGING = ".staging-"
 def staging(folder: Path) -> Generator[Path]:
     """A folder of this process inside the output folder, in which all parts are made.
 
-    It is gone afterwards, whatever happens; those of processes that were killed go, too. Raises
-    `OutputError` where it cannot be made.
+    It is gone afterwards, whatever happens; those of processes that were killed go, too. Where the
+    block fails, an output folder that was not there before goes with it. Raises `OutputError` where
+    it cannot be made.
     """
-    try:
-        private = PrivateFolder(folder, _STAGING)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write to {folder}: {error.strerror or error}",
-            hint="Choose another --out folder.",
-        ) from error
-    with private as made:
-        yield made
+    with undone_folders(folder.absolute()):
+        try:
+            private = PrivateFolder(folder, _STAGING)
+        except OSError as error:
+            raise OutputError(
+                f"cannot write to {folder}: {error.strerror or error}",
+                hint="Choose another --out folder.",
+            ) from error
+        with private as made:
+            yield made
 
 
 def publish(made: Path, folder: Path) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tilewright.core.errors import OutputError
+from tilewright.core.errors import OutputError, reason_of
 from tilewright.core.scratch import PrivateFolder
 
 
@@ -27,14 +27,28 @@ def replacing(path: Path) -> Generator[Path]:
 
 def check_place(path: Path) -> None:
     """Raise `OutputError` where `replacing` could not write `path`. Nothing is left behind."""
-    missing = [folder for folder in path.expanduser().resolve().parents if not folder.exists()]
-    try:
+    with undone_folders(path.expanduser().resolve().parent) as undo:
         with _beside(path) as (temporary, _):
             temporary.touch()
-    finally:
-        for folder in missing:
+        undo()
+
+
+@contextmanager
+def undone_folders(folder: Path) -> Generator[Callable[[], None]]:
+    """Where the block fails, the folders above `folder` and itself that were not there before go
+    again, unless something is in them. What it gives does that at once."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+
+    def undo() -> None:
+        for each in missing:
             with suppress(OSError):
-                folder.rmdir()
+                each.rmdir()
+
+    try:
+        yield undo
+    except BaseException:
+        undo()
+        raise
 
 
 def flush_to_disk(path: Path) -> None:
@@ -53,12 +67,14 @@ def _beside(path: Path) -> Generator[tuple[Path, Path]]:
             kind = "a folder" if target.is_dir() else "a device or a pipe"
             raise OutputError(f"{path} is {kind}, not a file.", hint="Choose another name.")
         before = target.exists()
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with PrivateFolder(target.parent, f".{target.name[:100]}.") as folder:
+        with (
+            undone_folders(target.parent),
+            PrivateFolder(target.parent, f".{target.name[:100]}.") as folder,
+        ):
             yield folder / target.name, target
     except OSError as error:
         kept = "What was there before is unchanged" if before else "No part of it was left behind"
         raise OutputError(
-            f"{path} cannot be written: {error.strerror or error}.",
+            f"{path} cannot be written: {reason_of(error)}.",
             hint=f"{kept}; choose a place with room and permission to write.",
         ) from error

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tilewright.core.errors import InputError, TargetError
+from tilewright.core.errors import InputError, OutputError, TargetError
 from tilewright.core.processes import RemoteError
 from tilewright.measure import networks
 
@@ -49,3 +51,19 @@ def test_a_compiler_that_fails_is_a_target_error() -> None:
     with pytest.raises(TargetError, match="false -shared") as caught:
         worker.load("tuned", Path("folder"), [])
     assert "CXX" in str(caught.value)
+
+
+def test_weights_on_a_full_disk_are_told_in_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def cut_short(_path: Path, _array: object) -> None:
+        raise OSError("401408 requested and 262112 written")
+
+    monkeypatch.setattr(networks, "packed_constant", lambda *_: np.zeros(3, np.float32))
+    monkeypatch.setattr(networks.np, "save", cut_short)
+    parameter = SimpleNamespace(parameter=SimpleNamespace(name="w"))
+    plan: Any = SimpleNamespace(constants=[parameter])
+    with pytest.raises(OutputError, match="No space left on device") as caught:
+        networks._packed(plan, {}, tmp_path).__enter__()
+    assert "--out" in (caught.value.hint or "")
+    assert not list(tmp_path.iterdir())

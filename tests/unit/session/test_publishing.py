@@ -60,3 +60,12 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="cannot write"), staging(tmp_path / "file" / "out"):
         pass
+
+
+def test_an_output_folder_that_stays_empty_goes_with_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for out in (tmp_path / "new" / "out", tmp_path / "mine"):
+        with pytest.raises(ZeroDivisionError), staging(out) as made:
+            fill(made / "won", "new")
+            raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == [tmp_path / "mine"]
