@@ -15,7 +15,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from weakref import WeakSet
@@ -46,7 +46,8 @@ os.register_at_fork(before=_close_idle_connections)
 class Connections:
     """Transactions on one database file. Safe to use from several threads.
 
-    `copy` holds what is read instead of a file that cannot be read where it lies.
+    `copy` holds what is read instead of a file that cannot be read where it lies. `leaves_log` says
+    that reading made the log beside the file, which SQLite leaves to whoever may write.
     """
 
     path: Path
@@ -54,6 +55,7 @@ class Connections:
     busy_timeout_s: float
     engine: Engine
     copy: PrivateFolder | None = None
+    leaves_log: bool = False
 
     @contextmanager
     def reading(self, doing: str = "reading") -> Generator[Connection]:
@@ -89,12 +91,14 @@ class Connections:
             source.backup(target)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections. A log that only reading made goes, unless others use it."""
         with ExitStack() as stack:
             if self.copy is not None:
                 stack.callback(self.copy.close)
             stack.enter_context(explained(self.path, "closing"))
             self.engine.dispose()
+        if self.leaves_log:
+            _drop_log(self.path)
 
 
 def connect(path: Path, *, readonly: bool, busy_timeout_s: float) -> Connections:
@@ -112,9 +116,10 @@ def connect(path: Path, *, readonly: bool, busy_timeout_s: float) -> Connections
         readonly=readonly,
         busy_timeout_s=busy_timeout_s,
         engine=_make_engine(_address(path, readonly=readonly), busy_timeout_s),
+        leaves_log=readonly and not any(each.exists() for each in _log_files(path)),
     )
     with ExitStack() as undo:
-        undo.callback(connections.engine.dispose)
+        undo.callback(connections.close)
         with connections.reading("opening") as connection:
             version = schema_version(connection, path)
         if not readonly:
@@ -206,6 +211,13 @@ def _address(path: Path, *, readonly: bool) -> str:
 def _log_files(path: Path) -> tuple[Path, Path]:
     """The write-ahead log beside a database and its index."""
     return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+
+
+def _drop_log(path: Path) -> None:
+    """Close the database once as somebody who may write: the last one to do so removes the log."""
+    address = f"{path.absolute().as_uri()}?mode=rw"
+    with suppress(sqlite3.Error), closing(sqlite3.connect(address, uri=True, timeout=0)) as last:
+        last.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
 
 def _lacks_index(path: Path) -> bool:

@@ -91,6 +91,24 @@ def test_import_counts_and_keeps_device_classes_apart(store: SqliteStore, tmp_pa
     assert store.merge(store.path).measurements == 0
 
 
+@pytest.mark.regression
+def test_a_merge_leaves_nothing_beside_the_giving_database(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    with other_store(tmp_path) as other:
+        other.add([measurement()])
+    giving = tmp_path / "other.db"
+    before = giving.read_bytes()
+    assert store.merge(giving).measurements == 1
+    assert [path.name for path in tmp_path.glob("other.db*")] == ["other.db"]
+    assert giving.read_bytes() == before
+    with other_store(tmp_path) as other:
+        other.add([measurement(number=1)])
+        assert store.merge(giving).measurements == 1
+        other.add([measurement(number=2)])
+    assert store.merge(giving).measurements == 1
+
+
 def test_many_records_cross_batches(store: SqliteStore, tmp_path: Path) -> None:
     with other_store(tmp_path) as other:
         other.add([measurement(number=n % 700) for n in range(1400)])
