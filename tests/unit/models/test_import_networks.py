@@ -84,7 +84,6 @@ OPAQUE: list[tuple[str, dict[str, Any], dict[str, Any], list[str], dict[str, Any
     ("ArgMax", {"x": normal(2, 9)}, {}, ["y"], {"axis": 1}),
     ("Einsum", {"a": normal(2, 3), "b": normal(3, 4)}, {}, ["y"], {"equation": "ij,jk->ki"}),
     ("Conv", {"x": normal(1, 2, 4, 4, 4)}, {"w": normal(3, 2, 2, 2, 2)}, ["y"], {}),
-    ("MaxPool", {"x": normal(1, 2, 4, 4)}, {}, ["y", "i"], {"kernel_shape": [2, 2]}),
     ("Hardmax", {"x": normal(2, 9)}, {}, ["y"], {"axis": 1}),
 ]  # fmt: skip
 

@@ -37,6 +37,15 @@ def test_batch_normalization_that_trains() -> None:
     assert "node" in caught.value.message and "eval()" in (caught.value.hint or "")
 
 
+@pytest.mark.regression
+def test_the_second_output_of_a_pooling() -> None:
+    image = {"x": normal(1, 2, 4, 4)}
+    with pytest.raises(ModelError, match=r"'MaxPool'.*second output") as caught:
+        one("MaxPool", image, {}, kernel_shape=[2, 2], outputs=("y", "i"))
+    assert "Cut the network" in (caught.value.hint or "")
+    check_node("MaxPool", image, kernel_shape=[2, 2], outputs=("y", ""))
+
+
 def test_dropout_that_trains() -> None:
     ratio = np.array(0.5, np.float32)
     with pytest.raises(ModelError, match="training mode"):

@@ -22,7 +22,10 @@ def pool(node: OnnxNode, builder: GraphBuilder) -> Translated:
     x = node.input(0)
     shape = builder.shape(x)
     if node.uses_output(1):
-        return None
+        raise ModelError(
+            "the second output, where the largest elements lie, is not supported",
+            hint="Cut the network before the node that reads it, or export it without.",
+        )
     window = read_window(node, shape[2:], node.integers("kernel_shape"))
     if len(shape) not in (3, 4):
         return _resolved(node, window, shape[2:])
