@@ -155,6 +155,22 @@ def test_what_the_importer_gets_wrong_is_carried_along_in_another_form(
 
 
 @pytest.mark.regression
+@pytest.mark.parametrize("shape", [(5,), (4, 8), (2, 3, 5, 4)], ids=str)
+@pytest.mark.parametrize("named", [{}, {"exclusive": 1}], ids=str)
+@pytest.mark.parametrize("axis", [0, -1])
+def test_running_sums_from_the_end(shape: tuple[int, ...], named: dict, axis: int) -> None:
+    model = single_node(
+        "CumSum", [(F, shape)], [(F, shape)], {"axis": np.array(axis)}, reverse=1, **named
+    )
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    (wanted,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"i0": x})
+    graph = load_model(model, "single").graph
+    check_supported(graph)
+    _, (found, *_) = compiled_outputs(graph, {"i0": x})
+    np.testing.assert_allclose(found[0], wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.regression
 def test_opaque_nodes_between_convolutions() -> None:
     """Imported kernels read plain tensors; those of convolutions are blocked where nothing else
     reads them."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import TensorProto, helper
 from onnx_models import check, check_node, folded, int64, model_of, normal
 
 few = settings(
@@ -43,6 +43,22 @@ def test_parametric(operator: str, opset: int, named: dict[str, Any]) -> None:
     x = normal(3, 5) * 3
     x[0, 0], x[1, 1] = np.inf if operator == "IsInf" else 0, -np.inf if operator == "IsInf" else 1
     check_node(operator, {"x": x}, opset=opset, **named)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("operator", "named"), [("QuickGelu", {}), ("QuickGelu", {"alpha": 1.3}), ("Gelu", {})]
+)
+def test_activations_of_onnx_runtime(operator: str, named: dict[str, float]) -> None:
+    nodes = [
+        helper.make_node(operator, ["x"], ["h"], name="gate", domain="com.microsoft", **named),
+        helper.make_node("Relu", ["h"], ["y"], name="relu"),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, 5]) for name in "xy")
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph(nodes, "gates", [x], [y])
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    check(model, {"x": normal(3, 5) * 3})
 
 
 shapes = st.sampled_from(

@@ -182,7 +182,7 @@ def where(node: OnnxNode, builder: GraphBuilder) -> Translated:
     return builder.emit("where", *node.inputs[:3])
 
 
-@translates("Gelu")
+@translates("Gelu", "com.microsoft.Gelu")
 def gelu(node: OnnxNode, builder: GraphBuilder) -> Translated:
     """Gelu in its erf form; the tanh form is a chain."""
     x = node.input(0)
@@ -197,10 +197,10 @@ def gelu(node: OnnxNode, builder: GraphBuilder) -> Translated:
     return builder.emit("multiply", half, gate)
 
 
-@translates("Swish")
+@translates("Swish", "com.microsoft.QuickGelu")
 def swish(node: OnnxNode, builder: GraphBuilder) -> Translated:
-    """Swish: x * sigmoid(alpha * x)."""
-    x, alpha = node.input(0), node.number("alpha", 1.0)
+    """Swish, and ONNX Runtime's QuickGelu: x * sigmoid(alpha * x)."""
+    x, alpha = node.input(0), node.number("alpha", 1.0 if node.operator == "Swish" else 1.702)
     if alpha == 1:
         return builder.emit("silu", x)
     gate = builder.emit("sigmoid", builder.emit("multiply", x, scalar(builder, alpha, x)))

@@ -9,7 +9,7 @@ from tilewright.graph.indices import IndexRange
 from tilewright.models.onnx_import.builder import GraphBuilder, axis_of
 from tilewright.models.onnx_import.index_ports import indexed_shape, require_indices
 from tilewright.models.onnx_import.node import OnnxNode
-from tilewright.models.onnx_import.registry import Translated, translates
+from tilewright.models.onnx_import.registry import Carried, Translated, translates
 
 
 def slice_axes(builder: GraphBuilder, x: str, parts: dict[int, slice]) -> str:
@@ -42,6 +42,21 @@ def cut(node: OnnxNode, builder: GraphBuilder) -> Translated:
         for i, axis in enumerate(places)
     }
     return slice_axes(builder, x, parts)
+
+
+@translates("CumSum")
+def running_sum(node: OnnxNode, builder: GraphBuilder) -> Translated:
+    """CumSum is carried along; one from the end, which TVM's importer fails at, runs from the
+    start of what is turned around."""
+    x, known = node.input(0), builder.integers(node.input(1))
+    if not node.integer("reverse", 0) or known is None:
+        return None
+    axis = axis_of(known[0], len(builder.shape(x)), node.name)
+
+    def turned(name: str) -> str:
+        return slice_axes(builder, name, {axis: slice(None, None, -1)})
+
+    return Carried(node=node.altered((turned(x), node.inputs[1]), reverse=None), then=turned)
 
 
 @translates("Split")

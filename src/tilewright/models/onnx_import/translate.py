@@ -28,7 +28,7 @@ from tilewright.models.onnx_import.builder import GraphBuilder
 from tilewright.models.onnx_import.node import OnnxNode, read_node
 from tilewright.models.onnx_import.opaque import opaque
 from tilewright.models.onnx_import.quantized_pairs import on_codes
-from tilewright.models.onnx_import.registry import TRANSLATIONS
+from tilewright.models.onnx_import.registry import TRANSLATIONS, Carried
 
 GROUPS = (
     constants,
@@ -100,8 +100,8 @@ def _translate_node(
 ) -> None:
     """Emit one node and say in `tensors` where its outputs are."""
     builder.enter(node.name)
-    known = node.domain in ("", "ai.onnx")
-    function = TRANSLATIONS.get(node.operator) if known else None
+    usual = node.domain in ("", "ai.onnx")
+    function = TRANSLATIONS.get(node.operator if usual else f"{node.domain}.{node.operator}")
     try:
         results = None if function is None else function(node, builder)
     except ModelError as error:
@@ -110,7 +110,10 @@ def _translate_node(
     except ValueError as error:
         text = f"node {quoted(node.name)} ({quoted(node.operator)}) is malformed: {error}"
         raise ModelError(text) from error
-    if results is None or isinstance(results, OnnxNode):
+    if isinstance(results, Carried):
+        (result,) = opaque(results.node, builder, source.model.opset_import, source.types)
+        results = results.then(result)
+    elif results is None or isinstance(results, OnnxNode):
         results = opaque(results or node, builder, source.model.opset_import, source.types)
     listed: Sequence[str] = (results,) if isinstance(results, str) else results
     for output, result in zip(node.outputs, listed, strict=False):
