@@ -154,6 +154,20 @@ def sample_trees(rows: int) -> Trees:
     return SAMPLE_TREES if rows < _MANY_SAMPLES else DEFAULT_TREES
 
 
+def require_rows(
+    data: TrainingSet, *, trees: Trees = DEFAULT_TREES, base: KernelModel | None = None
+) -> None:
+    """Raise ModelError for fewer than `LEAST_ROWS` rows, with a base `LEAST_SAMPLES`, or fewer
+    configurations than members, with a base two."""
+    count = len(np.unique(data.configurations))
+    least = (LEAST_ROWS, trees.members) if base is None else (LEAST_SAMPLES, 2)
+    if len(data) < least[0] or count < least[1]:
+        raise ModelError(
+            f"{len(data)} rows of {count} configurations teach nothing about {data.family}",
+            hint=collecting(data.family, "--samples 500"),
+        )
+
+
 def fit_kernel_model(
     data: TrainingSet,
     *,
@@ -162,18 +176,10 @@ def fit_kernel_model(
     base: KernelModel | None = None,
 ) -> KernelModel:
     """Learn from measured kernels, with these columns only where some are given; with a `base`,
-    the model of another class, what differs from that, by its columns.
-
-    Raises ModelError for fewer than `LEAST_ROWS` rows, with a base `LEAST_SAMPLES`, or fewer
-    configurations than members, with a base two.
+    the model of another class, what differs from that, by its columns. Raises as `require_rows`.
     """
+    require_rows(data, trees=trees, base=base)
     count = len(np.unique(data.configurations))
-    least = (LEAST_ROWS, trees.members) if base is None else (LEAST_SAMPLES, 2)
-    if len(data) < least[0] or count < least[1]:
-        raise ModelError(
-            f"{len(data)} rows of {count} configurations teach nothing about {data.family}",
-            hint=collecting(data.family, "--samples 500"),
-        )
     names = base.names if base is not None else tuple(columns or data.table.names)
     values = data.table.aligned(names)
     start = _start(names, values, base)

@@ -195,3 +195,5 @@ def test_a_model_is_fitted_once(tmp_path: Path) -> None:
         assert again.model("conv2d") is not None
         assert len(stages) == 1
         assert predictors.model("softmax") is None
+        assert predictors.model("elementwise") is None
+        assert len(stages) == 1, "what teaches nothing is not said to be fitted"

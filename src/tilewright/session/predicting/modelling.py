@@ -30,6 +30,7 @@ from tilewright.predict.kernel_models import (
     TrainingSet,
     fit_kernel_model,
     from_json,
+    require_rows,
     sample_trees,
     to_json,
 )
@@ -231,8 +232,9 @@ class Predictors:
         return [row for row in rows if family_of(row.workload) == family]
 
     def _learnt(self, data: TrainingSet, base: KernelModel | None = None) -> KernelModel:
-        self.events(Stage(name="fit", detail=f"{data.family}: {len(data)} kernels"))
         trees = DEFAULT_TREES if base is None else sample_trees(len(data))
+        require_rows(data, trees=trees, base=base)
+        self.events(Stage(name="fit", detail=f"{data.family}: {len(data)} kernels"))
         model = fit_kernel_model(data, trees=trees, base=base)
         return replace(model, device_class=self.device.class_key)
 
