@@ -171,6 +171,39 @@ def test_running_sums_from_the_end(shape: tuple[int, ...], named: dict, axis: in
 
 
 @pytest.mark.regression
+@pytest.mark.parametrize("known", ["indices", "updates", "data", ""])
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "max"])
+def test_elements_are_scattered_by_constants_too(reduction: str, known: str) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "data": rng.standard_normal((4, 8), np.float32),
+        "indices": np.array([[0, 0], [7, -1], [-8, 3], [5, 4]]),
+        "updates": rng.standard_normal((4, 2), np.float32),
+    }
+    if reduction == "none":
+        arrays["indices"][:, 1] = 6
+    feed = {name: array for name, array in arrays.items() if name != known}
+    graph = helper.make_graph(
+        [helper.make_node("ScatterElements", [*arrays], ["y"], axis=1, reduction=reduction)],
+        "scattered",
+        [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in feed.items()
+        ],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [4, 8])],
+        [onnx.numpy_helper.from_array(arrays[known], known)] if known else [],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    (wanted,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feed)
+    loaded = load_model(model, "scattered").graph
+    (node,) = (node for node in loaded.nodes if node.operator == "opaque")
+    assert "[[-8,7]]" in str(node.attribute("indices"))
+    check_supported(loaded)
+    _, (found, *_) = compiled_outputs(loaded, feed)
+    np.testing.assert_allclose(found[0], wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.regression
 def test_opaque_nodes_between_convolutions() -> None:
     """Imported kernels read plain tensors; those of convolutions are blocked where nothing else
     reads them."""

@@ -22,6 +22,8 @@ from tilewright.models.weights import static_type
 from tilewright.models.well_formed import nested_graphs
 
 _EMBEDDED_ELEMENTS = 64
+_NEVER_EMBEDDED = ("Scatter", "ScatterElements")
+"""TVM does not compile these where an operand is a constant of the model."""
 _HALF, _SINGLE = "bfloat16", "float32"
 _NAMES_OF_TYPES = ("to", "dtype", "output_dtype")
 _SORTED = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
@@ -35,7 +37,7 @@ def opaque(
 ) -> tuple[str, ...]:
     """Emit an opaque node; the tensors of all outputs, empty where one is not asked for.
 
-    Integer constants and small ones lie inside the model, for importers want to see them; tensors
+    Integer constants and small ones lie inside most models, for importers want to see them; tensors
     inside are called i0, i1, … and o0, o1, …, so equal nodes are equal tasks.
     What computes in bfloat16 does so in single precision between casts, for TVM cannot do it all.
     Raises ModelError when a result has no static shape, or TVM has no kernel for the types.
@@ -122,7 +124,7 @@ def _single_node_model(
             continue
         label = labels[name] = f"i{index}"
         proto.input[index] = label
-        array = builder.value(name)
+        array = builder.value(name) if node.operator not in _NEVER_EMBEDDED else None
         if array is not None and (array.size <= _EMBEDDED_ELEMENTS or array.dtype.kind in "iub"):
             graph.initializer.append(numpy_helper.from_array(array, label))
         else:
