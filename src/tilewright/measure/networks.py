@@ -45,10 +45,11 @@ Array = npt.NDArray[np.generic]
 
 
 _CUT_SHORT = "Write incomplete"
+"""What TVM says when a file takes fewer bytes than it was given: the disk is full."""
+
 _ROOM = (
     "Make room there, or choose another place: --out for what ships, TMPDIR for what is only timed."
 )
-"""What TVM says when a file takes fewer bytes than it was given: the disk is full."""
 
 
 class NetworkWorker:
