@@ -73,6 +73,8 @@ class CudaExplainer:
             codes = [inspector.code(workload) for workload in workloads]
             points = self._turning_points(name, main_kernel(codes[0]), inspector)
         code, workload = codes[0], workloads[0]
+        if code.reason:
+            self.events(Note(message=f"registers and spills are not known: {code.reason}"))
         times_s = [roofline_s(w.flop, w.bytes, self.gpu) for w in workloads]
         return ExplainResult(
             name=name,
