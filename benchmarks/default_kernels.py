@@ -21,7 +21,10 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from tilewright.core.fingerprints import canonical_json
-from tilewright.core.records import Candidate, CpuFacts, Device
+from tilewright.core.records import Candidate, Device, Placement
+from tilewright.core.targets import threads_alone
+from tilewright.hardware.features import X86_V3, X86_V4
+from tilewright.hardware.units import cpu_target
 from tilewright.models import ModelOptions
 from tilewright.models.zoo import names
 from tilewright.session.preparation import prepare
@@ -47,30 +50,22 @@ PROCESSORS: Mapping[str, tuple[int, int, dict[str, object]]] = {
 """By name: bytes of a vector register, how many there are, and what TVM's target says."""
 
 
-def device(processor: str, threads: int) -> Device:
+def placement(processor: str, threads: int) -> Placement:
     """A processor that no probe has seen, so that it is the same on every machine."""
     vector_bytes, registers, described = PROCESSORS[processor]
     arm = processor == "neon"
-    x86 = ("avx512f", "avx512vnni") if processor == "avx512" else ("avx2", "fma")
-    target = {"kind": "llvm", **described, "num-cores": threads}
-    return Device(
-        class_key=f"oracle-{processor}-{threads}",
-        instance="oracle",
-        target=canonical_json(target),
-        threads=threads,
-        cpus=tuple(range(threads)),
-        cpu=CpuFacts(
-            model=f"made-up {processor}",
-            architecture="aarch64" if arm else "x86_64",
-            features=("neon",) if arm else x86,
-            vector_bytes=vector_bytes,
-            vector_registers=registers,
-            l1_bytes=32 << 10,
-            l2_bytes=1 << 20,
-            l3_bytes=32 << 20,
-            physical_cores=2,
-        ),
+    x86 = (*X86_V4, "avx512vnni") if processor == "avx512" else X86_V3
+    target = cpu_target(
+        model=f"made-up {processor}",
+        architecture="aarch64" if arm else "x86_64",
+        features=("neon",) if arm else x86,
+        cache_bytes=(32 << 10, 1 << 20, 32 << 20),
+        cores=2,
+        tvm=canonical_json({"kind": "llvm", **described}),
     )
+    assert (target.vector_bytes, target.vector_registers) == (vector_bytes, registers)
+    device = Device(class_key=f"oracle-{processor}", instance="", target=target, access="described")
+    return Placement(device=device, resources=threads_alone(threads))
 
 
 def lines_of(case: Case) -> dict[str, str]:
@@ -78,11 +73,11 @@ def lines_of(case: Case) -> dict[str, str]:
     from tilewright.compiler.build import kernel_identity
 
     processor, threads, network = case
-    on = device(processor, threads)
+    on = placement(processor, threads)
     found: dict[str, str] = {}
     for task in prepare(f"zoo:{network}", ModelOptions(), on).tasks.values():
         candidate, _ = default_candidate(task.workload, task.layouts, on, MAX_ERROR)
-        kernel = kernel_identity(task.workload, candidate, on)
+        kernel = kernel_identity(task.workload, candidate, on.target, on.resources)
         name = f"{processor}/{threads}/{network}\t{task.key[0]}\t{','.join(task.layouts)}"
         found[name] = f"{_text(candidate)}\t{kernel}"
     return found

@@ -20,9 +20,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tilewright.core.records import Candidate, Device, Failure, Measurement, Protocol
+from tilewright.core.records import Candidate, Failure, Measurement, Placement, Protocol
 from tilewright.graph.workload import Workload, parse_workload
-from tilewright.hardware.device import local_device
+from tilewright.hardware.device import local_placement
 from tilewright.kernels.metaschedule import NAME, TRACE
 from tilewright.measure.kernels import KernelMeasurer
 
@@ -32,7 +32,9 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 
 
-def tune(workload: Workload, device: Device, trials: int, seed: int) -> tuple[str | None, int]:
+def tune(
+    workload: Workload, placement: Placement, trials: int, seed: int
+) -> tuple[str | None, int]:
     """The trace of MetaSchedule's best candidate, and how many trials gave a time."""
     import tvm
     from tvm.s_tir import meta_schedule as ms
@@ -40,11 +42,13 @@ def tune(workload: Workload, device: Device, trials: int, seed: int) -> tuple[st
     from tilewright.compiler.lower.metaschedule import unscheduled
     from tilewright.compiler.metaschedule.search import trace_text
 
-    module = unscheduled(workload, ("plain",) * (len(workload.arguments) + 1), device)
+    module = unscheduled(
+        workload, ("plain",) * (len(workload.arguments) + 1), placement.target, placement.resources
+    )
     # its own count stops at a `let` expression
     function = module["main"].with_attr("estimated_flops", max(1, workload.flop))
     module = tvm.IRModule({"main": function})
-    target = tvm.target.Target(device.target)
+    target = tvm.target.Target(placement.tvm_target)
     workers = ms.utils.cpu_count(logical=False)  # its default
     with tempfile.TemporaryDirectory() as folder:
         database = ms.tir_integration.tune_tir(
@@ -62,12 +66,12 @@ def tune(workload: Workload, device: Device, trials: int, seed: int) -> tuple[st
 
 
 def measured(
-    workload: Workload, device: Device, trace: str, protocol: Protocol
+    workload: Workload, placement: Placement, trace: str, protocol: Protocol
 ) -> Measurement | Failure:
     """The candidate under our protocol."""
     layouts = ("plain",) * (len(workload.arguments) + 1)
     candidate = Candidate(implementation=NAME, settings=((TRACE, trace),), layouts=layouts)
-    with KernelMeasurer(device, builders=1) as measurer:
+    with KernelMeasurer(placement, builders=1) as measurer:
         (outcome,) = measurer.measure(workload, [candidate], protocol)
         return outcome
 
@@ -86,20 +90,22 @@ def main() -> None:
     options = _options()
     source = sys.stdin.read() if options.workload == "-" else Path(options.workload).read_text()
     workload = parse_workload(source)
-    device = local_device(options.threads)
-    os.environ["TVM_NUM_THREADS"] = str(device.threads)  # TVM reads it when it is imported
+    placement = local_placement(options.threads)
+    os.environ["TVM_NUM_THREADS"] = str(
+        placement.resources.threads
+    )  # TVM reads it when it is imported
     answers = os.dup(1)
     os.dup2(2, 1)  # MetaSchedule's log goes to standard output
     began_s = time.perf_counter()
-    trace, timed = tune(workload, device, options.trials, options.seed)
+    trace, timed = tune(workload, placement, options.trials, options.seed)
     wall_s = time.perf_counter() - began_s
-    outcome = None if trace is None else measured(workload, device, trace, Protocol())
+    outcome = None if trace is None else measured(workload, placement, trace, Protocol())
     found = isinstance(outcome, Measurement)
     result: dict[str, Any] = {
         "workload": workload.key,
         "trials": options.trials,
         "timed": timed,
-        "threads": device.threads,
+        "threads": placement.resources.threads,
         "best_s": outcome.latency_s if found else None,
         "samples_s": list(outcome.samples_s) if found else [],
         "failure": outcome.message if isinstance(outcome, Failure) else "",

@@ -20,10 +20,11 @@ import numpy as np
 from pages import table
 from tilewright.core.errors import UsageError
 from tilewright.core.events import discard
-from tilewright.hardware.device import local_device
+from tilewright.core.records import PlacementKey
+from tilewright.hardware.device import local_placement
 from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_models import DEFAULT_TREES
-from tilewright.predict.shipped import shipped_devices
+from tilewright.predict.shipped import shipped_placements
 from tilewright.session.predicting.device_classes import Lenders, Samples, classes_of
 from tilewright.session.predicting.modelling import Predictors, predictors_of
 from tilewright.store import open_store
@@ -38,11 +39,11 @@ HEADER = (
 
 def known_classes(databases: Sequence[Path], family: str, least: int) -> list[Predictors]:
     """Those with enough kernels of the family, the one with most rows of each class."""
-    found: dict[str, Predictors] = {}
+    found: dict[PlacementKey, Predictors] = {}
     for database in databases:
         with open_store(database) as store:
-            for one in classes_of(predictors_of(local_device(), store, discard)):
-                key = one.device.class_key
+            for one in classes_of(predictors_of(local_placement(), store, discard)):
+                key = one.placement.key
                 count = sum(family_of(row.workload) == family for row in one.rows)
                 if count >= least and (key not in found or count > len(found[key].rows)):
                     _ = one.peaks
@@ -90,7 +91,7 @@ def rows_of(one: Predictors, lenders: Lenders, seeds: int) -> Iterator[tuple[str
             for informed in (False, True)
             for part in (0, 1)
         ]
-        head = (one.device.class_key, kernels, lenders.classes[place].device.class_key)
+        head = (str(one.placement.key), kernels, str(lenders.classes[place].placement.key))
         yield (*(("", "", "") if count else head), str(count), *shown)
 
 
@@ -103,10 +104,10 @@ def main() -> None:
     parser.add_argument("--least", type=int, default=100, help="Kernels a class must have.")
     arguments = parser.parse_args()
     known = known_classes(arguments.db, arguments.family, arguments.least)
-    came = {device.class_key for device in shipped_devices()}
+    came = {placement.key for placement in shipped_placements()}
     lines: list[tuple[str, ...]] = []
     for one in known:
-        others = [other for other in known if other is not one and other.device.class_key in came]
+        others = [other for other in known if other is not one and other.placement.key in came]
         lenders = Lenders(classes=others, family=arguments.family, trees=DEFAULT_TREES)
         lines += rows_of(one, lenders, arguments.seeds)
     print(table(HEADER, lines))

@@ -27,10 +27,10 @@ from tilewright.compiler.network import compile_network
 from tilewright.compiler.opaque import check_supported
 from tilewright.core.child import serve
 from tilewright.core.errors import ModelError
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.graph.arrange import arrange
 from tilewright.graph.network import Graph
-from tilewright.hardware.device import local_device
+from tilewright.hardware.device import local_placement
 from tilewright.kernels.blueprint import blueprint, packed_constant, task_key
 from tilewright.kernels.layouts import choose_layouts
 from tilewright.models.loading import load_model
@@ -118,10 +118,10 @@ def _light(name: str) -> NodeTest:
 
 
 @cache
-def _device() -> Device:
-    device = local_device()
-    set_threads(device.threads, device.cpus)
-    return device
+def _placement() -> Placement:
+    placement = local_placement()
+    set_threads(placement.resources.threads, placement.binding.cpus)
+    return placement
 
 
 def judge(name: str) -> tuple[str, str]:
@@ -142,16 +142,16 @@ def judge(name: str) -> tuple[str, str]:
 
 def _compiled(graph: Graph) -> LoadedNetwork:
     """The network in memory, with default settings: as `optimize --budget 0` without its race."""
-    device = _device()
-    check_supported(graph, device.target)
+    placement = _placement()
+    check_supported(graph, placement.tvm_target)
     fused = fused_network(graph)
-    arrangement = arrange(fused, choose_layouts(fused, device))
+    arrangement = arrange(fused, choose_layouts(fused, placement.target, placement.resources))
     chosen = {
-        task_key(item): default_candidate(item.call.workload, item.layouts, device)[0]
+        task_key(item): default_candidate(item.call.workload, item.layouts, placement)[0]
         for item in arrangement.calls
     }
     plan = blueprint(arrangement, chosen)
-    executable, _ = compile_network(plan, device)
+    executable, _ = compile_network(plan, placement.target, placement.resources)
     weights = {
         stored.parameter.name: tvm.runtime.tensor(packed_constant(stored, fused.graph.constants))
         for stored in plan.constants

@@ -23,9 +23,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pages import replace_between, table
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.graph.sample import random_inputs
-from tilewright.hardware.device import local_device
+from tilewright.hardware.device import local_placement
 from tilewright.kernels.blueprint import NetworkBlueprint, blueprint
 from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all
 from tilewright.models import ModelOptions
@@ -49,24 +49,24 @@ HEADER = (
 Item = dict[str, Any]
 
 
-def plans(name: str, devices: Sequence[Device], folder: Path) -> list[NetworkBlueprint]:
+def plans(name: str, placements: Sequence[Placement], folder: Path) -> list[NetworkBlueprint]:
     """The network in the default settings of each device."""
     found: list[NetworkBlueprint] = []
     with open_store(folder / "empty.db") as store:
-        for device in devices:
-            network = prepare(f"zoo:{name}", ModelOptions(), device)
-            chosen = choose(network, store, device, "default")
+        for placement in placements:
+            network = prepare(f"zoo:{name}", ModelOptions(), placement)
+            chosen = choose(network, store, placement, "default")
             found.append(blueprint(network.arrangement, chosen))
     return found
 
 
 def run_network(name: str, counts: Sequence[int], rounds: int, folder: Path) -> Item:
     """Compile for every number of threads, then time in rounds."""
-    devices = [local_device(count) for count in counts]
-    network = prepare(f"zoo:{name}", ModelOptions(), devices[0])
+    placements = [local_placement(count) for count in counts]
+    network = prepare(f"zoo:{name}", ModelOptions(), placements[0])
     inputs = random_inputs(network.model.graph, 0)
     ordered = [inputs[key] for key in network.graph.inputs]
-    made = plans(name, devices, folder)
+    made = plans(name, placements, folder)
     with TemporaryDirectory() as compiled, ExitStack() as stack:
         places = [Path(compiled) / str(count) for count in counts]
         for place in places:
@@ -78,10 +78,10 @@ def run_network(name: str, counts: Sequence[int], rounds: int, folder: Path) -> 
         compilers = min(MOST_COMPILERS, os.cpu_count() or 1, len(wanted))
         with ExitStack() as compiling:
             compile_all(
-                [compiling.enter_context(NetworkWorker(devices[0])) for _ in range(compilers)],
+                [compiling.enter_context(NetworkWorker(placements[0])) for _ in range(compilers)],
                 wanted,
             )
-        workers = [stack.enter_context(NetworkWorker(device)) for device in devices]
+        workers = [stack.enter_context(NetworkWorker(placement)) for placement in placements]
         for worker in workers:
             worker.launch()
         for worker, plan, place in zip(workers, made, places, strict=True):
@@ -92,7 +92,7 @@ def run_network(name: str, counts: Sequence[int], rounds: int, folder: Path) -> 
                 samples_s[count].append(
                     worker.time("network", ordered, repeats=REPEATS, warmup=WARMUP)
                 )
-    return {"network": name, "cpu": devices[0].cpu.model, "samples_s": samples_s}
+    return {"network": name, "cpu": placements[0].target.model, "samples_s": samples_s}
 
 
 def judged(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def text_of(items: Sequence[Mapping[str, Any]]) -> str:
 
 def main() -> None:
     """Measure what is not there yet, then write the table."""
-    most = local_device().threads
+    most = local_placement().resources.threads
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--networks", nargs="*", default=list(NETWORKS))
     parser.add_argument("--counts", nargs="*", type=int, default=list(range(1, most + 1)))

@@ -33,7 +33,7 @@ from core_distance import NEAR_NS, distance_meter
 from measured_command import run_tilewright
 from pages import replace_between, table
 from tilewright.graph.sample import random_inputs
-from tilewright.hardware.device import local_device
+from tilewright.hardware.device import local_placement
 from tilewright.kernels.blueprint import blueprint
 from tilewright.measure.networks import NetworkWorker
 from tilewright.models import ModelOptions
@@ -144,16 +144,16 @@ def slices(
 ) -> list[tuple[float, float, float]]:
     """Compile a network and time it in slices: median seconds of a run, and the cores' distance in
     nanoseconds before and after."""
-    folder, device, options = results / name, local_device(None), ModelOptions()
+    folder, placement, options = results / name, local_placement(None), ModelOptions()
     chosen: SettingsName = "default" if settings == "default" else "shipped"
     with open_store(folder / "measured.db") as store:
-        network = prepare(model_of(name, results), options, device)
-        network = laid_out(network, shipped_plan(network, store, device, chosen))
-        plan = blueprint(network.arrangement, choose(network, store, device, chosen))
+        network = prepare(model_of(name, results), options, placement)
+        network = laid_out(network, shipped_plan(network, store, placement, chosen))
+        plan = blueprint(network.arrangement, choose(network, store, placement, chosen))
     inputs = random_inputs(network.model.graph, 0)
     ordered = [inputs[key] for key in network.graph.inputs]
     found: list[tuple[float, float, float]] = []
-    with TemporaryDirectory() as compiled, NetworkWorker(device) as worker:
+    with TemporaryDirectory() as compiled, NetworkWorker(placement) as worker:
         worker.compile(plan, network.graph.constants, Path(compiled))
         worker.load(name, Path(compiled), [constant.parameter.name for constant in plan.constants])
         once_s = min(worker.time(name, ordered, repeats=3, warmup=1))

@@ -22,9 +22,9 @@ from time import perf_counter
 import numpy as np
 
 from tilewright.core.events import discard
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.graph.workload import Workload
-from tilewright.hardware.device import local_device
+from tilewright.hardware.device import local_placement
 from tilewright.kernels import convolution as geometry
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import drawn, family_named
@@ -56,7 +56,7 @@ def network_times(forecaster: Forecaster, name: str, repeats: int) -> tuple[floa
             forecaster.predictors.measured(family)
 
     began = perf_counter()
-    network = prepare(name, ModelOptions(), forecaster.device)
+    network = prepare(name, ModelOptions(), forecaster.placement)
     load()
     loading_s = perf_counter() - began
     first_s = seconds(lambda: forecaster.prepared(network, "default"))
@@ -64,11 +64,11 @@ def network_times(forecaster: Forecaster, name: str, repeats: int) -> tuple[floa
     return loading_s, first_s, median(more_s)
 
 
-def convolutions(device: Device, count: int) -> list[Workload]:
+def convolutions(placement: Placement, count: int) -> list[Workload]:
     """The first different convolutions that `collect` draws and that the model answers for."""
     found: dict[str, Workload] = {}
     for numbers in drawn(FAMILY, seed=0):
-        network = prepare_sketch(family_named(FAMILY).text(numbers), ModelOptions(), device)
+        network = prepare_sketch(family_named(FAMILY).text(numbers), ModelOptions(), placement)
         for task in network.tasks.values():
             if family_of(task.workload) == FAMILY:
                 found[task.workload.text] = task.workload
@@ -77,24 +77,24 @@ def convolutions(device: Device, count: int) -> list[Workload]:
     return list(found.values())[:count]
 
 
-def kernels_of(device: Device, workloads: list[Workload], count: int) -> list[Kernel]:
+def kernels_of(placement: Placement, workloads: list[Workload], count: int) -> list[Kernel]:
     """`count` random settings of each convolution."""
     random = np.random.default_rng(0)
     found: list[Kernel] = []
     for workload in workloads:
         layouts = ("plain",) * (len(workload.arguments) + 1)
-        space = max(spaces(workload, layouts, device), key=lambda space: len(space.numbers))
+        space = max(spaces(workload, layouts, placement), key=lambda space: len(space.numbers))
         numbers = random.choice(space.numbers, size=count)
         found += [(workload, space.part.candidate(int(number))) for number in numbers]
     return found
 
 
-def in_default_settings(device: Device, workloads: list[Workload]) -> list[Kernel]:
+def in_default_settings(placement: Placement, workloads: list[Workload]) -> list[Kernel]:
     """Each convolution once, in the implementation and settings that nothing measured picks."""
     found: list[Kernel] = []
     for workload in workloads:
         layouts = ("plain",) * (len(workload.arguments) + 1)
-        found.append((workload, default_candidate(workload, layouts, device)[0]))
+        found.append((workload, default_candidate(workload, layouts, placement)[0]))
     return found
 
 
@@ -126,9 +126,9 @@ def main() -> None:
     parser.add_argument("--network", default="zoo:resnet50")
     parser.add_argument("--repeats", type=int, default=7)
     arguments = parser.parse_args()
-    device = local_device()
+    placement = local_placement()
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "none.db") as store:
-        forecaster = forecaster_of(device, store, discard)
+        forecaster = forecaster_of(placement, store, discard)
         loading_s, first_s, again_s = network_times(
             forecaster, arguments.network, arguments.repeats
         )
@@ -136,11 +136,11 @@ def main() -> None:
             f"{arguments.network}: loading {loading_s:.2f} s, first answer {1e3 * first_s:.0f} ms"
         )
         print(f"the same again: {1e3 * again_s:.0f} ms (median of {arguments.repeats})")
-        drawn_ones = convolutions(device, max(operators for operators, _ in ASKED))
+        drawn_ones = convolutions(placement, max(operators for operators, _ in ASKED))
         for operators, count in ASKED:
-            kernels = kernels_of(device, drawn_ones[:operators], count)
+            kernels = kernels_of(placement, drawn_ones[:operators], count)
             print(f"{operators} convolutions in {count} settings: {rate(forecaster, kernels)}")
-        kernels = in_default_settings(device, drawn_ones)
+        kernels = in_default_settings(placement, drawn_ones)
         print(f"{len(kernels)} in default settings: {rate(forecaster, kernels)}")
 
 

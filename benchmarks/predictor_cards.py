@@ -23,9 +23,9 @@ from pages import replace_between
 from tilewright.core.errors import ModelError
 from tilewright.core.evaluations import EvaluateResult
 from tilewright.core.events import discard
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.predict.judged import Evaluation
-from tilewright.predict.shipped import shipped_devices
+from tilewright.predict.shipped import shipped_placements
 from tilewright.report import cards
 from tilewright.report.formats import to_markdown
 from tilewright.report.views import evaluation_table
@@ -38,8 +38,8 @@ HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 SUMMARY_PAGE = DOCS / "benchmarks-predictors.md"
 PAGES = {
-    "intel-xeon-processor-avx512-2t-839b027228": "predictor-cards",
-    "amd-epyc-avx512-2t-747cbc7c2d": "predictor-cards-epyc",
+    "intel-xeon-processor-avx512-137051efbe-2t": "predictor-cards",
+    "amd-epyc-avx512-9c172e064d-2t": "predictor-cards-epyc",
 }
 """The page of each device class that kernels come along of, without its ending; its pictures are in
 a folder of that name."""
@@ -97,11 +97,11 @@ def together(found: Sequence[Evaluation]) -> Evaluation:
 
 
 def evaluations(
-    device: Device, only: Sequence[str], split: KernelSplit, kept: Path
+    placement: Placement, only: Sequence[str], split: KernelSplit, kept: Path
 ) -> Iterator[Evaluation]:
     """Every family that can be judged so on a device class."""
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "none.db") as store:
-        predictors = predictors_of(device, store, discard)
+        predictors = predictors_of(placement, store, discard)
         for family in only or predictors.families():
             found = judged(predictors, split, family, kept)
             if found is not None:
@@ -119,17 +119,18 @@ def write_summary(result: EvaluateResult, page: str) -> None:
     replace_between(SUMMARY_PAGE, (f"<!-- {page}: begin -->", f"<!-- {page}: end -->"), table)
 
 
-def write_class(device: Device, only: Sequence[str], results: Path) -> None:
+def write_class(placement: Placement, only: Sequence[str], results: Path) -> None:
     """Judge what is missing of a device class, then write its page and its pictures."""
-    page, kept = PAGES[device.class_key], results / device.class_key
+    name = str(placement.key)
+    page, kept = PAGES[name], results / name
     kept.mkdir(parents=True, exist_ok=True)
-    seen = together(list(evaluations(device, only, "configuration", kept)))
-    networks = together(list(evaluations(device, only, "network", kept)))
-    names = write_pictures(DOCS / page, seen)
-    plots = {which: f"{page}/{name}" for which, name in names.items()}
+    seen = together(list(evaluations(placement, only, "configuration", kept)))
+    networks = together(list(evaluations(placement, only, "network", kept)))
+    pictures = write_pictures(DOCS / page, seen)
+    plots = {which: f"{page}/{picture}" for which, picture in pictures.items()}
     table = to_markdown(evaluation_table(networks.result.rows)).split("\n\n", 1)[1]
-    others = ", ".join(f"[{key}]({name}.md)" for key, name in PAGES.items() if name != page)
-    introduction = INTRODUCTION.format(device_class=device.class_key, others=others)
+    others = ", ".join(f"[{key}]({of}.md)" for key, of in PAGES.items() if of != page)
+    introduction = INTRODUCTION.format(device_class=name, others=others)
     parts = [introduction, cards.markdown(seen, plots), NETWORKS, table]
     (DOCS / f"{page}.md").write_text("\n".join(parts), encoding="utf-8")
     if not only:
@@ -144,9 +145,9 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--results", type=Path, default=HERE / "results/predictor_cards")
     arguments = parser.parse_args()
-    for device in shipped_devices():
-        print(device.class_key, flush=True)
-        write_class(device, arguments.only, arguments.results)
+    for placement in shipped_placements():
+        print(placement.key, flush=True)
+        write_class(placement, arguments.only, arguments.results)
     return 0
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.core.records import Candidate
-from tilewright.hardware.device import local_device
+from tilewright.core.records import Candidate, PlacementKey
+from tilewright.hardware.device import local_placement
 from tilewright.predict.collected import family_of, rows_of
 from tilewright.predict.shipped import write_rows
 from tilewright.store import open_store
@@ -28,11 +28,11 @@ LEAST_REPEATS = 10
 PEAKS = ("flop_per_s", "bytes_per_s", "cache_bytes_per_s")
 
 
-def repeats_of(store: SqliteStore, device_class: str) -> float | None:
+def repeats_of(store: SqliteStore, placement: PlacementKey) -> float | None:
     """How far 90 % of the times of the kernel that `collect` repeats lie from their median, in the
     logarithm; None where it was not repeated."""
     times: dict[tuple[str, Candidate], list[float]] = {}
-    for found in store.stored_measurements(device_class=device_class):
+    for found in store.stored_measurements(placement=placement):
         times.setdefault((found.workload_key, found.candidate), []).append(found.latency_s)
     most = max(times.values(), key=len)
     if len(most) < LEAST_REPEATS:
@@ -47,15 +47,15 @@ def main() -> None:
     parser.add_argument("--db", type=Path, required=True)
     parser.add_argument("--threads", type=int)
     arguments = parser.parse_args()
-    device = local_device(arguments.threads)
+    placement = local_placement(arguments.threads)
     with open_store(arguments.db) as store:
         workloads = {workload.key: workload for workload in store.workloads()}
-        rows = rows_of(store.stored_measurements(device_class=device.class_key), workloads)
-        peaks = {name: store.peak(device.class_key, name) or 0.0 for name in PEAKS}
-        days = store.measured_days(device.class_key)
-        repeats = repeats_of(store, device.class_key)
+        rows = rows_of(store.stored_measurements(placement=placement.key), workloads)
+        peaks = {name: store.peak(placement.key, name) or 0.0 for name in PEAKS}
+        days = store.measured_days(placement.key)
+        repeats = repeats_of(store, placement.key)
     DATA.mkdir(exist_ok=True)
-    write_rows(DATA / f"{device.class_key}.parquet", rows, device, peaks, days, repeats)
+    write_rows(DATA / f"{placement.key}.parquet", rows, placement, peaks, days, repeats)
     for family, count in Counter(family_of(row.workload) for row in rows).most_common():
         print(f"{family:16} {count}")
 

@@ -35,7 +35,7 @@ _HEADER = (
 def exported(name: str, folder: Path) -> Path:
     """The network as an ONNX file."""
     with chdir(Path(__file__).parent), tilewright.open() as session:
-        network = prepare(f"torch:many_tasks:{name}", tilewright.ModelOptions(), session.device)
+        network = prepare(f"torch:many_tasks:{name}", tilewright.ModelOptions(), session.placement)
     path = folder / f"{name}.onnx"
     onnx.save(onnx.load(network.model.onnx_path), path)
     return path

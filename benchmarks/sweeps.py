@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tilewright.core.records import Device, KnobValue, Measurement, Protocol
-from tilewright.hardware.device import local_device
+from tilewright.core.records import KnobValue, Measurement, Placement, Protocol
+from tilewright.hardware.device import local_placement
 from tilewright.kernels.knobs import Knob
 from tilewright.kernels.knobspace import KnobSpace
 from tilewright.measure.kernels import KernelMeasurer
@@ -75,11 +75,11 @@ SWEEPS = {
 }
 
 
-def declared_part(task: Task, declared: Declared, device: Device) -> Part:
+def declared_part(task: Task, declared: Declared, placement: Placement) -> Part:
     """The direct convolution's space with some knobs restricted."""
     (whole,) = (
         space.part
-        for space in spaces(task.workload, task.layouts, device)
+        for space in spaces(task.workload, task.layouts, placement)
         if space.spec.name == IMPLEMENTATION
     )
     knobs: list[Knob] = []
@@ -92,9 +92,9 @@ def declared_part(task: Task, declared: Declared, device: Device) -> Part:
     return replace(whole, knobs=KnobSpace(knobs=tuple(knobs), filters=whole.knobs.filters))
 
 
-def find(declared: Declared, device: Device) -> Task:
+def find(declared: Declared, placement: Placement) -> Task:
     """The task that was declared."""
-    network = prepare(declared.network, ModelOptions(), device)
+    network = prepare(declared.network, ModelOptions(), placement)
     return next(task for task in network.tasks.values() if task.name == declared.task)
 
 
@@ -113,15 +113,15 @@ def measured(
     return found
 
 
-def sweep(name: str, declared: Declared, device: Device) -> Sweep:
+def sweep(name: str, declared: Declared, placement: Placement) -> Sweep:
     """Time every setting, then the best ones again."""
-    task = find(declared, device)
-    part = declared_part(task, declared, device)
+    task = find(declared, placement)
+    part = declared_part(task, declared, placement)
     numbers = list(part.knobs)
     assert len(numbers) <= MOST, f"{name} has {len(numbers)} settings"
     print(f"{name}: {len(numbers)} settings", flush=True)
-    usual = kernel_protocol(device)
-    with KernelMeasurer(device) as measurer:
+    usual, threads = kernel_protocol(placement), placement.resources.threads
+    with KernelMeasurer(placement) as measurer:
         measurer.start()
         seconds = measured(measurer, task, part, numbers, replace(usual, repeats=3))
         timed = {number: value for number, value in seconds.items() if value is not None}
@@ -132,9 +132,9 @@ def sweep(name: str, declared: Declared, device: Device) -> Sweep:
         part=part,
         seconds=seconds,
         again={number: value for number, value in again.items() if value is not None},
-        origin=f"{device.cpu.model}, {device.threads} threads, {time.strftime('%Y-%m')}",
+        origin=f"{placement.target.model}, {threads} threads, {time.strftime('%Y-%m')}",
         workload=task.workload,
-        device=device,
+        placement=placement,
     )
 
 
@@ -147,14 +147,14 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", choices=sorted(SWEEPS), default=sorted(SWEEPS))
     parser.add_argument("--folder", type=Path, default=FOLDER)
     arguments = parser.parse_args()
-    device = local_device()
+    placement = local_placement()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     for name in arguments.only:
         if arguments.list:
-            task = find(SWEEPS[name], device)
-            print(name, sum(1 for _ in declared_part(task, SWEEPS[name], device).knobs))
+            task = find(SWEEPS[name], placement)
+            print(name, sum(1 for _ in declared_part(task, SWEEPS[name], placement).knobs))
             continue
-        made = sweep(name, SWEEPS[name], device)
+        made = sweep(name, SWEEPS[name], placement)
         (arguments.folder / f"{name}.json").write_text(sweep_text(made), encoding="utf-8")
     return 0
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from measured_command import run_tilewright
 from tilewright.core.records import Measurement
-from tilewright.hardware.device import local_device
+from tilewright.hardware.device import local_placement
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.models import ModelOptions
 from tilewright.models.zoo import names
@@ -65,8 +65,8 @@ def _regret(more: list[str], folder: Path) -> Item:
 
 def metaschedule_items() -> Iterator[tuple[str, Work]]:
     """Five convolutions of resnet50: ours after 30 measurements, MetaSchedule's after 64."""
-    device = local_device()
-    tasks = prepare("zoo:resnet50", ModelOptions(), device).tasks.values()
+    placement = local_placement()
+    tasks = prepare("zoo:resnet50", ModelOptions(), placement).tasks.values()
     for task in tasks:
         if task.name in CONVOLUTIONS:
             yield task.name, lambda folder, task=task: _beside_metaschedule(task)
@@ -95,12 +95,12 @@ def _beside_metaschedule(task: Task) -> Item:
 
 def _our_best(task: Task) -> Item:
     """30 measurements of the default tuner, the start of the workers included in the time."""
-    device = local_device()
-    protocol = kernel_protocol(device)
-    space = search_space(task.workload, task.layouts, device)
-    default, _ = default_candidate(task.workload, task.layouts, device)
+    placement = local_placement()
+    protocol = kernel_protocol(placement)
+    space = search_space(task.workload, task.layouts, placement)
+    default, _ = default_candidate(task.workload, task.layouts, placement)
     found: list[Measurement] = []
-    with KernelMeasurer(device) as measurer:
+    with KernelMeasurer(placement) as measurer:
         measurer.start()
         tuner = make_tuner("default", TuningTask(space=space))
         count = 0

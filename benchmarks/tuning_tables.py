@@ -8,7 +8,7 @@ from math import exp, log
 from pathlib import Path
 from typing import Any
 
-from tilewright.hardware.device import local_device
+from tilewright.hardware.device import local_placement
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 SHARES = (0.01, 0.02, 0.05, 0.1)
@@ -26,9 +26,9 @@ def write_tables(results: Path, page: Path) -> None:
 
 def rendered(results: Path) -> str:
     """All sections that have results."""
-    device = local_device()
-    cpu = device.cpu
-    parts = [f"{cpu.model}, {cpu.vector_bytes * 8}-bit vectors, {device.threads} threads, fp32."]
+    placement = local_placement()
+    cpu, threads = placement.target, placement.resources.threads
+    parts = [f"{cpu.model}, {cpu.vector_bytes * 8}-bit vectors, {threads} threads, fp32."]
     for title, section, table in (
         ("Regret on stored sweeps", "regret", _regret),
         ("Beside MetaSchedule", "metaschedule", _metaschedule),

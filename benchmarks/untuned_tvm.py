@@ -49,15 +49,17 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=None, help="default: tilewright's")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    from tilewright.hardware.device import local_device
+    from tilewright.hardware.device import local_placement
 
-    device = local_device(options.threads)
-    os.environ["TVM_NUM_THREADS"] = str(device.threads)  # TVM reads it when it is imported
+    placement = local_placement(options.threads)
+    os.environ["TVM_NUM_THREADS"] = str(
+        placement.resources.threads
+    )  # TVM reads it when it is imported
     import tvm
     from tvm import relax
 
     began_s = time.perf_counter()
-    executable, inputs = build(options.network, device.target)
+    executable, inputs = build(options.network, placement.tvm_target)
     compile_s = time.perf_counter() - began_s
     network = relax.VirtualMachine(executable, tvm.cpu())["main"]
     tensors = [tvm.runtime.tensor(array) for array in inputs]
@@ -69,7 +71,7 @@ def main() -> None:
         samples_s.append(time.perf_counter() - began_s)
     result = {
         "network": options.network,
-        "threads": device.threads,
+        "threads": placement.resources.threads,
         "latency_s": median(samples_s),
         "samples_s": samples_s,
         "compile_s": compile_s,

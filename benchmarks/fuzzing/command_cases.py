@@ -208,7 +208,7 @@ def command_case(ground: Ground, seed: int, folder: Path) -> Case:
     words = list(verb)
     for flag in grammar()[verb]:
         words += _given(flag, rng, writes=verb in _WRITERS)
-    if not any(device in word for word in words for device in _DEVICES):
+    if not any(placement in word for word in words for placement in _DEVICES):
         words = _disturbed(words, rng)
     return Case(
         what=" ".join(words),

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Placement
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload, parse_workload
-from tilewright.hardware.device import local_device
+from tilewright.hardware.device import local_placement
 from tilewright.tune.space import spaces
 
 _PAGE = mmap.PAGESIZE
@@ -38,9 +38,11 @@ def guarded(nbytes: int, *, at_end: bool) -> Array:
     return whole[start : start + nbytes]
 
 
-def candidates(task: Workload, layouts: tuple[str, ...], device: Device) -> Iterator[Candidate]:
+def candidates(
+    task: Workload, layouts: tuple[str, ...], placement: Placement
+) -> Iterator[Candidate]:
     """The best guess of each implementation, and others from all over its space."""
-    for space in spaces(task, layouts, device):
+    for space in spaces(task, layouts, placement):
         numbers = [int(n) for n in space.numbers]
         best = int(space.numbers[int(np.argmin(space.estimates_s))])
         spread = numbers[:: max(1, len(numbers) // _FEW)][:_FEW]
@@ -48,13 +50,13 @@ def candidates(task: Workload, layouts: tuple[str, ...], device: Device) -> Iter
             yield space.part.candidate(number)
 
 
-def run(task: Workload, candidate: Candidate, device: Device) -> None:
+def run(task: Workload, candidate: Candidate, placement: Placement) -> None:
     """The kernel twice: operands flush with the end of their memory, then with its beginning."""
     import tvm_ffi
 
     from tilewright.compiler.build import build_kernel
 
-    kernel = build_kernel(task, candidate, device)
+    kernel = build_kernel(task, candidate, placement.target, placement.resources)
     for at_end in (True, False):
         operands = []
         for shape, dtype in kernel.argument_types:
@@ -68,14 +70,14 @@ def run(task: Workload, candidate: Candidate, device: Device) -> None:
 
 def main() -> None:
     """Run what stdin names."""
-    device = local_device()
+    placement = local_placement()
     for text, layouts in json.load(sys.stdin):
         task = parse_workload(text)
-        for candidate in candidates(task, tuple(layouts), device):
+        for candidate in candidates(task, tuple(layouts), placement):
             told = f"{candidate.implementation} {dict(candidate.settings)} {layouts} {text}"
             sys.stdout.write(told + "\n")
             sys.stdout.flush()
-            run(task, candidate, device)
+            run(task, candidate, placement)
     sys.stdout.write("done\n")
 
 

@@ -7,32 +7,23 @@ import json
 from collections.abc import Sequence
 
 import numpy as np
+from placements import altered
 
 from tilewright.compiler.build import build_kernel
-from tilewright.core.records import Candidate, CpuFacts, Device, Settings
+from tilewright.core.records import Candidate, Placement, Settings
 from tilewright.graph.layout import PLAIN, physical_shape, to_logical, to_physical
 from tilewright.graph.network import Array, attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.registry import implementation
+from tilewright.testing.implementations import made_up_placement
 
-DEVICE = Device(
+PLACEMENT = altered(
+    made_up_placement(32, 16, threads=2),
     class_key="test",
     instance="test",
-    target=json.dumps({"kind": "llvm", "num-cores": 2}),
-    threads=2,
-    cpus=(0, 1),
-    cpu=CpuFacts(
-        model="test",
-        architecture="x86_64",
-        features=(),
-        vector_bytes=32,
-        vector_registers=16,
-        l1_bytes=32 << 10,
-        l2_bytes=1 << 20,
-        l3_bytes=16 << 20,
-        physical_cores=2,
-    ),
+    architecture="x86_64",
+    tvm=json.dumps({"kind": "llvm"}),
 )
 
 
@@ -66,13 +57,13 @@ def random_arrays(task: Workload, seed: int = 0) -> list[Array]:
 def all_settings(task: Workload, name: str, layouts: tuple[str, ...]) -> list[Settings]:
     """Every valid combination of knob values."""
     spec = implementation(name)
-    knobs = spec.knobs(task, DEVICE, layouts)
+    knobs = spec.knobs(task, PLACEMENT.target, PLACEMENT.resources, layouts)
     names = [knob.name for knob in knobs]
     found = [
         dict(zip(names, values, strict=True))
         for values in itertools.product(*(knob.values for knob in knobs))
     ]
-    return [s for s in found if spec.valid(task, DEVICE, layouts, s)]
+    return [s for s in found if spec.valid(task, PLACEMENT.target, PLACEMENT.resources, layouts, s)]
 
 
 def run_kernel(
@@ -81,7 +72,7 @@ def run_kernel(
     arrays: Sequence[Array],
     layouts: tuple[str, ...] = (),
     settings: Settings | None = None,
-    device: Device = DEVICE,
+    placement: Placement = PLACEMENT,
 ) -> Array:
     """The kernel's result, row-major; the best-looking settings unless told."""
     import tvm
@@ -90,9 +81,17 @@ def run_kernel(
     spec = implementation(name)
     if settings is None:
         choices = all_settings(task, name, layouts)
-        settings = choices[int(np.argmin(spec.facts(task, device, layouts, choices)["estimate_s"]))]
+        settings = choices[
+            int(
+                np.argmin(
+                    spec.facts(task, placement.target, placement.resources, layouts, choices)[
+                        "estimate_s"
+                    ]
+                )
+            )
+        ]
     candidate = Candidate(implementation=name, settings=tuple(settings.items()), layouts=layouts)
-    kernel = build_kernel(task, candidate, device)
+    kernel = build_kernel(task, candidate, placement.target, placement.resources)
     tensors = [
         tvm.runtime.tensor(to_physical(array, layout).reshape(physical_shape(array.shape, layout)))
         for array, layout in zip(arrays, layouts, strict=False)

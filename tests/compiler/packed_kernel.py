@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from one_kernel import DEVICE, all_settings, random_arrays
+from one_kernel import PLACEMENT, all_settings, random_arrays
 
 from tilewright.compiler.build import build_kernel
-from tilewright.core.records import Candidate, Device, Settings
+from tilewright.core.records import Candidate, Placement, Settings
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.layout import PLAIN, to_logical, to_physical
 from tilewright.graph.magnitude import magnitude
@@ -35,7 +35,15 @@ def choose(
     found = all_settings(task, spec.name, layouts)
     if choice is not None:
         return found[choice % len(found)]
-    return found[int(np.argmin(spec.facts(task, DEVICE, layouts, found)["estimate_s"]))]
+    return found[
+        int(
+            np.argmin(
+                spec.facts(task, PLACEMENT.target, PLACEMENT.resources, layouts, found)[
+                    "estimate_s"
+                ]
+            )
+        )
+    ]
 
 
 def check_kernel(
@@ -56,7 +64,7 @@ def kernel_error(
     spec: Implementation,
     layouts: tuple[str, ...],
     settings: Settings,
-    device: Device = DEVICE,
+    placement: Placement = PLACEMENT,
 ) -> float:
     """Largest error relative to the magnitude of the sums; infinite where a NaN stays."""
     import tvm
@@ -64,7 +72,7 @@ def kernel_error(
     candidate = Candidate(
         implementation=spec.name, settings=tuple(settings.items()), layouts=layouts
     )
-    kernel = build_kernel(task, candidate, device)
+    kernel = build_kernel(task, candidate, placement.target, placement.resources)
     arrays = random_arrays(task)
     constants = {i: arrays[i] for i, a in enumerate(task.arguments) if a.role == "constant"}
     packed = spec.pack(task, candidate, constants)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from graph_builder import Builder
-from one_kernel import DEVICE
+from one_kernel import PLACEMENT
 
 from tilewright.graph.arrange import Arrangement, arrange
 from tilewright.graph.evaluate import run_graph
@@ -41,13 +41,13 @@ def compiled(graph: Graph) -> tuple[NetworkBlueprint, LoadedNetwork]:
     from tilewright.compiler.network import compile_network
 
     network = fused_network(graph)
-    arrangement = arrange(network, choose_layouts(network, DEVICE))
+    arrangement = arrange(network, choose_layouts(network, PLACEMENT.target, PLACEMENT.resources))
     chosen = {
-        task_key(c): default_candidate(c.call.workload, c.layouts, DEVICE)[0]
+        task_key(c): default_candidate(c.call.workload, c.layouts, PLACEMENT)[0]
         for c in arrangement.calls
     }
     plan = blueprint(arrangement, chosen)
-    executable, _ = compile_network(plan, DEVICE)
+    executable, _ = compile_network(plan, PLACEMENT.target, PLACEMENT.resources)
     weights = {
         stored.parameter.name: tvm.runtime.tensor(packed_constant(stored, network.graph.constants))
         for stored in plan.constants

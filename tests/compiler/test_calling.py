@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from forking import in_child
-from one_kernel import DEVICE
+from one_kernel import PLACEMENT
 from small_networks import Builder, compiled
 
 from tilewright.compiler.calling import Caller
@@ -27,7 +27,7 @@ def network() -> Call:
     _, loaded = compiled(b.graph(b.conv(b.conv(b.input(1, 8, 16, 16), 32), 32)))
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal((1, 8, 16, 16), np.float32) for _ in range(8)]
-    caller = Caller(2, DEVICE.cpus)
+    caller = Caller(2, PLACEMENT.binding.cpus)
     return lambda number: caller(lambda: loaded([inputs[number]]))[0]
 
 
@@ -69,7 +69,7 @@ def test_a_child_that_calls_from_several_threads(network: Call) -> None:
 def test_a_child_made_while_another_thread_calls(network: Call) -> None:
     """Whatever that thread held at the moment is not waited for in the child."""
     held, release = threading.Event(), threading.Event()
-    caller = Caller(1, DEVICE.cpus)
+    caller = Caller(1, PLACEMENT.binding.cpus)
 
     def hold() -> None:
         held.set()
@@ -98,7 +98,7 @@ def test_calls_from_several_threads_at_once(network: Call) -> None:
 
 
 def test_errors_come_out_of_a_child_as_they_are() -> None:
-    caller = Caller(1, DEVICE.cpus)
+    caller = Caller(1, PLACEMENT.binding.cpus)
 
     def fail() -> None:
         raise ValueError("as it is")

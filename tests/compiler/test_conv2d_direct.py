@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import random
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_kernel import DEVICE, all_settings, step
+from one_kernel import PLACEMENT, all_settings, step
 from packed_kernel import check_kernel, choose, constants_workload, kernel_error
+from placements import altered
 
 from tilewright.compiler.build import rendered
 from tilewright.core.records import Candidate
@@ -68,11 +68,11 @@ def block_or_plain(block: int, channels: int) -> str:
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3)])
 @pytest.mark.parametrize("epilogue", ["", "bru"])
 def test_whole_registers_of_channels_that_nothing_divides(kernel: Pair, epilogue: str) -> None:
-    filters = 4 * DEVICE.lanes_f32 + 5
+    filters = 4 * PLACEMENT.target.lanes("float32") + 5
     task = conv((1, 16, 12, 11), filters, kernel, epilogue, padding=(kernel[0] // 2,) * 4)
     for data in (PLAIN, blocked(8)):
         layouts = layouts_for(task, data, PLAIN)
-        assert choose(task, SPEC, layouts, None)["lanes"] == DEVICE.lanes_f32
+        assert choose(task, SPEC, layouts, None)["lanes"] == PLACEMENT.target.lanes("float32")
         check_kernel(task, SPEC, layouts)
 
 
@@ -126,11 +126,11 @@ def test_groups_of_channels_that_nothing_divides(outside: int, kernel: int, choi
         (2, 3 * 4, 7, 9), 3 * outside, (kernel, kernel), "bru",
         padding=(kernel // 2,) * 4, groups=3,
     )  # fmt: skip
-    assert outside % DEVICE.lanes_f32
+    assert outside % PLACEMENT.target.lanes("float32")
     for data in (PLAIN, blocked(4)):
         layouts = layouts_for(task, data, PLAIN)
         lanes = {s["lanes"] for s in all_settings(task, SPEC.name, layouts)}
-        assert DEVICE.lanes_f32 in lanes
+        assert PLACEMENT.target.lanes("float32") in lanes
         check_kernel(task, SPEC, layouts, choice)
 
 
@@ -203,12 +203,14 @@ def test_sums_stay_in_registers():
     """No setting that the spec prefers may keep its accumulators in memory."""
     task = conv((1, 32, 14, 14), 32, (3, 3), "bu", padding=(1, 1, 1, 1))
     layouts = layouts_for(task, blocked(8), blocked(8))
-    wide = {"kind": "llvm", "mcpu": "haswell", "num-cores": 2}
-    device = replace(DEVICE, target=json.dumps(wide))
+    wide = {"kind": "llvm", "mcpu": "haswell"}
+    placement = altered(PLACEMENT, tvm=json.dumps(wide))
     chosen = choose(task, SPEC, layouts, None)
     settings_ = tuple(chosen.items())
     candidate = Candidate(implementation=SPEC.name, settings=settings_, layouts=layouts)
-    blocks = re.split(r"\n(?=\.L\w+:)", rendered(task, candidate, device, "asm"))
+    blocks = re.split(
+        r"\n(?=\.L\w+:)", rendered(task, candidate, placement.target, placement.resources, "asm")
+    )
     inner = max(blocks, key=lambda block: block.count("vfmadd"))
     stores = len(re.findall(r"vmov\w+\s+%ymm\d+, \d*\(%rsp\)", inner))
     assert inner.count("vfmadd") > 8
@@ -217,9 +219,8 @@ def test_sums_stay_in_registers():
 
 @pytest.mark.parametrize(("width", "out"), [(14, 2), (9, 3), (6, 4)])
 def test_large_tiles_stay_in_the_registers_of_avx512(width: int, out: int) -> None:
-    target = json.dumps({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2})
-    cpu = replace(DEVICE.cpu, vector_bytes=64, vector_registers=32)
-    device = replace(DEVICE, target=target, cpu=cpu)
+    target = json.dumps({"kind": "llvm", "mcpu": "skylake-avx512"})
+    placement = altered(PLACEMENT, tvm=target, vector_bytes=64, vector_registers=32)
     extent = 2 * width
     task = conv((1, 64, extent, extent), 16 * 2 * out, (3, 3), "bu", padding=(1, 1, 1, 1))
     layouts = layouts_for(task, blocked(16), blocked(16))
@@ -228,10 +229,12 @@ def test_large_tiles_stay_in_the_registers_of_avx512(width: int, out: int) -> No
         "in_block": 16, "reduce_order": "chunk,ky,kx,lane", "unroll": "none", "padding": "stage",
         "cache_chunks": 0,
     }  # fmt: skip
-    assert SPEC.valid(task, device, layouts, chosen)
+    assert SPEC.valid(task, placement.target, placement.resources, layouts, chosen)
     settings_ = tuple(chosen.items())
     candidate = Candidate(implementation=SPEC.name, settings=settings_, layouts=layouts)
-    blocks = re.split(r"\n(?=\.L\w+:)", rendered(task, candidate, device, "asm"))
+    blocks = re.split(
+        r"\n(?=\.L\w+:)", rendered(task, candidate, placement.target, placement.resources, "asm")
+    )
     inner = max(blocks, key=lambda block: block.count("vfmadd"))
     assert inner.count("vfmadd") == width * out
     assert not re.findall(r"%zmm\d+, \d*\(%rsp\)", inner), "a store to the stack"

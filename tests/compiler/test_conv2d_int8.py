@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_kernel import DEVICE
+from one_kernel import PLACEMENT
 
 from tilewright.compiler.build import build_kernel, rendered
 from tilewright.compiler.kernel_runs import run_kernel
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Placement
 from tilewright.graph.arrange import arrange
 from tilewright.graph.evaluate import run_fused, run_workload
 from tilewright.graph.fused import FusedNetwork
@@ -20,7 +20,7 @@ from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.hardware.device import local_device
+from tilewright.hardware.device import local_placement
 from tilewright.kernels.conv2d_int8 import SPEC, dot_lanes
 from tilewright.kernels.int8_case import int8_case, int8_layouts
 from tilewright.kernels.knobspace import KnobSpace
@@ -32,9 +32,9 @@ from tilewright.session.checking import sample_arguments
 from tilewright.session.preparation import fused_network
 from tilewright.tune.space import default_candidate
 
-HERE = local_device()
-DEVICES = [DEVICE, HERE] if dot_lanes(HERE) else [DEVICE]
-needs_dots = pytest.mark.skipif(not dot_lanes(HERE), reason="no dot products of bytes here")
+HERE = local_placement()
+PLACEMENTS = [PLACEMENT, HERE] if dot_lanes(HERE.target) else [PLACEMENT]
+needs_dots = pytest.mark.skipif(not dot_lanes(HERE.target), reason="no dot products of bytes here")
 
 
 def conv(
@@ -61,27 +61,29 @@ def conv(
 
 
 def chosen(
-    task: Workload, device: Device, layouts: tuple[str, ...], choice: int | None
+    task: Workload, placement: Placement, layouts: tuple[str, ...], choice: int | None
 ) -> Candidate:
     """The candidate with the best estimate, or number `choice`."""
     space = KnobSpace(
-        knobs=SPEC.knobs(task, device, layouts),
-        filters=(lambda s: SPEC.valid(task, device, layouts, s),),
+        knobs=SPEC.knobs(task, placement.target, placement.resources, layouts),
+        filters=(lambda s: SPEC.valid(task, placement.target, placement.resources, layouts, s),),
     )
     found = [space.settings(number) for number in space]
-    estimates = SPEC.facts(task, device, layouts, found)["estimate_s"]
+    estimates = SPEC.facts(task, placement.target, placement.resources, layouts, found)[
+        "estimate_s"
+    ]
     best = found[int(np.argmin(estimates)) if choice is None else choice % len(found)]
     return Candidate(
         implementation=SPEC.name, settings=tuple(sorted(best.items())), layouts=layouts
     )
 
 
-def check(task: Workload, device: Device, data: str, result: str, choice: int | None = None):
+def check(task: Workload, placement: Placement, data: str, result: str, choice: int | None = None):
     """Assert that the kernel gives numpy's result; the candidate."""
     layouts = (data, *(PLAIN,) * (len(task.arguments) - 1), result)
-    candidate = chosen(task, device, layouts, choice)
+    candidate = chosen(task, placement, layouts, choice)
     arrays = sample_arguments(task, 0)
-    kernel = build_kernel(task, candidate, device)
+    kernel = build_kernel(task, candidate, placement.target, placement.resources)
     result_array = run_kernel(kernel, task, candidate, arrays)
     np.testing.assert_array_equal(result_array, run_workload(task, arrays), err_msg=str(candidate))
     return candidate
@@ -104,27 +106,27 @@ def fitting(block: int, channels: int) -> str:
     blocks=st.tuples(st.sampled_from([0, 4, 5, 16]), st.sampled_from([0, 8, 16])),
     epilogue=st.booleans(),
     choice=st.one_of(st.none(), st.integers(0, 10_000)),
-    device=st.sampled_from(DEVICES),
+    placement=st.sampled_from(PLACEMENTS),
 )
 def test_random_geometries(
     dtype, channels, filters, extents, kernel, strides, padding, dilation, blocks, epilogue,
-    choice, device,
+    choice, placement,
 ):  # fmt: skip
     task = conv(
         TensorType((1, channels, *extents), dtype), filters, kernel, epilogue,
         strides=strides, padding=padding, dilation=dilation,
     )  # fmt: skip
-    check(task, device, fitting(blocks[0], channels), fitting(blocks[1], filters), choice)
+    check(task, placement, fitting(blocks[0], channels), fitting(blocks[1], filters), choice)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_groups(dtype: str, device: Device):
+def test_groups(dtype: str, placement: Placement):
     task = conv(
         TensorType((2, 16, 7, 9), dtype), 32, (3, 3), True, padding=(1,) * 4, groups=2
     )  # fmt: skip
-    check(task, device, blocked(8), blocked(16))
-    check(task, device, PLAIN, PLAIN)
+    check(task, placement, blocked(8), blocked(16))
+    check(task, placement, PLAIN, PLAIN)
 
 
 @needs_dots
@@ -132,9 +134,9 @@ def test_groups(dtype: str, device: Device):
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_the_fused_case_is_vector_code_throughout(kernel: int, dtype: str):
     _, fused = int8_case(kernel, data=dtype)
-    layouts = int8_layouts(fused, HERE)
+    layouts = int8_layouts(fused, HERE.target)
     candidate = check(fused, HERE, layouts[0], layouts[-1])
-    text = rendered(fused, candidate, HERE, "asm")
+    text = rendered(fused, candidate, HERE.target, HERE.resources, "asm")
     assert "vpdpbusd" in text
     for vector in ("vcvtdq2ps", "vrndscaleps", "vmaxps", "vminps", "vcvttps2dq"):
         assert vector in text, vector
@@ -147,7 +149,7 @@ def test_the_largest_sums_do_not_saturate(result: str):
     candidate = check(task, HERE, blocked(16), result)
     arrays = [np.full(a.type.shape, v, a.type.dtype)
               for a, v in zip(task.arguments, (255, -128), strict=True)]  # fmt: skip
-    kernel = build_kernel(task, candidate, HERE)
+    kernel = build_kernel(task, candidate, HERE.target, HERE.resources)
     assert (run_kernel(kernel, task, candidate, arrays) == -255 * 128 * 64).all()
 
 
@@ -159,20 +161,27 @@ def quantized() -> FusedNetwork:
     return fused_network(load_model(builder.model(), "tiny").graph)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_kernels_of_a_quantized_network_are_exact(quantized: FusedNetwork, device: Device):
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_kernels_of_a_quantized_network_are_exact(quantized: FusedNetwork, placement: Placement):
     image = np.random.default_rng(0).standard_normal((1, 3, 48, 48), dtype=np.float32)
     tensors = run_fused(quantized, {"input": image}, every=True) | {"input": image}
     residual = 0
-    for item in arrange(quantized, choose_layouts(quantized, device)).calls:
+    for item in arrange(
+        quantized, choose_layouts(quantized, placement.target, placement.resources)
+    ).calls:
         task, call = item.call.workload, item.call
-        candidate = default_candidate(task, item.layouts, device)[0]
+        candidate = default_candidate(task, item.layouts, placement)[0]
         values = {**tensors, **quantized.graph.constants}
         arrays = [
             values[name].reshape(argument.type.shape)
             for name, argument in zip(call.inputs, task.arguments, strict=True)
         ]
-        result = run_kernel(build_kernel(task, candidate, device), task, candidate, arrays)
+        result = run_kernel(
+            build_kernel(task, candidate, placement.target, placement.resources),
+            task,
+            candidate,
+            arrays,
+        )
         wanted = tensors[call.output].reshape(task.result.shape)
         np.testing.assert_array_equal(result, wanted, err_msg=call.name)
         if sum(a.role == "data" for a in task.arguments) == 2:
@@ -220,7 +229,9 @@ def test_a_residual_of_any_scales_is_off_by_one_code_at_most(choice: int | None)
     ]
     layouts = (blocked(16), *(PLAIN,) * 3, blocked(16), PLAIN, PLAIN, blocked(16))
     candidate = chosen(task, HERE, layouts, choice)
-    result = run_kernel(build_kernel(task, candidate, HERE), task, candidate, arrays)
+    result = run_kernel(
+        build_kernel(task, candidate, HERE.target, HERE.resources), task, candidate, arrays
+    )
     wanted = run_workload(task, arrays)
     assert np.abs(result.astype(int) - wanted).max() <= 1
     assert np.mean(result != wanted) < 1e-3

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_kernel import DEVICE
+from one_kernel import PLACEMENT
 from packed_kernel import check_kernel, choose, kernel_error
 from test_conv2d_direct import conv, layouts_for
 
@@ -27,7 +27,7 @@ from tilewright.kernels.conv2d_winograd_forms import WinogradConvolution
 from tilewright.kernels.convolution import convolution
 from tilewright.testing.implementations import ImplementationConformance
 
-LANES = DEVICE.lanes_f32
+LANES = PLACEMENT.target.lanes("float32")
 SPECS = (conv2d_winograd.SPEC, conv2d_winograd2.SPEC, conv2d_winograd1d.SPEC)
 CASES = [(spec, kernel) for spec in SPECS for kernel in spec.outputs]
 Pair = tuple[int, int]
@@ -53,7 +53,7 @@ def test_any_shape(case, batch, extents, chunks, padding, plain, epilogue, choic
     width = max(extents[1], least[1] - padding[1] - padding[3])
     shape = (batch, LANES * chunks[0], height, width)
     task = conv(shape, LANES * chunks[1], kernel=kernel, epilogue=epilogue, padding=padding)
-    assert spec.applies(task, DEVICE)
+    assert spec.applies(task, PLACEMENT.target, PLACEMENT.resources)
     data, result = (PLAIN if p else blocked(LANES) for p in plain)
     check_kernel(task, spec, layouts_for(task, data, result), choice)
 
@@ -86,11 +86,15 @@ def test_strips_give_the_results_of_the_whole_plane(order: str, batch: int) -> N
     spec = conv2d_winograd.SPEC
     task = conv((batch, 2 * LANES, 15, 18), 2 * LANES, epilogue="bru", padding=(1, 1, 1, 1))
     layouts = layouts_for(task, blocked(LANES), blocked(LANES))
-    strips = next(k.values for k in spec.knobs(task, DEVICE, layouts) if k.name == "strip")
+    strips = next(
+        k.values
+        for k in spec.knobs(task, PLACEMENT.target, PLACEMENT.resources, layouts)
+        if k.name == "strip"
+    )
     assert strips == (0, 1, 2)
     for strip in strips:
         chosen = {"lanes": LANES, "tile_rows": 5, "tile_out": 1, "order": order, "strip": strip}
-        assert spec.valid(task, DEVICE, layouts, chosen)
+        assert spec.valid(task, PLACEMENT.target, PLACEMENT.resources, layouts, chosen)
         assert kernel_error(task, spec, layouts, chosen) <= spec.error_bound(task)
 
 
@@ -101,7 +105,7 @@ def built_and_run(
     layouts = layouts_for(task, blocked(LANES), blocked(LANES))
     chosen = choose(task, spec, layouts, None)
     candidate = Candidate(implementation=spec.name, settings=tuple(chosen.items()), layouts=layouts)
-    kernel = build_kernel(task, candidate, DEVICE)
+    kernel = build_kernel(task, candidate, PLACEMENT.target, PLACEMENT.resources)
     ours = run_kernel(kernel, task, candidate, arrays)
     exact = run_workload(task, [array.astype(np.float64) for array in arrays])
     return np.abs(ours - exact), magnitude(task, arrays)
@@ -167,7 +171,13 @@ def test_factors_of_one_and_zero_cost_nothing() -> None:
         implementation=spec.name, settings=tuple(settings_.items()), layouts=layouts
     )
     target = json.dumps({"kind": "llvm", "mcpu": "haswell", "num-cores": 2})
-    text = rendered(task, candidate, replace(DEVICE, target=target), "asm")
+    text = rendered(
+        task,
+        candidate,
+        replace(PLACEMENT.target, tvm=target),
+        PLACEMENT.resources,
+        "asm",
+    )
     assert re.search(r"\tvsub[ps]s", text) and re.search(r"\tvfmadd\d+ps", text)
     assert not re.search(r"\tvmul[ps]s", text)
 

@@ -88,4 +88,4 @@ def test_what_else_a_cuda_target_cannot() -> None:
         with pytest.raises(UsageError, match="--confirm"):
             session.explain(ROWS.format(m=1), confirm=True)
         with pytest.raises(TargetError, match="generates code for CPUs"):
-            _ = session.device
+            _ = session.placement

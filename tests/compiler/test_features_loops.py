@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import pytest
-from one_kernel import DEVICE, step, workload
+from one_kernel import PLACEMENT, step, workload
 from packed_kernel import constants_workload
 from tvm.script import tirx as T
 
@@ -37,7 +37,7 @@ def conv_nests(**changed) -> list[Nest]:
         settings=tuple({**SETTINGS, **changed}.items()),
         layouts=("blocked8", "plain", "plain", "blocked8"),
     )
-    return loop_nests(kernel_module(CONV, candidate, DEVICE)["main"])
+    return loop_nests(kernel_module(CONV, candidate, PLACEMENT.target, PLACEMENT.resources)["main"])
 
 
 @T.prim_func(s_tir=True)
@@ -134,7 +134,9 @@ def test_indices_read_from_memory() -> None:
     candidate = Candidate(
         implementation="injective", settings=_only_settings(task), layouts=("plain",) * 3
     )
-    (nest,) = loop_nests(kernel_module(task, candidate, DEVICE)["main"])
+    (nest,) = loop_nests(
+        kernel_module(task, candidate, PLACEMENT.target, PLACEMENT.resources)["main"]
+    )
     sizes = sorted(touch.element_bytes for touch in nest.touches)
     assert sizes == [4.0, 4.0, 8.0] and nest.executions == 1280
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from one_kernel import DEVICE, all_settings, step, workload
+from one_kernel import PLACEMENT, all_settings, step, workload
 from test_features_loops import CONV, SETTINGS, conv_nests, product
 
 from tilewright.compiler.build import kernel_module
@@ -17,7 +17,7 @@ from tilewright.compiler.features.loops import loop_nests
 from tilewright.compiler.features.store import PER_STORE, reduced
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
-from tilewright.hardware.device import local_device
+from tilewright.hardware.device import local_placement
 from tilewright.kernels.registry import implementation
 from tilewright.measure.featurizing import WorkloadFeaturizer
 from tilewright.measure.kernels import KernelMeasurer
@@ -114,11 +114,15 @@ def test_every_implementation_has_the_same_width(kind: str) -> None:
     tasks = [(RELU, "injective"), (RELU, "generic"), (SOFTMAX, "rows"), (SOFTMAX, "generic")]
     candidates = [(task, some_candidate(task, name)) for task, name in tasks]
     candidates += [(CONV, conv_candidate()), (CONV, some_candidate(CONV, "conv2d_winograd"))]
-    assert implementation("conv2d_winograd").applies(CONV, DEVICE)
+    assert implementation("conv2d_winograd").applies(CONV, PLACEMENT.target, PLACEMENT.resources)
     rows = []
     for task, candidate in candidates:
         made = [
-            kernel_features(kernel_module(task, candidate, DEVICE), DEVICE.target, kind)
+            kernel_features(
+                kernel_module(task, candidate, PLACEMENT.target, PLACEMENT.resources),
+                PLACEMENT.tvm_target,
+                kind,
+            )
             for _ in range(2)
         ]
         np.testing.assert_array_equal(*made)
@@ -141,7 +145,11 @@ NOT_IN_CURVE = [{"unroll": "kx"}, {"order": "channels"}, {"padding": "piece"}]
 )
 def test_a_knob_changes_the_row(kind: str, changed: dict) -> None:
     one, other = (
-        kernel_features(kernel_module(CONV, c, DEVICE), DEVICE.target, kind)
+        kernel_features(
+            kernel_module(CONV, c, PLACEMENT.target, PLACEMENT.resources),
+            PLACEMENT.tvm_target,
+            kind,
+        )
         for c in (conv_candidate(), conv_candidate(**changed))
     )
     assert not np.array_equal(one, other)
@@ -149,7 +157,7 @@ def test_a_knob_changes_the_row(kind: str, changed: dict) -> None:
 
 @pytest.fixture(scope="module")
 def measurer() -> Iterator[KernelMeasurer]:
-    with KernelMeasurer(local_device(2)) as found:
+    with KernelMeasurer(local_placement(2)) as found:
         yield found
 
 
@@ -162,7 +170,9 @@ def test_what_does_not_lower_is_nan(measurer: KernelMeasurer, kind: str) -> None
     assert np.isnan(rows[1]).all() and np.isfinite(rows[[0, 2]]).all()
     # the worker says what this process finds
     here = kernel_features(
-        kernel_module(CONV, candidates[2], measurer.device), measurer.device.target, kind
+        kernel_module(CONV, candidates[2], measurer.placement.target, measurer.placement.resources),
+        measurer.placement.tvm_target,
+        kind,
     )
     np.testing.assert_array_equal(rows[2], here)
     assert measurer.features(CONV, [], kind).shape == (0, WIDTHS[kind])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from every_anchor import CASES
-from one_kernel import DEVICE, random_arrays, run_kernel, step, workload
+from one_kernel import PLACEMENT, random_arrays, run_kernel, step, workload
 
 from tilewright.compiler.build import kernel_module
 from tilewright.compiler.lower.anchors import RULES
@@ -58,5 +58,5 @@ def test_large_convolution_is_parallel_and_vectorised_in_every_block() -> None:
         [(1, 16, 32, 32), (32, 16, 3, 3)], step("conv2d", 0, 1, **named), step("relu", 2)
     )
     candidate = Candidate(implementation="generic", settings=(), layouts=("plain",) * 3)
-    text = kernel_module(task, candidate, DEVICE).script()
+    text = kernel_module(task, candidate, PLACEMENT.target, PLACEMENT.resources).script()
     assert text.count("T.parallel") == 3 and text.count("T.vectorized") >= 3

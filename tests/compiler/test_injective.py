@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_kernel import DEVICE, random_arrays, run_kernel, step, workload
+from one_kernel import PLACEMENT, random_arrays, run_kernel, step, workload
 
 from tilewright.compiler.build import kernel_module
 from tilewright.core.records import Candidate
@@ -24,7 +24,7 @@ def check(task: Workload, layouts: tuple[str, ...]) -> None:
 
 def module_text(task: Workload, layouts: tuple[str, ...]) -> str:
     candidate = Candidate(implementation="injective", settings=(("vector", 8),), layouts=layouts)
-    return kernel_module(task, candidate, DEVICE).script()
+    return kernel_module(task, candidate, PLACEMENT.target, PLACEMENT.resources).script()
 
 
 @settings(max_examples=20, deadline=None)

@@ -14,7 +14,7 @@ from one_kernel import step, workload
 
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Protocol
 from tilewright.graph.workload import Workload
-from tilewright.hardware.device import local_device
+from tilewright.hardware.device import local_placement
 from tilewright.kernels import registry
 from tilewright.kernels.registry import implementations
 from tilewright.measure import base as base_module
@@ -24,7 +24,7 @@ from tilewright.session.checking import check_kernel
 from tilewright.store import open_store
 from tilewright.tune.space import default_candidate
 
-DEVICE = local_device(2)
+PLACEMENT = local_placement(2)
 TASK = workload([(8,)], step("relu", 0))
 QUICK = Protocol(warmup=1, repeats=3, sample_s=1e-4, rotation_bytes=0, timeout_s=20.0)
 LAYOUTS = ("plain", "plain")
@@ -37,7 +37,7 @@ def measurer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernel
     implementations.cache_clear()
     assert "misbehaving" in registry.implementations()
     monkeypatch.setattr(base_module, "BUILD_TIMEOUT_S", 15.0)
-    with KernelMeasurer(DEVICE, memory_limit_bytes=3 << 29) as found:
+    with KernelMeasurer(PLACEMENT, memory_limit_bytes=3 << 29) as found:
         yield found
     implementations.cache_clear()
 
@@ -68,7 +68,7 @@ def test_every_kind_of_failure_is_a_value_and_the_run_goes_on(
     assert isinstance(again[0], Measurement)
     with open_store(tmp_path / "a.db") as store:
         store.add(outcomes)
-        kept = store.outcomes(TASK.key, DEVICE.class_key)
+        kept = store.outcomes(TASK.key, PLACEMENT.key)
         assert sorted(map(repr, kept)) == sorted(map(repr, outcomes))
 
 
@@ -94,10 +94,10 @@ def test_the_largest_weights_of_the_zoo_are_timed_then_computed_with() -> None:
     data, weights = workload([(1, 25088), (25088, 4096)], step("dense", 0, 1)).arguments
     arguments = (data, replace(weights, role="constant"))
     large = Workload(arguments=arguments, steps=(step("dense", 0, 1),))
-    chosen, _ = default_candidate(large, ("plain",) * 3, DEVICE)
+    chosen, _ = default_candidate(large, ("plain",) * 3, PLACEMENT)
     assert chosen.implementation == "dense_packed"
     arrays = [np.ones(argument.type.shape, np.float32) for argument in large.arguments]
-    with KernelMeasurer(DEVICE, memory_limit_bytes=1300 << 20) as measurer:
+    with KernelMeasurer(PLACEMENT, memory_limit_bytes=1300 << 20) as measurer:
         timed = measurer.measure(large, [chosen], QUICK)
         result = measurer.evaluate(large, chosen, arrays)
     assert isinstance(timed[0], Measurement)
@@ -119,7 +119,7 @@ def test_measurements_hold_what_they_must(measurer: KernelMeasurer) -> None:
     assert isinstance(one, Measurement)
     assert len(one.samples_s) == QUICK.repeats and min(one.samples_s) > 0
     assert one.run_id == 5 and one.workload_key == TASK.key and one.protocol == QUICK
-    assert one.device_class == DEVICE.class_key and one.build_s > 0
+    assert one.device_class == PLACEMENT.key and one.build_s > 0
     assert one.created_at > 0 and "tvm" in one.versions
     assert measurer.current_hashes([(TASK, generic())]) == [one.kernel_hash]
 
@@ -141,13 +141,13 @@ def test_evaluation_takes_logical_arrays_and_scalars(measurer: KernelMeasurer) -
 
 
 def test_the_target_of_the_device_is_what_kernels_are_built_for() -> None:
-    assert json.loads(DEVICE.target)["kind"] == "llvm"
+    assert json.loads(PLACEMENT.tvm_target)["kind"] == "llvm"
 
 
-@pytest.mark.skipif(len(DEVICE.cpus) < 2, reason="needs two logical CPUs")
+@pytest.mark.skipif(len(PLACEMENT.binding.cpus) < 2, reason="needs two logical CPUs")
 def test_a_kernel_beside_copies_of_itself() -> None:
     protocol = replace(QUICK, neighbours=1)
-    with CrowdedMeasurer(local_device(1), 1) as crowded:
+    with CrowdedMeasurer(local_placement(1), 1) as crowded:
         (one,) = crowded.measure(TASK, [generic()], protocol)
         (bad,) = crowded.measure(TASK, [replace(generic(), implementation="gone")], protocol)
         (again,) = crowded.measure(TASK, [generic()], protocol)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
-from one_kernel import DEVICE, step
+from one_kernel import PLACEMENT, step
 from packed_kernel import constants_workload
 
 from tilewright.compiler import kernel_runs
@@ -26,7 +26,9 @@ STATES = (("rewritten", 0, 4 * 64 * 4), ("warm", 0, 0), ("cold", FLUSHED_BYTES /
 
 
 def kernel():
-    return build_kernel(TASK, default_candidate(TASK, PLAIN, DEVICE)[0], DEVICE)
+    return build_kernel(
+        TASK, default_candidate(TASK, PLAIN, PLACEMENT)[0], PLACEMENT.target, PLACEMENT.resources
+    )
 
 
 def test_as_many_samples_as_repeats() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from one_kernel import DEVICE, all_settings, random_arrays, step, workload
+from one_kernel import PLACEMENT, all_settings, random_arrays, step, workload
 from packed_kernel import constants_workload
+from placements import altered
 from traced_kernel import traced
 
 from tilewright.compiler.build import build_kernel, kernel_hash_of, kernel_identity, kernel_module
@@ -36,7 +37,7 @@ CONCAT = workload([(1, 8, 4, 4), (1, 8, 4, 4)], step("concat", 0, 1, axis=1))
 def ours(task: Workload, name: str, layouts: tuple[str, ...]) -> Candidate:
     """An implementation's candidate with the least estimate."""
     found = all_settings(task, name, layouts)
-    facts = implementation(name).facts(task, DEVICE, layouts, found)
+    facts = implementation(name).facts(task, PLACEMENT.target, PLACEMENT.resources, layouts, found)
     settings = found[int(np.argmin(facts["estimate_s"]))]
     return Candidate(implementation=name, settings=tuple(settings.items()), layouts=layouts)
 
@@ -45,9 +46,10 @@ def row(task: Workload, candidate: Candidate, seconds: float) -> tuple[Workload,
     return task, Measurement(
         workload_key=task.key,
         candidate=candidate,
-        device_class=DEVICE.class_key,
+        device_class=PLACEMENT.device.class_key,
+        resources=PLACEMENT.resources,
         protocol=Protocol(repeats=2),
-        kernel_hash=kernel_identity(task, candidate, DEVICE),
+        kernel_hash=kernel_identity(task, candidate, PLACEMENT.target, PLACEMENT.resources),
         samples_s=(seconds, seconds * 1.5),
         build_s=0.25,
         created_at=12.0,
@@ -61,7 +63,7 @@ def applied(folder: Path) -> Any:
     from tvm.s_tir import meta_schedule as ms
 
     module = tvm.ir.load_json((folder / MODULE).read_text())
-    with tvm.target.Target(DEVICE.target), ms.database.JSONDatabase(work_dir=str(folder)):
+    with tvm.target.Target(PLACEMENT.tvm_target), ms.database.JSONDatabase(work_dir=str(folder)):
         return relax.transform.MetaScheduleApplyDatabase()(module)
 
 
@@ -88,7 +90,7 @@ def test_plain_tvm_makes_the_same_kernels(tmp_path: Path) -> None:
         row(SOFTMAX, ours(SOFTMAX, "generic", plain(SOFTMAX)), 1e-3),
         row(CONV, traced(CONV, plain(CONV)), 1e-3),
     ]
-    assert export_database(tmp_path, rows, DEVICE) == len(rows)
+    assert export_database(tmp_path, rows, PLACEMENT) == len(rows)
     assert hashes(applied(tmp_path)) == {measured.kernel_hash for _, measured in rows}
     readme = (tmp_path / "README.txt").read_text()
     assert "MetaScheduleApplyDatabase" in readme and "left out" not in readme
@@ -99,13 +101,13 @@ def test_plain_tvm_gets_the_same_numbers(tmp_path: Path) -> None:
     from tvm import relax
 
     candidate = ours(CONV, "conv2d_direct", BLOCKED)
-    export_database(tmp_path, [row(CONV, candidate, 1e-3)], DEVICE)
+    export_database(tmp_path, [row(CONV, candidate, 1e-3)], PLACEMENT)
     data, weight = random_arrays(CONV)
     packed = implementation("conv2d_direct").pack(CONV, candidate, {1: weight})
     tensors = [tvm.runtime.tensor(a) for a in (to_physical(data, BLOCKED[0]), packed[1])]
-    executable = tvm.compile(applied(tmp_path), tvm.target.Target(DEVICE.target))
+    executable = tvm.compile(applied(tmp_path), tvm.target.Target(PLACEMENT.tvm_target))
     found = relax.VirtualMachine(executable, tvm.cpu())["conv2d_0"](*tensors).numpy()
-    kernel = build_kernel(CONV, candidate, DEVICE)
+    kernel = build_kernel(CONV, candidate, PLACEMENT.target, PLACEMENT.resources)
     wanted = tvm.runtime.tensor(np.full(kernel.argument_types[-1][0], np.nan, np.float32))
     kernel.call(*tensors, wanted)
     np.testing.assert_array_equal(found, wanted.numpy())
@@ -119,7 +121,7 @@ def test_the_fastest_record_of_a_task_wins(tmp_path: Path) -> None:
         for s, seconds in ((first, 2e-3), (second, 1e-3))
     ]  # fmt: skip
     starts = {kernel_hash_of(_start(measured.candidate)) for _, measured in rows}
-    assert export_database(tmp_path, rows, DEVICE) == 2
+    assert export_database(tmp_path, rows, PLACEMENT) == 2
     found = hashes(applied(tmp_path))
     assert rows[1][1].kernel_hash in found
     assert (rows[0][1].kernel_hash in found) == (len(starts) == 2)
@@ -128,7 +130,7 @@ def test_the_fastest_record_of_a_task_wins(tmp_path: Path) -> None:
 def _start(candidate: Candidate) -> Any:
     from tilewright.compiler.metaschedule.database import traced as start_of
 
-    return start_of(CONV, candidate, DEVICE)[0]["main"]
+    return start_of(CONV, candidate, PLACEMENT.target, PLACEMENT.resources)[0]["main"]
 
 
 def test_kernels_that_changed_are_left_out_and_named(tmp_path: Path) -> None:
@@ -139,7 +141,7 @@ def test_kernels_that_changed_are_left_out_and_named(tmp_path: Path) -> None:
         (task, replace(measured, candidate=gone)),
         (task, measured),
     ]
-    assert export_database(tmp_path, rows, DEVICE) == 1
+    assert export_database(tmp_path, rows, PLACEMENT) == 1
     readme = (tmp_path / "README.txt").read_text()
     assert f"left out: rows of {task.key}: its template has changed" in readme
     assert f"left out: uninstalled of {task.key}" in readme
@@ -151,18 +153,18 @@ def test_our_own_export_comes_back_as_it_was(tmp_path: Path) -> None:
         row(DENSE, ours(DENSE, "dense_packed", plain(DENSE)), 2e-3),
         row(CONV, traced(CONV, BLOCKED), 3e-3),
     ]
-    export_database(tmp_path, rows, DEVICE)
-    found, lines, skipped = import_database(tmp_path / RECORDS, [CONV, DENSE], DEVICE)
+    export_database(tmp_path, rows, PLACEMENT)
+    found, lines, skipped = import_database(tmp_path / RECORDS, [CONV, DENSE], PLACEMENT)
     assert (lines, skipped) == (3, [])
     assert found == [measured for _, measured in rows]
-    found, lines, skipped = import_database(tmp_path, [DENSE], DEVICE)
+    found, lines, skipped = import_database(tmp_path, [DENSE], PLACEMENT)
     assert [measured.workload_key for measured in found] == [DENSE.key]
     assert skipped == [(1, "its shapes fit no known task"), (3, "its shapes fit no known task")]
 
 
 def test_records_of_another_device_class_are_not_taken(tmp_path: Path) -> None:
-    export_database(tmp_path, [row(CONV, traced(CONV, plain(CONV)), 1e-3)], DEVICE)
-    other = replace(DEVICE, class_key="another")
+    export_database(tmp_path, [row(CONV, traced(CONV, plain(CONV)), 1e-3)], PLACEMENT)
+    other = altered(PLACEMENT, class_key="another")
     found, _, skipped = import_database(tmp_path, [CONV], other)
     assert not found and "another device class, test" in skipped[0][1]
 
@@ -174,25 +176,27 @@ def test_foreign_records_become_traced_candidates(tmp_path: Path) -> None:
         row(CONV, traced(CONV, BLOCKED), 3e-3),
         row(DENSE, traced(DENSE, plain(DENSE)), 4e-3),
     ]
-    export_database(tmp_path, rows, DEVICE)
+    export_database(tmp_path, rows, PLACEMENT)
     (tmp_path / SIDE_FILE).unlink()
-    found, lines, skipped = import_database(tmp_path, [SOFTMAX, CONV], DEVICE)
+    found, lines, skipped = import_database(tmp_path, [SOFTMAX, CONV], PLACEMENT)
     assert lines == 4
     assert [m.candidate for m in found] == [measured.candidate for _, measured in rows[:3]]
     assert [m.samples_s for m in found] == [measured.samples_s for _, measured in rows[:3]]
     for measured, task in zip(found, (CONV, SOFTMAX, CONV), strict=True):
         assert measured.workload_key == task.key
         assert measured.protocol.activations == "warm", "its runner is not ours"
-        kernel = kernel_module(task, measured.candidate, DEVICE)["main"]
+        kernel = kernel_module(task, measured.candidate, PLACEMENT.target, PLACEMENT.resources)[
+            "main"
+        ]
         assert kernel_hash_of(kernel) == measured.kernel_hash
     assert skipped == [(4, "its module is not the plain computation of a known task")]
-    again, _, _ = import_database(tmp_path, [SOFTMAX, CONV], DEVICE)
+    again, _, _ = import_database(tmp_path, [SOFTMAX, CONV], PLACEMENT)
     assert again == found, "the same records, so that a second import adds none"
 
 
 def test_every_bad_line_is_named_and_the_rest_is_taken(tmp_path: Path) -> None:
     measured = row(SOFTMAX, traced(SOFTMAX, plain(SOFTMAX)), 2e-3)
-    export_database(tmp_path, [measured], DEVICE)
+    export_database(tmp_path, [measured], PLACEMENT)
     (tmp_path / SIDE_FILE).unlink()
     (good,) = (tmp_path / RECORDS).read_text().splitlines()
     index, (trace, seconds, target, arguments) = json.loads(good)
@@ -214,7 +218,7 @@ def test_every_bad_line_is_named_and_the_rest_is_taken(tmp_path: Path) -> None:
         good,
     ]
     (tmp_path / RECORDS).write_text("\n".join(lines) + "\n")
-    found, count, skipped = import_database(tmp_path, [SOFTMAX], DEVICE)
+    found, count, skipped = import_database(tmp_path, [SOFTMAX], PLACEMENT)
     assert count == len(lines) and [m.candidate for m in found] == [measured[1].candidate]
     reasons = dict(skipped)
     assert list(reasons) == [1, 2, 3, 4, 5, 6, 7, 8]
@@ -227,14 +231,14 @@ def test_every_bad_line_is_named_and_the_rest_is_taken(tmp_path: Path) -> None:
 
 def test_a_broken_workload_table_costs_its_records_only(tmp_path: Path) -> None:
     rows = [row(task, traced(task, plain(task)), 1e-3) for task in (SOFTMAX, DENSE)]
-    export_database(tmp_path, rows, DEVICE)
+    export_database(tmp_path, rows, PLACEMENT)
     first, second = (tmp_path / WORKLOADS).read_text().splitlines()
     (tmp_path / WORKLOADS).write_text(f"{first[:100]}\n{second}\n")
-    found, _, skipped = import_database(tmp_path, [SOFTMAX, DENSE], DEVICE)
+    found, _, skipped = import_database(tmp_path, [SOFTMAX, DENSE], PLACEMENT)
     assert [m.workload_key for m in found] == [DENSE.key]
     assert skipped == [(1, "its workload cannot be read")]
 
 
 def test_a_folder_without_a_database(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no MetaSchedule database"):
-        import_database(tmp_path, [CONV], DEVICE)
+        import_database(tmp_path, [CONV], PLACEMENT)

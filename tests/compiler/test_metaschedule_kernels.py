@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 import small_networks
 import tvm
-from one_kernel import DEVICE, random_arrays, step, workload
+from one_kernel import PLACEMENT, random_arrays, step, workload
 from small_networks import Builder, check_network
 from test_opaque import CASES, encoded
 from traced_kernel import traced
@@ -43,7 +43,7 @@ def test_an_operator_outside_the_vocabulary() -> None:
     (wanted,) = session.run(
         None, {i.name: a for i, a in zip(session.get_inputs(), arrays, strict=True)}
     )
-    kernel = build_kernel(task, traced(task), DEVICE)
+    kernel = build_kernel(task, traced(task), PLACEMENT.target, PLACEMENT.resources)
     tensors = [tvm.runtime.tensor(array) for array in arrays]
     found = tvm.runtime.tensor(np.full(result.shape, np.nan, np.float32))
     kernel.call(*tensors, found)

@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from one_kernel import DEVICE, step
+from one_kernel import PLACEMENT, step
 from packed_kernel import constants_workload, kernel_error
 
 from tilewright.compiler.build import kernel_identity
@@ -50,12 +50,15 @@ def candidate(trace: str, layouts: tuple[str, ...]) -> Candidate:
 def test_proposals_are_right_kernels_and_all_different(
     task: Workload, layouts: tuple[str, ...]
 ) -> None:
-    search = Search(task, layouts, DEVICE, seed=1)
+    search = Search(task, layouts, PLACEMENT.target, PLACEMENT.resources, seed=1)
     first = search.propose()
     search.learn([(trace, 1e-3 * (1 + place)) for place, trace in enumerate(first)])
     traces = [*first, *search.propose()]
     assert len(first) > 2
-    hashes = [kernel_identity(task, candidate(trace, layouts), DEVICE) for trace in traces]
+    hashes = [
+        kernel_identity(task, candidate(trace, layouts), PLACEMENT.target, PLACEMENT.resources)
+        for trace in traces
+    ]
     assert len(set(hashes)) == len(hashes) > len(first)
     for trace in traces[:3]:
         error = kernel_error(task, SPEC, layouts, {TRACE: trace})
@@ -64,8 +67,8 @@ def test_proposals_are_right_kernels_and_all_different(
 
 def test_another_search_does_not_propose_what_it_was_told() -> None:
     layouts = (PLAIN,) * 3
-    first = Search(DENSE, layouts, DEVICE, seed=1).propose()
-    again = Search(DENSE, layouts, DEVICE, seed=1)
+    first = Search(DENSE, layouts, PLACEMENT.target, PLACEMENT.resources, seed=1).propose()
+    again = Search(DENSE, layouts, PLACEMENT.target, PLACEMENT.resources, seed=1)
     again.learn([*[(trace, 1e-3) for trace in first[:-1]], (first[-1], None)])
     again.learn([("[[", 1e-3), ('[[["GetSBlock",[],["nowhere","main"],["b0"]]],[]]', 1e-3)])
     found = again.propose()
@@ -76,7 +79,8 @@ def measured(mine: Candidate) -> Measurement:
     return Measurement(
         workload_key=DENSE.key,
         candidate=mine,
-        device_class=DEVICE.class_key,
+        device_class=PLACEMENT.device.class_key,
+        resources=PLACEMENT.resources,
         protocol=Protocol(),
         kernel_hash="",
         samples_s=(1e-3,),
@@ -85,7 +89,7 @@ def measured(mine: Candidate) -> Measurement:
 
 
 def test_a_tuner_survives_the_death_of_its_process(capfd: pytest.CaptureFixture[str]) -> None:
-    tuner = MetaScheduleTuner(DENSE, (PLAIN,) * 3, DEVICE, seed=1)
+    tuner = MetaScheduleTuner(DENSE, (PLAIN,) * 3, PLACEMENT, seed=1)
     process = tuner._process
     assert process is not None
     try:
@@ -106,6 +110,6 @@ def test_a_tuner_survives_the_death_of_its_process(capfd: pytest.CaptureFixture[
 
 
 def test_what_cannot_be_searched_ends_the_search() -> None:
-    tuner = MetaScheduleTuner(DENSE, ("blocked3",) * 3, DEVICE)
+    tuner = MetaScheduleTuner(DENSE, ("blocked3",) * 3, PLACEMENT)
     assert tuner.ask(2) == [] and tuner.problem
     tuner.close()

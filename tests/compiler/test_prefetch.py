@@ -9,8 +9,9 @@ from math import prod
 from typing import Any
 
 import pytest
-from one_kernel import DEVICE, all_settings, step, workload
+from one_kernel import PLACEMENT, all_settings, step, workload
 from packed_kernel import kernel_error
+from placements import altered, with_cache
 from test_conv2d_direct import conv, layouts_for
 from tvm import tirx
 from tvm.s_tir import SBlockRealize
@@ -34,9 +35,9 @@ OPERATIONS = {
     tirx.Min: min,
     tirx.Max: max,
 }
-LANES = DEVICE.lanes_f32
+LANES = PLACEMENT.target.lanes("float32")
 LINE = 16
-NEAR = replace(DEVICE, cpu=replace(DEVICE.cpu, l2_bytes=64))
+NEAR = altered(PLACEMENT, **with_cache(PLACEMENT.target, 2, 64))
 """A machine whose second cache holds no weights at all, so that all are fetched ahead."""
 
 
@@ -140,7 +141,7 @@ def test_the_next_panel_is_fetched_whole_and_in_time(name: str) -> None:
     found = candidates(name)
     marked = 0
     for candidate in found[:: max(1, len(found) // 3)][:3]:
-        module = kernel_module(task, candidate, NEAR)
+        module = kernel_module(task, candidate, NEAR.target, NEAR.resources)
         distances = re.findall(rf'"{AHEAD}": \[1, (\d+)\]', module.script())
         if not distances:
             continue
@@ -165,19 +166,19 @@ def test_the_next_panel_is_fetched_whole_and_in_time(name: str) -> None:
 def test_results_stay_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, task, asked = CASES[name]
     for candidate in candidates(name)[:3]:
-        assert "prefetch" in rendered(task, candidate, NEAR, "asm")
+        assert "prefetch" in rendered(task, candidate, NEAR.target, NEAR.resources, "asm")
         error = kernel_error(task, spec, candidate.layouts, dict(candidate.settings), NEAR)
         assert error <= spec.error_bound(task)
 
 
 def test_weights_at_hand_are_not_fetched() -> None:
-    module = kernel_module(CONV1, candidates("panel")[0], DEVICE)
+    module = kernel_module(CONV1, candidates("panel")[0], PLACEMENT.target, PLACEMENT.resources)
     assert AHEAD not in module.script() and TILE not in module.script()
     assert with_prefetches(module)["main"].body.same_as(module["main"].body)
 
 
 def test_marks_vanish() -> None:
-    module = kernel_module(CONV1, candidates("panel")[0], NEAR)
+    module = kernel_module(CONV1, candidates("panel")[0], NEAR.target, NEAR.resources)
     text = with_prefetches(module).script()
     assert AHEAD in module.script() and "llvm.prefetch" in text
     assert AHEAD not in text and TILE not in text
@@ -185,4 +186,6 @@ def test_marks_vanish() -> None:
 
 def test_register_tiles_are_not_taken_from_a_pool() -> None:
     settings = next(s for s in candidates("panel") if s.setting("tile_width") == 2)
-    assert "AllocWorkspace" not in rendered(CONV1, settings, DEVICE, "asm")
+    assert "AllocWorkspace" not in rendered(
+        CONV1, settings, PLACEMENT.target, PLACEMENT.resources, "asm"
+    )

@@ -16,7 +16,7 @@ from rpc_processes import Farm, farm
 
 from tilewright.compiler import remote as compiled
 from tilewright.core.errors import TargetError
-from tilewright.core.records import Candidate, Device, Failure, Measurement, Outcome, Protocol
+from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Placement, Protocol
 from tilewright.graph.tensor import TensorType
 from tilewright.measure import boards, remote
 from tilewright.measure.remote import RemoteMeasurer
@@ -41,19 +41,19 @@ def generic(arguments: int) -> Candidate:
     return Candidate(implementation="generic", settings=(), layouts=layouts)
 
 
-def device(of: Farm, target: str = "rpc:box") -> Device:
+def placement(of: Farm, target: str = "rpc:box") -> Placement:
     return usable_device(device_of(target, of.address, None))
 
 
-def measurer(of: Farm, found: Device) -> RemoteMeasurer:
+def measurer(of: Farm, found: Placement) -> RemoteMeasurer:
     opened = open_measurer(found, seed=0)
     assert isinstance(opened, RemoteMeasurer)
     return opened
 
 
 def test_candidates_are_measured_on_all_devices_and_rows_know_which(pair: Farm) -> None:
-    found = device(pair)
-    assert json.loads(found.target)["kind"] == "llvm" and found.threads == 2
+    found = placement(pair)
+    assert json.loads(found.tvm_target)["kind"] == "llvm" and found.resources.threads == 2
     told: list[Outcome] = []
     threads: set[threading.Thread] = set()
 
@@ -69,7 +69,7 @@ def test_candidates_are_measured_on_all_devices_and_rows_know_which(pair: Farm) 
         for one in outcomes:
             assert isinstance(one, Measurement)
             assert len(one.samples_s) == QUICK.repeats and min(one.samples_s) > 0
-            assert one.device_class == found.class_key and one.run_id == 3
+            assert one.placement_key == found.key and one.run_id == 3
             assert one.protocol.rotation_bytes == 0 and one.protocol.activations == "flushed"
         instances = {f"rpc:box@127.0.0.1:{server.port}" for server in pair.servers}
         assert {one.instance for one in outcomes} == instances
@@ -79,7 +79,7 @@ def test_candidates_are_measured_on_all_devices_and_rows_know_which(pair: Farm) 
 def test_results_come_from_the_device_and_are_checked(
     pair: Farm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with measurer(pair, device(pair)) as opened:
+    with measurer(pair, placement(pair)) as opened:
         assert check_kernel(opened, SMALL, generic(1), 0).failure is None
         x = np.linspace(-1, 1, 8, dtype=np.float32)
         result = opened.evaluate(SMALL, generic(1), [x])
@@ -102,7 +102,7 @@ def test_sessions_are_renewed_before_the_server_ends_them(
 ) -> None:
     monkeypatch.setattr(boards, "SESSION_S", 4.0)
     hurried = replace(QUICK, timeout_s=-2.0)
-    with measurer(pair, device(pair)) as opened:
+    with measurer(pair, placement(pair)) as opened:
         for _ in range(2):
             (one,) = opened.measure(SMALL, [generic(1)], hurried)
             assert isinstance(one, Measurement), one
@@ -112,15 +112,15 @@ def test_sessions_are_renewed_before_the_server_ends_them(
 
 
 def test_a_described_target_is_built_for(pair: Farm) -> None:
-    found = device(pair, "rpc:box -mcpu=x86-64-v2 -num-cores=1")
-    assert found.threads == 1 and found.cpu.vector_bytes == 16
+    found = placement(pair, "rpc:box -mcpu=x86-64-v2 -num-cores=1")
+    assert found.resources.threads == 1 and found.target.vector_bytes == 16
     with measurer(pair, found) as opened:
         (one,) = opened.measure(SMALL, [generic(1)], QUICK)
         assert isinstance(one, Measurement)
 
 
 def test_a_target_the_servers_do_not_have_is_refused(pair: Farm) -> None:
-    found = device(pair, 'rpc:box={"kind":"llvm","mtriple":"aarch64-linux-gnu"}')
+    found = placement(pair, 'rpc:box={"kind":"llvm","mtriple":"aarch64-linux-gnu"}')
     with measurer(pair, found) as opened, pytest.raises(TargetError, match="another kind"):
         opened.start(workers=1)  # the others start when they are needed
 
@@ -128,9 +128,11 @@ def test_a_target_the_servers_do_not_have_is_refused(pair: Farm) -> None:
 def test_objects_are_sent_where_nothing_links_for_the_processor(
     pair: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled, "_linker", lambda _device: None)
-    found = device(pair)
-    kernel = compiled.export_kernel(TASK, generic(2), found, tmp_path, "kernel")
+    monkeypatch.setattr(compiled, "_linker", lambda _placement: None)
+    found = placement(pair)
+    kernel = compiled.export_kernel(
+        TASK, generic(2), found.target, found.resources, tmp_path, "kernel"
+    )
     assert kernel.path.endswith(".tar")
     lease = Tracker(host="127.0.0.1", port=pair.tracker.port).request("box", 20.0)
     session = compiled.RemoteSession(lease.host, lease.port, lease.match, 30.0)
@@ -144,7 +146,9 @@ def test_operands_are_made_on_the_device(pair: Farm, tmp_path: Path) -> None:
     for dtype in ("float32", "int32"):
         kind = TensorType((300, 301), dtype)
         task = workload([kind, kind], step("add", 0, 1))
-        kernel = compiled.export_kernel(task, generic(2), device(pair), tmp_path, dtype)
+        kernel = compiled.export_kernel(
+            task, generic(2), placement(pair).target, placement(pair).resources, tmp_path, dtype
+        )
         lease = Tracker(host="127.0.0.1", port=pair.tracker.port).request("box", 20.0)
         session = compiled.RemoteSession(lease.host, lease.port, lease.match, 30.0)
         made = session.timing(kernel, task, QUICK, 0).operands()[0]
@@ -161,7 +165,7 @@ def test_more_threads_than_the_server_has(pair: Farm) -> None:
 
 
 def test_peaks_are_those_of_the_device(pair: Farm) -> None:
-    with measurer(pair, device(pair)) as opened:
+    with measurer(pair, placement(pair)) as opened:
         found = opened.peaks()
     assert set(found) == {"flop_per_s", "bytes_per_s", "cache_bytes_per_s"}
     assert min(found.values()) > 1e8
@@ -176,7 +180,7 @@ def test_a_server_killed_in_the_middle_costs_nothing_while_another_is_there(
     tmp_path: Path,
 ) -> None:
     with farm(2) as both:
-        found = device(both)
+        found = placement(both)
         with measurer(both, found) as opened:
             seen: list[Outcome] = []
 
@@ -195,7 +199,7 @@ def test_a_server_killed_in_the_middle_costs_nothing_while_another_is_there(
 
 def test_the_only_server_killed_costs_one_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "RECONNECT_S", 1.0)
-    with farm(1) as alone, measurer(alone, device(alone)) as opened:
+    with farm(1) as alone, measurer(alone, placement(alone)) as opened:
         seen: list[Outcome] = []
 
         def finished(outcome: Outcome) -> None:
@@ -218,7 +222,7 @@ def test_a_server_that_hangs_is_a_timeout_and_the_rest_goes_to_the_other(
     monkeypatch.setattr(remote, "RECONNECT_S", 1.0)
     monkeypatch.setattr(remote, "_OVERHEAD_S", 0.0)
     hurried = replace(QUICK, timeout_s=3.0)
-    with farm(2) as both, measurer(both, device(both)) as opened:
+    with farm(2) as both, measurer(both, placement(both)) as opened:
         seen: list[Outcome] = []
 
         def finished(outcome: Outcome) -> None:
@@ -234,7 +238,7 @@ def test_a_server_that_hangs_is_a_timeout_and_the_rest_goes_to_the_other(
 
 def test_machines_of_another_kind_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with farm(1) as mixed:
-        found = device(mixed)
+        found = placement(mixed)
         mixed.add(threads=1)
         with measurer(mixed, found) as opened:
             outcomes = opened.measure(SMALL, [generic(1)] * 4, QUICK)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_kernel import DEVICE, all_settings, random_arrays, run_kernel, step, workload
+from one_kernel import PLACEMENT, all_settings, random_arrays, run_kernel, step, workload
+from placements import altered
 
 from tilewright.compiler.build import kernel_module
 from tilewright.core.records import Candidate
@@ -57,9 +56,9 @@ def test_rows_that_registers_do_not_divide(length: int, lanes: int) -> None:
     """Every number of partial sums: whole runs, whole registers, and what is left."""
     task = workload([(3, length)], step("softmax", 0, axis=1))
     arrays = random_arrays(task)
-    wide = replace(DEVICE, cpu=replace(DEVICE.cpu, vector_bytes=4 * lanes))
+    wide = altered(PLACEMENT, vector_bytes=4 * lanes)
     for chosen in all_settings(task, "rows", ("plain", "plain")):
-        found = run_kernel(task, "rows", arrays, ("plain", "plain"), chosen, device=wide)
+        found = run_kernel(task, "rows", arrays, ("plain", "plain"), chosen, placement=wide)
         np.testing.assert_allclose(found, run_workload(task, arrays), rtol=2e-5, atol=2e-6)
 
 
@@ -105,6 +104,6 @@ def test_one_parallel_region_and_vectors() -> None:
     layouts = ("plain", "plain")
     chosen = tuple(all_settings(task, "rows", layouts)[0].items())
     candidate = Candidate(implementation="rows", settings=chosen, layouts=layouts)
-    text = kernel_module(task, candidate, DEVICE).script()
+    text = kernel_module(task, candidate, PLACEMENT.target, PLACEMENT.resources).script()
     assert text.count("T.parallel") == 1
     assert text.count("T.vectorized") >= 3

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import tvm
-from one_kernel import DEVICE, all_settings
+from one_kernel import PLACEMENT, all_settings
 from test_conv2d_direct import conv
 
 from tilewright.compiler.build import kernel_module
@@ -40,9 +40,13 @@ def test_the_compiled_kernel_takes_what_was_said(name: str, wanted: dict[str, An
     chosen = candidate(CONVOLUTION, name, **wanted)
     reader = WorkspaceReader()
     with tvm.transform.PassContext(instruments=[reader]):
-        compiled(kernel_module(CONVOLUTION, chosen, DEVICE), DEVICE)
+        compiled(
+            kernel_module(CONVOLUTION, chosen, PLACEMENT.target, PLACEMENT.resources),
+            PLACEMENT.target,
+            PLACEMENT.resources,
+        )
     (found,) = reader.found.values()
-    said = workspaces_of(CONVOLUTION, chosen, DEVICE)
+    said = workspaces_of(CONVOLUTION, chosen, PLACEMENT.target, PLACEMENT.resources)
     assert _whole(found) == _whole(said)
     assert any(said.shared) != any(said.own)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from one_kernel import DEVICE
+from one_kernel import PLACEMENT
 
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
@@ -18,7 +18,7 @@ def traced(task: Workload, layouts: tuple[str, ...] = ()) -> Candidate:
     from tilewright.compiler.metaschedule.search import trace_text
 
     layouts = layouts or plain(task)
-    schedule = Schedule(unscheduled(task, layouts, DEVICE))
+    schedule = Schedule(unscheduled(task, layouts, PLACEMENT.target, PLACEMENT.resources))
     block = schedule.get_child_blocks(schedule.get_sblock("root"))[-1]
     schedule.parallel(schedule.fuse(*schedule.get_loops(block)[:2]))
     settings = ((TRACE, trace_text(schedule.trace)),)

@@ -24,7 +24,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tilewright.cli.main import main
-from tilewright.hardware.device import local_device
+from tilewright.hardware.device import local_placement
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.session.shelf import measured_peaks
 from tilewright.store import open_store
@@ -63,9 +63,9 @@ def _known_machine() -> Path:
 def _measured_machine(_cores: frozenset[int]) -> Path:
     """Measuring takes seconds."""
     path = Path(tempfile.mkdtemp(prefix="tilewright-tests-")) / "tilewright.db"
-    device = local_device()
-    with open_store(path) as store, KernelMeasurer(device, builders=1) as measurer:
-        measured_peaks(store, device, measurer)
+    placement = local_placement()
+    with open_store(path) as store, KernelMeasurer(placement, builders=1) as measurer:
+        measured_peaks(store, placement.target, placement.resources, measurer)
     return path
 
 

@@ -39,7 +39,7 @@ def sweep_file(folder: Path) -> Path:
     part, seconds = listed_part("made_up", knobs, made)
     sweep = Sweep(
         name="bowl", part=part, seconds=seconds, again={0: 1e-3}, origin="test",
-        workload=WORKLOAD, device=parse_target("llvm", 1),
+        workload=WORKLOAD, placement=parse_target("llvm", 1),
     )  # fmt: skip
     path = folder / "bowl.json"
     path.write_text(sweep_text(sweep))

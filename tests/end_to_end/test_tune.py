@@ -86,8 +86,8 @@ def test_levels_and_tuners(folder: Path, level: str, tuner: str) -> None:
     searched = {search["key"] for search in data["searches"]}
     assert searched == fused if level == "subgraph" else not searched & fused
     with open_store(folder / "tilewright.db") as store:
-        (device,) = store.devices()
-        timed = {w.key for w in store.workloads() if store.measurements(w.key, device.class_key)}
+        (placement,) = store.placements()
+        timed = {w.key for w in store.workloads() if store.measurements(w.key, placement.key)}
     assert fused <= timed, "a fused kernel of every task was timed, whatever ships"
 
 
@@ -143,14 +143,14 @@ def test_a_kernel_is_rebuilt_from_workload_and_candidate_alone(folder: Path) -> 
     kernels that were measured, and the network is built again from what is stored."""
     first = tune(folder, "--budget", 8)
     with open_store(folder / "tilewright.db") as store:
-        (device,) = store.devices()
+        (placement,) = store.placements()
         kernels = [
             (parse_workload(workload.text), outcome)
             for workload in store.workloads()
-            for outcome in store.measurements(workload.key, device.class_key)
+            for outcome in store.measurements(workload.key, placement.key)
         ]
     random.Random(0).shuffle(kernels)
-    with KernelMeasurer(device, seed=1) as measurer:
+    with KernelMeasurer(placement, seed=1) as measurer:
         hashes = measurer.current_hashes([(w, o.candidate) for w, o in kernels])
     assert len(kernels) == first["measurements"]
     assert hashes == [outcome.kernel_hash for _, outcome in kernels]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from placements import altered
+
 from tilewright.core.records import (
     Candidate,
     Failure,
@@ -17,16 +19,22 @@ from tilewright.core.records import (
 )
 from tilewright.graph.workload import Workload
 from tilewright.testing import landscapes
-from tilewright.testing.implementations import made_up_device
+from tilewright.testing.implementations import made_up_placement
 
-DEVICE = replace(made_up_device(), target=json.dumps({"kind": "llvm"}))
+PLACEMENT = altered(made_up_placement(), tvm=json.dumps({"kind": "llvm"}))
+
+OF_PLACEMENT: dict[str, Any] = {
+    "device_class": PLACEMENT.device.class_key,
+    "resources": PLACEMENT.resources,
+}
+"""What a record says of where it is from."""
 
 
 def measured(
     workload: Workload, candidate: Candidate, *samples_s: float, **named: Any
 ) -> Measurement:
     """A measurement with these samples; `named` are other fields."""
-    shared = {"workload_key": workload.key, "device_class": DEVICE.class_key, "kernel_hash": "h"}
+    shared = {"workload_key": workload.key, **OF_PLACEMENT, "kernel_hash": "h"}
     return replace(landscapes.measured(candidate, *samples_s), **{**shared, **named})
 
 
@@ -34,7 +42,7 @@ def failed(
     workload: Workload, candidate: Candidate, kind: FailureKind = "crash", **named: Any
 ) -> Failure:
     """A failure of a candidate; `named` are other fields."""
-    shared = {"workload_key": workload.key, "device_class": DEVICE.class_key, "kind": kind}
+    shared = {"workload_key": workload.key, **OF_PLACEMENT, "kind": kind}
     return replace(landscapes.failed(candidate), **{**shared, **named})
 
 

@@ -13,7 +13,8 @@ from tvm import tirx
 from tilewright.compiler.lower.registry import lower
 from tilewright.compiler.pipeline import GENERATION, compiled
 from tilewright.core.fingerprints import digest
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
 
 
@@ -31,9 +32,11 @@ class BuiltKernel:
     build_s: float
 
 
-def kernel_module(workload: Workload, candidate: Candidate, device: Device) -> tvm.IRModule:
+def kernel_module(
+    workload: Workload, candidate: Candidate, target: Target, resources: Resources
+) -> tvm.IRModule:
     """The scheduled module; its only function is called `main`."""
-    return lower(workload, candidate, device).mod
+    return lower(workload, candidate, target, resources).mod
 
 
 def kernel_hash_of(function: tirx.PrimFunc) -> str:
@@ -41,21 +44,25 @@ def kernel_hash_of(function: tirx.PrimFunc) -> str:
     return digest(f"{GENERATION} {tvm_ffi.structural_hash(function, map_free_vars=True)}")
 
 
-def kernel_identity(workload: Workload, candidate: Candidate, device: Device) -> str:
+def kernel_identity(
+    workload: Workload, candidate: Candidate, target: Target, resources: Resources
+) -> str:
     """The hash of a candidate's scheduled kernel, without compiling it."""
-    return kernel_hash_of(kernel_module(workload, candidate, device)["main"])
+    return kernel_hash_of(kernel_module(workload, candidate, target, resources)["main"])
 
 
-def build_kernel(workload: Workload, candidate: Candidate, device: Device) -> BuiltKernel:
+def build_kernel(
+    workload: Workload, candidate: Candidate, target: Target, resources: Resources
+) -> BuiltKernel:
     """Lower and compile one candidate in memory, without a linker."""
     began = perf_counter()
-    module = kernel_module(workload, candidate, device)
+    module = kernel_module(workload, candidate, target, resources)
     function = module["main"]
     types = tuple(
         (tuple(int(extent) for extent in buffer.shape), str(buffer.dtype))
         for buffer in function.params
     )
-    library = compiled(module, device).jit()
+    library = compiled(module, target, resources).jit()
     return BuiltKernel(
         call=library["main"],
         argument_types=types,
@@ -64,12 +71,14 @@ def build_kernel(workload: Workload, candidate: Candidate, device: Device) -> Bu
     )
 
 
-def rendered(workload: Workload, candidate: Candidate, device: Device, view: str) -> str:
+def rendered(
+    workload: Workload, candidate: Candidate, target: Target, resources: Resources, view: str
+) -> str:
     """The kernel as text: `tir` or `asm`."""
-    module = kernel_module(workload, candidate, device)
+    module = kernel_module(workload, candidate, target, resources)
     if view == "tir":
         return module.script()
-    return compiled(module, device).mod.inspect_source("asm")
+    return compiled(module, target, resources).mod.inspect_source("asm")
 
 
 def accept_target(text: str) -> None:

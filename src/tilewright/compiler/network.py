@@ -14,7 +14,7 @@ from tilewright.compiler.glue import network_module
 from tilewright.compiler.pipeline import registered
 from tilewright.compiler.prefetch import with_prefetches
 from tilewright.compiler.workspaces import WorkspaceReader
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.array_files import map_array
 from tilewright.kernels.base import Workspaces
 from tilewright.kernels.blueprint import NetworkBlueprint, task_key
@@ -24,14 +24,14 @@ WEIGHTS = "weights.params"
 
 
 def compile_network(
-    plan: NetworkBlueprint, device: Device
+    plan: NetworkBlueprint, target: Target, resources: Resources
 ) -> tuple[relax.VMExecutable, dict[str, Workspaces]]:
     """Build all kernels and the glue; returns the executable and the kernels' workspaces."""
     workloads = {task_key(item): item for item in plan.arrangement.calls}
     instructed = {}
     for key, symbol in plan.symbols.items():
         item = workloads[key]
-        module = kernel_module(item.call.workload, plan.assignment[key], device)
+        module = kernel_module(item.call.workload, plan.assignment[key], target, resources)
         instructed[symbol] = with_prefetches(module)["main"]
     module = network_module(
         plan.arrangement, plan.uses, instructed, [c.parameter for c in plan.constants]
@@ -40,7 +40,7 @@ def compile_network(
     with tvm.transform.PassContext(instruments=[reader]):
         executable = relax.build(
             module,
-            target=tvm.target.Target(device.target),
+            target=tvm.target.Target(target.tvm_target(resources)),
             relax_pipeline=tvm.transform.Sequential([]),
             tir_pipeline=registered(),
             exec_mode="bytecode",

@@ -11,7 +11,7 @@ import tvm
 from tvm import te
 from tvm.s_tir import Schedule
 
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 
 _ROWS, _VECTORS, _DEPTH, _REPEATS = 12, 2, 128, 2000
 _STREAM_BYTES = 256 << 20
@@ -23,25 +23,27 @@ Fastest = Callable[[tvm.IRModule, Sequence[tuple[int, ...]]], float]
 """Seconds of the fastest of some calls of a module's `main` on single-precision operands."""
 
 
-def measured_peaks(device: Device, fastest: Fastest | None = None) -> dict[str, float]:
+def measured_peaks(
+    target: Target, resources: Resources, fastest: Fastest | None = None
+) -> dict[str, float]:
     """What a device reaches, by the database's names; `fastest` runs the kernels, else locally."""
-    run = fastest or partial(_fastest, device)
+    run = fastest or partial(_fastest, target, resources)
     return {
-        "flop_per_s": peak_flop_per_s(device, run),
-        "bytes_per_s": memory_bytes_per_s(device, run),
-        "cache_bytes_per_s": cache_bytes_per_s(device, run),
+        "flop_per_s": peak_flop_per_s(target, resources, run),
+        "bytes_per_s": memory_bytes_per_s(target, resources, run),
+        "cache_bytes_per_s": cache_bytes_per_s(target, resources, run),
     }
 
 
-def peak_flop_per_s(device: Device, fastest: Fastest) -> float:
+def peak_flop_per_s(target: Target, resources: Resources, fastest: Fastest) -> float:
     """Single-precision operations per second of a register tile whose operands lie in level 1."""
-    lanes = _VECTORS * device.lanes_f32
-    a = te.placeholder((device.threads, _DEPTH, _ROWS), name="a")
-    b = te.placeholder((device.threads, _DEPTH, lanes), name="b")
+    lanes = _VECTORS * target.lanes("float32")
+    a = te.placeholder((resources.threads, _DEPTH, _ROWS), name="a")
+    b = te.placeholder((resources.threads, _DEPTH, lanes), name="b")
     again = te.reduce_axis((0, _REPEATS), "again")
     depth = te.reduce_axis((0, _DEPTH), "depth")
     c = te.compute(
-        (device.threads, _ROWS, lanes),
+        (resources.threads, _ROWS, lanes),
         lambda thread, row, lane: te.sum(
             a[thread, depth, row] * b[thread, depth, lane], axis=[again, depth]
         ),
@@ -51,7 +53,7 @@ def peak_flop_per_s(device: Device, fastest: Fastest) -> float:
     block = schedule.get_sblock("c")
     local = schedule.cache_write(block, 0, "local")
     thread, row, lane, outer, inner = schedule.get_loops(block)
-    vector, within = schedule.split(lane, [None, device.lanes_f32])
+    vector, within = schedule.split(lane, [None, target.lanes("float32")])
     schedule.reorder(thread, outer, inner, row, vector, within)
     schedule.parallel(thread)
     schedule.unroll(row)
@@ -60,33 +62,35 @@ def peak_flop_per_s(device: Device, fastest: Fastest) -> float:
     schedule.reverse_compute_at(local, thread)
     schedule.decompose_reduction(block, outer)
     shapes = [
-        (device.threads, _DEPTH, _ROWS),
-        (device.threads, _DEPTH, lanes),
-        (device.threads, _ROWS, lanes),
+        (resources.threads, _DEPTH, _ROWS),
+        (resources.threads, _DEPTH, lanes),
+        (resources.threads, _ROWS, lanes),
     ]
     seconds = fastest(schedule.mod, shapes)
-    return 2.0 * device.threads * _ROWS * lanes * _REPEATS * _DEPTH / seconds
+    return 2.0 * resources.threads * _ROWS * lanes * _REPEATS * _DEPTH / seconds
 
 
-def memory_bytes_per_s(device: Device, fastest: Fastest) -> float:
+def memory_bytes_per_s(target: Target, resources: Resources, fastest: Fastest) -> float:
     """Bytes per second when all threads read an array larger than the private caches."""
-    return _read_bytes_per_s(device, _STREAM_BYTES // device.threads, 1, fastest)
+    return _read_bytes_per_s(target, resources, _STREAM_BYTES // resources.threads, 1, fastest)
 
 
-def cache_bytes_per_s(device: Device, fastest: Fastest) -> float:
+def cache_bytes_per_s(target: Target, resources: Resources, fastest: Fastest) -> float:
     """Bytes per second when each thread reads again and again what fits its private cache."""
-    thread_bytes = max(device.cpu.l2_bytes // 2, 64 << 10)
-    return _read_bytes_per_s(device, thread_bytes, _CACHE_REPEATS, fastest)
+    thread_bytes = max(target.cache_bytes(2) // 2, 64 << 10)
+    return _read_bytes_per_s(target, resources, thread_bytes, _CACHE_REPEATS, fastest)
 
 
-def _read_bytes_per_s(device: Device, thread_bytes: int, repeats: int, fastest: Fastest) -> float:
-    lanes = device.lanes_f32 * _STREAMS
+def _read_bytes_per_s(
+    target: Target, resources: Resources, thread_bytes: int, repeats: int, fastest: Fastest
+) -> float:
+    lanes = target.lanes("float32") * _STREAMS
     rows = thread_bytes // 4 // lanes
-    x = te.placeholder((device.threads, rows, lanes), name="x")
+    x = te.placeholder((resources.threads, rows, lanes), name="x")
     again = te.reduce_axis((0, repeats), "again")
     row = te.reduce_axis((0, rows), "row")
     y = te.compute(
-        (device.threads, lanes),
+        (resources.threads, lanes),
         lambda thread, lane: te.sum(x[thread, row, lane], axis=[again, row]),
         name="y",
     )
@@ -94,19 +98,21 @@ def _read_bytes_per_s(device: Device, thread_bytes: int, repeats: int, fastest: 
     block = schedule.get_sblock("y")
     local = schedule.cache_write(block, 0, "local")
     thread, lane, outer, inner = schedule.get_loops(block)
-    vector, within = schedule.split(lane, [None, device.lanes_f32])
+    vector, within = schedule.split(lane, [None, target.lanes("float32")])
     schedule.reorder(thread, outer, inner, vector, within)
     schedule.parallel(thread)
     schedule.unroll(vector)
     schedule.vectorize(within)
     schedule.reverse_compute_at(local, thread)
     schedule.decompose_reduction(block, outer)
-    shapes = [(device.threads, rows, lanes), (device.threads, lanes)]
-    return repeats * 4 * device.threads * rows * lanes / fastest(schedule.mod, shapes)
+    shapes = [(resources.threads, rows, lanes), (resources.threads, lanes)]
+    return repeats * 4 * resources.threads * rows * lanes / fastest(schedule.mod, shapes)
 
 
-def _fastest(device: Device, module: tvm.IRModule, shapes: Sequence[tuple[int, ...]]) -> float:
-    call = tvm.compile(module, tvm.target.Target(device.target)).jit()["main"]
+def _fastest(
+    target: Target, resources: Resources, module: tvm.IRModule, shapes: Sequence[tuple[int, ...]]
+) -> float:
+    call = tvm.compile(module, tvm.target.Target(target.tvm_target(resources))).jit()["main"]
     tensors = [tvm.runtime.tensor(np.full(shape, 1e-3, np.float32)) for shape in shapes]
     call(*tensors)
     samples = []

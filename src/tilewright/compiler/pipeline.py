@@ -17,7 +17,7 @@ from tvm import tirx
 
 from tilewright.compiler.prefetch import with_prefetches
 from tilewright.compiler.statements import with_parts
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 
 NAME = "tilewright"
 GENERATION = 2
@@ -31,10 +31,10 @@ _STACK_BYTES = 8192
 """Four times the largest register file; threads have megabytes of stack."""
 
 
-def compiled(module: tvm.IRModule, device: Device) -> Any:
+def compiled(module: tvm.IRModule, target: Target, resources: Resources) -> Any:
     """A module of kernels as an executable for a device."""
-    target = tvm.target.Target(device.target)
-    return tvm.compile(with_prefetches(module), target, tir_pipeline=registered())
+    generated = tvm.target.Target(target.tvm_target(resources))
+    return tvm.compile(with_prefetches(module), generated, tir_pipeline=registered())
 
 
 @cache

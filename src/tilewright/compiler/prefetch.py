@@ -26,7 +26,7 @@ from tvm.s_tir import SBlockRealize, Schedule
 from tvm.sym import Analyzer
 
 from tilewright.compiler.statements import children, loads, with_body, with_parts
-from tilewright.core.records import Device
+from tilewright.core.targets import Target
 
 TILE = "tilewright.tile"
 AHEAD = "tilewright.ahead"
@@ -58,10 +58,10 @@ class Panel:
     tiles: Sequence[Tile]
 
 
-def mark_ahead(schedule: Schedule, device: Device, panel: Panel, sums: Sequence[Any]) -> None:
+def mark_ahead(schedule: Schedule, target: Target, panel: Panel, sums: Sequence[Any]) -> None:
     """Mark the loops of a reduction, outermost first, to fetch the next panel ahead, if it pays."""
     tiles = prod(count for _, count in panel.tiles)
-    if tiles < 2 or 4 * panel.size < device.cpu.l2_bytes // _FAR:
+    if tiles < 2 or 4 * panel.size < target.cache_bytes(2) // _FAR:
         return
     lines = 4 * panel.run / _LINE_BYTES
     at = None

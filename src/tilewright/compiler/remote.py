@@ -28,7 +28,8 @@ from tilewright.compiler.build import kernel_hash_of, kernel_module
 from tilewright.compiler.kernel_runs import physical_arguments, random_array
 from tilewright.compiler.peaks import measured_peaks
 from tilewright.compiler.pipeline import compiled
-from tilewright.core.records import Candidate, Device, Protocol
+from tilewright.core.records import Candidate, Protocol
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.layout import to_logical
 from tilewright.graph.sample import argument_limit
 from tilewright.graph.workload import Workload
@@ -60,7 +61,12 @@ class ExportedKernel:
 
 
 def export_kernel(
-    workload: Workload, candidate: Candidate, device: Device, folder: Path, name: str
+    workload: Workload,
+    candidate: Candidate,
+    target: Target,
+    resources: Resources,
+    folder: Path,
+    name: str,
 ) -> ExportedKernel:
     """Compile a candidate for another machine into `folder`.
 
@@ -68,7 +74,7 @@ def export_kernel(
     the server links when it loads it.
     """
     began = perf_counter()
-    module = kernel_module(workload, candidate, device)
+    module = kernel_module(workload, candidate, target, resources)
     function = module["main"]
     types = tuple(
         (tuple(int(extent) for extent in buffer.shape), str(buffer.dtype))
@@ -78,7 +84,7 @@ def export_kernel(
     for index, (shape, dtype) in enumerate(types[:-1]):
         if _tiled(shape, dtype):
             functions[f"fill_{index}"] = _filler(shape, dtype, f"fill_{index}")
-    path = write_library(tvm.IRModule(functions), device, folder, name)
+    path = write_library(tvm.IRModule(functions), target, resources, folder, name)
     return ExportedKernel(
         path=str(path),
         types=types,
@@ -87,10 +93,12 @@ def export_kernel(
     )
 
 
-def write_library(module: tvm.IRModule, device: Device, folder: Path, name: str) -> Path:
+def write_library(
+    module: tvm.IRModule, target: Target, resources: Resources, folder: Path, name: str
+) -> Path:
     """Compile a module for the device and write it, linked if possible; its path."""
-    executable = compiled(module, device)
-    linker = _linker(device)
+    executable = compiled(module, target, resources)
+    linker = _linker(target)
     path = folder / f"{name}.{'so' if linker else 'tar'}"
     if linker:
         executable.export_library(str(path), fcompile=cc.cross_compiler(linker))
@@ -99,11 +107,11 @@ def write_library(module: tvm.IRModule, device: Device, folder: Path, name: str)
     return path
 
 
-def _linker(device: Device) -> str | None:
+def _linker(target: Target) -> str | None:
     """A compiler that links for the device, None when there is none on PATH."""
-    target = json.loads(device.target)
-    architecture = target_architecture(target)
-    triple = str(target.get("mtriple", ""))
+    given = json.loads(target.tvm)
+    architecture = target_architecture(given)
+    triple = str(given.get("mtriple", ""))
     if architecture == platform.machine() and (not triple or "linux" in triple):
         return next((name for name in ("g++", "clang++") if shutil.which(name)), None)
     names = (f"{triple}-g++", f"{architecture}-linux-gnu-g++")
@@ -203,7 +211,7 @@ class RemoteSession:
         library["main"](*tensors, result)
         return to_logical(result.numpy(), candidate.layouts[-1], workload.result.shape)
 
-    def peaks(self, device: Device, folder: Path) -> dict[str, float]:
+    def peaks(self, target: Target, resources: Resources, folder: Path) -> dict[str, float]:
         """What the device reaches; see `compiler.peaks`.
 
         Libraries get a name each: the loader there knows them by their paths.
@@ -214,7 +222,9 @@ class RemoteSession:
             functions = {"main": module["main"].with_attr("global_symbol", "main")}
             for index, shape in enumerate(shapes):
                 functions[f"fill_{index}"] = _filler(shape, "float32", f"fill_{index}")
-            path = write_library(tvm.IRModule(functions), device, folder, f"peak-{next(numbers)}")
+            path = write_library(
+                tvm.IRModule(functions), target, resources, folder, f"peak-{next(numbers)}"
+            )
             library = self._loaded(path)
             block = tvm.runtime.tensor(np.full(BLOCK, 1e-3, np.float32), self._cpu)
             tensors = [tvm.runtime.empty(shape, "float32", self._cpu) for shape in shapes]
@@ -222,7 +232,7 @@ class RemoteSession:
                 library[f"fill_{index}"](block, tensor)
             return min(RemoteTiming(library, self._cpu, tensors, "").seconds(_PEAK_CALLS))
 
-        return measured_peaks(device, fastest)
+        return measured_peaks(target, resources, fastest)
 
     def _load(self, kernel: ExportedKernel) -> Any:
         return self._loaded(Path(kernel.path))

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol as TypingProtocol
 
-from tilewright.core.records import Failure, Measurement, Outcome, Run, Shipment
+from tilewright.core.records import (
+    Failure,
+    Measurement,
+    Outcome,
+    PlacementKey,
+    Run,
+    Shipment,
+)
 
 
 class MeasurementStore(TypingProtocol):
@@ -15,15 +22,15 @@ class MeasurementStore(TypingProtocol):
         """Keep outcomes; adding the same one twice keeps both samples."""
         ...
 
-    def outcomes(self, workload_key: str, device_class: str) -> list[Outcome]:
+    def outcomes(self, workload_key: str, placement: PlacementKey) -> list[Outcome]:
         """Everything known about a workload on a device class, oldest first."""
         ...
 
-    def measurements(self, workload_key: str, device_class: str) -> list[Measurement]:
+    def measurements(self, workload_key: str, placement: PlacementKey) -> list[Measurement]:
         """The successes only."""
         ...
 
-    def failures(self, workload_key: str, device_class: str) -> list[Failure]:
+    def failures(self, workload_key: str, placement: PlacementKey) -> list[Failure]:
         """The failures only."""
         ...
 
@@ -35,7 +42,7 @@ class MeasurementStore(TypingProtocol):
         """Record what a run has spent so far and its state."""
         ...
 
-    def runs(self, network_key: str, device_class: str) -> list[Run]:
+    def runs(self, network_key: str, placement: PlacementKey) -> list[Run]:
         """All runs on this network and device class, oldest first."""
         ...
 
@@ -43,6 +50,6 @@ class MeasurementStore(TypingProtocol):
         """Keep the assignment that shipped."""
         ...
 
-    def shipment(self, network_key: str, device_class: str) -> Shipment | None:
+    def shipment(self, network_key: str, placement: PlacementKey) -> Shipment | None:
         """The newest shipment of a network on a device class."""
         ...

@@ -1,4 +1,4 @@
-"""The records everything is made of: devices, candidates, measurements, failures.
+"""The records everything is made of: placements, candidates, measurements, failures.
 
 Frozen values; numbers carry their unit in the name; SI inside, scaled only when shown.
 """
@@ -10,52 +10,72 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
 
+from tilewright.core.targets import Binding, Resources, Target
+
 KnobValue = int | str | bool
 Settings = Mapping[str, KnobValue]
 """A value for every knob of an implementation, by knob name."""
+
+Access = Literal["here", "rpc", "described"]
+"""How a device is reached: as this machine, through a TVM RPC tracker, or not at all."""
 
 FailureKind = Literal["build", "timeout", "crash", "wrong result", "out of memory", "device lost"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CpuFacts:
-    """What schedules need to know about a CPU.
-
-    `vector_bytes` is the width of one vector register, `vector_registers` how many there are.
-    Cache sizes are per core for level 1 and 2 and as reported for the last level.
-    """
-
-    model: str
-    architecture: str
-    features: tuple[str, ...]
-    vector_bytes: int
-    vector_registers: int
-    l1_bytes: int
-    l2_bytes: int
-    l3_bytes: int
-    physical_cores: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """Where kernels run: a TVM target plus everything that decides whether records are comparable.
+    """A processor of a certain kind: here, elsewhere, or only described.
 
-    `class_key` names the device class; measurements are reused within it and never across.
-    `target` is the JSON text of the TVM target; `threads` the threads a kernel may use.
-    `cpus` are the logical CPUs the process may use, one per physical core first.
+    `class_key` names the hardware and the code generated for it; measurements are reused within a
+    class and never across. `instance` is one device of the class, empty where it is only described;
+    `access` says how it is reached.
     """
 
     class_key: str
     instance: str
-    target: str
-    threads: int
-    cpus: tuple[int, ...]
-    cpu: CpuFacts
+    target: Target
+    access: Access = "here"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementKey:
+    """What times are looked up by: a class of devices, and how much of one was used.
+
+    Written `intel-xeon-avx512-137051efbe-2t`.
+    """
+
+    device_class: str
+    resources: Resources
+
+    def __str__(self) -> str:
+        return f"{self.device_class}-{self.resources}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where something runs: a device, how much of it, and which of its cores exactly.
+
+    Times are comparable where class and resources, its `key`, are the same.
+    """
+
+    device: Device
+    resources: Resources
+    binding: Binding = Binding()
 
     @property
-    def lanes_f32(self) -> int:
-        """Single-precision lanes of one vector register."""
-        return max(1, self.cpu.vector_bytes // 4)
+    def key(self) -> PlacementKey:
+        """What its times are looked up by."""
+        return PlacementKey(device_class=self.device.class_key, resources=self.resources)
+
+    @property
+    def target(self) -> Target:
+        """The kind of processor."""
+        return self.device.target
+
+    @property
+    def tvm_target(self) -> str:
+        """JSON text of the TVM target for these resources."""
+        return self.target.tvm_target(self.resources)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,17 +140,18 @@ class EnergyUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """Raw samples of one candidate on one device class.
+    """Raw samples of one candidate on one device class, with some of its resources.
 
     `samples_s` are seconds per call in the order they were taken. `kernel_hash` identifies the
     scheduled kernel, so that a changed template never reuses old times. `instance` names the one
-    device of the class that was used, empty where it is not known. `energy` is None where nobody
-    asked for it.
+    device of the class that was used, empty where it is not known; `binding` its cores. `energy` is
+    None where nobody asked for it.
     """
 
     workload_key: str
     candidate: Candidate
     device_class: str
+    resources: Resources
     protocol: Protocol
     kernel_hash: str
     samples_s: tuple[float, ...]
@@ -139,7 +160,13 @@ class Measurement:
     created_at: float = 0.0
     run_id: int | None = None
     instance: str = ""
+    binding: Binding = Binding()
     energy: EnergyUse | None = None
+
+    @property
+    def placement_key(self) -> PlacementKey:
+        """What it is looked up by."""
+        return PlacementKey(device_class=self.device_class, resources=self.resources)
 
     @property
     def latency_s(self) -> float:
@@ -159,6 +186,7 @@ class Failure:
     workload_key: str
     candidate: Candidate
     device_class: str
+    resources: Resources
     kind: FailureKind
     message: str
     kernel_hash: str = ""
@@ -166,6 +194,12 @@ class Failure:
     created_at: float = 0.0
     run_id: int | None = None
     instance: str = ""
+    binding: Binding = Binding()
+
+    @property
+    def placement_key(self) -> PlacementKey:
+        """What it is looked up by."""
+        return PlacementKey(device_class=self.device_class, resources=self.resources)
 
 
 Outcome = Measurement | Failure
@@ -184,6 +218,7 @@ class Run:
     model: str
     network_key: str
     device_class: str
+    resources: Resources
     seed: int
     state: str
     spent_s: float = 0.0
@@ -214,6 +249,7 @@ class Shipment:
 
     network_key: str
     device_class: str
+    resources: Resources
     model: str
     assignment: Mapping[str, Candidate]
     latency_s: float
@@ -234,6 +270,7 @@ class NetworkMeasurement:
 
     network_key: str
     device_class: str
+    resources: Resources
     model: str
     latency_s: float
     planned_bytes: int

@@ -1,24 +1,28 @@
-"""Devices: the local CPU, or one described by a TVM target."""
+"""Devices and placements on them: the local CPU, or one described by a TVM target."""
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tilewright.core.errors import TargetError
 from tilewright.core.fingerprints import canonical_json, digest
-from tilewright.core.records import CpuFacts, Device
-from tilewright.hardware.features import AVX512, KNOWN_FEATURES, vector_shape
+from tilewright.core.records import Device, Placement
+from tilewright.core.targets import Binding, Resources, Target, threads_alone
+from tilewright.hardware.features import AVX512, KNOWN_FEATURES
 from tilewright.hardware.probe import probe_cpu
 from tilewright.hardware.target import (
-    facts_of_target,
-    local_target,
+    described_target,
     read_target,
     target_architecture,
     target_features,
+    text_of,
+    tvm_text,
 )
 from tilewright.hardware.topology import (
     allotted_cores,
@@ -26,6 +30,7 @@ from tilewright.hardware.topology import (
     default_threads,
     read_text,
 )
+from tilewright.hardware.units import cpu_target
 
 ELSEWHERE = ""
 """The instance of a device that is only described, not here."""
@@ -42,29 +47,36 @@ def is_local(device: Device) -> bool:
     return device.instance == local_instance()
 
 
-def _short_features(facts: CpuFacts) -> str:
-    if set(AVX512) <= set(facts.features):
-        return "avx512"
-    return next((name for name in ("avx2", "neon") if name in facts.features), "sse")
+def class_name(target: Target) -> str:
+    """What a device class's key begins with: the model and its widest vectors, for people."""
+    model = re.sub(r"\((?:r|tm)\)", "", target.model.lower())
+    model = re.sub(r"[^a-z0-9]+", "-", model).strip("-")
+    features = set(target.features)
+    narrower = next((name for name in ("avx2", "neon") if name in features), "sse")
+    vectors = "avx512" if set(AVX512) <= features else narrower
+    return f"{model[:40] or 'cpu'}-{vectors}"
 
 
-def class_key(facts: CpuFacts, *, target: str, threads: int, cores: int) -> str:
+def class_key(target: Target) -> str:
     """The name of a device class: readable in front, a hash of all that counts behind.
 
-    `target` is the JSON text; `threads` what a kernel may use; `cores` the physical cores in use.
+    What follows from the instruction sets does not count, nor how many cores there are or may be
+    used: two machines of one processor are of one class.
     """
-    model = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((?:r|tm)\)", "", facts.model.lower())).strip("-")
     counted = {
-        "model": facts.model,
-        "architecture": facts.architecture,
-        "features": facts.features,
-        "target": target,
-        "cores": cores,
-        "threads": threads,
-        "caches": [facts.l1_bytes, facts.l2_bytes, facts.l3_bytes],
+        "model": target.model,
+        "architecture": target.architecture,
+        "features": target.features,
+        "target": json.loads(target.tvm or "{}"),
+        "caches": [level.bytes for level in target.memory],
     }
-    tail = digest(canonical_json(counted), length=10)
-    return f"{model[:40] or 'cpu'}-{_short_features(facts)}-{threads}t-{tail}"
+    return f"{class_name(target)}-{digest(canonical_json(counted), length=10)}"
+
+
+def device_of(target: Target, instance: str) -> Device:
+    """The device of a kind of processor."""
+    access = "here" if instance == local_instance() else "described"
+    return Device(class_key=class_key(target), instance=instance, target=target, access=access)
 
 
 def _checked_threads(threads: int | None, cpus: tuple[int, ...], default: int) -> int:
@@ -79,28 +91,27 @@ def _checked_threads(threads: int | None, cpus: tuple[int, ...], default: int) -
     return threads
 
 
-def local_device(threads: int | None = None, root: Path = Path("/")) -> Device:
+def local_placement(threads: int | None = None, root: Path = Path("/")) -> Placement:
     """This machine's CPU with `threads` threads, by default one per physical core allotted.
 
     Raises `TargetError` when more threads are asked for than logical CPUs are allotted.
     """
+    cpu = probe_cpu(root)
+    return _placed_here(replace(cpu, tvm=tvm_text(cpu)), threads, root)
+
+
+def _placed_here(target: Target, threads: int | None, root: Path) -> Placement:
     cpus = allotted_cpus(root)
     count = _checked_threads(threads, cpus, default_threads(root))
-    facts = probe_cpu(root)
-    target = local_target(facts, count)
-    cores = min(count, allotted_cores(root))
-    return Device(
-        class_key=class_key(facts, target=target, threads=count, cores=cores),
-        instance=local_instance(),
-        target=target,
-        threads=count,
-        cpus=cpus,
-        cpu=facts,
+    return Placement(
+        device=device_of(target, local_instance()),
+        resources=Resources(cores=min(count, allotted_cores(root)), threads=count),
+        binding=Binding(cpus=cpus),
     )
 
 
-def parse_target(text: str, threads: int | None = None, root: Path = Path("/")) -> Device:
-    """The device a person means by `text`: `llvm`, TVM's JSON, or `llvm -mcpu=NAME`.
+def parse_target(text: str, threads: int | None = None, root: Path = Path("/")) -> Placement:
+    """Where a person means by `text`: `llvm`, TVM's JSON, or `llvm -mcpu=NAME`.
 
     `llvm` alone is the local CPU. A target whose instruction sets this machine has runs here, with
     this machine's caches; any other is only described (`instance` empty). Raises `TargetError` for
@@ -109,34 +120,30 @@ def parse_target(text: str, threads: int | None = None, root: Path = Path("/")) 
     given = read_target(text)
     wanted = threads if threads is not None else given.get("num-cores")
     if set(given) <= {"kind", "num-cores"} or given.get("mcpu") == "native":
-        return local_device(wanted, root)
+        return local_placement(wanted, root)
     local = probe_cpu(root)
     features = target_features(given)
     missing = (set(features) & KNOWN_FEATURES) - set(local.features)
-    here = target_architecture(given) == local.architecture and not missing
-    if here:
-        cpus = allotted_cpus(root)
-        count = _checked_threads(wanted, cpus, default_threads(root))
-        vector_bytes, registers = vector_shape(features, local.architecture)
-        facts = replace(
-            local,
+    if target_architecture(given) == local.architecture and not missing:
+        target = cpu_target(
+            model=local.model,
+            architecture=local.architecture,
             features=features,
-            vector_bytes=vector_bytes,
-            vector_registers=registers,
+            cache_bytes=[level.bytes for level in local.memory],
+            cores=local.cores,
+            tvm=text_of(given),
         )
-        cores = min(count, allotted_cores(root))
-    else:
-        count = wanted if wanted is not None else 1
-        if count < 1:
-            raise TargetError(f"cannot use {count} threads", hint="Use --threads with 1 or more.")
-        cpus, cores = tuple(range(count)), count
-        facts = facts_of_target(given, cores=count)
-    target = canonical_json({**given, "num-cores": count})
-    return Device(
-        class_key=class_key(facts, target=target, threads=count, cores=cores),
-        instance=local_instance() if here else ELSEWHERE,
-        target=target,
-        threads=count,
-        cpus=cpus,
-        cpu=facts,
+        return _placed_here(target, wanted, root)
+    return described_placement(given, wanted)
+
+
+def described_placement(given: dict[str, Any], threads: int | None) -> Placement:
+    """A processor that is not here, from its TVM target; one thread unless more are asked for."""
+    count = threads if threads is not None else 1
+    if count < 1:
+        raise TargetError(f"cannot use {count} threads", hint="Use --threads with 1 or more.")
+    return Placement(
+        device=device_of(described_target(given, cores=count), ELSEWHERE),
+        resources=threads_alone(count),
+        binding=Binding(cpus=tuple(range(count))),
     )

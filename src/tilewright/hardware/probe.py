@@ -6,8 +6,8 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
-from tilewright.core.records import CpuFacts
-from tilewright.hardware.features import is_arm, llvm_features, vector_shape
+from tilewright.core.targets import Target
+from tilewright.hardware.features import is_arm, llvm_features
 from tilewright.hardware.topology import (
     core_groups,
     cpuinfo_blocks,
@@ -15,6 +15,7 @@ from tilewright.hardware.topology import (
     parse_cpu_list,
     read_text,
 )
+from tilewright.hardware.units import cpu_target
 
 FALLBACK_L1_BYTES = 32 << 10
 FALLBACK_L2_BYTES = 256 << 10
@@ -73,12 +74,12 @@ def _cache_sizes(root: Path) -> dict[int, int]:
     return {level: size for level, size in sizes.items() if size > 0}
 
 
-def probe_cpu(root: Path = Path("/")) -> CpuFacts:
-    """The facts of this machine's CPU.
+def probe_cpu(root: Path = Path("/")) -> Target:
+    """This machine's CPU, without its TVM target.
 
     `root` holds `proc` and `sys`. `features` are in LLVM's spelling. Cache sizes come from sysfs;
     where it is missing, level 3 from /proc/cpuinfo and the rest from modest fallbacks. A machine
-    without a third level reports its second as the last. `physical_cores` counts the whole
+    without a third level reports its second as the last. `cores` counts the whole
     machine, not what is allotted.
     """
     blocks = cpuinfo_blocks(root)
@@ -88,18 +89,14 @@ def probe_cpu(root: Path = Path("/")) -> CpuFacts:
     architecture = _architecture(fields)
     flags = (fields.get("flags") or fields.get("Features") or "").split()
     features = llvm_features(flags, architecture)
-    vector_bytes, vector_registers = vector_shape(features, architecture)
     sizes = _cache_sizes(root)
     l2_bytes = sizes.get(2, FALLBACK_L2_BYTES)
     reported = parse_size(fields.get("cache size", "")) if not sizes else l2_bytes
-    return CpuFacts(
+    last_bytes = sizes.get(3, reported or FALLBACK_L3_BYTES)
+    return cpu_target(
         model=_model(fields, architecture),
         architecture=architecture,
         features=features,
-        vector_bytes=vector_bytes,
-        vector_registers=vector_registers,
-        l1_bytes=sizes.get(1, FALLBACK_L1_BYTES),
-        l2_bytes=l2_bytes,
-        l3_bytes=sizes.get(3, reported or FALLBACK_L3_BYTES),
-        physical_cores=len(core_groups(root)),
+        cache_bytes=(sizes.get(1, FALLBACK_L1_BYTES), l2_bytes, last_bytes),
+        cores=len(core_groups(root)),
     )

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.core.errors import TargetError, UsageError
-from tilewright.core.fingerprints import canonical_json
-from tilewright.core.records import Device
+from tilewright.core.records import Device, Placement
+from tilewright.core.targets import Binding, threads_alone
 from tilewright.hardware.device import class_key
 from tilewright.hardware.features import KNOWN_FEATURES, is_x86
 from tilewright.hardware.target import (
-    facts_of_target,
-    local_target,
+    described_target,
     read_target,
     target_architecture,
+    tvm_text,
 )
 
 PREFIX = "rpc:"
@@ -94,9 +94,9 @@ def remote_instance(key: str, host: str, port: int) -> str:
     return f"{PREFIX}{key}@{host}:{port}"
 
 
-def remote_device(
+def remote_placement(
     remote: RemoteTarget, tracker: tuple[str, int], facts: ServerFacts, threads: int | None
-) -> Device:
+) -> Placement:
     """The device behind a key, from what a person gave or else from what a server told.
 
     Caches cannot be asked for: modest sizes are taken, so the class differs from the one the same
@@ -113,38 +113,37 @@ def remote_device(
     count = facts.threads if wanted is None else wanted
     if count < 1:
         raise TargetError(f"cannot use {count} threads", hint="Use --threads with 1 or more.")
-    described = given or _told(remote.key, facts, count)
-    cpu = facts_of_target(described, cores=count)
+    described = given or _told(remote.key, facts)
+    cpu = described_target(described, cores=facts.threads)
     if not given:
         cpu = replace(cpu, model=facts.cpu or cpu.model)
-    target = canonical_json({**described, "num-cores": count})
-    return Device(
-        class_key=class_key(cpu, target=target, threads=count, cores=count),
+    device = Device(
+        class_key=class_key(cpu),
         instance=f"{PREFIX}{remote.key}/{tracker[0]}:{tracker[1]}",
-        target=target,
-        threads=count,
-        cpus=tuple(range(count)),
-        cpu=cpu,
+        target=cpu,
+        access="rpc",
     )
+    binding = Binding(cpus=tuple(range(count)))
+    return Placement(device=device, resources=threads_alone(count), binding=binding)
 
 
-def same_kind(device: Device, facts: ServerFacts, told: ServerFacts | None) -> bool:
-    """Whether a server with `facts` belongs to the class of `device`.
+def same_kind(placement: Placement, facts: ServerFacts, told: ServerFacts | None) -> bool:
+    """Whether a server with `facts` belongs to the class of a device and has its threads.
 
     `told` is what another server said that did.
     """
-    if facts.threads < device.threads:
+    if facts.threads < placement.resources.threads:
         return False
     if told is not None:
         return replace(facts, threads=0) == replace(told, threads=0)
     if not facts.features:
         return True
-    described = device.cpu.model == json.loads(device.target).get("mcpu")
-    named = described or device.cpu.model == facts.cpu
-    return named and set(device.cpu.features) <= set(facts.features)
+    target = placement.target
+    named = target.model in (json.loads(target.tvm).get("mcpu"), facts.cpu)
+    return named and set(target.features) <= set(facts.features)
 
 
-def _told(key: str, facts: ServerFacts, threads: int) -> dict[str, Any]:
+def _told(key: str, facts: ServerFacts) -> dict[str, Any]:
     """The TVM target for what a server told."""
     if not facts.triple:
         raise TargetError(
@@ -156,7 +155,7 @@ def _told(key: str, facts: ServerFacts, threads: int) -> dict[str, Any]:
     features = tuple(sorted(set(facts.features) & KNOWN_FEATURES))
     if not features and not is_x86(architecture):
         return {**plain, "mcpu": facts.cpu or "generic"}
-    cpu = replace(facts_of_target(plain, cores=threads), features=features)
-    target: dict[str, Any] = read_target(local_target(cpu, threads))
+    cpu = replace(described_target(plain, cores=facts.threads), features=features)
+    target: dict[str, Any] = read_target(tvm_text(cpu))
     same = architecture == platform.machine() and "linux" in facts.triple
     return target if same else {**target, "mtriple": facts.triple}

@@ -10,7 +10,7 @@ from typing import Any, cast
 from tilewright.core.errors import TargetError, close_matches
 from tilewright.core.fingerprints import canonical_json
 from tilewright.core.gpus import Gpu
-from tilewright.core.records import CpuFacts
+from tilewright.core.targets import Target
 from tilewright.hardware.features import (
     AVX512,
     X86_V2,
@@ -18,7 +18,6 @@ from tilewright.hardware.features import (
     X86_V4,
     is_arm,
     is_x86,
-    vector_shape,
 )
 from tilewright.hardware.gpus import gpu_of
 from tilewright.hardware.probe import (
@@ -26,6 +25,7 @@ from tilewright.hardware.probe import (
     FALLBACK_L2_BYTES,
     FALLBACK_L3_BYTES,
 )
+from tilewright.hardware.units import cpu_target
 
 _LEVELS = (
     ("x86-64-v4", X86_V4),
@@ -60,8 +60,8 @@ _CPUS: dict[str, tuple[str, ...]] = {
 }
 
 
-def local_target(facts: CpuFacts, threads: int) -> str:
-    """JSON text of the TVM target for a CPU: `facts` decide, never the model's name.
+def tvm_text(cpu: Target) -> str:
+    """JSON text of the TVM target for a CPU: its features decide, never the model's name.
 
     Virtual machines report models that do not match their instruction sets, so `mcpu` is the
     highest x86-64 level whose features are all there (`generic` on ARM) and `mattr` adds the rest.
@@ -69,14 +69,14 @@ def local_target(facts: CpuFacts, threads: int) -> str:
     vectors are left out: no kernel uses them.
     """
     mcpu, included = "generic", ()
-    if is_x86(facts.architecture):
-        levels = ((name, needs) for name, needs in _LEVELS if set(needs) <= set(facts.features))
+    if is_x86(cpu.architecture):
+        levels = ((name, needs) for name, needs in _LEVELS if set(needs) <= set(cpu.features))
         mcpu, included = next(levels)
-    extra = set(facts.features) - set(included)
+    extra = set(cpu.features) - set(included)
     attributes = [f"+{name}" for name in sorted(extra) if not name.startswith(_UNUSED)]
-    if set(AVX512) <= set(facts.features):
+    if set(AVX512) <= set(cpu.features):
         attributes.insert(0, "-prefer-256-bit")
-    target = {"kind": "llvm", "mcpu": mcpu, "mattr": attributes, "num-cores": threads}
+    target = {"kind": "llvm", "mcpu": mcpu, "mattr": attributes}
     return canonical_json(target)
 
 
@@ -185,19 +185,21 @@ def target_features(target: dict[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(features))
 
 
-def facts_of_target(target: dict[str, Any], *, cores: int) -> CpuFacts:
+def text_of(target: dict[str, Any]) -> str:
+    """A TVM target as JSON text, without a number of threads: that is no part of a target."""
+    return canonical_json({name: value for name, value in target.items() if name != "num-cores"})
+
+
+def described_target(target: dict[str, Any], *, cores: int) -> Target:
     """What can be said about a CPU that is not here: instruction sets and modest cache sizes."""
     architecture = target_architecture(target)
     features = target_features(target)
-    vector_bytes, vector_registers = vector_shape(features, architecture)
-    return CpuFacts(
+    l2_bytes = FALLBACK_L2_BYTES if not is_arm(architecture) else 2 * FALLBACK_L2_BYTES
+    return cpu_target(
         model=str(target.get("mcpu", f"generic {architecture}")),
         architecture=architecture,
         features=features,
-        vector_bytes=vector_bytes,
-        vector_registers=vector_registers,
-        l1_bytes=FALLBACK_L1_BYTES,
-        l2_bytes=FALLBACK_L2_BYTES if not is_arm(architecture) else 2 * FALLBACK_L2_BYTES,
-        l3_bytes=FALLBACK_L3_BYTES,
-        physical_cores=cores,
+        cache_bytes=(FALLBACK_L1_BYTES, l2_bytes, FALLBACK_L3_BYTES),
+        cores=cores,
+        tvm=text_of(target),
     )

@@ -12,7 +12,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.core.records import Candidate, Device, Settings
+from tilewright.core.records import Candidate, Settings
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.columns import Bools
@@ -33,11 +34,13 @@ class Implementation(Protocol):
     @property
     def anchors(self) -> frozenset[str]: ...
 
-    def applies(self, workload: Workload, device: Device) -> bool:
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Whether it can compute this workload on this device."""
         ...
 
-    def port_layouts(self, workload: Workload, device: Device) -> tuple[tuple[str, ...], ...]:
+    def port_layouts(
+        self, workload: Workload, target: Target, resources: Resources
+    ) -> tuple[tuple[str, ...], ...]:
         """Layouts worth considering for its ports (arguments, then the result), the usual first.
 
         The graph tuner chooses among them; `kernels.ports` has the common answers.
@@ -45,13 +48,18 @@ class Implementation(Protocol):
         ...
 
     def knobs(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
     ) -> tuple[Knob, ...]:
         """The knobs, each with its candidate values."""
         ...
 
     def valid(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        layouts: tuple[str, ...],
+        settings: Settings,
     ) -> bool:
         """Whether a combination of knob values makes sense together."""
         ...
@@ -59,7 +67,8 @@ class Implementation(Protocol):
     def facts(
         self,
         workload: Workload,
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
@@ -95,7 +104,8 @@ class ValidatesMany(Protocol):
     def valid_many(
         self,
         workload: Workload,
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Bools:
@@ -111,7 +121,8 @@ class FactsOfMany(Protocol):
     def facts_of_many(
         self,
         workloads: Sequence[Workload],
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
@@ -135,6 +146,8 @@ class TakesWorkspace(Protocol):
     Buffers of a few pages, such as one row of a tile, may be left out.
     """
 
-    def workspaces(self, workload: Workload, candidate: Candidate, device: Device) -> Workspaces:
+    def workspaces(
+        self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
+    ) -> Workspaces:
         """What one call takes."""
         ...

@@ -15,7 +15,8 @@ from math import prod
 import numpy as np
 
 from tilewright.core.errors import InternalError
-from tilewright.core.records import Candidate, Device, Settings
+from tilewright.core.records import Candidate, Settings
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
@@ -69,20 +70,22 @@ class TiledBatchMatmul:
     name = NAME
     anchors = frozenset({"batch_matmul"})
 
-    def applies(self, workload: Workload, device: Device) -> bool:
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision."""
         return workload.types[batch_product(workload).left].dtype == "float32"
 
-    def port_layouts(self, workload: Workload, device: Device) -> tuple[Ports, ...]:
+    def port_layouts(
+        self, workload: Workload, target: Target, resources: Resources
+    ) -> tuple[Ports, ...]:
         """Plain only."""
         return plain_ports(workload)
 
     def knobs(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
     ) -> tuple[Knob, ...]:
         """Register tile, row tiles per piece of work, whether the right columns are copied."""
         matmul = batch_product(workload)
-        lanes = device.lanes_f32
+        lanes = target.lanes("float32")
         widest = -(-matmul.columns // lanes) * lanes
         blocks = tuple(v * lanes for v in (1, 2, 3, 4) if v * lanes <= widest)
         return (
@@ -93,22 +96,28 @@ class TiledBatchMatmul:
         )
 
     def valid(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        layouts: tuple[str, ...],
+        settings: Settings,
     ) -> bool:
         """Accumulators fit the registers; only what is contiguous is read in place."""
         matmul = batch_product(workload)
-        vectors = int(settings["block"]) // device.lanes_f32
+        vectors = int(settings["block"]) // target.lanes("float32")
         tiles = -(-matmul.rows // int(settings["tile_rows"]))
         if int(settings["row_groups"]) > tiles:
             return False
         if not settings["pack"] and (matmul.transposed or matmul.columns % int(settings["block"])):
             return False
-        return int(settings["tile_rows"]) * vectors + vectors + 1 <= device.cpu.vector_registers
+        return int(settings["tile_rows"]) * vectors + vectors + 1 <= target.vector_registers
 
     def facts(
         self,
         workload: Workload,
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
@@ -122,19 +131,19 @@ class TiledBatchMatmul:
         groups = np.minimum(groups, row_tiles)
         chunks = np.ceil(matmul.columns / block)
         pieces = matmul.batch * chunks * groups
-        balance = pieces / (np.ceil(pieces / device.threads) * device.threads)
+        balance = pieces / (np.ceil(pieces / resources.threads) * resources.threads)
         covered = np.ceil(row_tiles / groups) * groups * tile
         waste = covered * chunks * block / (matmul.rows * matmul.columns)
-        vectors = np.ceil(block / device.lanes_f32)
+        vectors = np.ceil(block / target.lanes("float32"))
         accumulators = tile * vectors
         loads = 1.0 / tile + 1.0 / vectors
         bound = issue_slowdown(accumulators, loads)
-        peak = peak_flop_per_s(device)
+        peak = peak_flop_per_s(target, resources)
         compute_s = _flop(matmul) / peak * waste * bound
-        per_value = 1.5 if matmul.transposed else 1.0 / device.lanes_f32
+        per_value = 1.5 if matmul.transposed else 1.0 / target.lanes("float32")
         copied = np.where(packed, matmul.depth * block * pieces * per_value, 0.0)
-        copy_s = copied * CYCLE_S / device.threads
-        moved_s = workload.bytes / (device.threads * 2e10)
+        copy_s = copied * CYCLE_S / resources.threads
+        moved_s = workload.bytes / (resources.threads * 2e10)
         return {
             "estimate_s": (compute_s + copy_s) / balance + moved_s + _LAUNCH_S,
             "parallel_extent": pieces,

@@ -6,18 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.core.records import Device, Settings
+from tilewright.core.records import Settings
+from tilewright.core.targets import Target
 from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 
 
-def channel_blocks(channels: int, device: Device) -> tuple[int, ...]:
+def channel_blocks(channels: int, target: Target) -> tuple[int, ...]:
     """Divisors of `channels` that suit vector registers, best first; never empty.
 
     Whole registers are best; then the largest power-of-two part of one; then any other divisor of
     at most two registers.
     """
-    lanes = device.lanes_f32
+    lanes = target.lanes("float32")
     choices = [lanes] if channels % lanes == 0 else []
     part = lanes // 2
     while part >= 4 and not choices:
@@ -28,12 +29,12 @@ def channel_blocks(channels: int, device: Device) -> tuple[int, ...]:
     return tuple(dict.fromkeys([*choices, *odd]))
 
 
-def best_block(channels: int, device: Device) -> int:
+def best_block(channels: int, target: Target) -> int:
     """The preferred channel block."""
-    return channel_blocks(channels, device)[0]
+    return channel_blocks(channels, target)[0]
 
 
-def lane_counts(channels: int, layout: str, device: Device) -> tuple[int, ...]:
+def lane_counts(channels: int, layout: str, target: Target) -> tuple[int, ...]:
     """How many output channels to compute together, the preferred number first.
 
     The result's block where it has one. A plain result is not bound to divisors: where none fills a
@@ -43,7 +44,7 @@ def lane_counts(channels: int, layout: str, device: Device) -> tuple[int, ...]:
     block = channel_block(layout)
     if block:
         return (block,)
-    usual, lanes = best_block(channels, device), device.lanes_f32
+    usual, lanes = best_block(channels, target), target.lanes("float32")
     return (lanes, usual) if usual % lanes and channels > lanes else (usual,)
 
 
@@ -84,9 +85,9 @@ def tile_sizes(extent: int, *, largest: int, tails: bool = True) -> tuple[int, .
     return tuple(sorted({*divisors, *near}))
 
 
-def registers_used(tile: int, lanes_per_tile: int, device: Device) -> int:
+def registers_used(tile: int, lanes_per_tile: int, target: Target) -> int:
     """Vector registers that `tile` accumulators of `lanes_per_tile` lanes occupy."""
-    return tile * -(-lanes_per_tile // device.lanes_f32)
+    return tile * -(-lanes_per_tile // target.lanes("float32"))
 
 
 def output_block(layouts: tuple[str, ...], settings: Settings) -> int:

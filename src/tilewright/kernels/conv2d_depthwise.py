@@ -13,7 +13,8 @@ from math import prod
 
 import numpy as np
 
-from tilewright.core.records import Candidate, Device, Settings
+from tilewright.core.records import Candidate, Settings
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
@@ -36,7 +37,7 @@ class DepthwiseConvolution:
     name = NAME
     anchors = frozenset({"conv2d"})
 
-    def applies(self, workload: Workload, device: Device) -> bool:
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision, constant weights, one input channel per group."""
         conv = convolution(workload)
         return (
@@ -45,17 +46,19 @@ class DepthwiseConvolution:
             and conv.group_in == 1
         )
 
-    def port_layouts(self, workload: Workload, device: Device) -> tuple[Ports, ...]:
+    def port_layouts(
+        self, workload: Workload, target: Target, resources: Resources
+    ) -> tuple[Ports, ...]:
         """Data and result in blocks or plain."""
-        return anchored_ports(workload, device, convolution(workload).data)
+        return anchored_ports(workload, target, convolution(workload).data)
 
     def knobs(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
     ) -> tuple[Knob, ...]:
         """Register tile, where padding happens, and which loops over taps are unrolled."""
         conv = convolution(workload)
         block = channel_block(layouts[-1])
-        lanes = (block,) if block else channel_blocks(conv.out_channels, device)[:1]
+        lanes = (block,) if block else channel_blocks(conv.out_channels, target)[:1]
         arrives = channel_block(layouts[conv.data]) if conv.data < len(layouts) - 1 else 0
         ready = arrives in lanes and not conv.padded
         padding = ("inline",) if ready else ("inline", "tile")
@@ -69,13 +72,18 @@ class DepthwiseConvolution:
         )
 
     def valid(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        layouts: tuple[str, ...],
+        settings: Settings,
     ) -> bool:
         """The tile fits the registers; unrolled code stays small."""
         kh, kw = convolution(workload).kernel
-        vectors = -(-int(settings["lanes"]) // device.lanes_f32)
+        vectors = -(-int(settings["lanes"]) // target.lanes("float32"))
         accumulators = int(settings["tile_width"]) * int(settings["tile_height"]) * vectors
-        if accumulators + vectors + 1 > device.cpu.vector_registers:
+        if accumulators + vectors + 1 > target.vector_registers:
             return False
         copies = accumulators * kw * (kh if settings["unroll"] == "taps" else 1)
         return copies <= _LARGEST_CODE or accumulators == vectors
@@ -83,22 +91,24 @@ class DepthwiseConvolution:
     def facts(
         self,
         workload: Workload,
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """See `facts_of_many`."""
-        return _facts(convolutions((workload,)), device, settings)
+        return _facts(convolutions((workload,)), target, resources, settings)
 
     def facts_of_many(
         self,
         workloads: Sequence[Workload],
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """Register tile, loads and cycles per vector of results, parallel balance."""
-        return _facts(convolutions(workloads), device, settings)
+        return _facts(convolutions(workloads), target, resources, settings)
 
     def error_bound(self, workload: Workload) -> float:
         """Summation in single precision over the taps."""
@@ -123,7 +133,7 @@ class DepthwiseConvolution:
 
 
 def _facts(
-    conv: Convolutions, device: Device, settings: Sequence[Settings]
+    conv: Convolutions, target: Target, resources: Resources, settings: Sequence[Settings]
 ) -> Mapping[str, FactColumn]:
     """Facts of settings, of one convolution or of as many as there are settings."""
     (kh, kw), (sh, sw), taps = conv.kernel, conv.strides, conv.taps
@@ -132,12 +142,12 @@ def _facts(
     )
     copied = chosen(settings, "padding", "tile")
     unrolled = chosen(settings, "unroll", "taps")
-    vectors = np.ceil(lanes / device.lanes_f32)
+    vectors = np.ceil(lanes / target.lanes("float32"))
     tiles_w = np.ceil(conv.out_width / tw)
     tiles_h = np.ceil(conv.out_height / th)
     groups = np.ceil(tiles_h / rows)
     pieces = conv.batch * conv.out_channels / lanes * groups
-    balance = pieces / (np.ceil(pieces / device.threads) * device.threads)
+    balance = pieces / (np.ceil(pieces / resources.threads) * resources.threads)
     waste = tiles_w * tw * tiles_h * th / conv.pixels
     columns_read = ((tw - 1) * sw + kw) / tw
     rows_read = np.where(unrolled, ((th - 1) * sh + kh) / th, kh)
@@ -153,9 +163,9 @@ def _facts(
     copying = np.where(copied, 3.0 * border * (conv.in_width + kw) / conv.out_width, 0.0)
     cycles = (work + tests + 3.0 + 8.0 / (tw * th)) * waste * odd + copying
     vectors_written = conv.batch * conv.out_channels * conv.pixels / lanes * vectors
-    compute_s = cycles * vectors_written * CYCLE_S / (device.threads * balance)
+    compute_s = cycles * vectors_written * CYCLE_S / (resources.threads * balance)
     return {
-        "estimate_s": compute_s + conv.moved_bytes / (device.threads * 4e10) + _LAUNCH_S,
+        "estimate_s": compute_s + conv.moved_bytes / (resources.threads * 4e10) + _LAUNCH_S,
         "parallel_extent": pieces,
         "accumulators": tw * th * vectors,
         "loads_per_result": loads,

@@ -14,7 +14,8 @@ from math import prod
 
 import numpy as np
 
-from tilewright.core.records import Candidate, Device, Settings
+from tilewright.core.records import Candidate, Settings
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob, Workspaces
@@ -59,7 +60,7 @@ class DirectConvolution:
     name = NAME
     anchors = frozenset({"conv2d"})
 
-    def applies(self, workload: Workload, device: Device) -> bool:
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision with constant weights, and more than one channel per group."""
         conv = convolution(workload)
         return (
@@ -68,27 +69,35 @@ class DirectConvolution:
             and conv.group_out > 1
         )
 
-    def port_layouts(self, workload: Workload, device: Device) -> tuple[Ports, ...]:
+    def port_layouts(
+        self, workload: Workload, target: Target, resources: Resources
+    ) -> tuple[Ports, ...]:
         """Data and result in blocks or plain; a block of results lies within a group."""
         conv = convolution(workload)
-        return anchored_ports(workload, device, conv.data, groups=conv.groups)
+        return anchored_ports(workload, target, conv.data, groups=conv.groups)
 
     def knobs(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
     ) -> tuple[Knob, ...]:
         """See `conv2d_direct_knobs`."""
-        return direct_knobs(convolution(workload), device, layouts)
+        return direct_knobs(convolution(workload), target, resources, layouts)
 
     def valid(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        layouts: tuple[str, ...],
+        settings: Settings,
     ) -> bool:
         """See `valid_many`."""
-        return bool(self.valid_many(workload, device, layouts, [settings])[0])
+        return bool(self.valid_many(workload, target, resources, layouts, [settings])[0])
 
     def valid_many(
         self,
         workload: Workload,
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Bools:
@@ -96,9 +105,9 @@ class DirectConvolution:
         worth it, and cached weights are used more than once."""
         conv = convolution(workload)
         lanes, width, height, tile_out = _tile(settings)
-        weights = tile_out * np.ceil(lanes / device.lanes_f32)
+        weights = tile_out * np.ceil(lanes / target.lanes("float32"))
         kept = np.where(chosen(settings, "reduce_order", _TAPS_INSIDE), width * height, 1.0)
-        registers = device.cpu.vector_registers
+        registers = target.vector_registers
         fits = fits_registers(width * height * weights, weights, registers, kept=kept)
         divides = np.ceil(conv.group_out / lanes) % tile_out == 0
         small = (height == 1) | (width <= _WIDEST_OF_SEVERAL_ROWS)
@@ -110,22 +119,24 @@ class DirectConvolution:
     def facts(
         self,
         workload: Workload,
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """See `facts_of_many`."""
-        return _facts(convolutions((workload,)), device, layouts, settings)
+        return _facts(convolutions((workload,)), target, resources, layouts, settings)
 
     def facts_of_many(
         self,
         workloads: Sequence[Workload],
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """Register tile, wasted work, loads per multiply-add, parallel balance, working set."""
-        return _facts(convolutions(workloads), device, layouts, settings)
+        return _facts(convolutions(workloads), target, resources, layouts, settings)
 
     def error_bound(self, workload: Workload) -> float:
         """Summation in single precision; grows slowly with the length of the sum."""
@@ -133,7 +144,9 @@ class DirectConvolution:
         length = conv.group_in * prod(conv.kernel)
         return max(2e-6, 6e-8 * length**0.5 * 4)
 
-    def workspaces(self, workload: Workload, candidate: Candidate, device: Device) -> Workspaces:
+    def workspaces(
+        self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
+    ) -> Workspaces:
         """The input with its border of zeros, where that is a stage of its own."""
         conv, settings = convolution(workload), dict(candidate.settings)
         if settings["padding"] != "stage":
@@ -172,7 +185,11 @@ class DirectConvolution:
 
 
 def _facts(
-    conv: Convolutions, device: Device, layouts: tuple[str, ...], settings: Sequence[Settings]
+    conv: Convolutions,
+    target: Target,
+    resources: Resources,
+    layouts: tuple[str, ...],
+    settings: Sequence[Settings],
 ) -> Mapping[str, FactColumn]:
     """Facts of settings, of one convolution or of as many as there are settings."""
     lanes, tile_width, tile_height, tile_out = _tile(settings)
@@ -181,31 +198,31 @@ def _facts(
     chunks = conv.groups * np.ceil(conv.group_out / lanes)
     tiles_c = chunks / tile_out
     pieces = conv.batch * tiles_c * _tiles_apart(conv, settings, tiles_h, tiles_w)
-    rounds = np.ceil(pieces / device.threads)
-    balance = pieces / (rounds * device.threads)
+    rounds = np.ceil(pieces / resources.threads)
+    balance = pieces / (rounds * resources.threads)
     covered = tiles_w * tile_width * tiles_h * tile_height
     waste = covered / conv.pixels
     pixels = tile_width * tile_height
-    vectors = np.ceil(lanes / device.lanes_f32)
-    torn = (vectors > 1) & (lanes % device.lanes_f32 > 0)
+    vectors = np.ceil(lanes / target.lanes("float32"))
+    torn = (vectors > 1) & (lanes % target.lanes("float32") > 0)
     accumulators = pixels * tile_out * vectors
-    fill = conv.out_channels / (chunks * vectors * device.lanes_f32)
+    fill = conv.out_channels / (chunks * vectors * target.lanes("float32"))
     loads = 1.0 / pixels + 1.0 / (tile_out * vectors)
     slow = issue_slowdown(accumulators, loads)
     depth = conv.taps * conv.group_in
     weight_bytes = 4.0 * lanes * tile_out * depth
     by_rows = chosen(settings, "order", "rows")
     traffic = np.where(by_rows, 4.0 * depth * conv.out_channels * tiles_h, 0.0)
-    spill = np.where(weight_bytes > device.cpu.l2_bytes / 2, 1.15, 1.0)
-    peak = peak_flop_per_s(device)
+    spill = np.where(weight_bytes > target.cache_bytes(2) / 2, 1.15, 1.0)
+    peak = peak_flop_per_s(target, resources)
     compute_s = conv.flop / peak * waste * slow * spill / (fill * balance)
-    compute_s = compute_s * _reduction_speed(conv, device, settings, accumulators)
+    compute_s = compute_s * _reduction_speed(conv, target, settings, accumulators)
     compute_s = compute_s * _doubt(conv, layouts, settings)
     compute_s = compute_s * np.where(torn, _TORN_VECTORS, 1.0)
     ragged = (conv.groups > 1) & (conv.group_out % lanes > 0)
     moved = conv.moved_bytes + 0.1 * traffic + np.where(ragged, 2.0 * conv.result_bytes, 0.0)
     return {
-        "estimate_s": compute_s + moved / (device.threads * 2e10) + _LAUNCH_S,
+        "estimate_s": compute_s + moved / (resources.threads * 2e10) + _LAUNCH_S,
         "parallel_extent": pieces,
         "accumulators": accumulators,
         "loads_per_multiply_add": loads,
@@ -256,7 +273,10 @@ def _tiles_apart(
 
 
 def _reduction_speed(
-    conv: Convolutions, device: Device, settings: Sequence[Settings], accumulators: FactColumn
+    conv: Convolutions,
+    target: Target,
+    settings: Sequence[Settings],
+    accumulators: FactColumn,
 ) -> FactColumn:
     """Time of the reduction's inner loops against the plain way.
 
@@ -267,7 +287,7 @@ def _reduction_speed(
     widths = column(settings, "tile_width")
     inside = chosen(settings, "reduce_order", _TAPS_INSIDE)
     lanes = chosen(settings, "unroll", "lanes")
-    fits = accumulators + widths + conv.kernel[1] - 1 <= device.cpu.vector_registers - 2
+    fits = accumulators + widths + conv.kernel[1] - 1 <= target.vector_registers - 2
     shared = lanes & (conv.kernel[1] <= 3) & (conv.strides[1] == 1)
     taps = np.where(fits, np.where(shared, _TAPS_SHARE_INPUTS, _LESS_USUAL), _TAPS_SPILL)
     return np.where(lanes, _LANES_SPELLED_OUT, 1.0) * np.where(inside, taps, 1.0)

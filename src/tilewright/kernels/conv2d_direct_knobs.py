@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.layout import channel_block
 from tilewright.kernels.base import FactColumn
 from tilewright.kernels.blocks import chunk_count, lane_counts, out_tiles
@@ -29,11 +29,13 @@ _FEW_PIECES = 8
 _FEW_CHANNELS = 4
 
 
-def direct_knobs(conv: Convolution, device: Device, layouts: tuple[str, ...]) -> tuple[Knob, ...]:
+def direct_knobs(
+    conv: Convolution, target: Target, resources: Resources, layouts: tuple[str, ...]
+) -> tuple[Knob, ...]:
     """All knobs; the first value of each of `in_block` to `cache_chunks` is the plain way."""
-    lanes = lane_counts(conv.group_out, layouts[-1], device)
+    lanes = lane_counts(conv.group_out, layouts[-1], target)
     chunks = [chunk_count(conv.group_out, count) for count in lanes]
-    in_blocks = input_blocks(conv, device, layouts)
+    in_blocks = input_blocks(conv, target, layouts)
     orders: list[tuple[str, ...]] = [REDUCTION]
     if prod(conv.kernel) > 1:
         orders.append(("ky", "kx", "chunk", "lane"))
@@ -43,13 +45,13 @@ def direct_knobs(conv: Convolution, device: Device, layouts: tuple[str, ...]) ->
     if unrolls_lanes(np.array(in_blocks, dtype=np.float64)).any():
         unrolls.append("lanes")
     tallest = _LARGEST_HEIGHT if conv.out_width < _WIDE else _LARGEST_HEIGHT_WIDE
-    cached = _cached_chunks(conv, device, lanes[0], in_blocks[0])
+    cached = _cached_chunks(conv, target, lanes[0], in_blocks[0])
     return (
         choice("lanes", lanes),
         _tile("tile_width", conv.out_width, _LARGEST_WIDTH),
         _tile("tile_height", conv.out_height, tallest),
         _listed("tile_out", out_tiles(chunks)),
-        choice("order", _orders(conv, device, conv.groups * chunks[0])),
+        choice("order", _orders(conv, resources, conv.groups * chunks[0])),
         _listed("in_block", in_blocks),
         order("reduce_order", REDUCTION, orders),
         choice("unroll", unrolls),
@@ -76,7 +78,7 @@ def plain_blocks(conv: Convolution | Convolutions, layouts: tuple[str, ...]) -> 
     return np.where(blocks > 0, blocks, np.where(np.greater(whole, _FEW_CHANNELS), 1, whole))
 
 
-def input_blocks(conv: Convolution, device: Device, layouts: tuple[str, ...]) -> list[int]:
+def input_blocks(conv: Convolution, target: Target, layouts: tuple[str, ...]) -> list[int]:
     """Channels of the input per packed weight block, the plain choice first.
 
     It follows the block the data arrives in, so that a chunk is walked in the order of memory;
@@ -87,9 +89,9 @@ def input_blocks(conv: Convolution, device: Device, layouts: tuple[str, ...]) ->
     if block and prod(conv.kernel) == 1:
         return [plain]
     if block:
-        other = block // 2 if block >= device.lanes_f32 else 2 * block
+        other = block // 2 if block >= target.lanes("float32") else 2 * block
     else:
-        other = device.lanes_f32 if conv.group_in > _FEW_CHANNELS else 1
+        other = target.lanes("float32") if conv.group_in > _FEW_CHANNELS else 1
     return list(dict.fromkeys(b for b in (plain, other) if b and conv.group_in % b == 0))
 
 
@@ -98,21 +100,21 @@ def unrolls_lanes(blocks: FactColumn) -> Bools:
     return (blocks % UNROLLED_LANES == 0) & (blocks > UNROLLED_LANES)
 
 
-def _orders(conv: Convolution, device: Device, chunks: int) -> tuple[str, ...]:
-    few = conv.batch * conv.out_height * chunks < _FEW_PIECES * device.threads
+def _orders(conv: Convolution, resources: Resources, chunks: int) -> tuple[str, ...]:
+    few = conv.batch * conv.out_height * chunks < _FEW_PIECES * resources.threads
     wide = conv.out_height > 1 and conv.out_width > 1
     return ("channels", "rows", "tiles") if few and wide else ("channels", "rows")
 
 
-def _cached_chunks(conv: Convolution, device: Device, lanes: int, block: int) -> tuple[int, ...]:
+def _cached_chunks(conv: Convolution, target: Target, lanes: int, block: int) -> tuple[int, ...]:
     """The number of chunks whose weights fill a good part of the first cache, where all weights of
     a tile do not fit there and a whole plane of partial sums fits the second."""
     chunk_bytes = 4 * lanes * block * prod(conv.kernel)
     plane_bytes = 4 * lanes * conv.out_height * conv.out_width
     chunks = conv.group_in // block
-    if chunk_bytes * chunks <= device.cpu.l1_bytes or plane_bytes > device.cpu.l2_bytes // 4:
+    if chunk_bytes * chunks <= target.cache_bytes(1) or plane_bytes > target.cache_bytes(2) // 4:
         return ()
-    fitting = [c for c in range(1, chunks) if c * chunk_bytes <= device.cpu.l1_bytes // 2]
+    fitting = [c for c in range(1, chunks) if c * chunk_bytes <= target.cache_bytes(1) // 2]
     fitting = [c for c in fitting if chunks % c == 0] or [1]
     return (fitting[-1],) if chunks > 1 else ()
 

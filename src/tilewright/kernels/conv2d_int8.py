@@ -15,7 +15,8 @@ from math import prod
 
 import numpy as np
 
-from tilewright.core.records import Candidate, Device, Settings
+from tilewright.core.records import Candidate, Settings
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
@@ -38,13 +39,13 @@ _LAUNCH_S = 2e-6
 _ONE_QUANTUM = 1.01 / 127
 
 
-def dot_lanes(device: Device) -> tuple[int, ...]:
+def dot_lanes(target: Target) -> tuple[int, ...]:
     """Lanes of 32 bits for which the device has dot products of bytes."""
-    features = device.cpu.features
+    features = target.features
     wide = "avx512vnni" in features
     if not wide and "avxvnni" not in features:
         return ()
-    return tuple(n for n in (16, 8, 4) if n <= device.lanes_f32 and (wide or n < 16))
+    return tuple(n for n in (16, 8, 4) if n <= target.lanes("float32") and (wide or n < 16))
 
 
 def quad(settings: Settings) -> int:
@@ -83,7 +84,7 @@ class Int8Convolution:
     name = NAME
     anchors = frozenset({"conv2d"})
 
-    def applies(self, workload: Workload, device: Device) -> bool:
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Bytes times constant signed bytes, and more than one channel per group."""
         conv = convolution(workload)
         return (
@@ -93,21 +94,23 @@ class Int8Convolution:
             and conv.group_out > 1
         )
 
-    def port_layouts(self, workload: Workload, device: Device) -> tuple[Ports, ...]:
+    def port_layouts(
+        self, workload: Workload, target: Target, resources: Resources
+    ) -> tuple[Ports, ...]:
         """Data and result in blocks or plain; a block of results lies within a group."""
         conv = convolution(workload)
-        return anchored_ports(workload, device, conv.data, groups=conv.groups)
+        return anchored_ports(workload, target, conv.data, groups=conv.groups)
 
     def knobs(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
     ) -> tuple[Knob, ...]:
         """Register tile, loop order of the parallel axes, and how bytes are multiplied."""
         conv = convolution(workload)
         block = channel_block(layouts[-1])
-        lanes = (block,) if block else channel_blocks(conv.group_out, device)[:1]
+        lanes = (block,) if block else channel_blocks(conv.group_out, target)[:1]
         chunks = conv.group_out // lanes[0]
         quads = conv.groups == 1 or conv.group_in % QUAD == 0
-        dot = "vnni" if lanes[0] in dot_lanes(device) and quads else "widen"
+        dot = "vnni" if lanes[0] in dot_lanes(target) and quads else "widen"
         return (
             Knob(name="lanes", values=lanes),
             Knob(name="dot", values=(dot,)),
@@ -126,20 +129,26 @@ class Int8Convolution:
         )
 
     def valid(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        layouts: tuple[str, ...],
+        settings: Settings,
     ) -> bool:
         """The tile, the weights and an input beside it fit the registers, and it is worth it."""
-        vectors = -(-int(settings["lanes"]) // device.lanes_f32)
+        vectors = -(-int(settings["lanes"]) // target.lanes("float32"))
         weights = int(settings["tile_out"]) * vectors
         # one register more than in single precision: the broadcast input is never an operand
-        if not fits_registers(_tile(settings) * vectors, weights, device.cpu.vector_registers - 1):
+        if not fits_registers(_tile(settings) * vectors, weights, target.vector_registers - 1):
             return False
         return int(settings["tile_height"]) == 1 or int(settings["tile_width"]) <= 16
 
     def facts(
         self,
         workload: Workload,
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
@@ -152,19 +161,19 @@ class Int8Convolution:
         tiles_w, tiles_h = np.ceil(conv.out_width / width), np.ceil(conv.out_height / height)
         pieces = conv.batch * tiles_h * conv.out_channels / lanes / out
         pieces = pieces * (tiles_w if conv.out_height == 1 else 1.0)
-        balance = pieces / (np.ceil(pieces / device.threads) * device.threads)
+        balance = pieces / (np.ceil(pieces / resources.threads) * resources.threads)
         waste = tiles_w * width * tiles_h * height / (conv.out_height * conv.out_width)
-        vectors = np.ceil(lanes / device.lanes_f32)
+        vectors = np.ceil(lanes / target.lanes("float32"))
         pixels = width * height
         accumulators = pixels * out * vectors
         loads = 1.0 / pixels + 1.0 / (out * vectors)
-        fill = lanes / (vectors * device.lanes_f32)
+        fill = lanes / (vectors * target.lanes("float32"))
         # widened products take three instructions where a dot product takes one
-        rate = np.where(quads > 1, float(QUAD), 1 / 3) * 4 * device.lanes_f32 * CLOCK_HZ
+        rate = np.where(quads > 1, float(QUAD), 1 / 3) * 4 * target.lanes("float32") * CLOCK_HZ
         compute_s = conv.flop * waste * issue_slowdown(accumulators, loads)
-        compute_s = compute_s / (rate * device.threads * fill * balance)
+        compute_s = compute_s / (rate * resources.threads * fill * balance)
         copy_bytes = np.where(moves, 2.0 * workload.types[conv.data].bytes, 0.0)
-        moved_s = (workload.bytes + copy_bytes) / (device.threads * 2e10)
+        moved_s = (workload.bytes + copy_bytes) / (resources.threads * 2e10)
         return {
             "estimate_s": compute_s + moved_s + _LAUNCH_S * (1 + moves),
             "parallel_extent": pieces,

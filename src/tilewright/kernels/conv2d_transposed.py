@@ -16,7 +16,8 @@ from math import gcd
 import numpy as np
 
 from tilewright.core.errors import InternalError
-from tilewright.core.records import Candidate, Device, Settings
+from tilewright.core.records import Candidate, Settings
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
@@ -155,23 +156,25 @@ class GatheringTransposedConvolution:
     name = NAME
     anchors = frozenset({"conv2d_transpose"})
 
-    def applies(self, workload: Workload, device: Device) -> bool:
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision with constant weights."""
         conv = transposed_convolution(workload)
         return workload.types[conv.data].dtype == "float32" and workload.is_constant(conv.weight)
 
-    def port_layouts(self, workload: Workload, device: Device) -> tuple[Ports, ...]:
+    def port_layouts(
+        self, workload: Workload, target: Target, resources: Resources
+    ) -> tuple[Ports, ...]:
         """Data and result in blocks or plain; a block of results lies within a group."""
         conv = transposed_convolution(workload)
-        return anchored_ports(workload, device, conv.data, groups=conv.groups)
+        return anchored_ports(workload, target, conv.data, groups=conv.groups)
 
     def knobs(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
     ) -> tuple[Knob, ...]:
         """Register tile over positions of one phase and chunks of channels."""
         conv = transposed_convolution(workload)
         block = channel_block(layouts[-1])
-        lanes = (block,) if block else channel_blocks(conv.group_out, device)[:1]
+        lanes = (block,) if block else channel_blocks(conv.group_out, target)[:1]
         chunks = conv.group_out // lanes[0]
         return (
             Knob(name="lanes", values=lanes),
@@ -181,17 +184,23 @@ class GatheringTransposedConvolution:
         )
 
     def valid(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        layouts: tuple[str, ...],
+        settings: Settings,
     ) -> bool:
         """The tile and the weights beside it fit the registers."""
-        vectors = -(-int(settings["lanes"]) // device.lanes_f32) * int(settings["tile_out"])
+        vectors = -(-int(settings["lanes"]) // target.lanes("float32")) * int(settings["tile_out"])
         used = int(settings["tile_width"]) * vectors + vectors + 1
-        return used <= device.cpu.vector_registers
+        return used <= target.vector_registers
 
     def facts(
         self,
         workload: Workload,
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
@@ -204,23 +213,23 @@ class GatheringTransposedConvolution:
         by_rows = chosen(settings, "order", "rows")
         tiles = np.ceil(columns.positions / width)
         pieces = conv.batch * conv.out_channels / lanes / tile_out * rows.positions
-        balance = pieces / (np.ceil(pieces / device.threads) * device.threads)
+        balance = pieces / (np.ceil(pieces / resources.threads) * resources.threads)
         waste = tiles * width / columns.positions
-        vectors = np.ceil(lanes / device.lanes_f32)
+        vectors = np.ceil(lanes / target.lanes("float32"))
         accumulators = width * tile_out * vectors
         loads = 1.0 / width + 1.0 / (tile_out * vectors)
         bound = issue_slowdown(accumulators, loads)
-        crowded = np.where(accumulators > 0.8 * device.cpu.vector_registers, 1.2, 1.0)
+        crowded = np.where(accumulators > 0.8 * target.vector_registers, 1.2, 1.0)
         taps = rows.taps * rows.count * columns.taps * columns.count
         depth = float(taps * conv.group_in)
         positions = conv.batch * rows.positions * columns.positions
-        fill = lanes / (vectors * device.lanes_f32)
-        cycles = positions * conv.out_channels * depth / (2.0 * device.lanes_f32 * fill)
-        compute_s = cycles * waste * bound * crowded * CYCLE_S / (device.threads * balance)
+        fill = lanes / (vectors * target.lanes("float32"))
+        cycles = positions * conv.out_channels * depth / (2.0 * target.lanes("float32") * fill)
+        compute_s = cycles * waste * bound * crowded * CYCLE_S / (resources.threads * balance)
         passes = np.where(by_rows, float(rows.positions), 1.0)
         moved = workload.bytes + 0.4 * depth * conv.out_channels * passes
         return {
-            "estimate_s": compute_s + moved / (device.threads * 2e10) + _LAUNCH_S,
+            "estimate_s": compute_s + moved / (resources.threads * 2e10) + _LAUNCH_S,
             "parallel_extent": pieces,
             "accumulators": accumulators,
             "loads_per_multiply_add": loads,
@@ -233,7 +242,9 @@ class GatheringTransposedConvolution:
         length = conv.group_in * conv.rows.taps * conv.columns.taps
         return max(2e-6, 2.4e-7 * length**0.5)
 
-    def workspaces(self, workload: Workload, candidate: Candidate, device: Device) -> Workspaces:
+    def workspaces(
+        self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
+    ) -> Workspaces:
         """The input with zeros around it."""
         conv = transposed_convolution(workload)
         tile = int(candidate.setting("tile_width"))

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.core.errors import InternalError
-from tilewright.core.records import Candidate, Device, Settings
+from tilewright.core.records import Candidate, Settings
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
@@ -48,7 +49,9 @@ class Form:
         return -(-conv.out_height // down), -(-conv.out_width // across)
 
 
-def strip_sizes(form: Form, conv: Convolution, device: Device) -> tuple[int, ...]:
+def strip_sizes(
+    form: Form, conv: Convolution, target: Target, resources: Resources
+) -> tuple[int, ...]:
     """Values of the knob `strip`: 0, and rows of tiles that the threads share evenly.
 
     In strips all stages of some rows of tiles follow each other on one core, so that what lies
@@ -57,10 +60,10 @@ def strip_sizes(form: Form, conv: Convolution, device: Device) -> tuple[int, ...
     """
     down, _ = form.tiles(conv)
     weight_bytes = 4 * form.positions * conv.in_channels * conv.out_channels
-    if weight_bytes > 2 * device.cpu.l2_bytes:
+    if weight_bytes > 2 * target.cache_bytes(2):
         return (0,)
     sizes = [size for size in range(1, down // 2 + 1) if down % size == 0]
-    return (0, *(s for s in sizes if _even(down // s, device.threads)))
+    return (0, *(s for s in sizes if _even(down // s, resources.threads)))
 
 
 def _even(pieces: int, threads: int) -> bool:
@@ -118,7 +121,7 @@ class WinogradConvolution:
             vertical=transform(down, conv.kernel[0]), horizontal=transform(across, conv.kernel[1])
         )
 
-    def applies(self, workload: Workload, device: Device) -> bool:
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Enough channels that the products outweigh the transforms."""
         conv = convolution(workload)
         if conv.kernel not in self.outputs:
@@ -130,26 +133,28 @@ class WinogradConvolution:
             and conv.strides == (1, 1)
             and conv.dilation == (1, 1)
             and conv.groups == 1
-            and conv.in_channels >= 2 * device.lanes_f32
-            and conv.out_channels >= device.lanes_f32
+            and conv.in_channels >= 2 * target.lanes("float32")
+            and conv.out_channels >= target.lanes("float32")
             and conv.out_height >= down
             and conv.out_width >= across
             and _sees_data(conv)
         )
 
-    def port_layouts(self, workload: Workload, device: Device) -> tuple[Ports, ...]:
+    def port_layouts(
+        self, workload: Workload, target: Target, resources: Resources
+    ) -> tuple[Ports, ...]:
         """Data and result in blocks or plain."""
-        return anchored_ports(workload, device, convolution(workload).data)
+        return anchored_ports(workload, target, convolution(workload).data)
 
     def knobs(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
     ) -> tuple[Knob, ...]:
         """The register tile of the products (input tiles × output channel chunks), and strips."""
         conv = convolution(workload)
-        lanes = lane_counts(conv.out_channels, layouts[-1], device)
+        lanes = lane_counts(conv.out_channels, layouts[-1], target)
         chunks = [chunk_count(conv.out_channels, count) for count in lanes]
         form = self.form(conv)
-        strips = strip_sizes(form, conv, device)
+        strips = strip_sizes(form, conv, target, resources)
         counts = {_tiles_together(conv, form.tiles(conv), strip) for strip in strips}
         rows = {size for count in counts for size in tile_sizes(count, largest=28)}
         return (
@@ -161,15 +166,21 @@ class WinogradConvolution:
         )
 
     def valid(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        layouts: tuple[str, ...],
+        settings: Settings,
     ) -> bool:
         """See `valid_many`."""
-        return bool(self.valid_many(workload, device, layouts, [settings])[0])
+        return bool(self.valid_many(workload, target, resources, layouts, [settings])[0])
 
     def valid_many(
         self,
         workload: Workload,
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Bools:
@@ -177,8 +188,8 @@ class WinogradConvolution:
         conv = convolution(workload)
         names = ("lanes", "tile_rows", "tile_out", "strip")
         lanes, rows, out, strips = (column(settings, name) for name in names)
-        vectors = out * np.ceil(lanes / device.lanes_f32)
-        registers, alone = device.cpu.vector_registers, np.ones(len(lanes))
+        vectors = out * np.ceil(lanes / target.lanes("float32"))
+        registers, alone = target.vector_registers, np.ones(len(lanes))
         fits = fits_registers(rows * vectors, vectors, registers, kept=alone)
         divides = np.ceil(conv.out_channels / lanes) % out == 0
         tiles, thrifty = self.form(conv).tiles(conv), np.zeros(len(lanes), dtype=np.bool_)
@@ -190,26 +201,28 @@ class WinogradConvolution:
     def facts(
         self,
         workload: Workload,
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """See `facts_of_many`."""
-        return self._facts(convolutions((workload,)), device, settings)
+        return self._facts(convolutions((workload,)), target, resources, settings)
 
     def facts_of_many(
         self,
         workloads: Sequence[Workload],
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """Products as in the direct form, transforms by the bytes they move: from stage to stage
         through memory, in strips through the caches."""
-        return self._facts(convolutions(workloads), device, settings)
+        return self._facts(convolutions(workloads), target, resources, settings)
 
     def _facts(
-        self, conv: Convolutions, device: Device, settings: Sequence[Settings]
+        self, conv: Convolutions, target: Target, resources: Resources, settings: Sequence[Settings]
     ) -> Mapping[str, FactColumn]:
         """Facts of settings, of one convolution or of as many as there are settings."""
         down, across, positions = self._tiles(conv)
@@ -220,32 +233,32 @@ class WinogradConvolution:
         by_tiles = chosen(settings, "order", "tiles")
         strip = column(settings, "strip")
         together = np.where(strip > 0, strip * across, count)
-        vectors = np.ceil(lanes / device.lanes_f32)
+        vectors = np.ceil(lanes / target.lanes("float32"))
         accumulators = rows * out * vectors
         waste = np.ceil(together / rows) * rows / together
         loads = 1.0 / rows + 1.0 / (out * vectors)
         slow = issue_slowdown(accumulators, loads)
         chunks = np.ceil(conv.out_channels / lanes)
-        fill = conv.out_channels / (chunks * vectors * device.lanes_f32)
+        fill = conv.out_channels / (chunks * vectors * target.lanes("float32"))
         flop = 2.0 * positions * count * conv.in_channels * conv.out_channels
-        peak = peak_flop_per_s(device)
+        peak = peak_flop_per_s(target, resources)
         products_s = flop / peak * slow * waste / fill
         weight_bytes = 4.0 * positions * conv.in_channels * conv.out_channels
         between = 4.0 * positions * count * (conv.in_channels + conv.out_channels)
         again = np.where(by_tiles, 0.3 * weight_bytes * np.ceil(together / rows) / 8, 0.0)
         pieces = np.where(strip > 0, conv.batch * down / np.maximum(strip, 1.0), 0.0)
         own = between * together / count
-        near = (strip > 0) & (own + weight_bytes / positions <= device.cpu.l2_bytes)
+        near = (strip > 0) & (own + weight_bytes / positions <= target.cache_bytes(2))
         passes = np.where(strip == 0, 3.0, np.where(near, 0.5, 1.5))
-        weights = weight_bytes * (1.0 + 0.3 * np.maximum(pieces - 1.0, 0.0) / device.threads)
+        weights = weight_bytes * (1.0 + 0.3 * np.maximum(pieces - 1.0, 0.0) / resources.threads)
         moved = weights + passes * between + again + conv.moved_bytes
         return {
-            "estimate_s": products_s + moved / (device.threads * 2.5e10) + 8e-6,
+            "estimate_s": products_s + moved / (resources.threads * 2.5e10) + 8e-6,
             "parallel_extent": np.where(strip > 0, pieces, positions * chunks / out),
             "accumulators": accumulators,
             "loads_per_multiply_add": loads,
             "waste": waste,
-            "workspace_bytes": np.where(strip > 0, device.threads * own, between),
+            "workspace_bytes": np.where(strip > 0, resources.threads * own, between),
         }
 
     def _tiles(self, conv: Convolutions) -> tuple[Numbers, Numbers, Numbers]:
@@ -269,7 +282,9 @@ class WinogradConvolution:
         """
         return self.bound[convolution(workload).kernel]
 
-    def workspaces(self, workload: Workload, candidate: Candidate, device: Device) -> Workspaces:
+    def workspaces(
+        self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
+    ) -> Workspaces:
         """The transformed input and the products: of the whole plane, or of a strip."""
         conv, settings = convolution(workload), dict(candidate.settings)
         form, strip, lanes = self.form(conv), int(settings["strip"]), int(settings["lanes"])

@@ -15,7 +15,8 @@ from math import prod
 import numpy as np
 
 from tilewright.core.errors import InternalError
-from tilewright.core.records import Candidate, Device, Settings
+from tilewright.core.records import Candidate, Settings
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
@@ -71,21 +72,23 @@ class PackedDense:
     name = NAME
     anchors = frozenset({"dense"})
 
-    def applies(self, workload: Workload, device: Device) -> bool:
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision with constant weights."""
         dense = product(workload)
         return workload.types[dense.data].dtype == "float32" and workload.is_constant(dense.weight)
 
-    def port_layouts(self, workload: Workload, device: Device) -> tuple[Ports, ...]:
+    def port_layouts(
+        self, workload: Workload, target: Target, resources: Resources
+    ) -> tuple[Ports, ...]:
         """Plain only."""
         return plain_ports(workload)
 
     def knobs(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
     ) -> tuple[Knob, ...]:
         """Register tile and order of the parallel axes."""
         dense = product(workload)
-        lanes = device.lanes_f32
+        lanes = target.lanes("float32")
         widest = -(-dense.columns // lanes) * lanes
         vectors = (1, 2, 3, 4) if dense.rows > 1 else (1, 2, 4, 8)
         blocks = tuple(v * lanes for v in vectors if v * lanes <= widest)
@@ -97,17 +100,23 @@ class PackedDense:
         )
 
     def valid(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        layouts: tuple[str, ...],
+        settings: Settings,
     ) -> bool:
         """Accumulators and the weights beside them fit the registers."""
-        vectors = -(-int(settings["block"]) // device.lanes_f32)
+        vectors = -(-int(settings["block"]) // target.lanes("float32"))
         accumulators = int(settings["tile_rows"]) * vectors
-        return accumulators + vectors + 1 <= device.cpu.vector_registers
+        return accumulators + vectors + 1 <= target.vector_registers
 
     def facts(
         self,
         workload: Workload,
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
@@ -119,20 +128,20 @@ class PackedDense:
         row_tiles = np.ceil(dense.rows / tile)
         chunks = np.ceil(dense.columns / block)
         pieces = dense.outer * row_tiles * chunks
-        balance = pieces / (np.ceil(pieces / device.threads) * device.threads)
+        balance = pieces / (np.ceil(pieces / resources.threads) * resources.threads)
         waste = row_tiles * tile * chunks * block / (dense.rows * dense.columns)
-        vectors = np.ceil(block / device.lanes_f32)
+        vectors = np.ceil(block / target.lanes("float32"))
         accumulators = tile * vectors
         loads = 1.0 / tile + 1.0 / vectors
         bound = issue_slowdown(accumulators, loads)
         chunk_bytes = 4.0 * block * dense.depth
-        spill = np.where(chunk_bytes > device.cpu.l2_bytes / 2, 1.1, 1.0)
-        peak = peak_flop_per_s(device)
+        spill = np.where(chunk_bytes > target.cache_bytes(2) / 2, 1.1, 1.0)
+        peak = peak_flop_per_s(target, resources)
         flop = 2.0 * dense.outer * dense.rows * dense.columns * dense.depth
         compute_s = flop / peak * waste * bound * spill / balance
         passes = np.where(by_rows, dense.outer * row_tiles, 1.0)
         moved = workload.bytes + 4.0 * dense.depth * dense.columns * (passes - 1.0)
-        moved_s = moved / (device.threads * balance * _THREAD_BYTES_PER_S)
+        moved_s = moved / (resources.threads * balance * _THREAD_BYTES_PER_S)
         return {
             "estimate_s": np.maximum(compute_s, moved_s)
             + 0.1 * np.minimum(compute_s, moved_s)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tilewright.core.records import Device, Settings
+from tilewright.core.records import Settings
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
 from tilewright.kernels.streaming import Unpacked
@@ -23,12 +24,12 @@ class Generic(Unpacked):
     name = NAME
     anchors = frozenset({"*"})
 
-    def applies(self, workload: Workload, device: Device) -> bool:
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Everything the vocabulary can say."""
         return all(step.operator != "opaque" for step in workload.steps)
 
     def knobs(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
     ) -> tuple[Knob, ...]:
         """None: there is one way."""
         return ()
@@ -36,7 +37,8 @@ class Generic(Unpacked):
     def facts(
         self,
         workload: Workload,
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
@@ -44,7 +46,7 @@ class Generic(Unpacked):
         seconds = workload.flop / _FLOP_PER_S + workload.bytes / _BYTES_PER_S
         ones = np.ones(len(settings))
         return {
-            "estimate_s": ones * (seconds / device.threads + _LAUNCH_S),
+            "estimate_s": ones * (seconds / resources.threads + _LAUNCH_S),
             "parallel_extent": ones * workload.result.elements,
         }
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tilewright.core.records import Device, Settings
+from tilewright.core.records import Settings
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.layout import channel_block
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
@@ -47,7 +48,7 @@ class Injective(Unpacked):
     name = NAME
     anchors = frozenset({"elementwise", *_MOVEMENTS})
 
-    def applies(self, workload: Workload, device: Device) -> bool:
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """No anchor and nothing opaque."""
         return all(
             OPERATORS[step.operator].elementwise or OPERATORS[step.operator].movement
@@ -55,16 +56,17 @@ class Injective(Unpacked):
         )
 
     def knobs(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
     ) -> tuple[Knob, ...]:
         """Vector width in elements."""
-        lanes = device.lanes_f32
+        lanes = target.lanes("float32")
         return (Knob(name="vector", values=(lanes, 2 * lanes, 4 * lanes)),)
 
     def facts(
         self,
         workload: Workload,
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
@@ -74,10 +76,10 @@ class Injective(Unpacked):
         kinds = _blocks(workload, layouts)
         ordered = all(step.operator != "transpose" for step in workload.steps)
         strided = 1.0 if len(kinds) == 1 and ordered else 3.0
-        preferred = 1.0 + 0.02 * np.log2(vector / device.lanes_f32)
-        threads = device.threads * balance(pieces, device)
+        preferred = 1.0 + 0.02 * np.log2(vector / target.lanes("float32"))
+        threads = resources.threads * balance(pieces, resources)
         moved_s = workload.bytes * strided / BYTES_PER_S
-        work_s = workload.flop / (2e9 * device.lanes_f32)
+        work_s = workload.flop / (2e9 * target.lanes("float32"))
         return {
             "estimate_s": (moved_s + work_s) / threads * preferred + LAUNCH_S,
             "parallel_extent": pieces,

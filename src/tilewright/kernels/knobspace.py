@@ -15,7 +15,8 @@ from math import prod
 import numpy as np
 
 from tilewright.core.fingerprints import canonical_json, digest
-from tilewright.core.records import Device, KnobValue, Settings
+from tilewright.core.records import KnobValue, Settings
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Implementation, ValidatesMany
 from tilewright.kernels.columns import Bools, KnobColumns, Numbers
@@ -202,14 +203,22 @@ class KnobSpace:
 
 
 def knob_space(
-    spec: Implementation, workload: Workload, device: Device, layouts: tuple[str, ...]
+    spec: Implementation,
+    workload: Workload,
+    target: Target,
+    resources: Resources,
+    layouts: tuple[str, ...],
 ) -> KnobSpace:
     """All settings of an implementation for a workload in these layouts."""
-    knobs = spec.knobs(workload, device, layouts)
+    knobs = spec.knobs(workload, target, resources, layouts)
     if isinstance(spec, ValidatesMany):
         together = spec.valid_many
-        return KnobSpace(knobs=knobs, many=lambda s: together(workload, device, layouts, s))
-    return KnobSpace(knobs=knobs, filters=(lambda s: spec.valid(workload, device, layouts, s),))
+        return KnobSpace(
+            knobs=knobs, many=lambda s: together(workload, target, resources, layouts, s)
+        )
+    return KnobSpace(
+        knobs=knobs, filters=(lambda s: spec.valid(workload, target, resources, layouts, s),)
+    )
 
 
 def _span(digits: Sequence[tuple[int, int]]) -> Numbers:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.fused import FusedNetwork, TaskCall
 from tilewright.graph.layout import PLAIN, blocked, channel_block
 from tilewright.graph.workload import Workload
@@ -21,7 +21,7 @@ _CONVOLUTIONS = frozenset({"conv2d", "conv2d_transpose"})
 _FOLLOWERS = frozenset({"max_pool2d", "avg_pool2d", "lrn", "instance_norm"})
 
 
-def choose_layouts(network: FusedNetwork, device: Device) -> dict[str, str]:
+def choose_layouts(network: FusedNetwork, target: Target, resources: Resources) -> dict[str, str]:
     """The layout of every tensor that a call reads or writes; inputs, outputs and what opaque
     operators read stay plain."""
     layouts: dict[str, str] = dict.fromkeys(network.graph.inputs, PLAIN)
@@ -31,7 +31,7 @@ def choose_layouts(network: FusedNetwork, device: Device) -> dict[str, str]:
         if call.output in outputs or _read_as_it_is(readers.get(call.output, [])):
             layouts[call.output] = PLAIN
         else:
-            layouts[call.output] = _result_layout(call, layouts, readers, device)
+            layouts[call.output] = _result_layout(call, layouts, readers, target, resources)
     return layouts
 
 
@@ -47,7 +47,8 @@ def _result_layout(
     call: TaskCall,
     layouts: Mapping[str, str],
     readers: Mapping[str, list[TaskCall]],
-    device: Device,
+    target: Target,
+    resources: Resources,
 ) -> str:
     workload = call.workload
     shape = workload.result.shape
@@ -57,11 +58,11 @@ def _result_layout(
     if anchor in _CONVOLUTIONS:
         if _only_plain(readers.get(call.output, [])):
             return PLAIN
-        return _convolution_layout(workload, device)
+        return _convolution_layout(workload, target, resources)
     if anchor in _FOLLOWERS or anchor.startswith("reduce_") or anchor in ("elementwise", "pad"):
         return _follow(call, layouts, shape[1])
     if anchor == "concat" and workload.steps[0].integer("axis") == 1:
-        return _concatenated(call, layouts, shape[1], device)
+        return _concatenated(call, layouts, shape[1], target)
     if anchor in ("concat", "slice", "resize_nearest", "interpolate"):
         return _follow(call, layouts, shape[1])
     return PLAIN
@@ -77,12 +78,12 @@ def _only_plain(readers: list[TaskCall]) -> bool:
     return bool(readers) and all(call.workload.anchor_name in movers for call in readers)
 
 
-def _convolution_layout(workload: Workload, device: Device) -> str:
+def _convolution_layout(workload: Workload, target: Target, resources: Resources) -> str:
     """Blocks, unless they are wider than a register and do not fill several."""
-    for spec in applicable(workload, device):
-        usual = spec.port_layouts(workload, device)[0][-1]
+    for spec in applicable(workload, target, resources):
+        usual = spec.port_layouts(workload, target, resources)[0][-1]
         block = channel_block(usual)
-        if block > device.lanes_f32 and block % device.lanes_f32:
+        if block > target.lanes("float32") and block % target.lanes("float32"):
             return PLAIN
         if block > 1:
             return usual
@@ -100,10 +101,10 @@ def _follow(call: TaskCall, layouts: Mapping[str, str], channels: int) -> str:
     return PLAIN
 
 
-def _concatenated(call: TaskCall, layouts: Mapping[str, str], channels: int, device: Device) -> str:
+def _concatenated(call: TaskCall, layouts: Mapping[str, str], channels: int, target: Target) -> str:
     blocks = {channel_block(layouts.get(tensor, PLAIN)) for tensor in call.inputs}
     if blocks == {0}:
         return PLAIN
     if len(blocks) == 1:
         return blocked(blocks.pop())
-    return blocked(best_block(channels, device))
+    return blocked(best_block(channels, target))

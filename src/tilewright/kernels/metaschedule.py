@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.core.records import Candidate, Device, Settings
+from tilewright.core.records import Candidate, Settings
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
@@ -59,18 +60,23 @@ class MetaSchedule(Unpacked):
     name = NAME
     anchors = frozenset({"*"})
 
-    def applies(self, workload: Workload, device: Device) -> bool:
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Never by itself: without a trace there is no candidate."""
         return False
 
     def knobs(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
     ) -> tuple[Knob, ...]:
         """The trace, without values to choose from."""
         return (Knob(name=TRACE, values=()),)
 
     def valid(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        layouts: tuple[str, ...],
+        settings: Settings,
     ) -> bool:
         """Imported operators only in plain layouts; the trace shows when it is applied."""
         imported = any(step.operator == "opaque" for step in workload.steps)
@@ -79,7 +85,8 @@ class MetaSchedule(Unpacked):
     def facts(
         self,
         workload: Workload,
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
@@ -87,7 +94,7 @@ class MetaSchedule(Unpacked):
         ones = np.ones(len(settings))
         seconds = workload.flop / _FLOP_PER_S + workload.bytes / _BYTES_PER_S
         return {
-            "estimate_s": ones * (seconds / device.threads),
+            "estimate_s": ones * (seconds / resources.threads),
             "parallel_extent": ones * workload.result.elements,
         }
 

@@ -12,7 +12,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import TakesWorkspace, Workspaces
@@ -51,16 +52,21 @@ class CompiledNetwork:
     library_bytes: int
 
 
-def workspaces_of(workload: Workload, candidate: Candidate, device: Device) -> Workspaces:
+def workspaces_of(
+    workload: Workload, candidate: Candidate, target: Target, resources: Resources
+) -> Workspaces:
     """What a kernel's implementation says that it takes; nothing where it does not say."""
     spec = implementation(candidate.implementation)
     if not isinstance(spec, TakesWorkspace):
         return Workspaces()
-    return spec.workspaces(workload, candidate, device)
+    return spec.workspaces(workload, candidate, target, resources)
 
 
 def planned_memory(
-    plan: NetworkBlueprint, device: Device, compiled: CompiledNetwork | None = None
+    plan: NetworkBlueprint,
+    target: Target,
+    resources: Resources,
+    compiled: CompiledNetwork | None = None,
 ) -> PlannedMemory:
     """The memory of a network, from what was compiled, else from what its implementations tell."""
     graph = plan.arrangement.network.graph
@@ -70,14 +76,14 @@ def planned_memory(
         if use.symbol not in told:
             workload = item.call.workload
             candidate = plan.assignment[workload.key, item.layouts]
-            told[use.symbol] = workspaces_of(workload, candidate, device)
+            told[use.symbol] = workspaces_of(workload, candidate, target, resources)
         calls.append(told[use.symbol])
     constants = [TensorType(c.parameter.shape, c.parameter.dtype) for c in plan.constants]
     outside = [*dict.fromkeys(graph.inputs), *dict.fromkeys(graph.outputs)]
     return PlannedMemory(
         arena_bytes=plan.arrangement.memory.arena_bytes,
         weight_bytes=sum(constant.bytes for constant in constants),
-        workspace_bytes=pooled_bytes(calls, device.threads),
+        workspace_bytes=pooled_bytes(calls, resources.threads),
         interface_bytes=sum(graph.types[name].bytes for name in outside),
         code_bytes=compiled.library_bytes if compiled else CODE_BYTES * len(plan.symbols),
     )

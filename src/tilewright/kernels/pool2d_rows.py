@@ -12,7 +12,8 @@ from math import prod
 import numpy as np
 
 from tilewright.core.errors import InternalError
-from tilewright.core.records import Device, Settings
+from tilewright.core.records import Settings
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.layout import channel_block
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
@@ -37,7 +38,7 @@ class PoolRows(Unpacked):
     name = NAME
     anchors = frozenset({"max_pool2d", "avg_pool2d"})
 
-    def applies(self, workload: Workload, device: Device) -> bool:
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Types that accumulate in themselves; averages in floating point only."""
         index, anchor = workload.anchor_index, workload.anchor
         if index is None or anchor is None:
@@ -48,7 +49,7 @@ class PoolRows(Unpacked):
         return dtype in _TYPES and workload.result.shape == pooled_shape(workload)
 
     def knobs(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
     ) -> tuple[Knob, ...]:
         """`tile_width`: columns computed together (in vectors, where columns are lanes)."""
         width = pooled_shape(workload)[3]
@@ -59,7 +60,8 @@ class PoolRows(Unpacked):
     def facts(
         self,
         workload: Workload,
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
@@ -70,14 +72,14 @@ class PoolRows(Unpacked):
         n, channels, height, width = pooled_shape(workload)
         block = channel_block(layouts[-1])
         taps = prod(anchor.integers("kernel"))
-        lanes = float(min(block, device.lanes_f32) if block else device.lanes_f32)
+        lanes = float(min(block, target.lanes("float32")) if block else target.lanes("float32"))
         pieces = n * (channels // block * height if block else channels) * np.ones(len(settings))
-        vectors = tile * (max(1.0, block / device.lanes_f32) if block else 1.0)
+        vectors = tile * (max(1.0, block / target.lanes("float32")) if block else 1.0)
         chain = np.maximum(1.0, 4.0 / vectors)
-        crowded = np.where(vectors > 0.75 * device.cpu.vector_registers, 2.0, 1.0)
+        crowded = np.where(vectors > 0.75 * target.vector_registers, 2.0, 1.0)
         copies = 1.0 if block else 2.0
         work_s = n * channels * height * width * taps / lanes * chain * crowded / 4e9
-        threads = device.threads * balance(pieces, device)
+        threads = resources.threads * balance(pieces, resources)
         moved_s = workload.bytes * copies / BYTES_PER_S
         return {
             "estimate_s": (moved_s + work_s) / threads + LAUNCH_S,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from tilewright.core.records import Device
+from tilewright.core.targets import Target
 from tilewright.graph.layout import PLAIN, blocked, channel_block
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.tensor import TensorType
@@ -21,7 +21,7 @@ _JOINING = frozenset({"concat", "slice", "pad"})
 _IMAGE_RANK = 4
 
 
-def layout_options(kind: TensorType, device: Device, *, groups: int = 1) -> Ports:
+def layout_options(kind: TensorType, target: Target, *, groups: int = 1) -> Ports:
     """Layouts worth considering for a tensor, the usual one first and plain last.
 
     Images [n, c, h, w] may be blocked by as many channels as one, two or four registers hold;
@@ -30,10 +30,10 @@ def layout_options(kind: TensorType, device: Device, *, groups: int = 1) -> Port
     """
     if len(kind.shape) != _IMAGE_RANK or kind.shape[1] == 1:
         return (PLAIN,)
-    channels, lanes = kind.shape[1] // groups, device.lanes_f32
+    channels, lanes = kind.shape[1] // groups, target.lanes("float32")
     blocks = [b for b in (lanes, 2 * lanes, 4 * lanes) if channels % b == 0]
     if not blocks:
-        blocks = [b for b in channel_blocks(channels, device)[:2] if b > 1]
+        blocks = [b for b in channel_blocks(channels, target)[:2] if b > 1]
     return (*(blocked(block) for block in blocks), PLAIN)
 
 
@@ -43,7 +43,7 @@ def plain_ports(workload: Workload) -> tuple[Ports, ...]:
 
 
 def anchored_ports(
-    workload: Workload, device: Device, data: int, *, groups: int = 1
+    workload: Workload, target: Target, data: int, *, groups: int = 1
 ) -> tuple[Ports, ...]:
     """The anchor's data (argument `data`) in any layout, the result in any whose blocks lie within
     one of its `groups`; operands of the result's shape follow the result, all others are plain.
@@ -51,18 +51,18 @@ def anchored_ports(
     Data that the subgraph computes itself comes as the result is.
     """
     if data >= len(workload.arguments):
-        return _alike(workload, layout_options(workload.result, device, groups=groups))
-    arriving = layout_options(workload.arguments[data].type, device)
-    leaving = layout_options(workload.result, device, groups=groups)
+        return _alike(workload, layout_options(workload.result, target, groups=groups))
+    arriving = layout_options(workload.arguments[data].type, target)
+    leaving = layout_options(workload.result, target, groups=groups)
     found: list[Ports] = []
-    for source, target in product(arriving, leaving):
-        ports = [_following(workload, index, target) for index in range(len(workload.arguments))]
-        ports[data] = source
-        found.append((*ports, target))
+    for read, written in product(arriving, leaving):
+        ports = [_following(workload, index, written) for index in range(len(workload.arguments))]
+        ports[data] = read
+        found.append((*ports, written))
     return tuple(found)
 
 
-def alike_ports(workload: Workload, device: Device) -> tuple[Ports, ...]:
+def alike_ports(workload: Workload, target: Target) -> tuple[Ports, ...]:
     """One layout for the result and all operands with its channels.
 
     Operands of a concatenation or a slice take the same block where it divides their channels.
@@ -73,29 +73,29 @@ def alike_ports(workload: Workload, device: Device) -> tuple[Ports, ...]:
         for step in workload.steps
     )
     if moves and workload.arguments[0].role == "data":
-        return anchored_ports(workload, device, 0)
-    return _alike(workload, layout_options(workload.result, device))
+        return anchored_ports(workload, target, 0)
+    return _alike(workload, layout_options(workload.result, target))
 
 
-def _alike(workload: Workload, targets: Ports) -> tuple[Ports, ...]:
+def _alike(workload: Workload, results: Ports) -> tuple[Ports, ...]:
     found: list[Ports] = []
-    for target in targets:
-        ports = tuple(_agreeing(workload, i, target) for i in range(len(workload.arguments)))
-        found.append((*ports, target))
+    for written in results:
+        ports = tuple(_agreeing(workload, i, written) for i in range(len(workload.arguments)))
+        found.append((*ports, written))
     return tuple(dict.fromkeys(found))
 
 
-def _following(workload: Workload, index: int, target: str) -> str:
-    """`target` for data of the result's shape."""
+def _following(workload: Workload, index: int, written: str) -> str:
+    """`written` for data of the result's shape."""
     argument = workload.arguments[index]
     alike = argument.role == "data" and argument.type.shape == workload.result.shape
-    return target if alike else PLAIN
+    return written if alike else PLAIN
 
 
-def _agreeing(workload: Workload, index: int, target: str) -> str:
-    """`target` for image data whose channels it divides."""
+def _agreeing(workload: Workload, index: int, written: str) -> str:
+    """`written` for image data whose channels it divides."""
     argument = workload.arguments[index]
     shape = argument.type.shape
-    if argument.role != "data" or len(shape) != _IMAGE_RANK or target == PLAIN:
+    if argument.role != "data" or len(shape) != _IMAGE_RANK or written == PLAIN:
         return PLAIN
-    return target if shape[1] % channel_block(target) == 0 and shape[1] > 1 else PLAIN
+    return written if shape[1] % channel_block(written) == 0 and shape[1] > 1 else PLAIN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 
 CLOCK_HZ = 2.7e9
 """Of every core. Estimates rank the candidates of a task; one clock for all of them hardly changes
@@ -11,6 +11,6 @@ their order, and what a machine really reaches is measured (`compiler/peaks.py`)
 CYCLE_S = 1 / CLOCK_HZ
 
 
-def peak_flop_per_s(device: Device) -> float:
+def peak_flop_per_s(target: Target, resources: Resources) -> float:
     """Two vector units per core, each a multiplication and an addition per lane and cycle."""
-    return device.threads * 2 * 2 * device.lanes_f32 * CLOCK_HZ
+    return resources.threads * 2 * 2 * target.lanes("float32") * CLOCK_HZ

@@ -8,7 +8,7 @@ from typing import cast
 
 from tilewright.core.errors import InternalError
 from tilewright.core.plugins import load_plugins
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Implementation
 
@@ -52,11 +52,12 @@ def implementation(name: str) -> Implementation:
         raise InternalError(f"no implementation called {name!r}") from None
 
 
-def applicable(workload: Workload, device: Device) -> list[Implementation]:
+def applicable(workload: Workload, target: Target, resources: Resources) -> list[Implementation]:
     """What can compute this workload on this device, in order of registration."""
     anchor = workload.anchor_name
     return [
         spec
         for spec in implementations().values()
-        if ("*" in spec.anchors or anchor in spec.anchors) and spec.applies(workload, device)
+        if ("*" in spec.anchors or anchor in spec.anchors)
+        and spec.applies(workload, target, resources)
     ]

@@ -14,7 +14,8 @@ from math import prod
 import numpy as np
 
 from tilewright.core.errors import InternalError
-from tilewright.core.records import Device, Settings
+from tilewright.core.records import Settings
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.layout import channel_block
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
@@ -110,7 +111,7 @@ class Rows(Unpacked):
     name = NAME
     anchors = _REDUCTIONS | _NORMALISING | {"lrn"}
 
-    def applies(self, workload: Workload, device: Device) -> bool:
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Something to reduce, in a type that is its own accumulator; `lrn` on planes."""
         index = workload.anchor_index
         if index is None or not reduced_axes(workload):
@@ -121,7 +122,7 @@ class Rows(Unpacked):
         return data.dtype in _TYPES and result.shape == workload.result.shape and data.elements > 0
 
     def knobs(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
     ) -> tuple[Knob, ...]:
         """`streams`: vectors in flight, as partial results or as rows side by side."""
         return (Knob(name="streams", values=(1, 2, 4, 8)),)
@@ -129,7 +130,8 @@ class Rows(Unpacked):
     def facts(
         self,
         workload: Workload,
-        device: Device,
+        target: Target,
+        resources: Resources,
         layouts: tuple[str, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
@@ -139,7 +141,7 @@ class Rows(Unpacked):
         rows = prod(axes.extents(axes.kept))
         length = prod(axes.extents(axes.gone))
         elements = rows * length
-        lanes = float(device.lanes_f32)
+        lanes = float(target.lanes("float32"))
         if axes.across:
             pieces = np.full(len(settings), float(rows))
             usable = np.minimum(streams * lanes, length)
@@ -150,7 +152,7 @@ class Rows(Unpacked):
         # an addition takes four cycles, two start per cycle
         chain = np.maximum(1.0, 4.0 / streams)
         work_s = elements / lanes * chain / 2.5e9 + workload.flop / (lanes * 8e9)
-        threads = device.threads * balance(pieces, device)
+        threads = resources.threads * balance(pieces, resources)
         moved_s = workload.bytes / BYTES_PER_S
         return {
             "estimate_s": (moved_s + work_s + fold_s) / threads + LAUNCH_S,

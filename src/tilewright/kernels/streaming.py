@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilewright.core.element_types import element_type
-from tilewright.core.records import Candidate, Device, Settings
+from tilewright.core.records import Candidate, Settings
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn
@@ -70,21 +71,28 @@ def _is_double(workload: Workload) -> bool:
     return floats == {"float64"}
 
 
-def balance(pieces: FactColumn | float, device: Device) -> FactColumn:
+def balance(pieces: FactColumn | float, resources: Resources) -> FactColumn:
     """Share of the threads that equal pieces keep busy."""
     count = np.maximum(1.0, np.asarray(pieces, np.float64))
-    return count / (np.ceil(count / device.threads) * device.threads)
+    return count / (np.ceil(count / resources.threads) * resources.threads)
 
 
 class Unpacked:
     """The parts of a spec that say: every knob combination is fine, no constant is repacked."""
 
-    def port_layouts(self, workload: Workload, device: Device) -> tuple[Ports, ...]:
+    def port_layouts(
+        self, workload: Workload, target: Target, resources: Resources
+    ) -> tuple[Ports, ...]:
         """The result in blocks or plain, operands alike."""
-        return alike_ports(workload, device)
+        return alike_ports(workload, target)
 
     def valid(
-        self, workload: Workload, device: Device, layouts: tuple[str, ...], settings: Settings
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        layouts: tuple[str, ...],
+        settings: Settings,
     ) -> bool:
         """Always."""
         return True

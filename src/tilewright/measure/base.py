@@ -32,12 +32,12 @@ from tilewright.core.processes import (
 )
 from tilewright.core.records import (
     Candidate,
-    Device,
     EnergyUse,
     Failure,
     FailureKind,
     Measurement,
     Outcome,
+    Placement,
     Protocol,
 )
 from tilewright.core.scratch import scratch_folder
@@ -92,10 +92,10 @@ class Measurer(ABC):
     `spent` adds up the seconds of building and timing.
     """
 
-    def __init__(self, device: Device, workers: Sequence[Child]) -> None:
-        self.device = device
+    def __init__(self, placement: Placement, workers: Sequence[Child]) -> None:
+        self.placement = placement
         self.spent = TimeSpent()
-        self._evaluated_on = device.instance
+        self._evaluated_on = placement.device.instance
         self._slots = count(1)
         self._versions = software_versions()
         self._workers = list(workers)
@@ -169,7 +169,10 @@ class Measurer(ABC):
     def current_hashes(self, kernels: Sequence[tuple[Workload, Candidate]]) -> list[str | None]:
         """Hash of each scheduled kernel as today's templates make it; None where they fail."""
         return self._answers(
-            [("identify", workload.text, candidate, self.device) for workload, candidate in kernels]
+            [
+                ("identify", workload.text, candidate, self.placement)
+                for workload, candidate in kernels
+            ]
         )
 
     def features(
@@ -180,7 +183,7 @@ class Measurer(ABC):
         KeyError for a kind that is not in `compiler.features.kinds.WIDTHS`.
         """
         rows = np.full((len(candidates), WIDTHS[kind]), np.nan)
-        messages = [("features", workload.text, c, self.device, kind) for c in candidates]
+        messages = [("features", workload.text, c, self.placement, kind) for c in candidates]
         for row, found in zip(rows, self._answers(messages), strict=True):
             if found is not None:
                 row[:] = found
@@ -213,7 +216,8 @@ class Measurer(ABC):
         return Failure(
             workload_key=workload.key,
             candidate=candidate,
-            device_class=self.device.class_key,
+            device_class=self.placement.device.class_key,
+            resources=self.placement.resources,
             kind=kind,
             message=message[:2000],
             versions=self._versions,
@@ -230,7 +234,7 @@ class Measurer(ABC):
     def _ready(self, index: int) -> Child:
         worker = self._workers[index]
         if worker.pid is None or self._prepared.get(index) != worker.pid:
-            worker.request(("prepare", self.device), _START_TIMEOUT_S)
+            worker.request(("prepare", self.placement), _START_TIMEOUT_S)
             self._prepared[index] = worker.pid
         return worker
 
@@ -273,19 +277,22 @@ class Measurer(ABC):
             return Failure(
                 workload_key=workload.key,
                 candidate=job.candidate,
-                device_class=self.device.class_key,
+                device_class=self.placement.device.class_key,
+                resources=self.placement.resources,
                 kind=kind,
                 message=message[:2000],
                 kernel_hash=job.kernel_hash,
                 versions=self._versions,
                 created_at=time.time(),
                 run_id=run_id,
-                instance=job.instance or self.device.instance,
+                instance=job.instance or self.placement.device.instance,
+                binding=self.placement.binding,
             )
         return Measurement(
             workload_key=workload.key,
             candidate=job.candidate,
-            device_class=self.device.class_key,
+            device_class=self.placement.device.class_key,
+            resources=self.placement.resources,
             protocol=protocol,
             kernel_hash=job.kernel_hash,
             samples_s=tuple(job.samples_s),
@@ -293,7 +300,8 @@ class Measurer(ABC):
             versions=self._versions,
             created_at=time.time(),
             run_id=run_id,
-            instance=job.instance or self.device.instance,
+            instance=job.instance or self.placement.device.instance,
+            binding=self.placement.binding,
             energy=job.energy,
         )
 

@@ -15,8 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tilewright.core.processes import Child, ChildError, RemoteError
-from tilewright.core.records import Device, Protocol
+from tilewright.core.records import Placement, Protocol
 from tilewright.core.scratch import scratch_folder
+from tilewright.core.targets import Binding
 from tilewright.graph.workload import Workload
 from tilewright.measure import base
 from tilewright.measure.base import Job, classify
@@ -27,25 +28,25 @@ _POLL_S = 1e-3
 _RUNNING = "running"
 """As long as this file is there neighbours go on; each writes `NUMBER` after its first call."""
 
-OpenChild = Callable[[Device], Child]
+OpenChild = Callable[[Placement], Child]
 
 
-def neighbour_devices(device: Device, count: int) -> list[Device]:
+def neighbour_placements(placement: Placement, count: int) -> list[Placement]:
     """The device itself on its first cores, then each neighbour on the next ones."""
-    threads = device.threads
+    threads, cpus = placement.resources.threads, placement.binding.cpus
     return [
-        replace(device, cpus=device.cpus[number * threads : (number + 1) * threads])
+        replace(placement, binding=Binding(cpus=cpus[number * threads : (number + 1) * threads]))
         for number in range(count + 1)
     ]
 
 
-def open_worker(device: Device) -> Child:
+def open_worker(placement: Placement) -> Child:
     """A kernel worker on a device's cores; it starts with its first request."""
     return Child(
         WORKER,
-        environment={"TVM_NUM_THREADS": str(device.threads)},
+        environment={"TVM_NUM_THREADS": str(placement.resources.threads)},
         memory_limit_bytes=MEMORY_LIMIT_BYTES,
-        cpus=device.cpus,
+        cpus=placement.binding.cpus,
     )
 
 
@@ -54,13 +55,13 @@ class CrowdedMeasurer(KernelMeasurer):
 
     def __init__(
         self,
-        device: Device,
+        placement: Placement,
         neighbours: int,
         *,
         seed: int = 0,
         worker: OpenChild = open_worker,
     ) -> None:
-        own, *others = neighbour_devices(device, neighbours)
+        own, *others = neighbour_placements(placement, neighbours)
         super().__init__(own, seed=seed)
         self._crowd = Crowd([(other, worker(other)) for other in others], seed)
 
@@ -85,7 +86,7 @@ class CrowdedMeasurer(KernelMeasurer):
 class Crowd:
     """The processes in which neighbours run."""
 
-    def __init__(self, members: Sequence[tuple[Device, Child]], seed: int) -> None:
+    def __init__(self, members: Sequence[tuple[Placement, Child]], seed: int) -> None:
         self._members = list(members)
         self._seed = seed
         self._pool = ThreadPoolExecutor(max_workers=len(self._members))
@@ -123,11 +124,11 @@ class Crowd:
     def _run(
         self, number: int, job: Job, workload: Workload, protocol: Protocol, flag: Path
     ) -> None:
-        device, child = self._members[number]
+        placement, child = self._members[number]
         if child.pid is None:
-            child.request(("prepare", device), _START_TIMEOUT_S)
+            child.request(("prepare", placement), _START_TIMEOUT_S)
         child.request(
-            ("build", job.slot, workload.text, job.candidate, device), base.BUILD_TIMEOUT_S
+            ("build", job.slot, workload.text, job.candidate, placement), base.BUILD_TIMEOUT_S
         )
         started = str(flag.with_name(str(number)))
         request = ("keep_running", job.slot, protocol, self._seed, str(flag), started)

@@ -16,7 +16,7 @@ from tilewright.core.processes import (
     ChildTimeout,
     RemoteError,
 )
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.hardware.remote import ServerFacts, remote_instance, same_kind
 from tilewright.measure.tracker import Tracker
 
@@ -75,13 +75,15 @@ class Board:
         self._expires_s = began_s + SESSION_S
         return self.facts
 
-    def connect_for(self, device: Device, told: ServerFacts | None, wait_s: float) -> ServerFacts:
+    def connect_for(
+        self, placement: Placement, told: ServerFacts | None, wait_s: float
+    ) -> ServerFacts:
         """As `connect`, for kernels of `device`; `told` is what an earlier device said.
 
         Raises `TargetError` when this one is of another kind.
         """
         facts = self.connect(wait_s)
-        if not same_kind(device, facts, told):
+        if not same_kind(placement, facts, told):
             instance = self.instance
             self.disconnect()
             raise TargetError(
@@ -89,7 +91,7 @@ class Board:
                 hint="Give different machines different keys; check the target given.",
             )
         try:
-            self._child.request(("use_threads", device.threads), CONNECT_TIMEOUT_S)
+            self._child.request(("use_threads", placement.resources.threads), CONNECT_TIMEOUT_S)
         except (ChildError, RemoteError) as error:
             instance = self.instance
             self.disconnect()

@@ -27,7 +27,7 @@ from tilewright.compiler.kernel_runs import (
 from tilewright.compiler.opaque import check_supported
 from tilewright.compiler.peaks import measured_peaks
 from tilewright.core.child import serve, wait_until_asleep
-from tilewright.core.records import Candidate, Device, Protocol
+from tilewright.core.records import Candidate, Placement, Protocol
 from tilewright.graph.array_files import map_array
 from tilewright.graph.network import Graph
 from tilewright.graph.workload import Workload, parse_workload
@@ -35,15 +35,17 @@ from tilewright.graph.workload import Workload, parse_workload
 _kernels: dict[int, tuple[BuiltKernel, Workload, Candidate]] = {}
 
 
-def prepare(device: Device) -> None:
+def prepare(placement: Placement) -> None:
     """Size the thread pool; before the first kernel."""
-    set_threads(device.threads, device.cpus)
+    set_threads(placement.resources.threads, placement.binding.cpus)
 
 
-def build(slot: int, workload_text: str, candidate: Candidate, device: Device) -> dict[str, Any]:
+def build(
+    slot: int, workload_text: str, candidate: Candidate, placement: Placement
+) -> dict[str, Any]:
     """Build a candidate and keep it in `slot`."""
     workload = parse_workload(workload_text)
-    kernel = build_kernel(workload, candidate, device)
+    kernel = build_kernel(workload, candidate, placement.target, placement.resources)
     _kernels[slot] = (kernel, workload, candidate)
     return {"kernel_hash": kernel.kernel_hash, "build_s": kernel.build_s}
 
@@ -86,27 +88,33 @@ def evaluate(slot: int, folder: str, count: int) -> npt.NDArray[np.generic]:
     return run_kernel(kernel, workload, candidate, arrays)
 
 
-def identify(workload_text: str, candidate: Candidate, device: Device) -> str:
+def identify(workload_text: str, candidate: Candidate, placement: Placement) -> str:
     """The hash of a candidate's scheduled kernel, without compiling it."""
-    return kernel_identity(parse_workload(workload_text), candidate, device)
+    return kernel_identity(
+        parse_workload(workload_text), candidate, placement.target, placement.resources
+    )
 
 
 def features(
-    workload_text: str, candidate: Candidate, device: Device, kind: str
+    workload_text: str, candidate: Candidate, placement: Placement, kind: str
 ) -> npt.NDArray[np.float64]:
     """A row of features of a candidate's scheduled kernel."""
-    module = kernel_module(parse_workload(workload_text), candidate, device)
-    return kernel_features(module, device.target, kind)
+    module = kernel_module(
+        parse_workload(workload_text), candidate, placement.target, placement.resources
+    )
+    return kernel_features(module, placement.tvm_target, kind)
 
 
-def peaks(device: Device) -> dict[str, float]:
+def peaks(placement: Placement) -> dict[str, float]:
     """What this machine reaches; the names are those of the database."""
-    return measured_peaks(device)
+    return measured_peaks(placement.target, placement.resources)
 
 
-def render(workload_text: str, candidate: Candidate, device: Device, view: str) -> str:
+def render(workload_text: str, candidate: Candidate, placement: Placement, view: str) -> str:
     """A kernel as `tir` (scheduled loops) or `asm` (machine code)."""
-    return rendered(parse_workload(workload_text), candidate, device, view)
+    return rendered(
+        parse_workload(workload_text), candidate, placement.target, placement.resources, view
+    )
 
 
 def target(text: str) -> None:
@@ -114,9 +122,9 @@ def target(text: str) -> None:
     accept_target(text)
 
 
-def supported(graph: Graph, device: Device) -> None:
+def supported(graph: Graph, placement: Placement) -> None:
     """Raise ModelError, naming node and operator, for what TVM's importer does not take."""
-    check_supported(graph, device.target)
+    check_supported(graph, placement.tvm_target)
 
 
 def release(slots: list[int]) -> None:

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from tilewright.core.processes import Child, ChildError, RemoteError
-from tilewright.core.records import Candidate, Device, Failure, Outcome, Protocol
+from tilewright.core.records import Candidate, Failure, Outcome, Placement, Protocol
 from tilewright.graph.workload import Workload
 from tilewright.measure import base
 from tilewright.measure.base import Array, Job, Measurer, as_files, classify, ignore
@@ -37,25 +37,25 @@ class KernelMeasurer(Measurer):
 
     def __init__(
         self,
-        device: Device,
+        placement: Placement,
         *,
         seed: int = 0,
         builders: int | None = None,
         memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
         energy: KernelEnergy | None = None,
     ) -> None:
-        count = builders or max(1, min(4, len(device.cpus)))
-        environment = {"TVM_NUM_THREADS": str(device.threads)}
+        count = builders or max(1, min(4, len(placement.binding.cpus)))
+        environment = {"TVM_NUM_THREADS": str(placement.resources.threads)}
         workers = [
             Child(
                 WORKER,
                 environment=environment,
                 memory_limit_bytes=memory_limit_bytes,
-                cpus=device.cpus,
+                cpus=placement.binding.cpus,
             )
             for _ in range(count)
         ]
-        super().__init__(device, workers)
+        super().__init__(placement, workers)
         self._seed = seed
         self._energy = energy
         self._restless: set[int] = set()
@@ -132,7 +132,7 @@ class KernelMeasurer(Measurer):
     def peaks(self) -> dict[str, float]:
         self.rest()
         worker = self._ready(0)
-        found: dict[str, float] = worker.request(("peaks", self.device), base.BUILD_TIMEOUT_S)
+        found: dict[str, float] = worker.request(("peaks", self.placement), base.BUILD_TIMEOUT_S)
         self._restless.add(0)
         return found
 
@@ -146,7 +146,7 @@ class KernelMeasurer(Measurer):
             self._free.put(worker)
 
     def _build_message(self, job: Job, workload: Workload) -> tuple[Any, ...]:
-        return ("build", job.slot, workload.text, job.candidate, self.device)
+        return ("build", job.slot, workload.text, job.candidate, self.placement)
 
     def _time(self, job: Job, workload: Workload, protocol: Protocol, give_up_s: float) -> None:
         for _ in range(2):

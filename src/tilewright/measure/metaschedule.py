@@ -21,7 +21,7 @@ from tilewright.compiler.metaschedule.records import (
 )
 from tilewright.core.errors import ModelError, OutputError
 from tilewright.core.processes import Child, ChildError, RemoteError
-from tilewright.core.records import Candidate, Device, Measurement, Protocol
+from tilewright.core.records import Candidate, Measurement, Placement, Protocol
 from tilewright.graph.workload import Workload
 from tilewright.kernels.metaschedule import NAME, TRACE
 
@@ -53,13 +53,16 @@ class SearchFailed(Exception):
 class SearchProcess:
     """The child that holds the searches of one device. It ends with its last user."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, placement: Placement) -> None:
         self._slots = 0
         self._child = Child(
             WORKER,
-            environment={"TVM_NUM_THREADS": str(device.threads), "OMP_WAIT_POLICY": "PASSIVE"},
+            environment={
+                "TVM_NUM_THREADS": str(placement.resources.threads),
+                "OMP_WAIT_POLICY": "PASSIVE",
+            },
             memory_limit_bytes=MEMORY_LIMIT_BYTES,
-            cpus=device.cpus,
+            cpus=placement.binding.cpus,
         )
         weakref.finalize(self, self._child.stop)
 
@@ -74,10 +77,15 @@ class SearchProcess:
         return self._slots
 
     def begin(
-        self, slot: int, workload_text: str, layouts: tuple[str, ...], device: Device, seed: int
+        self,
+        slot: int,
+        workload_text: str,
+        layouts: tuple[str, ...],
+        placement: Placement,
+        seed: int,
     ) -> None:
         """Open a search."""
-        message = ("begin", slot, workload_text, layouts, device, seed)
+        message = ("begin", slot, workload_text, layouts, placement, seed)
         self._request(message, _BEGIN_TIMEOUT_S)
 
     def learn(self, slot: int, outcomes: Sequence[tuple[str, float | None]]) -> None:
@@ -102,19 +110,19 @@ class SearchProcess:
             raise SearchFailed(str(error)) from error
 
 
-_PROCESSES: weakref.WeakValueDictionary[Device, SearchProcess] = weakref.WeakValueDictionary()
+_PROCESSES: weakref.WeakValueDictionary[Placement, SearchProcess] = weakref.WeakValueDictionary()
 
 
-def shared_process(device: Device) -> SearchProcess:
+def shared_process(placement: Placement) -> SearchProcess:
     """The process for a device, the same one as long as anybody holds it."""
-    process = _PROCESSES.get(device)
+    process = _PROCESSES.get(placement)
     if process is None:
-        process = _PROCESSES[device] = SearchProcess(device)
+        process = _PROCESSES[placement] = SearchProcess(placement)
     return process
 
 
 def export_database(
-    folder: Path, rows: Sequence[tuple[Workload, Measurement]], device: Device
+    folder: Path, rows: Sequence[tuple[Workload, Measurement]], placement: Placement
 ) -> int:
     """Write measured kernels as a MetaSchedule database; returns how many records it holds.
 
@@ -135,10 +143,10 @@ def export_database(
         folder.mkdir(parents=True, exist_ok=True)
         for name in (WORKLOADS, RECORDS, MODULE, SIDE_FILE):
             (folder / name).unlink(missing_ok=True)
-        problems: list[str] = _ask(("export", str(folder), entries, device), device)
+        problems: list[str] = _ask(("export", str(folder), entries, placement), placement)
         kept = [row for row, problem in zip(rows, problems, strict=True) if not problem]
         _write_side_file(folder / SIDE_FILE, kept)
-        notes = _README.format(module=MODULE, side=SIDE_FILE, target=device.target)
+        notes = _README.format(module=MODULE, side=SIDE_FILE, target=placement.tvm_target)
         left_out = [
             f"left out: {measured.candidate.implementation} of {workload.key}: {problem}\n"
             for (workload, measured), problem in zip(rows, problems, strict=True)
@@ -151,7 +159,7 @@ def export_database(
 
 
 def import_database(
-    path: Path, workloads: Sequence[Workload], device: Device
+    path: Path, workloads: Sequence[Workload], placement: Placement
 ) -> tuple[list[Measurement], int, list[tuple[int, str]]]:
     """Read a MetaSchedule database: measurements, how many records it has, (line, reason) skipped.
 
@@ -168,12 +176,12 @@ def import_database(
                 hint=f"Give the folder with {WORKLOADS} and {RECORDS}.",
             )
     texts = [workload.text for workload in workloads]
-    scanned: list[ScannedRecord] = _ask(("scan", str(folder), texts, device), device)
+    scanned: list[ScannedRecord] = _ask(("scan", str(folder), texts, placement), placement)
     ours = _read_side_file(folder / SIDE_FILE)
     found: list[Measurement] = []
     skipped: list[tuple[int, str]] = []
     for record in scanned:
-        taken = record.problem or _measurement(record, ours.get(record.line), workloads, device)
+        taken = record.problem or _measurement(record, ours.get(record.line), workloads, placement)
         if isinstance(taken, str):
             skipped.append((record.line, taken))
         else:
@@ -181,9 +189,9 @@ def import_database(
     return found, len(scanned), skipped
 
 
-def _ask(message: tuple[Any, ...], device: Device) -> Any:
+def _ask(message: tuple[Any, ...], placement: Placement) -> Any:
     """One request to a child of its own."""
-    with Child(WORKER, cpus=device.cpus) as child:
+    with Child(WORKER, cpus=placement.binding.cpus) as child:
         try:
             return child.request(message, _DATABASE_TIMEOUT_S)
         except (ChildError, RemoteError) as error:
@@ -215,13 +223,13 @@ def _measurement(
     record: ScannedRecord,
     own: tuple[str, Measurement] | None,
     workloads: Sequence[Workload],
-    device: Device,
+    placement: Placement,
 ) -> Measurement | str:
     """What a record says, or why nothing is taken from it."""
     if own is not None and own[1].kernel_hash == record.kernel_hash:
         text, measured = own
-        if measured.device_class != device.class_key:
-            return f"it was measured on another device class, {measured.device_class}"
+        if measured.placement_key != placement.key:
+            return f"it was measured on another device class, {measured.placement_key}"
         for workload in workloads:
             if workload.text == text:
                 return replace(measured, workload_key=workload.key, run_id=None)
@@ -233,7 +241,8 @@ def _measurement(
         candidate=Candidate(
             implementation=NAME, settings=((TRACE, record.trace),), layouts=record.layouts
         ),
-        device_class=device.class_key,
+        device_class=placement.device.class_key,
+        resources=placement.resources,
         protocol=Protocol(
             warmup=1,
             repeats=len(record.samples_s),

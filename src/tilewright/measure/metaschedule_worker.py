@@ -11,17 +11,19 @@ from tilewright.compiler.metaschedule.database import read_database, write_datab
 from tilewright.compiler.metaschedule.records import ExportEntry, ScannedRecord
 from tilewright.compiler.metaschedule.search import Search
 from tilewright.core.child import serve, wait_until_asleep
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.graph.workload import parse_workload
 
 _searches: dict[int, Search] = {}
 
 
 def begin(
-    slot: int, workload_text: str, layouts: tuple[str, ...], device: Device, seed: int
+    slot: int, workload_text: str, layouts: tuple[str, ...], placement: Placement, seed: int
 ) -> None:
     """Open a search in `slot`."""
-    _searches[slot] = Search(parse_workload(workload_text), layouts, device, seed)
+    _searches[slot] = Search(
+        parse_workload(workload_text), layouts, placement.target, placement.resources, seed
+    )
 
 
 def propose(slot: int) -> list[str]:
@@ -42,14 +44,14 @@ def end(slot: int) -> None:
     _searches.pop(slot, None)
 
 
-def export(folder: str, entries: Sequence[ExportEntry], device: Device) -> list[str]:
+def export(folder: str, entries: Sequence[ExportEntry], placement: Placement) -> list[str]:
     """Write a database; why each entry was left out, empty where it was not."""
-    return write_database(folder, entries, device)
+    return write_database(folder, entries, placement.target, placement.resources)
 
 
-def scan(folder: str, workload_texts: Sequence[str], device: Device) -> list[ScannedRecord]:
+def scan(folder: str, workload_texts: Sequence[str], placement: Placement) -> list[ScannedRecord]:
     """Read a database, one record per line."""
-    return read_database(folder, workload_texts, device)
+    return read_database(folder, workload_texts, placement.target, placement.resources)
 
 
 if __name__ == "__main__":

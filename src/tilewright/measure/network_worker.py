@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tilewright.compiler.execute import LoadedNetwork, set_threads
 from tilewright.compiler.network import LIBRARY, compile_network, write_weights
 from tilewright.core.child import serve, wait_until_asleep
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.kernels.planned_memory import CompiledNetwork
 from tilewright.measure.resident import MemoryPeak, ResidentMemory
@@ -28,14 +28,16 @@ class LinkError(Exception):
     """The compiler that links a network is not there, or failed."""
 
 
-def prepare(device: Device) -> None:
+def prepare(placement: Placement) -> None:
     """Size the thread pool; before the first kernel."""
-    set_threads(device.threads, device.cpus)
+    set_threads(placement.resources.threads, placement.binding.cpus)
 
 
-def compile_to(plan: NetworkBlueprint, device: Device, packed: str, folder: str) -> CompiledNetwork:
+def compile_to(
+    plan: NetworkBlueprint, placement: Placement, packed: str, folder: str
+) -> CompiledNetwork:
     """Write the library and the weights into `folder`."""
-    executable, workspaces = compile_network(plan, device)
+    executable, workspaces = compile_network(plan, placement.target, placement.resources)
     export_library(executable, Path(folder) / LIBRARY)
     write_weights(Path(folder), plan, Path(packed))
     size_bytes = (Path(folder) / LIBRARY).stat().st_size

@@ -26,7 +26,7 @@ from tilewright.core.errors import (
     reason_of,
 )
 from tilewright.core.processes import Child, ChildError, RemoteError
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.core.scratch import PrivateFolder
 from tilewright.graph.arrange import Arrangement
 from tilewright.graph.array_files import save_array
@@ -55,16 +55,16 @@ _ROOM = (
 class NetworkWorker:
     """A child process that holds compiled networks by name. Use as a context manager."""
 
-    def __init__(self, device: Device) -> None:
-        if remote_place(device) is not None:
+    def __init__(self, placement: Placement) -> None:
+        if remote_place(placement.device) is not None:
             raise TargetError(
                 "whole networks are not run on rpc: targets; their tasks are tuned, and what was "
                 "measured is kept",
                 hint="Kernels: `tilewright show TASK --asm` with the same --target and --tracker.",
             )
-        self.device = device
-        environment = {"TVM_NUM_THREADS": str(device.threads)}
-        self._child = Child(WORKER, environment=environment, cpus=device.cpus)
+        self.placement = placement
+        environment = {"TVM_NUM_THREADS": str(placement.resources.threads)}
+        self._child = Child(WORKER, environment=environment, cpus=placement.binding.cpus)
         self._prepared: int | None = None
 
     def __enter__(self) -> Self:
@@ -95,7 +95,7 @@ class NetworkWorker:
             )
         with _packed(plan, constants, folder) as packed:
             light = replace(plan, arrangement=_without_values(plan))
-            message = ("compile", light, self.device, str(packed), str(folder))
+            message = ("compile", light, self.placement, str(packed), str(folder))
             return self._ask(message, COMPILE_TIMEOUT_S)
 
     def load(self, name: str, folder: Path, order: Sequence[str]) -> None:
@@ -136,7 +136,7 @@ class NetworkWorker:
     def _ask(self, message: tuple[object, ...], timeout_s: float) -> Any:
         try:
             if self._child.pid is None or self._prepared != self._child.pid:
-                self._child.request(("prepare", self.device), RUN_TIMEOUT_S)
+                self._child.request(("prepare", self.placement), RUN_TIMEOUT_S)
                 self._prepared = self._child.pid
             return self._child.request(message, timeout_s)
         except RemoteError as error:

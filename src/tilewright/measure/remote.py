@@ -19,7 +19,7 @@ from typing import Any
 
 from tilewright.core.errors import TargetError
 from tilewright.core.processes import Child, ChildError, ChildTimeout, RemoteError
-from tilewright.core.records import Candidate, Device, Failure, Outcome, Protocol
+from tilewright.core.records import Candidate, Failure, Outcome, Placement, Protocol
 from tilewright.core.scratch import scratch_folder
 from tilewright.graph.workload import Workload
 from tilewright.hardware.remote import ServerFacts
@@ -100,9 +100,9 @@ class RemoteMeasurer(Measurer):
     """
 
     def __init__(
-        self, device: Device, tracker: Tracker, key: str, *, seed: int = 0, builders: int = 2
+        self, placement: Placement, tracker: Tracker, key: str, *, seed: int = 0, builders: int = 2
     ) -> None:
-        super().__init__(device, [Child(WORKER) for _ in range(builders)])
+        super().__init__(placement, [Child(WORKER) for _ in range(builders)])
         self.boards: list[Board] = []
         self._tracker = tracker
         self._key = key
@@ -207,7 +207,7 @@ class RemoteMeasurer(Measurer):
     def peaks(self) -> dict[str, float]:
         self.start()
         try:
-            return self._ask_any(("peaks", self.device), _PEAKS_TIMEOUT_S)
+            return self._ask_any(("peaks", self.placement), _PEAKS_TIMEOUT_S)
         except (BoardLost, ChildError, RemoteError) as error:
             raise TargetError(f"the peaks of {self._key!r} cannot be measured: {error}") from error
 
@@ -217,7 +217,7 @@ class RemoteMeasurer(Measurer):
             job.slot,
             workload.text,
             job.candidate,
-            self.device,
+            self.placement,
             str(self._folder.path),
         )
 
@@ -230,7 +230,7 @@ class RemoteMeasurer(Measurer):
         return replace(protocol, rotation_bytes=0, activations=FLUSHED if flushes else "warm")
 
     def _connect(self, board: Board, wait_s: float) -> ServerFacts:
-        facts = board.connect_for(self.device, self._told, wait_s)
+        facts = board.connect_for(self.placement, self._told, wait_s)
         self._told = self._told or facts
         return facts
 
@@ -334,7 +334,7 @@ class RemoteMeasurer(Measurer):
 
     def _ask(self, message: tuple[Any, ...], limit_s: float) -> Any:
         board = next((board for board in self.boards if board.instance), self.boards[0])
-        self._evaluated_on = board.instance or self.device.instance
+        self._evaluated_on = board.instance or self.placement.device.instance
         self._evaluated_on = self._renewed(board, limit_s)
         return board.request(message, limit_s)
 

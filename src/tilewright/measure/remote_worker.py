@@ -16,7 +16,7 @@ from tilewright.compiler.build import kernel_identity, kernel_module
 from tilewright.compiler.features.kinds import kernel_features
 from tilewright.compiler.remote import DeviceLost, ExportedKernel, RemoteSession, export_kernel
 from tilewright.core.child import serve
-from tilewright.core.records import Candidate, Device, Protocol
+from tilewright.core.records import Candidate, Placement, Protocol
 from tilewright.core.scratch import scratch_folder
 from tilewright.graph.array_files import map_array
 from tilewright.graph.workload import parse_workload
@@ -25,30 +25,36 @@ from tilewright.hardware.remote import ServerFacts
 _sessions: list[RemoteSession] = []
 
 
-def prepare(_device: Device) -> None:
+def prepare(_placement: Placement) -> None:
     """Nothing is run here, so nothing is to be prepared."""
 
 
 def build(
-    slot: int, workload_text: str, candidate: Candidate, device: Device, folder: str
+    slot: int, workload_text: str, candidate: Candidate, placement: Placement, folder: str
 ) -> dict[str, Any]:
     """Build a candidate's library; the answer's `kernel` is what `measure` wants."""
     workload = parse_workload(workload_text)
-    kernel = export_kernel(workload, candidate, device, Path(folder), f"kernel-{slot}")
+    kernel = export_kernel(
+        workload, candidate, placement.target, placement.resources, Path(folder), f"kernel-{slot}"
+    )
     return {"kernel_hash": kernel.kernel_hash, "build_s": kernel.build_s, "kernel": kernel}
 
 
-def identify(workload_text: str, candidate: Candidate, device: Device) -> str:
+def identify(workload_text: str, candidate: Candidate, placement: Placement) -> str:
     """The hash of a candidate's scheduled kernel, without compiling it."""
-    return kernel_identity(parse_workload(workload_text), candidate, device)
+    return kernel_identity(
+        parse_workload(workload_text), candidate, placement.target, placement.resources
+    )
 
 
 def features(
-    workload_text: str, candidate: Candidate, device: Device, kind: str
+    workload_text: str, candidate: Candidate, placement: Placement, kind: str
 ) -> npt.NDArray[np.float64]:
     """A row of features of a candidate's scheduled kernel."""
-    module = kernel_module(parse_workload(workload_text), candidate, device)
-    return kernel_features(module, device.target, kind)
+    module = kernel_module(
+        parse_workload(workload_text), candidate, placement.target, placement.resources
+    )
+    return kernel_features(module, placement.tvm_target, kind)
 
 
 def connect(host: str, port: int, match: str, session_s: float) -> ServerFacts:
@@ -92,11 +98,11 @@ def evaluate(
     return _kept(lambda: session.evaluate(kernel, workload, candidate, arrays))
 
 
-def peaks(device: Device) -> dict[str, float]:
+def peaks(placement: Placement) -> dict[str, float]:
     """What the device reaches; the names are those of the database."""
     session = _session()
     with scratch_folder() as folder:
-        return _kept(lambda: session.peaks(device, folder))
+        return _kept(lambda: session.peaks(placement.target, placement.resources, folder))
 
 
 def _session() -> RemoteSession:

@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 
 from tilewright.core.fingerprints import canonical_json
-from tilewright.core.records import Candidate, Device, Measurement
+from tilewright.core.records import Candidate, Measurement, Placement
 from tilewright.graph.workload import Workload
 from tilewright.predict.kernel_facts import KernelTable, kernel_table
 from tilewright.predict.kernel_models import TrainingSet, data_hash
@@ -68,19 +68,19 @@ def rows_of(measurements: Iterable[Measurement], workloads: Mapping[str, Workloa
 
 
 def training_set(
-    rows: Sequence[Row], family: str, device: Device, peaks: Mapping[str, float]
+    rows: Sequence[Row], family: str, placement: Placement, peaks: Mapping[str, float]
 ) -> TrainingSet:
     """The facts and times of a family's rows on a device class."""
     mine = [row for row in rows if family_of(row.workload) == family]
     table = (
-        kernel_table([(row.workload, row.candidate) for row in mine], device, peaks)
+        kernel_table([(row.workload, row.candidate) for row in mine], placement, peaks)
         if mine
         else KernelTable(names=(), values=np.empty((0, 0)), roof_s=np.empty(0))
     )
     keys = [row.workload.key for row in mine]
     return TrainingSet(
         family=family,
-        device_class=device.class_key,
+        device_class=str(placement.key),
         peaks=peaks,
         table=table,
         latency_s=np.array([row.latency_s for row in mine]),

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.core.errors import ModelError
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.models.configurations import collecting
 from tilewright.predict.base import Floats, Trees
 from tilewright.predict.collected import Row, family_of, training_set
@@ -57,7 +57,7 @@ def with_energy(rows: Sequence[Row], family: str) -> list[Row]:
 def fit_energy_model(
     rows: Sequence[Row],
     family: str,
-    device: Device,
+    placement: Placement,
     peaks: Mapping[str, float],
     *,
     trees: Trees = DEFAULT_TREES,
@@ -75,7 +75,7 @@ def fit_energy_model(
         replace(row, latency_s=float(energy_j / power_w))
         for row, energy_j in zip(known, joules, strict=True)
     ]
-    data = training_set(at_one_power, family, device, peaks)
+    data = training_set(at_one_power, family, placement, peaks)
     return EnergyModel(power_w=power_w, times=fit_kernel_model(data, trees=trees))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.core.records import Candidate, Device, KnobValue, Settings
+from tilewright.core.records import Candidate, KnobValue, Placement, Settings
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactsOfMany, Implementation
 from tilewright.kernels.columns import KnobColumns, knob_columns
@@ -72,7 +72,7 @@ def implementation_of(table: KernelTable) -> npt.NDArray[Any]:
 
 
 def kernel_table(
-    kernels: Sequence[Kernel], device: Device, peaks: Mapping[str, float]
+    kernels: Sequence[Kernel], placement: Placement, peaks: Mapping[str, float]
 ) -> KernelTable:
     """The facts of many kernels, computed together; those of schedules operator by operator where
     an implementation does not tell those of many. `peaks` as in `roofline_s`."""
@@ -81,16 +81,16 @@ def kernel_table(
     distinct = {workload.text: workload for workload, _ in kernels}
     places = {text: place for place, text in enumerate(distinct)}
     which = np.array([places[workload.text] for workload, _ in kernels])
-    facts, floors_s = _of_operators(list(distinct.values()), device, peaks)
+    facts, floors_s = _of_operators(list(distinct.values()), placement, peaks)
     everywhere, roof_s = np.arange(len(kernels)), floors_s[which]
     parts: list[_Part] = [(everywhere, {name: found[which] for name, found in facts.items()})]
     for (name, layouts), rows in _alike(kernels).items():
         listed = [dict(kernels[row][1].settings) for row in rows]
         settings = knob_columns(listed) or listed
         asked = [kernels[row][0] for row in rows]
-        facts = _facts(implementation(name), asked, device, layouts, settings)
+        facts = _facts(implementation(name), asked, placement, layouts, settings)
         mine: _Columns = {**_of_candidate(name, layouts), **_knobs(settings)}
-        mine |= _schedule(facts, device, settings, roof_s[rows])
+        mine |= _schedule(facts, placement, settings, roof_s[rows])
         parts.append((np.array(rows), mine))
     return _assembled(parts, roof_s)
 
@@ -104,12 +104,12 @@ def _alike(kernels: Sequence[Kernel]) -> dict[tuple[str, tuple[str, ...]], list[
 
 
 def _of_operators(
-    workloads: Sequence[Workload], device: Device, peaks: Mapping[str, float]
+    workloads: Sequence[Workload], placement: Placement, peaks: Mapping[str, float]
 ) -> tuple[dict[str, Floats], Floats]:
     """The facts that no candidate changes, and the roofline's times in seconds."""
     sizes = sizes_of(workloads)
     floors_s = rooflines_s(sizes, peaks)
-    columns = {**operator_columns(workloads, sizes, device), ROOF: np.log2(floors_s)}
+    columns = {**operator_columns(workloads, sizes, placement), ROOF: np.log2(floors_s)}
     return {f"op.{name}": found for name, found in columns.items()}, floors_s
 
 
@@ -155,46 +155,50 @@ def _knob_numbers(name: str, value: KnobValue) -> Iterable[tuple[str, float]]:
 def _facts(
     spec: Implementation,
     workloads: Sequence[Workload],
-    device: Device,
+    placement: Placement,
     layouts: tuple[str, ...],
     settings: Sequence[Settings],
 ) -> dict[str, Floats]:
     """What an implementation says of each workload in the setting of its place."""
     if isinstance(spec, FactsOfMany):
-        return dict(spec.facts_of_many(workloads, device, layouts, settings))
+        return dict(
+            spec.facts_of_many(workloads, placement.target, placement.resources, layouts, settings)
+        )
     same: dict[str, list[int]] = {}
     for row, workload in enumerate(workloads):
         same.setdefault(workload.text, []).append(row)
     found: dict[str, Floats] = {}
     for rows in same.values():
         mine = settings if len(same) == 1 else [settings[row] for row in rows]
-        for name, values in spec.facts(workloads[rows[0]], device, layouts, mine).items():
+        for name, values in spec.facts(
+            workloads[rows[0]], placement.target, placement.resources, layouts, mine
+        ).items():
             found.setdefault(name, np.full(len(workloads), np.nan))[rows] = values
     return found
 
 
 def _schedule(
-    facts: Mapping[str, Floats], device: Device, settings: Sequence[Settings], roof_s: Floats
+    facts: Mapping[str, Floats], placement: Placement, settings: Sequence[Settings], roof_s: Floats
 ) -> _Columns:
     """The implementation's facts, and what follows from them the same way for all."""
     columns: _Columns = {f"schedule.{name}": np.asarray(found) for name, found in facts.items()}
     estimate_s = np.asarray(facts["estimate_s"], dtype=np.float64)
-    columns |= _vectors(settings, device)
+    columns |= _vectors(settings, placement)
     pieces = np.fmax(1.0, facts.get("parallel_extent", np.ones(len(settings))))
-    rounds = np.ceil(pieces / device.threads)
+    rounds = np.ceil(pieces / placement.resources.threads)
     columns["schedule.estimate_s"] = np.log2(estimate_s)
     columns["schedule.estimate_over_roof"] = np.log2(estimate_s / roof_s)
-    columns["schedule.balance"] = pieces / (rounds * device.threads)
+    columns["schedule.balance"] = pieces / (rounds * placement.resources.threads)
     columns["schedule.round_s"] = np.log2(estimate_s / rounds)
     for name, found in facts.items():
         if name.endswith("_bytes"):
             sizes = np.maximum(1.0, found)
-            columns[f"schedule.{name}_of_l1"] = np.log2(sizes / device.cpu.l1_bytes)
-            columns[f"schedule.{name}_of_l2"] = np.log2(sizes / device.cpu.l2_bytes)
+            columns[f"schedule.{name}_of_l1"] = np.log2(sizes / placement.target.cache_bytes(1))
+            columns[f"schedule.{name}_of_l2"] = np.log2(sizes / placement.target.cache_bytes(2))
     return columns
 
 
-def _vectors(settings: Sequence[Settings], device: Device) -> _Columns:
+def _vectors(settings: Sequence[Settings], placement: Placement) -> _Columns:
     """Whole registers in a vector of `lanes` values, the values beyond them, and how many powers
     of two these are torn into; nothing for schedules without that knob."""
     _, values, places = next(
@@ -203,13 +207,13 @@ def _vectors(settings: Sequence[Settings], device: Device) -> _Columns:
     counts = [value for value in values if isinstance(value, int)]
     if not counts or len(counts) < len(values) or places.min() < 0:
         return {}
-    beyond = [count % device.lanes_f32 for count in counts]
+    beyond = [count % placement.target.lanes("float32") for count in counts]
     torn = [
-        part.bit_count() if count > device.lanes_f32 else 0
+        part.bit_count() if count > placement.target.lanes("float32") else 0
         for part, count in zip(beyond, counts, strict=True)
     ]
     facts = {
-        "whole_vectors": [count // device.lanes_f32 for count in counts],
+        "whole_vectors": [count // placement.target.lanes("float32") for count in counts],
         "beyond_vectors": beyond,
         "torn_pieces": torn,
     }

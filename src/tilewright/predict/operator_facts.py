@@ -15,7 +15,7 @@ from math import log2
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.graph.layout import channel_block
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
@@ -109,13 +109,13 @@ def rooflines_s(sizes: Sizes, peaks: Mapping[str, float]) -> Floats:
     return np.maximum(np.maximum(sizes.flop / flop_per_s, moving_s), _LEAST_S)
 
 
-def operator_facts(workload: Workload, device: Device) -> dict[str, float]:
+def operator_facts(workload: Workload, placement: Placement) -> dict[str, float]:
     """Facts by name, for any workload."""
-    columns = operator_columns([workload], sizes_of([workload]), device)
+    columns = operator_columns([workload], sizes_of([workload]), placement)
     return {name: float(found[0]) for name, found in columns.items()}
 
 
-def operator_columns(workloads: Sequence[Workload], sizes: Sizes, device: Device) -> Columns:
+def operator_columns(workloads: Sequence[Workload], sizes: Sizes, placement: Placement) -> Columns:
     """The facts of many workloads, `sizes` being theirs; NaN where one does not have a fact."""
     moved_bytes = sizes.constant_bytes + sizes.data_bytes + sizes.result_bytes
     flop = np.maximum(1, sizes.flop)
@@ -129,11 +129,13 @@ def operator_columns(workloads: Sequence[Workload], sizes: Sizes, device: Device
         "arguments": sizes.arguments,
         "rank": sizes.rank,
         "innermost": np.log2(sizes.last),
-        "innermost_whole": _filled(sizes.last, device.lanes_f32),
+        "innermost_whole": _filled(sizes.last, placement.target.lanes("float32")),
         "element_bytes": sizes.result_bytes / np.maximum(1, sizes.elements),
-        "constants_of_l2": np.log2((sizes.constant_bytes + 1) / device.cpu.l2_bytes),
-        "data_of_l2": np.log2((sizes.data_bytes + sizes.result_bytes + 1) / device.cpu.l2_bytes),
-        "all_of_l3": np.log2((moved_bytes + 1) / max(1, device.cpu.l3_bytes)),
+        "constants_of_l2": np.log2((sizes.constant_bytes + 1) / placement.target.cache_bytes(2)),
+        "data_of_l2": np.log2(
+            (sizes.data_bytes + sizes.result_bytes + 1) / placement.target.cache_bytes(2)
+        ),
+        "all_of_l3": np.log2((moved_bytes + 1) / max(1, placement.target.cache_bytes(3))),
     }
     columns |= _steps(workloads)
     columns |= _extents("extent", [workload.result.shape for workload in workloads])
@@ -144,7 +146,7 @@ def operator_columns(workloads: Sequence[Workload], sizes: Sizes, device: Device
         columns |= _gathered(rest)
     if convolved.any():
         chosen = [w for c, w in zip(convolved, workloads, strict=True) if c]
-        for name, found in _of_convolutions(chosen, device).items():
+        for name, found in _of_convolutions(chosen, placement).items():
             column = columns.setdefault(name, np.full(len(workloads), np.nan))
             column[convolved] = found
     return columns
@@ -216,8 +218,8 @@ def _inputs(shape: tuple[int, ...]) -> dict[str, float]:
     return {f"input_{n}": log2(max(1, size)) for n, size in enumerate(shape[::-1])}
 
 
-def _of_convolutions(workloads: Sequence[Workload], device: Device) -> Mapping[str, Floats]:
-    conv, lanes = convolutions(workloads), device.lanes_f32
+def _of_convolutions(workloads: Sequence[Workload], placement: Placement) -> Mapping[str, Floats]:
+    conv, lanes = convolutions(workloads), placement.target.lanes("float32")
     top, left, bottom, right = conv.padding
     padded = (conv.in_height + top + bottom) * (conv.in_width + left + right)
     steps = conv.strides[0] * conv.strides[1]
@@ -242,7 +244,7 @@ def _of_convolutions(workloads: Sequence[Workload], device: Device) -> Mapping[s
         "border_share": 1 - conv.in_height * conv.in_width / padded,
         "halo": conv.taps * conv.pixels / np.maximum(1, padded) / steps,
         "depth": np.log2(conv.group_in * conv.taps),
-        "threads_over_rows": _filled(conv.batch * conv.out_height, device.threads),
+        "threads_over_rows": _filled(conv.batch * conv.out_height, placement.resources.threads),
     }
     return {name: np.asarray(found, dtype=np.float64) for name, found in columns.items()}
 

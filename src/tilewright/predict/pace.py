@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.predict.collected import Row
 from tilewright.predict.kernel_facts import kernel_table
 from tilewright.predict.kernel_models import KernelModel
@@ -29,7 +29,7 @@ def enough(rows: Sequence[Row]) -> bool:
 
 
 def pace(
-    rows: Sequence[Row], model: KernelModel, device: Device, peaks: Mapping[str, float]
+    rows: Sequence[Row], model: KernelModel, placement: Placement, peaks: Mapping[str, float]
 ) -> float:
     """The median of measured over predicted times, each operator counting once; 1 where rows are
     too few or the factor is too near to 1 to be told from it.
@@ -40,7 +40,7 @@ def pace(
     if not enough(rows):
         return 1.0
     asked = [rows[int(n)] for n in np.linspace(0, len(rows) - 1, min(len(rows), _MOST)).round()]
-    table = kernel_table([(row.workload, row.candidate) for row in asked], device, peaks)
+    table = kernel_table([(row.workload, row.candidate) for row in asked], placement, peaks)
     logs = np.log([row.latency_s for row in asked]) - np.log(model.times(table).latency_s)
     operators: dict[str, list[float]] = {}
     for row, log in zip(asked, logs, strict=True):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Placement
 from tilewright.predict.collected import Row
 from tilewright.predict.shipped import distance
 
@@ -28,7 +28,7 @@ _Times = Mapping[tuple[str, Candidate], float]
 class Relative:
     """A known device class: one device of it, and what reads the kernels measured there."""
 
-    device: Device
+    placement: Placement
     rows: Callable[[], Sequence[Row]]
 
 
@@ -41,12 +41,12 @@ class Nearest:
     probes: int = 0
 
 
-def nearest(device: Device, own: Sequence[Row], known: Sequence[Relative]) -> Nearest:
+def nearest(placement: Placement, own: Sequence[Row], known: Sequence[Relative]) -> Nearest:
     """Which of the `known` classes, at least one, a device is most like on which the `own` kernels
     were measured: the one with the least `unlikeness` where each shares `LEAST_PROBES` kernels with
     it, else the one whose datasheet is closest."""
     places = range(len(known))
-    by_datasheet = min(places, key=lambda place: distance(known[place].device, device))
+    by_datasheet = min(places, key=lambda place: distance(known[place].placement, placement))
     if len(own) < LEAST_PROBES or len(known) == 1:
         return Nearest(place=by_datasheet)
     times = _times(own)

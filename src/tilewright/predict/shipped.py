@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import log2
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from tilewright.core.errors import ModelError
 from tilewright.core.fingerprints import canonical_json, digest
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Device, Placement
+from tilewright.core.targets import parse_resources
 from tilewright.graph.workload import parse_workload
 from tilewright.predict.collected import Row
 
@@ -33,7 +34,7 @@ class ShippedData:
     `repeats` is how far 90 % of the times of one kernel, taken again and again meanwhile, lie from
     their median, in the logarithm; `identity` is a hash of the file."""
 
-    device: Device
+    placement: Placement
     peaks: Mapping[str, float]
     path: Path
     exact: bool
@@ -51,32 +52,34 @@ class ShippedData:
         return digest(self.path.read_bytes())
 
 
-def shipped_data(device: Device) -> ShippedData | None:
+def shipped_data(placement: Placement) -> ShippedData | None:
     """The rows for a device's class, else those of the class of its architecture whose datasheet is
     closest; None where there is none."""
     return min(
-        shipped_classes(device), key=lambda found: distance(found.device, device), default=None
+        shipped_classes(placement),
+        key=lambda found: distance(found.placement, placement),
+        default=None,
     )
 
 
-def shipped_classes(device: Device) -> list[ShippedData]:
+def shipped_classes(placement: Placement) -> list[ShippedData]:
     """The rows of every class of a device's architecture."""
     known = [_described(name) for name in _names()]
     return [
         ShippedData(
-            device=other,
+            placement=other,
             peaks=peaks,
             path=DATA / f"{name}.parquet",
-            exact=other.class_key == device.class_key,
+            exact=other.key == placement.key,
             measured=_days(name),
             repeats=_read(name).get("repeats"),
         )
         for other, peaks, name in known
-        if other.cpu.architecture == device.cpu.architecture
+        if other.target.architecture == placement.target.architecture
     ]
 
 
-def shipped_devices() -> list[Device]:
+def shipped_placements() -> list[Placement]:
     """The devices, one of each class, that rows come with the package of."""
     return [_described(name)[0] for name in _names()]
 
@@ -91,9 +94,13 @@ def _read(name: str) -> dict[str, Any]:
 
 
 @cache
-def _described(name: str) -> tuple[Device, dict[str, float], str]:
+def _described(name: str) -> tuple[Placement, dict[str, float], str]:
     found = _read(name)
-    return msgspec.convert(found["device"], Device), dict(found["peaks"]), name
+    placement = Placement(
+        device=msgspec.convert(found["device"], Device),
+        resources=parse_resources(found["resources"]),
+    )
+    return placement, dict(found["peaks"]), name
 
 
 def _days(name: str) -> tuple[str, str] | None:
@@ -101,17 +108,17 @@ def _days(name: str) -> tuple[str, str] | None:
     return tuple(found["measured"]) if "measured" in found else None
 
 
-def distance(known: Device, device: Device) -> float:
+def distance(known: Placement, placement: Placement) -> float:
     """How unlike two devices are: doublings of vector width, threads and caches; another CPU of
     the same sizes counts a little, too."""
-    if known.class_key == device.class_key:
+    if known.key == placement.key:
         return -1.0
     return (
-        2 * _doublings(known.cpu.vector_bytes, device.cpu.vector_bytes)
-        + _doublings(known.threads, device.threads)
-        + _doublings(known.cpu.l2_bytes, device.cpu.l2_bytes) / 2
-        + _doublings(known.cpu.l3_bytes, device.cpu.l3_bytes) / 4
-        + 0.25 * (known.cpu.model != device.cpu.model)
+        2 * _doublings(known.target.vector_bytes, placement.target.vector_bytes)
+        + _doublings(known.resources.threads, placement.resources.threads)
+        + _doublings(known.target.cache_bytes(2), placement.target.cache_bytes(2)) / 2
+        + _doublings(known.target.cache_bytes(3), placement.target.cache_bytes(3)) / 4
+        + 0.25 * (known.target.model != placement.target.model)
     )
 
 
@@ -149,7 +156,7 @@ def read_rows(path: Path) -> tuple[Row, ...]:
 def write_rows(
     path: Path,
     rows: Iterable[Row],
-    device: Device,
+    placement: Placement,
     peaks: Mapping[str, float],
     measured: tuple[str, str] | None = None,
     repeats: float | None = None,
@@ -171,9 +178,11 @@ def write_rows(
         ]
     ).sort(_COLUMNS[:-1])
     table.write_parquet(path, compression="zstd", compression_level=19)
-    anonymous = cast("dict[str, object]", msgspec.to_builtins(device))
-    anonymous["instance"], anonymous["cpus"] = "", ()
-    described: dict[str, object] = {"device": anonymous, "peaks": dict(peaks)}
+    described: dict[str, object] = {
+        "device": msgspec.to_builtins(replace(placement.device, instance="", access="described")),
+        "resources": str(placement.resources),
+        "peaks": dict(peaks),
+    }
     if measured is not None:
         described["measured"] = measured
     if repeats is not None:

@@ -16,7 +16,7 @@ from tilewright.core.errors import (
     last_line,
 )
 from tilewright.graph.network import Array
-from tilewright.hardware.device import local_device
+from tilewright.hardware.device import local_placement
 from tilewright.report.notebook import fragment
 from tilewright.report.shown import seconds
 from tilewright.report.tables import facts_table
@@ -43,10 +43,10 @@ class Artifact:
         self.inputs = tuple(port.name for port in manifest.inputs)
         self.outputs = tuple(port.name for port in manifest.outputs)
         self._opened = opened
-        device = local_device(threads)
-        self.threads = device.threads
+        placement = local_placement(threads)
+        self.threads = placement.resources.threads
         self.folder = folder
-        self._call = Caller(device.threads, device.cpus)
+        self._call = Caller(placement.resources.threads, placement.binding.cpus)
         self._network = self._call(lambda: LoadedNetwork.open(folder, manifest.constants))
         if self._network.input_count != len(self.inputs):
             raise DamagedArtifact(folder, "model.so has another number of inputs")
@@ -168,7 +168,7 @@ def load(path: Text, *, threads: int | None = None, verify: bool = True) -> Arti
 
 
 def _refuse_other_machine(machine: Machine) -> None:
-    here = local_device(None).cpu
+    here = local_placement(None).target
     if machine.architecture != here.architecture:
         raise TargetError(
             f"compiled for {machine.architecture}, this machine is {here.architecture}",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Placement
 from tilewright.graph.arrange import arrange
 from tilewright.graph.conversions import copying
 from tilewright.graph.evaluate import run_fused
@@ -25,7 +25,7 @@ ROUNDING = 1e-4
 def name_culprit(
     network: PreparedNetwork,
     chosen: Mapping[TaskKey, Candidate],
-    device: Device,
+    placement: Placement,
     inputs: Mapping[str, Array],
     folder: Path,
 ) -> str:
@@ -40,13 +40,13 @@ def name_culprit(
     probe = _Probe(
         network=network,
         chosen=chosen,
-        device=device,
+        placement=placement,
         inputs=inputs,
         expected=run_fused(fused, inputs, every=True),
         folder=folder,
     )
     right, wrong = 0, len(calls) - 1
-    with NetworkWorker(device) as worker:
+    with NetworkWorker(placement) as worker:
         while right < wrong:
             middle = (right + wrong) // 2
             if probe.agrees(worker, middle):
@@ -81,7 +81,7 @@ class _Probe:
 
     network: PreparedNetwork
     chosen: Mapping[TaskKey, Candidate]
-    device: Device
+    placement: Placement
     inputs: Mapping[str, Array]
     expected: Mapping[str, Array]
     folder: Path
@@ -96,7 +96,7 @@ class _Probe:
         for item in arrangement.calls:
             key, workload = task_key(item), item.call.workload
             known = self.chosen.get(key)
-            assignment[key] = known or default_candidate(workload, item.layouts, self.device)[0]
+            assignment[key] = known or default_candidate(workload, item.layouts, self.placement)[0]
         plan = blueprint(arrangement, assignment)
         # a path of its own: the loader takes a library it knows by path for the one it has loaded
         place = self.folder / f".bisect-{last}"

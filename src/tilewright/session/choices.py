@@ -8,7 +8,7 @@ from typing import Literal
 
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.protocols import MeasurementStore
-from tilewright.core.records import Candidate, Device, LayoutPlan, Measurement, Outcome
+from tilewright.core.records import Candidate, LayoutPlan, Measurement, Outcome, Placement
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.session.arguments import text_of
 from tilewright.session.preparation import PreparedNetwork, Task
@@ -33,21 +33,21 @@ def checked_settings(name: str) -> SettingsName:
 
 
 def defaults(
-    network: PreparedNetwork, device: Device, max_error: float = inf
+    network: PreparedNetwork, placement: Placement, max_error: float = inf
 ) -> dict[TaskKey, Candidate]:
     """Our default settings, from facts and device alone, none with an error bound above
     `max_error` where a more exact one is to be had."""
     return {
-        key: default_candidate(task.workload, task.layouts, device, max_error)[0]
+        key: default_candidate(task.workload, task.layouts, placement, max_error)[0]
         for key, task in network.tasks.items()
     }
 
 
-def known_outcomes(task: Task, store: MeasurementStore, device: Device) -> list[Outcome]:
+def known_outcomes(task: Task, store: MeasurementStore, placement: Placement) -> list[Outcome]:
     """What the store knows about a task in its layouts, oldest first."""
     return [
         outcome
-        for outcome in store.outcomes(task.workload.key, device.class_key)
+        for outcome in store.outcomes(task.workload.key, placement.key)
         if outcome.candidate.layouts == task.layouts
     ]
 
@@ -72,17 +72,17 @@ def ranked(outcomes: list[Outcome]) -> list[Measurement]:
 
 
 def shipped_plan(
-    network: PreparedNetwork, store: MeasurementStore, device: Device, settings: SettingsName
+    network: PreparedNetwork, store: MeasurementStore, placement: Placement, settings: SettingsName
 ) -> LayoutPlan:
     """The layouts that go with `settings`: what shipped may differ from the default ones."""
-    shipment = store.shipment(network.key, device.class_key) if settings == "shipped" else None
+    shipment = store.shipment(network.key, placement.key) if settings == "shipped" else None
     return LayoutPlan() if shipment is None else shipment.plan
 
 
 def choose(
     network: PreparedNetwork,
     store: MeasurementStore,
-    device: Device,
+    placement: Placement,
     settings: SettingsName,
     max_error: float = inf,
 ) -> dict[TaskKey, Candidate]:
@@ -91,12 +91,12 @@ def choose(
     None has an error bound above `max_error` where a more exact one is to be had, but for what
     shipped: its outputs were checked.
     """
-    chosen = defaults(network, device, max_error)
+    chosen = defaults(network, placement, max_error)
     if settings == "default":
         return chosen
     shipped: Mapping[str, Candidate] = {}
     if settings == "shipped":
-        shipment = store.shipment(network.key, device.class_key)
+        shipment = store.shipment(network.key, placement.key)
         if shipment is None:
             raise UsageError(
                 f"nothing has shipped for {network.model.name} on this device",
@@ -107,8 +107,8 @@ def choose(
         if settings == "shipped":
             chosen[key] = shipped.get(shipping_key(key), chosen[key])
             continue
-        best = ranked(own(known_outcomes(task, store, device)))
-        out = too_inexact(task.workload, task.layouts, device, max_error)
+        best = ranked(own(known_outcomes(task, store, placement)))
+        out = too_inexact(task.workload, task.layouts, placement, max_error)
         exact = [found for found in best if found.candidate.implementation not in out]
         if exact:
             chosen[key] = exact[0].candidate

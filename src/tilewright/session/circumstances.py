@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tilewright.core.records import Device, Protocol
+from tilewright.core.records import Placement, Protocol
 from tilewright.session.protocols import kernel_protocol
 
 Cache = Literal["usual", "warm", "cold"]
@@ -26,7 +26,7 @@ class Place:
     """A device under circumstances: the state of its caches, and how many copies of the timed
     kernel run on other cores meanwhile. `usual` is the device as networks use it."""
 
-    usual: Device
+    usual: Placement
     cache: Cache = "usual"
     neighbours: int = 0
 
@@ -36,14 +36,14 @@ class Place:
         return self.cache != "usual" or self.neighbours > 0
 
     @property
-    def device(self) -> Device:
+    def placement(self) -> Placement:
         """The device whose class is that of these circumstances."""
-        key = self.usual.class_key
+        key = self.usual.device.class_key
         if self.cache != "usual":
             key += f"{_CACHE}{self.cache}"
         if self.neighbours:
             key += f"{_BESIDE}{self.neighbours}"
-        return replace(self.usual, class_key=key)
+        return replace(self.usual, device=replace(self.usual.device, class_key=key))
 
     @property
     def protocol(self) -> Protocol:

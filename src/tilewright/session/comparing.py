@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.core.results import CompareResult, CompareRow
 from tilewright.core.scratch import scratch_folder
 from tilewright.graph.network import Array
@@ -42,7 +42,7 @@ _OURS = "tilewright"
 class Comparer:
     """One `compare` command. `verify` has files of artifacts checked by their hashes."""
 
-    device: Device
+    placement: Placement
     store: SqliteStore
     events: EventSink
     seed: int
@@ -84,10 +84,10 @@ class Comparer:
         if is_artifact(model):
             refuse_shapes(model, options)
             artifact = open_artifact(Path(model), verify=self.verify)
-            network = artifact.network(self.device)
+            network = artifact.network(self.placement)
         else:
-            network = prepare(model, options, self.device)
-            plan = shipped_plan(network, self.store, self.device, self.settings)
+            network = prepare(model, options, self.placement)
+            plan = shipped_plan(network, self.store, self.placement, self.settings)
             network = laid_out(network, plan)
         inputs = random_inputs(network.model.graph, self.seed)
         with ExitStack() as stack:
@@ -110,14 +110,16 @@ class Comparer:
     ) -> Generator[NetworkWorker]:
         """A worker with our network loaded: the artifact as it is, or compiled now."""
         if artifact is not None:
-            with NetworkWorker(self.device) as worker:
+            with NetworkWorker(self.placement) as worker:
                 worker.load(_OURS, artifact.folder, artifact.manifest.constants)
                 yield worker
             return
-        chosen = choose(network, self.store, self.device, self.settings, max_error=self.max_error)
+        chosen = choose(
+            network, self.store, self.placement, self.settings, max_error=self.max_error
+        )
         self.events(Stage(name="compile", detail=f"{len(network.tasks)} kernels"))
         plan = blueprint(network.arrangement, chosen)
-        with scratch_folder() as folder, NetworkWorker(self.device) as w:
+        with scratch_folder() as folder, NetworkWorker(self.placement) as w:
             w.compile(plan, network.graph.constants, folder)
             w.load(_OURS, folder, [c.parameter.name for c in plan.constants])
             yield w
@@ -137,7 +139,10 @@ class Comparer:
                 stack.callback(peer.stop)
                 try:
                     peer.start(
-                        network.model.onnx_path, self.device.threads, self.device.cpus, request
+                        network.model.onnx_path,
+                        self.placement.resources.threads,
+                        self.placement.binding.cpus,
+                        request,
                     )
                 except TargetError as error:
                     skipped[f"{name} ({network.model.name})"] = error.message
@@ -158,7 +163,11 @@ class Comparer:
     ) -> NetworkCheck:
         reference = make_peer("onnxruntime")
         try:
-            reference.start(network.model.onnx_path, self.device.threads, self.device.cpus)
+            reference.start(
+                network.model.onnx_path,
+                self.placement.resources.threads,
+                self.placement.binding.cpus,
+            )
             expected = reference.run(inputs)
         finally:
             reference.stop()
@@ -179,7 +188,7 @@ class Comparer:
             model=network.model.name,
             peer=engine.name,
             precision=engine.precision,
-            threads=self.device.threads,
+            threads=self.placement.resources.threads,
             latency_s=timing.latency_s,
             peer_latency_s=theirs.latency_s,
             speedup=speedup.value,

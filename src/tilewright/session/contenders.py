@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.core.records import Candidate, Device, LayoutPlan
+from tilewright.core.records import Candidate, LayoutPlan, Placement
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.session.choices import defaults
 from tilewright.session.preparation import PreparedNetwork
@@ -47,10 +47,10 @@ class Contender:
         return {key: winner.candidate for key, winner in self.winners.items()}
 
 
-def default_contender(tuned: Contender, device: Device, max_error: float) -> Contender:
+def default_contender(tuned: Contender, placement: Placement, max_error: float) -> Contender:
     """The network of `tuned` with default settings; their times where they were measured."""
     winners: dict[TaskKey, Winner] = {}
-    for key, candidate in defaults(tuned.network, device, max_error).items():
+    for key, candidate in defaults(tuned.network, placement, max_error).items():
         winner = tuned.winners[key]
         if winner.candidate == candidate:
             winners[key] = winner

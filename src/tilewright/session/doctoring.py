@@ -11,7 +11,7 @@ from tilewright.core.errors import StoreError
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.results import Check, DoctorResult
 from tilewright.core.units import format_bytes
-from tilewright.hardware.device import local_device
+from tilewright.hardware.device import local_placement
 from tilewright.hardware.environment import noise_warnings, read_environment
 from tilewright.hardware.meters import Meter, find_cpu_meter, nvml_meter
 from tilewright.measure.kernels import WORKER
@@ -29,7 +29,7 @@ _OTHER_METER = "profile --power --meter command:CMD takes any program that print
 def examine(database: Path) -> DoctorResult:
     """Run all checks."""
     environment = read_environment()
-    device = local_device(None)
+    placement = local_placement(None)
     checks = [_compiler(), _tvm(), _database(database), _disk(database)]
     checks += [_peer(name) for name in KNOWN_PEERS]
     checks.append(exporting_check())
@@ -38,7 +38,7 @@ def examine(database: Path) -> DoctorResult:
         Check(name="noise", status="warning", detail=text, advice="Close what else runs.")
         for text in noise_warnings(environment)
     ]
-    return DoctorResult(checks=tuple(checks), environment=environment_card(environment, device))
+    return DoctorResult(checks=tuple(checks), environment=environment_card(environment, placement))
 
 
 def _compiler() -> Check:
@@ -55,11 +55,11 @@ def _compiler() -> Check:
 
 
 def _tvm() -> Check:
-    device = local_device(None)
-    with Child(WORKER, cpus=device.cpus) as child:
+    placement = local_placement(None)
+    with Child(WORKER, cpus=placement.binding.cpus) as child:
         try:
-            child.request(("prepare", device), _TIMEOUT_S)
-            child.request(("target", device.target), _TIMEOUT_S)
+            child.request(("prepare", placement), _TIMEOUT_S)
+            child.request(("target", placement.tvm_target), _TIMEOUT_S)
         except (ChildError, RemoteError) as error:
             return Check(
                 name="TVM",
@@ -67,7 +67,7 @@ def _tvm() -> Check:
                 detail=str(error).splitlines()[0],
                 advice="Reinstall: pip install --force-reinstall tilewright",
             )
-    return Check(name="TVM", status="ok", detail=f"takes {device.target}")
+    return Check(name="TVM", status="ok", detail=f"takes {placement.tvm_target}")
 
 
 def _database(path: Path) -> Check:

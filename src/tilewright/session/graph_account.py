@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from tilewright.core.events import EventSink, Stage
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.core.results import AssignmentRow, ChoiceRow, GraphTuneResult, OptimizeResult
 from tilewright.graph.conversions import copying
 from tilewright.session.contenders import DEFAULT, TUNED
@@ -99,7 +99,7 @@ def choice_rows(proposal: Proposal, problem: NetworkProblem) -> tuple[ChoiceRow,
 
 def predicted_only(
     network: PreparedNetwork,
-    device: Device,
+    placement: Placement,
     store: SqliteStore,
     events: EventSink,
     request: OptimizeRequest,
@@ -107,14 +107,14 @@ def predicted_only(
     """The graph tuner's choice from records and facts alone: nothing is built or measured."""
     fused = network.arrangement.network
     copies = {copying(kind).key: copying(kind) for kind in fused.graph.types.values()}
-    costs = LayoutCosts(device=device, max_error=request.max_error)
+    costs = LayoutCosts(placement=placement, max_error=request.max_error)
     for workload in {**fused.workloads, **copies}.values():
-        for ports, outcomes in stored_by_layouts(workload, store, device).items():
+        for ports, outcomes in stored_by_layouts(workload, store, placement).items():
             costs.learn(workload, ports, outcomes, searched=False)
     problem = NetworkProblem(
         network=fused,
         usual=network.arrangement.layouts,
-        device=device,
+        placement=placement,
         times=costs,
         name=network.model.name,
     )
@@ -126,8 +126,8 @@ def predicted_only(
     usual_s = problem.problem.cost(problem.problem.default) / PICOSECONDS
     bare = OptimizeResult(
         model=network.model.name,
-        target=device.target,
-        threads=device.threads,
+        target=placement.tvm_target,
+        threads=placement.resources.threads,
         latency_s=proposals[0].predicted_s,
         baseline_latency_s=None,
         reference_latency_s=None,

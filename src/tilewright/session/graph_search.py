@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.core.errors import TilewrightError
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.records import Device, LayoutPlan, Outcome
+from tilewright.core.records import LayoutPlan, Outcome, Placement
 from tilewright.graph.layout import PLAIN, blocked, channel_block
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.measure.base import Measurer
@@ -82,7 +82,7 @@ class GraphSearch:
     """
 
     network: PreparedNetwork
-    device: Device
+    placement: Placement
     store: SqliteStore
     measurer: Measurer
     terms: TuningTerms
@@ -97,7 +97,7 @@ class GraphSearch:
     _asked: set[TaskKey] = field(default_factory=set[TaskKey])
 
     def __post_init__(self) -> None:
-        self.costs = LayoutCosts(device=self.device, max_error=self.terms.max_error)
+        self.costs = LayoutCosts(placement=self.placement, max_error=self.terms.max_error)
         self._learn(self.network.tasks)
 
     @property
@@ -106,7 +106,7 @@ class GraphSearch:
         return NetworkProblem(
             network=self.network.arrangement.network,
             usual=self.network.arrangement.layouts,
-            device=self.device,
+            placement=self.placement,
             times=self.costs,
             name=self.network.model.name,
         )
@@ -192,7 +192,7 @@ class GraphSearch:
         usual = self.network.arrangement.layouts
         found: dict[TaskKey, Task] = {}
         for factor in _WIDER:
-            wider = blocked(factor * self.device.lanes_f32)
+            wider = blocked(factor * self.placement.target.lanes("float32"))
             layouts = {
                 tensor: wider
                 for tensor, allowed in options.items()
@@ -203,7 +203,7 @@ class GraphSearch:
 
     def _recall(self, tasks: Mapping[TaskKey, Task]) -> bool:
         """Learn what the store knows of tasks; whether that is anything."""
-        tuner = NetworkTuner(tasks, self.device, self.store, self.measurer, self.terms)
+        tuner = NetworkTuner(tasks, self.placement, self.store, self.measurer, self.terms)
         self.known |= tuner.known
         self._learn(tasks)
         return any(tuner.known[key] for key in tasks)
@@ -221,7 +221,7 @@ class GraphSearch:
         self.terms.events(Stage(name="tune", detail=f"{len(tasks)} tasks in other layouts"))
         self.store.add_workloads([task.workload for task in tasks.values()])
         given = {key: self.known[key] for key in tasks if key in self.known}
-        tuner = NetworkTuner(tasks, self.device, self.store, self.measurer, self.terms, given)
+        tuner = NetworkTuner(tasks, self.placement, self.store, self.measurer, self.terms, given)
         before = self.measurements, self.failures
 
         def count() -> None:
@@ -252,7 +252,7 @@ class GraphSearch:
     def _tried(self, task: Task) -> bool:
         """Whether every implementation worth it was tried for a task."""
         tried = {outcome.candidate.implementation for outcome in self.known.get(task.key, ())}
-        offered = spaces(task.workload, task.layouts, self.device, self.terms.max_error)
+        offered = spaces(task.workload, task.layouts, self.placement, self.terms.max_error)
         return all(space.spec.name in tried for space in offered)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.kernels.int8_case import int8_case, int8_layouts
 from tilewright.session.preparation import Task
@@ -10,12 +10,12 @@ from tilewright.session.preparation import Task
 _KERNELS = (1, 3)
 
 
-def int8_tasks(device: Device) -> dict[TaskKey, Task]:
+def int8_tasks(placement: Placement) -> dict[TaskKey, Task]:
     """The requantized 1×1 and 3×3 convolutions of the case, as if a network called each once."""
     found: dict[TaskKey, Task] = {}
     for kernel in _KERNELS:
         _, fused = int8_case(kernel)
-        layouts = int8_layouts(fused, device)
+        layouts = int8_layouts(fused, placement.target)
         key = (fused.key, layouts)
         found[key] = Task(
             key=key,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tilewright.core.errors import StoreError, UsageError
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.core.results import ImportResult, SkippedLine
 from tilewright.store import open_store
 from tilewright.store.interchange.devices import device_entry
@@ -30,11 +30,11 @@ class ImportRequest:
     path: Path
     kind: str | None = None
     task: str | None = None
-    device: Device | None = None
+    placement: Placement | None = None
 
 
 def import_file(
-    request: ImportRequest, store: SqliteStore, device: Callable[[], Device]
+    request: ImportRequest, store: SqliteStore, placement: Callable[[], Placement]
 ) -> ImportResult:
     """Take in a file; `device` is asked for only where the kind needs this machine's.
 
@@ -42,13 +42,13 @@ def import_file(
     """
     kind = import_kind(request.path, request.kind)
     if kind == METASCHEDULE:
-        return _import_metaschedule(request.path, store, device())
+        return _import_metaschedule(request.path, store, placement())
     task = None if request.task is None else _task(request.task, store)
-    return store.import_file(request.path, kind, task=task, device=request.device)
+    return store.import_file(request.path, kind, task=task, placement=request.placement)
 
 
 def export_file(
-    path: Path, kind: str | None, store: SqliteStore, device: Callable[[], Device]
+    path: Path, kind: str | None, store: SqliteStore, placement: Callable[[], Placement]
 ) -> int:
     """Write the database to a file and return the number of records written.
 
@@ -59,11 +59,11 @@ def export_file(
         return store.export(path, chosen)
     from tilewright.measure.metaschedule import export_database
 
-    local = device()
+    local = placement()
     workloads = {workload.key: workload for workload in store.workloads()}
     rows = [
         (workloads[measurement.workload_key], measurement)
-        for measurement in store.stored_measurements(device_class=local.class_key)
+        for measurement in store.stored_measurements(placement=local.key)
         if measurement.workload_key in workloads
     ]
     return export_database(path, rows, local)
@@ -106,15 +106,15 @@ def _task(key: str, store: SqliteStore) -> Workload:
     return task
 
 
-def _import_metaschedule(path: Path, store: SqliteStore, device: Device) -> ImportResult:
+def _import_metaschedule(path: Path, store: SqliteStore, placement: Placement) -> ImportResult:
     from tilewright.measure.metaschedule import import_database
 
-    measurements, lines, skipped = import_database(path, store.workloads(), device)
+    measurements, lines, skipped = import_database(path, store.workloads(), placement)
 
     def taken() -> Iterator[Line]:
         for number, measurement in enumerate(measurements, start=1):
             record = {"record": "measurement", **msgspec.to_builtins(measurement)}
-            yield Line(number=number, record=record, support=(device_entry(device),))
+            yield Line(number=number, record=record, support=(device_entry(placement.device),))
 
     result = store.take_in(taken(), path, METASCHEDULE)
     missed = (SkippedLine(line=number, reason=reason) for number, reason in skipped)

@@ -8,7 +8,7 @@ from math import exp, inf, log
 from statistics import median
 
 from tilewright.core.protocols import MeasurementStore
-from tilewright.core.records import Device, Outcome
+from tilewright.core.records import Outcome, Placement
 from tilewright.graph.conversions import copying
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
@@ -33,7 +33,7 @@ class LayoutCosts:
     was measured has a time, and what default layouts need.
     """
 
-    device: Device
+    placement: Placement
     max_error: float = inf
     places: Places = field(default_factory=Places)
     guessing: bool = True
@@ -64,7 +64,7 @@ class LayoutCosts:
         none has one, these layouts are, unless they are `needed`.
         """
         fastest: dict[str, float] = {}
-        out = too_inexact(workload, ports, self.device, self.max_error)
+        out = too_inexact(workload, ports, self.placement, self.max_error)
         found = [o for o in outcomes if o.candidate.implementation not in out]
         for measurement in ranked(found):
             fastest.setdefault(measurement.candidate.implementation, measurement.latency_s)
@@ -121,7 +121,7 @@ class LayoutCosts:
         key = (workload.key, ports)
         if key not in self._guesses:
             found: dict[str, float] = {}
-            guesses = ranked_defaults(workload, ports, self.device, self.max_error)
+            guesses = ranked_defaults(workload, ports, self.placement, self.max_error)
             for candidate, seconds in guesses:
                 found.setdefault(candidate.implementation, seconds)
             self._guesses[key] = found
@@ -158,10 +158,10 @@ class LayoutCosts:
 
 
 def stored_by_layouts(
-    workload: Workload, store: MeasurementStore, device: Device
+    workload: Workload, store: MeasurementStore, placement: Placement
 ) -> dict[Ports, list[Outcome]]:
     """All that the store knows of a workload on a device of this class, by port layouts."""
     found: dict[Ports, list[Outcome]] = {}
-    for outcome in own(store.outcomes(workload.key, device.class_key)):
+    for outcome in own(store.outcomes(workload.key, placement.key)):
         found.setdefault(outcome.candidate.layouts, []).append(outcome)
     return found

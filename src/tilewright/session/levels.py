@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from tilewright.core.errors import UsageError, close_matches
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Placement
 from tilewright.graph.anchors import bare_anchor
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.session.arguments import path_or_none, text_of
@@ -88,9 +88,9 @@ def bare_tasks(tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Task]:
     return found
 
 
-def carried_over(ranked: Sequence[Candidate], task: Task, device: Device) -> Candidate | None:
+def carried_over(ranked: Sequence[Candidate], task: Task, placement: Placement) -> Candidate | None:
     """The best of a bare anchor's candidates that the fused task can take, in its layouts."""
-    space = search_space(task.workload, task.layouts, device)
+    space = search_space(task.workload, task.layouts, placement)
     for candidate in ranked:
         moved = replace(candidate, layouts=task.layouts)
         number = space.number(moved)

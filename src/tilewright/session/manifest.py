@@ -13,7 +13,7 @@ import msgspec
 from tilewright.core.element_types import is_element_type
 from tilewright.core.errors import DamagedArtifact, ModelError, UsageError
 from tilewright.core.input_files import require_regular
-from tilewright.core.records import Candidate, Device, KnobValue, LayoutPlan
+from tilewright.core.records import Candidate, KnobValue, LayoutPlan, Placement
 from tilewright.core.results import OptimizeResult
 from tilewright.graph.indices import IndexRange, input_ranges
 from tilewright.kernels.blueprint import NetworkBlueprint
@@ -170,7 +170,7 @@ def write_manifest(
     result: OptimizeResult,
     network: PreparedNetwork,
     plan: NetworkBlueprint,
-    device: Device,
+    placement: Placement,
     origin: Origin,
 ) -> None:
     """Write `manifest.json`: interface, constants in parameter order, tasks, machine, times, and
@@ -206,13 +206,13 @@ def write_manifest(
         ),
         constants=tuple(c.parameter.name for c in plan.constants),
         machine=Machine(
-            class_key=device.class_key,
-            architecture=device.cpu.architecture,
-            model=device.cpu.model,
-            vector_bytes=device.cpu.vector_bytes,
-            features=device.cpu.features,
-            target=json.loads(device.target),
-            threads=device.threads,
+            class_key=placement.device.class_key,
+            architecture=placement.target.architecture,
+            model=placement.target.model,
+            vector_bytes=placement.target.vector_bytes,
+            features=placement.target.features,
+            target=json.loads(placement.tvm_target),
+            threads=placement.resources.threads,
         ),
         versions={name: version(name) for name in ("tilewright", "apache-tvm", "apache-tvm-ffi")},
         result=asdict(result),

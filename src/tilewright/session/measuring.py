@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.core.errors import UsageError
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.hardware.meters import Meter
 from tilewright.hardware.remote import remote_place
 from tilewright.measure.base import Measurer
@@ -17,25 +17,25 @@ from tilewright.measure.tracker import Tracker
 from tilewright.session.circumstances import Place
 
 
-def open_measurer(device: Device, *, seed: int) -> Measurer:
+def open_measurer(placement: Placement, *, seed: int) -> Measurer:
     """The measurer for a device: this machine's processes, or those of a tracker's devices."""
-    place = remote_place(device)
+    place = remote_place(placement.device)
     if place is None:
-        return KernelMeasurer(device, seed=seed)
+        return KernelMeasurer(placement, seed=seed)
     key, host, port = place
-    return RemoteMeasurer(device, Tracker(host=host, port=port), key, seed=seed)
+    return RemoteMeasurer(placement, Tracker(host=host, port=port), key, seed=seed)
 
 
-def opened(device: Device, seed: int) -> Measurer:
+def opened(placement: Placement, seed: int) -> Measurer:
     """The same, for who takes the opening of measurers as an argument."""
-    return open_measurer(device, seed=seed)
+    return open_measurer(placement, seed=seed)
 
 
 def opened_in(place: Place, seed: int) -> Measurer:
     """The measurer of a device under circumstances."""
     if place.neighbours:
-        return CrowdedMeasurer(place.device, place.neighbours, seed=seed)
-    return open_measurer(place.device, seed=seed)
+        return CrowdedMeasurer(place.placement, place.neighbours, seed=seed)
+    return open_measurer(place.placement, seed=seed)
 
 
 def opened_with(meter: Meter) -> Callable[[Place, int], Measurer]:
@@ -43,11 +43,11 @@ def opened_with(meter: Meter) -> Callable[[Place, int], Measurer]:
     elsewhere: meters are read on this machine."""
 
     def metered(place: Place, seed: int) -> Measurer:
-        if remote_place(place.device) is not None:
+        if remote_place(place.placement.device) is not None:
             raise UsageError(
                 "--power reads a meter of this machine, and rpc: targets run on others.",
                 hint="Measure the energy of a board where it is: run tilewright there.",
             )
-        return KernelMeasurer(place.device, seed=seed, energy=KernelEnergy(meter=meter))
+        return KernelMeasurer(place.placement, seed=seed, energy=KernelEnergy(meter=meter))
 
     return metered

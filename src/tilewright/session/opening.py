@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright.core.errors import InternalError, ModelError
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Placement
+from tilewright.core.targets import threads_alone
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.kernels.knobspace import knob_space
 from tilewright.kernels.registry import implementations
@@ -22,13 +23,13 @@ class OpenedArtifact:
     folder: Path
     manifest: Manifest
 
-    def network(self, device: Device) -> PreparedNetwork:
+    def network(self, placement: Placement) -> PreparedNetwork:
         """The model it was made from, imported again, in the layouts it was built in.
 
         Raises ModelError when that is another network by now.
         """
         origin, manifest = self.manifest.origin, self.manifest
-        network = prepare(origin.model, origin.options, device)
+        network = prepare(origin.model, origin.options, placement)
         types = network.model.graph.types
         inputs = [(name, types[name].shape, types[name].dtype) for name in network.graph.inputs]
         known = [(port.name, port.shape, port.dtype) for port in manifest.inputs]
@@ -40,13 +41,15 @@ class OpenedArtifact:
         except (KeyError, ValueError, InternalError) as error:
             raise self._other_network(f"its layouts do not fit: {error}") from error
 
-    def candidates(self, network: PreparedNetwork, device: Device) -> dict[TaskKey, Candidate]:
+    def candidates(
+        self, network: PreparedNetwork, placement: Placement
+    ) -> dict[TaskKey, Candidate]:
         """What it computes each task with.
 
         Raises ModelError for a task that it lacks, and for settings that no kernel has here.
         """
         known, tuned = self.manifest.candidates, self.manifest.machine.threads
-        made_for = replace(device, threads=tuned)
+        made_for = replace(placement, resources=threads_alone(tuned))
         found: dict[TaskKey, Candidate] = {}
         for key, task in network.tasks.items():
             candidate = known.get(shipping_key(key))
@@ -76,11 +79,13 @@ def open_artifact(folder: Path, *, verify: bool = True) -> OpenedArtifact:
     return OpenedArtifact(folder=folder, manifest=manifest)
 
 
-def _is_possible(task: Task, candidate: Candidate, device: Device) -> bool:
+def _is_possible(task: Task, candidate: Candidate, placement: Placement) -> bool:
     spec = implementations().get(candidate.implementation)
     if spec is None or candidate.layouts != task.layouts:
         return False
-    if not spec.applies(task.workload, device):  # those that are never enumerated, such as traces
+    if not spec.applies(
+        task.workload, placement.target, placement.resources
+    ):  # those that are never enumerated, such as traces
         return True
-    knobs = knob_space(spec, task.workload, device, task.layouts)
+    knobs = knob_space(spec, task.workload, placement.target, placement.resources, task.layouts)
     return knobs.number(dict(candidate.settings)) is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.records import Device, Run
+from tilewright.core.records import Placement, Run
 from tilewright.core.results import OptimizeResult
 from tilewright.hardware.environment import noise_warnings, read_environment
 from tilewright.hardware.remote import remote_place
@@ -46,8 +46,8 @@ CONVERGED, CONVERGED_GRAPH = "converged", "converged graph"
 class Optimizer:
     """One `optimize` command against a store and a device."""
 
-    def __init__(self, device: Device, store: SqliteStore, events: EventSink) -> None:
-        self._device = device
+    def __init__(self, placement: Placement, store: SqliteStore, events: EventSink) -> None:
+        self._placement = placement
         self._store = store
         self._events = events
 
@@ -55,7 +55,11 @@ class Optimizer:
         """Do it; raises NegativeVerdict when no right result comes out."""
         began_s = time.monotonic()
         tuner_factory(request.tuner)
-        if request.command == "tune" and request.graph and remote_place(self._device) is not None:
+        if (
+            request.command == "tune"
+            and request.graph
+            and remote_place(self._placement.device) is not None
+        ):
             raise UsageError(
                 "--level graph needs a target of this machine: layouts are not chosen for remote "
                 "ones yet.",
@@ -63,25 +67,26 @@ class Optimizer:
             )
         _check_places(request)
         self._events(Stage(name="import", detail=request.model))
-        network = prepare(request.model, request.options, self._device)
+        network = prepare(request.model, request.options, self._placement)
         if request.only_predicted:
-            result = predicted_only(network, self._device, self._store, self._events, request)
+            result = predicted_only(network, self._placement, self._store, self._events, request)
             result = replace(result, elapsed_s=time.monotonic() - began_s)
             _write_documents(request.folder, result)
             return result
-        self._store.add_device(self._device)
+        self._store.add_device(self._placement.device)
         searched = dict(network.tasks)
         if request.level == "op":
             searched |= bare_tasks(network.tasks)
         self._store.add_workloads([task.workload for task in searched.values()])
-        earlier = self._store.runs(network.key, self._device.class_key)
+        earlier = self._store.runs(network.key, self._placement.key)
         spending = Spending(request.budget, earlier, began_s=began_s)
         run = self._store.begin_run(
             Run(
                 command=request.command,
                 model=network.model.name,
                 network_key=network.key,
-                device_class=self._device.class_key,
+                device_class=self._placement.device.class_key,
+                resources=self._placement.resources,
                 seed=request.seed,
                 state="running",
                 created_at=time.time(),
@@ -90,7 +95,7 @@ class Optimizer:
         work = _Work(
             request=request,
             network=network,
-            device=self._device,
+            placement=self._placement,
             store=self._store,
             events=self._events,
             spending=spending,
@@ -109,7 +114,7 @@ class Optimizer:
 class _Work:
     request: OptimizeRequest
     network: PreparedNetwork
-    device: Device
+    placement: Placement
     store: SqliteStore
     events: EventSink
     spending: Spending
@@ -127,12 +132,12 @@ class _Work:
             tasks=len(self.network.tasks),
             weight_bytes=weights,
             budget_s=self.request.budget.seconds,
-            cpus=len(self.device.cpus),
+            cpus=len(self.placement.binding.cpus),
         )
         self.search = NetworkSearch(
             request=self.request,
             network=self.network,
-            device=self.device,
+            placement=self.placement,
             store=self.store,
             events=self.events,
             spending=self.spending,
@@ -150,20 +155,20 @@ class _Work:
     def _carried_out(self, made: Path) -> OptimizeResult:
         environment = read_environment()
         self._keep_back()
-        with open_measurer(self.device, seed=self.request.seed) as measurer:
+        with open_measurer(self.placement, seed=self.request.seed) as measurer:
             self.spent = measurer.spent
             with timed(self.seconds, "start"):
                 measurer.start(workers=1 if self.spending.exhausted else None)
-                peaks = measured_peaks(self.store, self.device, measurer)
+                peaks = measured_peaks(self.store, self.placement, measurer)
             contenders, converged = self.search.contenders(
                 measurer, peaks, settled_before=self._settled_before()
             )
             shipped: Shipped | None = None
-            if remote_place(self.device) is None:
+            if remote_place(self.placement.device) is None:
                 shipped = self._ship(contenders, measurer, peaks, made)
                 result = shipped.result
             else:
-                result = tasks_only(self.network, contenders[0].winners, peaks, self.device)
+                result = tasks_only(self.network, contenders[0].winners, peaks, self.placement)
         noise = noise_warnings(environment, read_environment())
         for message in noise:
             self.events(Note(message=message))
@@ -181,7 +186,7 @@ class _Work:
             curve=tuner.curve if tuner else (),
             searches=tuner.searches() if tuner else (),
             seconds_by_phase=dict(self.seconds),
-            environment=environment_card(environment, self.device),
+            environment=environment_card(environment, self.placement),
         )
         if shipped is not None:
             self._write_manifest(shipped, result)
@@ -204,7 +209,7 @@ class _Work:
         """Whether the graph tuner is asked for and, in `optimize`, has the time to pay."""
         if self.request.graph is None:
             return False
-        if remote_place(self.device) is not None:
+        if remote_place(self.placement.device) is not None:
             self.events(Note(message="The graph tuner works on this machine only, so far."))
             return False
         if self.request.command == "optimize" and not self.finish.affords_graph:
@@ -237,7 +242,7 @@ class _Work:
     ) -> Shipped:
         """Race the contenders; with the graph tuner, say what came of its assignments."""
         shipping = Shipping(
-            device=self.device,
+            placement=self.placement,
             store=self.store,
             events=self.events,
             folder=self.request.folder,
@@ -281,7 +286,7 @@ class _Work:
             result,
             shipped.network,
             shipped.plan,
-            self.device,
+            self.placement,
             Origin(
                 model=_absolute(self.request.model),
                 options=self.request.options,

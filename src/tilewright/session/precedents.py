@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from tilewright.core.records import Candidate, Device, Measurement, Outcome
+from tilewright.core.records import Candidate, Measurement, Outcome, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.session.choices import ranked
@@ -29,7 +29,7 @@ def precedents(
     space: SearchSpace,
     known: Mapping[TaskKey, Sequence[Outcome]],
     tasks: Iterable[Task],
-    device: Device,
+    placement: Placement,
 ) -> tuple[Precedent, ...]:
     """The measured neighbours of a task: same anchor and element type, most similar amount of work
     first."""
@@ -43,28 +43,28 @@ def precedents(
     for other in others:
         measured = ranked(list(known.get(other.key, ())))
         if len(measured) >= _LEAST and len(found) < _TASKS:
-            precedent = _precedent(space, other, measured, device)
+            precedent = _precedent(space, other, measured, placement)
             found += [precedent] if precedent is not None else []
     return tuple(found)
 
 
-def best_elsewhere(task: Task, store: SqliteStore, device: Device) -> tuple[Candidate, ...]:
+def best_elsewhere(task: Task, store: SqliteStore, placement: Placement) -> tuple[Candidate, ...]:
     """The settings that were fastest for this very task on other device classes, in this task's
     layouts: worth a try here, their times are worth nothing."""
     found: list[Candidate] = []
     elsewhere = store.stored_measurements(workload_key=task.workload.key)
-    others = (m.device_class for m in elsewhere if m.device_class != device.class_key)
-    classes = dict.fromkeys(name for name in others if is_usual(name))
+    others = (m.placement_key for m in elsewhere if m.placement_key != placement.key)
+    classes = dict.fromkeys(name for name in others if is_usual(name.device_class))
     for name in classes:
         of_class = [
-            m for m in elsewhere if m.device_class == name and m.candidate.layouts == task.layouts
+            m for m in elsewhere if m.placement_key == name and m.candidate.layouts == task.layouts
         ]
         found += [m.candidate for m in ranked(list(of_class))[:_GUESSES]]
     return tuple(dict.fromkeys(found))[: 2 * _GUESSES]
 
 
 def neighbours_in_store(
-    tasks: Mapping[TaskKey, Task], store: SqliteStore, device: Device
+    tasks: Mapping[TaskKey, Task], store: SqliteStore, placement: Placement
 ) -> dict[TaskKey, tuple[Task, list[Outcome]]]:
     """Measured tasks of other networks with the same anchors and element types, those with similar
     work first.
@@ -80,7 +80,7 @@ def neighbours_in_store(
         others.sort(key=lambda w: (min(_doublings(task.workload, w) for task in mine), w.key))
         for workload in others[:_STORED]:
             grouped: dict[tuple[str, ...], list[Outcome]] = {}
-            for outcome in store.outcomes(workload.key, device.class_key):
+            for outcome in store.outcomes(workload.key, placement.key):
                 grouped.setdefault(outcome.candidate.layouts, []).append(outcome)
             for layouts, outcomes in grouped.items():
                 key = (workload.key, layouts)
@@ -102,10 +102,10 @@ def _doublings(one: Workload, other: Workload) -> float:
 
 
 def _precedent(
-    space: SearchSpace, other: Task, measured: Sequence[Measurement], device: Device
+    space: SearchSpace, other: Task, measured: Sequence[Measurement], placement: Placement
 ) -> Precedent | None:
     """Candidates of another task in the features of this one's space, where they have a place."""
-    own = search_space(other.workload, other.layouts, device)
+    own = search_space(other.workload, other.layouts, placement)
     rows: list[Floats] = []
     numbers: list[int] = []
     seconds: list[float] = []

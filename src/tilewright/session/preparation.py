@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tilewright.core.errors import ModelError
 from tilewright.core.input_files import machine_memory_bytes
 from tilewright.core.processes import Child, RemoteError
-from tilewright.core.records import Device, LayoutPlan
+from tilewright.core.records import LayoutPlan, Placement
 from tilewright.core.units import format_bytes
 from tilewright.graph.arrange import Arrangement, arrange
 from tilewright.graph.clean import clean
@@ -65,21 +65,21 @@ def fused_network(graph: Graph) -> FusedNetwork:
     return FusedNetwork(graph=network.graph, calls=calls)
 
 
-def prepare(argument: str, options: ModelOptions, device: Device) -> PreparedNetwork:
+def prepare(argument: str, options: ModelOptions, placement: Placement) -> PreparedNetwork:
     """Load a model and cut it into tasks for a device."""
-    return _cut(load(argument, options), device)
+    return _cut(load(argument, options), placement)
 
 
-def prepare_sketch(argument: str, options: ModelOptions, device: Device) -> PreparedNetwork:
+def prepare_sketch(argument: str, options: ModelOptions, placement: Placement) -> PreparedNetwork:
     """The same tasks where only they are asked for: a single operator is only sketched."""
-    return _cut(sketch(argument, options), device)
+    return _cut(sketch(argument, options), placement)
 
 
-def _cut(model: LoadedModel, device: Device) -> PreparedNetwork:
+def _cut(model: LoadedModel, placement: Placement) -> PreparedNetwork:
     network = fused_network(model.graph)
-    arrangement = arrange(network, choose_layouts(network, device))
+    arrangement = arrange(network, choose_layouts(network, placement.target, placement.resources))
     require_memory(arrangement, machine_memory_bytes())
-    require_supported(model.graph, device)
+    require_supported(model.graph, placement)
     return PreparedNetwork(
         model=model, key=network.key, arrangement=arrangement, tasks=tasks_of(arrangement)
     )
@@ -114,14 +114,14 @@ def require_memory(arrangement: Arrangement, limit_bytes: int) -> None:
     )
 
 
-def require_supported(graph: Graph, device: Device) -> None:
+def require_supported(graph: Graph, placement: Placement) -> None:
     """Raise ModelError for opaque nodes that TVM's importer does not take, before work begins."""
     if not any(node.operator == "opaque" for node in graph.nodes):
         return
     light = replace(graph, constants={})
-    with Child(WORKER, cpus=device.cpus) as child:
+    with Child(WORKER, cpus=placement.binding.cpus) as child:
         try:
-            child.request(("supported", light, device), _TIMEOUT_S)
+            child.request(("supported", light, placement), _TIMEOUT_S)
         except RemoteError as error:
             if error.kind == "ModelError":
                 raise ModelError(error.message) from None

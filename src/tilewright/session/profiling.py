@@ -11,10 +11,10 @@ from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.records import (
     Candidate,
-    Device,
     EnergyUse,
     Measurement,
     NetworkMeasurement,
+    Placement,
 )
 from tilewright.core.results import MemoryUse, ProfileResult, TaskReport
 from tilewright.core.scratch import scratch_folder
@@ -63,7 +63,7 @@ class Profiler:
     """One `profile` command; without a `meter` no energy is measured, and memory is only planned
     unless `memory` says otherwise. `verify` has an artifact's files checked by their hashes."""
 
-    device: Device
+    placement: Placement
     store: SqliteStore
     events: EventSink
     seed: int
@@ -76,11 +76,11 @@ class Profiler:
         """Time each task alone and the compiled network as a whole."""
         self.events(Stage(name="import", detail=model))
         network, chosen = self._chosen(model, options, settings)
-        self.store.add_device(self.device)
+        self.store.add_device(self.placement.device)
         self.store.add_workloads([task.workload for task in network.tasks.values()])
-        with open_measurer(self.device, seed=self.seed) as measurer:
+        with open_measurer(self.placement, seed=self.seed) as measurer:
             measurer.start()
-            peaks = measured_peaks(self.store, self.device, measurer)
+            peaks = measured_peaks(self.store, self.placement, measurer)
             self.events(Stage(name="time", detail=f"{len(network.tasks)} tasks"))
             measured = self._time_tasks(network, chosen, measurer)
         whole = self._measure_network(network, chosen)
@@ -97,11 +97,13 @@ class Profiler:
         if is_artifact(model):
             refuse_shapes(model, options)
             artifact = open_artifact(Path(model), verify=self.verify)
-            network = artifact.network(self.device)
-            return network, artifact.candidates(network, self.device)
-        network = prepare(model, options, self.device)
-        network = laid_out(network, shipped_plan(network, self.store, self.device, settings))
-        return network, choose(network, self.store, self.device, settings, max_error=self.max_error)
+            network = artifact.network(self.placement)
+            return network, artifact.candidates(network, self.placement)
+        network = prepare(model, options, self.placement)
+        network = laid_out(network, shipped_plan(network, self.store, self.placement, settings))
+        return network, choose(
+            network, self.store, self.placement, settings, max_error=self.max_error
+        )
 
     def _time_tasks(
         self,
@@ -109,7 +111,7 @@ class Profiler:
         chosen: dict[TaskKey, Candidate],
         measurer: Measurer,
     ) -> dict[TaskKey, Measurement]:
-        protocol = replace(kernel_protocol(self.device), warmup=_WARMUP, repeats=_REPEATS)
+        protocol = replace(kernel_protocol(self.placement), warmup=_WARMUP, repeats=_REPEATS)
         measured: dict[TaskKey, Measurement] = {}
         for key, task in network.tasks.items():
             (outcome,) = measurer.measure(task.workload, [chosen[key]], protocol)
@@ -129,7 +131,7 @@ class Profiler:
         plan = blueprint(network.arrangement, chosen)
         inputs = random_inputs(network.model.graph, self.seed)
         ordered = [inputs[name] for name in network.graph.inputs]
-        with scratch_folder() as folder, NetworkWorker(self.device) as w:
+        with scratch_folder() as folder, NetworkWorker(self.placement) as w:
             compiled = w.compile(plan, network.graph.constants, folder)
             w.load(_NAME, folder, [c.parameter.name for c in plan.constants])
             timing = time_together({_NAME: network_runner(w, _NAME, ordered)})
@@ -145,7 +147,8 @@ class Profiler:
         self.store.add_network(
             NetworkMeasurement(
                 network_key=network.key,
-                device_class=self.device.class_key,
+                device_class=self.placement.device.class_key,
+                resources=self.placement.resources,
                 model=network.model.name,
                 latency_s=whole.latency_s,
                 planned_bytes=memory.planned_bytes,
@@ -154,7 +157,7 @@ class Profiler:
                 energy=whole.energy,
                 versions=software_versions(),
                 created_at=time.time(),
-                instance=self.device.instance,
+                instance=self.placement.device.instance,
             )
         )
 
@@ -166,7 +169,7 @@ class Profiler:
         inputs: Sequence[Array],
     ) -> MemoryUse:
         """Planned, and measured in a fresh process: one that compiled has freed memory to use."""
-        planned = planned_memory(plan, self.device, compiled)
+        planned = planned_memory(plan, self.placement.target, self.placement.resources, compiled)
         use = MemoryUse(
             planned_bytes=planned.peak_bytes,
             weight_bytes=planned.weight_bytes,
@@ -179,7 +182,7 @@ class Profiler:
         if not self.memory:
             return use
         self.events(Stage(name="memory", detail="a run in a fresh process"))
-        with NetworkWorker(self.device) as worker:
+        with NetworkWorker(self.placement) as worker:
             names = [constant.parameter.name for constant in plan.constants]
             peak = worker.memory_peak(folder, names, inputs)
         return replace(use, measured_bytes=peak.bytes, method=peak.method, reason=peak.reason)
@@ -203,8 +206,8 @@ class Profiler:
         rest_s, rest_share = outside_tasks(rows, network_s)
         return ProfileResult(
             model=network.model.name,
-            target=self.device.target,
-            threads=self.device.threads,
+            target=self.placement.tvm_target,
+            threads=self.placement.resources.threads,
             tasks=rows,
             network_latency_s=network_s,
             tasks_latency_s=tasks_s,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tilewright.core.errors import ModelError, NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
 from tilewright.kernels.blueprint import NetworkBlueprint, TaskKey, blueprint
@@ -84,7 +84,7 @@ class Race:
     a race; `seconds` adds up the wall clock by phase.
     """
 
-    device: Device
+    placement: Placement
     events: EventSink
     seed: int
     max_error: float
@@ -105,13 +105,15 @@ class Race:
         model = contenders[0].network.model
         inputs = random_inputs(model.graph, self.seed)
         with ExitStack() as stack:
-            worker = stack.enter_context(NetworkWorker(self.device))
+            worker = stack.enter_context(NetworkWorker(self.placement))
             reference = make_peer("onnxruntime")
             stack.callback(reference.stop)
             plans = {c.name: blueprint(c.network.arrangement, c.candidates) for c in contenders}
             self._compile(worker, contenders, plans)
             try:
-                reference.start(model.onnx_path, self.device.threads, self.device.cpus)
+                reference.start(
+                    model.onnx_path, self.placement.resources.threads, self.placement.binding.cpus
+                )
                 expected = reference.run(inputs)
             except EngineRefused as error:
                 raise ModelError(
@@ -171,8 +173,10 @@ class Race:
             kernels = sum(len(network.plan.symbols) for network in missing)
             self.events(Stage(name="compile", detail=f"{kernels} kernels: {names}"))
             with ExitStack() as stack:
-                count = min(len(missing), len(self.device.cpus))
-                more = [stack.enter_context(NetworkWorker(self.device)) for _ in range(count - 1)]
+                count = min(len(missing), len(self.placement.binding.cpus))
+                more = [
+                    stack.enter_context(NetworkWorker(self.placement)) for _ in range(count - 1)
+                ]
                 compile_all([worker, *more], missing)
             self.ready |= {network.folder.name: network.folder for network in missing}
         for contender in contenders:
@@ -216,7 +220,7 @@ class Race:
             )
         self.events(Stage(name="bisect", detail="looking for the task that is wrong"))
         network, candidates = contender.network, contender.candidates
-        culprit = name_culprit(network, candidates, self.device, inputs, self.staging)
+        culprit = name_culprit(network, candidates, self.placement, inputs, self.staging)
         return NegativeVerdict(
             f"the compiled network is {_described(check)}, more than the allowed "
             f"{self.max_error:g}; {culprit}. Nothing was shipped.",

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.core.errors import ModelError
 from tilewright.core.fingerprints import canonical_json, digest
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Placement
 from tilewright.graph.network import Array
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.measure.versions import software_versions
@@ -23,7 +23,10 @@ _TEMPLATES = ("compiler", "kernels", "graph")
 
 
 def artifact_fingerprint(
-    network: PreparedNetwork, chosen: Mapping[TaskKey, Candidate], device: Device, weights: str
+    network: PreparedNetwork,
+    chosen: Mapping[TaskKey, Candidate],
+    placement: Placement,
+    weights: str,
 ) -> str:
     """Identity of a compiled network: wiring, layouts, candidates, target, versions, templates,
     and the digest of its weights."""
@@ -37,8 +40,8 @@ def artifact_fingerprint(
                 asdict(network.plan),
                 weights,
                 assignment,
-                device.target,
-                device.threads,
+                placement.tvm_target,
+                placement.resources.threads,
                 software_versions(),
                 _templates_digest(),
             ]

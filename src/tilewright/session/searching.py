@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.records import Candidate, Device, Outcome
+from tilewright.core.records import Candidate, Outcome, Placement
 from tilewright.hardware.remote import remote_place
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.measure.base import Measurer
@@ -51,7 +51,7 @@ class NetworkSearch:
 
     request: OptimizeRequest
     network: PreparedNetwork
-    device: Device
+    placement: Placement
     store: SqliteStore
     events: EventSink
     spending: Spending
@@ -74,10 +74,10 @@ class NetworkSearch:
     def __post_init__(self) -> None:
         """A search starts from what the predictors expect to be fastest if they are there; where
         nothing may be measured they are made."""
-        if not remote_place(self.device):
+        if not remote_place(self.placement.device):
             self._guess = BestGuesses(
-                device=self.device,
-                predictors=predictors_of(self.device, self.store, self.events),
+                placement=self.placement,
+                predictors=predictors_of(self.placement, self.store, self.events),
                 max_error=self.request.max_error,
                 fitting=self.request.budget.nothing,
             )
@@ -95,7 +95,7 @@ class NetworkSearch:
     @property
     def _terms(self) -> TuningTerms:
         return TuningTerms(
-            protocol=kernel_protocol(self.device),
+            protocol=kernel_protocol(self.placement),
             seed=self.request.seed,
             run_id=self.run_id,
             events=self.events,
@@ -118,7 +118,9 @@ class NetworkSearch:
         """
         terms = self._terms
         with timed(self.seconds, "recall"):
-            self.tuner = NetworkTuner(self.network.tasks, self.device, self.store, measurer, terms)
+            self.tuner = NetworkTuner(
+                self.network.tasks, self.placement, self.store, measurer, terms
+            )
         settled = settled_before and self.tuner.outdated == 0
         may_measure = not self.spending.exhausted and not settled
         if not (
@@ -207,7 +209,7 @@ class NetworkSearch:
         graph = self.request.graph or GraphLevel()
         return GraphSearch(
             network=self.network,
-            device=self.device,
+            placement=self.placement,
             store=self.store,
             measurer=measurer,
             terms=terms,
@@ -228,7 +230,7 @@ class NetworkSearch:
         spending: Spending | None,
     ) -> dict[TaskKey, Winner]:
         """The winner of each task, with the time of second looks and checks accounted for."""
-        referee = Referee(searched, self.device, self.store, measurer, terms)
+        referee = Referee(searched, self.placement, self.store, measurer, terms)
         self._referees.append(referee)
         with timed(self.seconds, "verify"):
             winners = referee.winners(
@@ -270,14 +272,14 @@ class NetworkSearch:
     def _shipped_before(self, measurer: Measurer, terms: TuningTerms) -> list[Contender]:
         """The network that shipped earlier; kernels whose templates changed since get the best of
         today's. Nothing where that is the default network."""
-        shipment = self.store.shipment(self.network.key, self.device.class_key)
-        if shipment is None or remote_place(self.device):
+        shipment = self.store.shipment(self.network.key, self.placement.key)
+        if shipment is None or remote_place(self.placement.device):
             return []
         shipped, network = shipment.assignment, laid_out(self.network, shipment.plan)
         if network is self.network and self.tuner is not None:
             known = self.tuner.known
         else:
-            known = NetworkTuner(network.tasks, self.device, self.store, measurer, terms).known
+            known = NetworkTuner(network.tasks, self.placement, self.store, measurer, terms).known
         searched = known_of(
             network.tasks,
             known,
@@ -289,7 +291,7 @@ class NetworkSearch:
             self.events(Note(message=f"What shipped before is left out: {error.message}"))
             return []
         found = Contender(name=SHIPPED_BEFORE, network=network, winners=winners)
-        usual = defaults(self.network, self.device, terms.max_error)
+        usual = defaults(self.network, self.placement, terms.max_error)
         return [] if found.usual_layouts and found.candidates == usual else [found]
 
     def _earlier_checks(
@@ -299,9 +301,9 @@ class NetworkSearch:
         network's last one, and other networks' of kernels that had been measured before."""
         if self.tuner is None or self.tuner.outdated:
             return {}
-        last = self.store.shipment(self.network.key, self.device.class_key)
+        last = self.store.shipment(self.network.key, self.placement.key)
         found: dict[TaskKey, tuple[Candidate, KernelCheck]] = {}
-        for shipment in self.store.shipments(self.device.class_key):
+        for shipment in self.store.shipments(self.placement.key):
             for key in tasks:
                 name = shipping_key(key)
                 candidate, bound = (

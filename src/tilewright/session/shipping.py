@@ -10,7 +10,7 @@ from pathlib import Path
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Note
 from tilewright.core.fingerprints import canonical_json, digest
-from tilewright.core.records import Device, Shipment
+from tilewright.core.records import Placement, Shipment
 from tilewright.core.results import OptimizeResult
 from tilewright.core.speedups import Speedup
 from tilewright.kernels.blueprint import NetworkBlueprint
@@ -59,7 +59,7 @@ Reconsider = Callable[[Sequence[Finish]], Contender | None]
 class _Entries:
     """Who may race: fingerprints by name, and the times of what lost earlier, by fingerprint."""
 
-    device: Device
+    placement: Placement
     weights: str
     lost: dict[str, float | None]
     marks: dict[str, str] = field(default_factory=dict[str, str])
@@ -67,7 +67,7 @@ class _Entries:
     def admit(self, contender: Contender) -> bool:
         """Note its fingerprint; whether it is new, and did not lose earlier."""
         mark = artifact_fingerprint(
-            contender.network, contender.candidates, self.device, self.weights
+            contender.network, contender.candidates, self.placement, self.weights
         )
         new = mark not in self.marks.values()
         self.marks[contender.name] = mark
@@ -98,7 +98,7 @@ class Shipping:
     repeated command ships the same, and the default settings keep their earlier time.
     """
 
-    device: Device
+    placement: Placement
     store: SqliteStore
     events: EventSink
     folder: Path
@@ -119,7 +119,7 @@ class Shipping:
         The first contender has the default layouts. Contenders that have them must give right
         results, others that do not are left out. What `reconsider` comes up with races the winner.
         """
-        usual = default_contender(contenders[0], self.device, max_error)
+        usual = default_contender(contenders[0], self.placement, max_error)
         entries = self._entries([*contenders, usual])
         fresh = entries.distinct([c for c in contenders if not entries.lost_before(c)])
         entered = entries.distinct([*fresh, usual])
@@ -127,7 +127,7 @@ class Shipping:
         if fresh and [c.name for c in fresh] == list(ready):
             entered = fresh
         race = Race(
-            device=self.device,
+            placement=self.placement,
             events=self.events,
             seed=self.seed,
             max_error=max_error,
@@ -145,10 +145,10 @@ class Shipping:
 
     def _entries(self, contenders: Sequence[Contender]) -> _Entries:
         network = contenders[0].network
-        shipment = self.store.shipment(network.key, self.device.class_key)
+        shipment = self.store.shipment(network.key, self.placement.key)
         numbers: Mapping[str, float | None] = shipment.numbers if shipment is not None else {}
         entries = _Entries(
-            device=self.device,
+            placement=self.placement,
             weights=weights_digest(network.graph.constants),
             lost={name: value for name, value in numbers.items() if name.startswith(_LOST)},
         )
@@ -230,8 +230,8 @@ class Shipping:
         calls = len(network.arrangement.calls)
         return OptimizeResult(
             model=network.model.name,
-            target=self.device.target,
-            threads=self.device.threads,
+            target=self.placement.tvm_target,
+            threads=self.placement.resources.threads,
             latency_s=ours.latency_s,
             baseline_latency_s=baseline_s,
             reference_latency_s=reference.latency_s,
@@ -276,7 +276,7 @@ class Shipping:
         for finish in finished:
             if finish.contender.name == DEFAULT:
                 return finish.timing.latency_s, ours.speedup_over(finish.timing)
-        shipment = self.store.shipment(network.key, self.device.class_key)
+        shipment = self.store.shipment(network.key, self.placement.key)
         numbers: Mapping[str, float | None] = shipment.numbers if shipment is not None else {}
         latency_s, value = numbers.get("baseline_latency_s"), numbers.get(_OVER_BASELINE)
         if latency_s is None or value is None:
@@ -305,7 +305,8 @@ class Shipping:
         self.store.ship(
             Shipment(
                 network_key=shipped.network.key,
-                device_class=self.device.class_key,
+                device_class=self.placement.device.class_key,
+                resources=self.placement.resources,
                 model=result.model,
                 assignment=assignment,
                 latency_s=result.latency_s,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tilewright.core.errors import TilewrightError, UsageError, close_matches
 from tilewright.core.processes import Child, ChildError, RemoteError
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.measure.kernels import WORKER
 from tilewright.models import ModelOptions
@@ -24,7 +24,13 @@ _TIMEOUT_S = 120.0
 
 
 def show(
-    name: str, view: str, device: Device, store: SqliteStore, seed: int, *, verify: bool = True
+    name: str,
+    view: str,
+    placement: Placement,
+    store: SqliteStore,
+    seed: int,
+    *,
+    verify: bool = True,
 ) -> str:
     """Text for a task's key, or for each task of a model, a single operator or an artifact.
 
@@ -32,23 +38,24 @@ def show(
     """
     workload = store.workload(name)
     if workload is not None:
-        candidates = [(workload, _best(workload, store, device))]
+        candidates = [(workload, _best(workload, store, placement))]
     elif is_artifact(name):
         artifact = open_artifact(Path(name), verify=verify)
-        network = artifact.network(device)
-        chosen = artifact.candidates(network, device)
+        network = artifact.network(placement)
+        chosen = artifact.candidates(network, placement)
         candidates = [(task.workload, chosen[key]) for key, task in network.tasks.items()]
     else:
         candidates = [
-            (task.workload, _best_of_task(task, store, device))
-            for task in _tasks(name, device, seed)
+            (task.workload, _best_of_task(task, store, placement))
+            for task in _tasks(name, placement, seed)
         ]
     if view == "graph":
         return "\n\n".join(describe(w, c) for w, c in candidates)
     with Child(WORKER) as child:
         try:
             return "\n\n".join(
-                f"# {w.key}\n" + str(child.request(("render", w.text, c, device, view), _TIMEOUT_S))
+                f"# {w.key}\n"
+                + str(child.request(("render", w.text, c, placement, view), _TIMEOUT_S))
                 for w, c in candidates
             )
         except (RemoteError, ChildError) as error:
@@ -62,34 +69,34 @@ def checked_view(view: str) -> str:
     return view
 
 
-def _tasks(name: str, device: Device, seed: int) -> list[Task]:
+def _tasks(name: str, placement: Placement, seed: int) -> list[Task]:
     if ":" not in name and not is_model_file(name):
         raise UsageError(
             f"no task or model is called {name!r}",
             hint="Keys of tasks are in the report and in `tilewright profile --format json`; "
             "models are FILE.onnx, zoo:NAME, op:NAME[...] and others.",
         )
-    return list(prepare(name, ModelOptions(seed=seed), device).tasks.values())
+    return list(prepare(name, ModelOptions(seed=seed), placement).tasks.values())
 
 
-def _best(workload: Workload, store: SqliteStore, device: Device) -> Candidate:
-    best = ranked(store.outcomes(workload.key, device.class_key))
+def _best(workload: Workload, store: SqliteStore, placement: Placement) -> Candidate:
+    best = ranked(store.outcomes(workload.key, placement.key))
     if best:
         return best[0].candidate
     plain = ("plain",) * (len(workload.arguments) + 1)
-    return default_candidate(workload, plain, device)[0]
+    return default_candidate(workload, plain, placement)[0]
 
 
-def _best_of_task(task: Task, store: SqliteStore, device: Device) -> Candidate:
+def _best_of_task(task: Task, store: SqliteStore, placement: Placement) -> Candidate:
     outcomes = [
         outcome
-        for outcome in store.outcomes(task.workload.key, device.class_key)
+        for outcome in store.outcomes(task.workload.key, placement.key)
         if outcome.candidate.layouts == task.layouts
     ]
     best = ranked(outcomes)
     if best:
         return best[0].candidate
-    return default_candidate(task.workload, task.layouts, device)[0]
+    return default_candidate(task.workload, task.layouts, placement)[0]
 
 
 def describe(workload: Workload, candidate: Candidate) -> str:

@@ -16,7 +16,7 @@ from math import isfinite
 from statistics import median
 
 from tilewright.core.events import EventSink, Stage
-from tilewright.core.records import Candidate, Device, Measurement
+from tilewright.core.records import Candidate, Measurement, Placement
 from tilewright.core.results import SubgraphStudyResult, SubgraphStudyRow
 from tilewright.core.scratch import scratch_folder
 from tilewright.core.speedups import Speedup, speedup
@@ -55,7 +55,7 @@ Choice = dict[TaskKey, Candidate]
 class SubgraphStudy:
     """One study against a store and a device."""
 
-    device: Device
+    placement: Placement
     store: SqliteStore
     events: EventSink
     seed: int
@@ -66,14 +66,14 @@ class SubgraphStudy:
         began_s = time.monotonic()
         tuner_factory(self.tuner)
         self.events(Stage(name="import", detail=model))
-        network = prepare(model, options, self.device)
-        cases = int8_tasks(self.device)
-        self.store.add_device(self.device)
+        network = prepare(model, options, self.placement)
+        cases = int8_tasks(self.placement)
+        self.store.add_device(self.placement.device)
         tasks = [*network.tasks.values(), *cases.values()]
         self.store.add_workloads([t.workload for task in tasks for t in (task, bare_task(task))])
-        with open_measurer(self.device, seed=self.seed) as measurer:
+        with open_measurer(self.placement, seed=self.seed) as measurer:
             measurer.start()
-            peaks = measured_peaks(self.store, self.device, measurer)
+            peaks = measured_peaks(self.store, self.placement, measurer)
             spent_s = time.monotonic() - began_s + _FINISH_S + 2 * _CASE_S
             half = replace(budget, seconds=max(1.0, budget.seconds - spent_s)).part(0.5)
             chosen: dict[Level, Choice] = {
@@ -104,7 +104,7 @@ class SubgraphStudy:
         """Search at one level with a budget of its own; the candidate of each fused task."""
         self.events(Stage(name="tune", detail=f"{len(tasks)} tasks at {level} level"))
         terms = TuningTerms(
-            protocol=kernel_protocol(self.device),
+            protocol=kernel_protocol(self.placement),
             seed=self.seed,
             run_id=None,
             events=self.events,
@@ -112,7 +112,7 @@ class SubgraphStudy:
             level=level,
             recall=False,
         )
-        tuner = NetworkTuner(tasks, self.device, self.store, measurer, terms)
+        tuner = NetworkTuner(tasks, self.placement, self.store, measurer, terms)
         spending = Spending(budget, [], began_s=time.monotonic())
         kept = budget.part(_AGAIN_SHARE)
         spending.reserve_s = kept.seconds if isfinite(kept.seconds) else 0.0
@@ -121,7 +121,7 @@ class SubgraphStudy:
             tuner.run(spending, peaks, stop=interruption, checkpoint=_nothing)
             if not interruption.requested:
                 spending.reserve_s, spending.reserve_count = 0.0, 0
-                referee = Referee(tuner, self.device, self.store, measurer, terms)
+                referee = Referee(tuner, self.placement, self.store, measurer, terms)
                 referee.look_again(spending)
         if interruption.requested:
             raise KeyboardInterrupt
@@ -130,8 +130,10 @@ class SubgraphStudy:
     def _choice(self, task: Task, tuner: NetworkTuner, level: Level) -> Candidate:
         searched = bare_task(task) if level == "op" else task
         best = [m.candidate for m in ranked(tuner.known[searched.key])]
-        found = carried_over(best, task, self.device) if level == "op" else next(iter(best), None)
-        return found or default_candidate(task.workload, task.layouts, self.device)[0]
+        found = (
+            carried_over(best, task, self.placement) if level == "op" else next(iter(best), None)
+        )
+        return found or default_candidate(task.workload, task.layouts, self.placement)[0]
 
     def _row(
         self, task: Task, chosen: Mapping[Level, Choice], measurer: Measurer
@@ -142,7 +144,7 @@ class SubgraphStudy:
         turn = list(rounds)
         for number in range(_TURNS):
             order = turn if number % 2 == 0 else turn[::-1]
-            for outcome in measurer.measure(task.workload, order, kernel_protocol(self.device)):
+            for outcome in measurer.measure(task.workload, order, kernel_protocol(self.placement)):
                 self.store.add([outcome])
                 if isinstance(outcome, Measurement):
                     rounds[outcome.candidate].append(outcome.samples_s)
@@ -165,7 +167,7 @@ class SubgraphStudy:
             return Speedup(value=1.0, low=1.0, high=1.0)
         with (
             scratch_folder() as folder,
-            NetworkWorker(self.device) as worker,
+            NetworkWorker(self.placement) as worker,
         ):
             for level in LEVELS:
                 plan = blueprint(network.arrangement, {k: chosen[level][k] for k in network.tasks})

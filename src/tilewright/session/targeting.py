@@ -6,10 +6,10 @@ import json
 
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.processes import Child, ChildError, RemoteError
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.core.results import TargetRow
-from tilewright.hardware.device import is_local, local_device, parse_target
-from tilewright.hardware.remote import read_remote, read_tracker, remote_device, remote_place
+from tilewright.hardware.device import is_local, local_placement, parse_target
+from tilewright.hardware.remote import read_remote, read_tracker, remote_place, remote_placement
 from tilewright.measure.kernels import WORKER
 from tilewright.measure.remote import server_facts
 from tilewright.measure.tracker import Tracker
@@ -17,18 +17,18 @@ from tilewright.measure.tracker import Tracker
 _TIMEOUT_S = 60.0
 
 
-def usable_device(device: Device) -> Device:
+def usable_device(placement: Placement) -> Placement:
     """The device itself; raises TargetError when TVM refuses its target or it is elsewhere."""
-    describable_device(device)
-    if not is_local(device) and remote_place(device) is None:
+    describable_device(placement)
+    if not is_local(placement.device) and remote_place(placement.device) is None:
         raise TargetError(
-            f"the target {device.target} cannot run on this machine",
+            f"the target {placement.tvm_target} cannot run on this machine",
             hint="Kernels for it can be looked at: `tilewright show op:... --asm --target ...`.",
         )
-    return device
+    return placement
 
 
-def device_of(target: str, tracker: str | None, threads: int | None) -> Device:
+def device_of(target: str, tracker: str | None, threads: int | None) -> Placement:
     """The device a person means: this CPU, one that is described, or those behind a tracker.
 
     Raises `UsageError` when `tracker` is missing or not needed, `TargetError` when a tracker or its
@@ -44,27 +44,27 @@ def device_of(target: str, tracker: str | None, threads: int | None) -> Device:
         return parse_target(target, threads)
     host, port = read_tracker(tracker)
     facts = server_facts(Tracker(host=host, port=port), remote.key)
-    return remote_device(remote, (host, port), facts, threads)
+    return remote_placement(remote, (host, port), facts, threads)
 
 
-def describable_device(device: Device) -> Device:
+def describable_device(placement: Placement) -> Placement:
     """The device itself, wherever it is; raises TargetError when TVM refuses its target."""
-    if device.target == local_device(None).target:
-        return device
-    refusal = refused_by_tvm(device)
+    if placement.target.tvm == local_placement(None).target.tvm:
+        return placement
+    refusal = refused_by_tvm(placement)
     if refusal is not None:
         raise TargetError(
-            f"TVM refuses the target {device.target}: {refusal}",
+            f"TVM refuses the target {placement.tvm_target}: {refusal}",
             hint="`tilewright targets` lists what can be used here.",
         )
-    return device
+    return placement
 
 
-def refused_by_tvm(device: Device) -> str | None:
+def refused_by_tvm(placement: Placement) -> str | None:
     """Why TVM does not take the target, None when it does."""
     with Child(WORKER) as child:
         try:
-            child.request(("target", device.target), _TIMEOUT_S)
+            child.request(("target", placement.tvm_target), _TIMEOUT_S)
         except RemoteError as error:
             lines = error.message.strip().splitlines() or ["no reason given"]
             return lines[-1]
@@ -75,16 +75,16 @@ def refused_by_tvm(device: Device) -> str | None:
 
 def target_rows(threads: int | None) -> tuple[TargetRow, ...]:
     """What `--target` takes: this CPU, and the form for others."""
-    device = local_device(threads)
+    placement = local_placement(threads)
     described = json.dumps({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"})
     return (
         TargetRow(
             name="llvm",
             usable=True,
-            detail=f"this CPU: {device.cpu.model}",
-            target=device.target,
-            threads=device.threads,
-            vector_bytes=device.cpu.vector_bytes,
+            detail=f"this CPU: {placement.target.model}",
+            target=placement.tvm_target,
+            threads=placement.resources.threads,
+            vector_bytes=placement.target.vector_bytes,
         ),
         TargetRow(
             name=described,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.core.errors import NegativeVerdict
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.core.results import OptimizeResult
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.session.preparation import PreparedNetwork
@@ -27,7 +27,7 @@ _MISSING = (
 
 
 def tasks_only(
-    network: PreparedNetwork, winners: Mapping[TaskKey, Winner], peaks: Peaks, device: Device
+    network: PreparedNetwork, winners: Mapping[TaskKey, Winner], peaks: Peaks, placement: Placement
 ) -> OptimizeResult:
     """The result of tuning alone; raises NegativeVerdict when no task has a time."""
     chosen = {key: winner.candidate for key, winner in winners.items()}
@@ -43,8 +43,8 @@ def tasks_only(
     missing = sum(row.calls_s is None for row in rows)
     return OptimizeResult(
         model=network.model.name,
-        target=device.target,
-        threads=device.threads,
+        target=placement.tvm_target,
+        threads=placement.resources.threads,
         latency_s=total_s,
         baseline_latency_s=None,
         reference_latency_s=None,

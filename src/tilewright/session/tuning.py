@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 
 from tilewright.core.events import EventSink, Note
-from tilewright.core.records import Candidate, Device, KnobValue, Measurement, Outcome, Protocol
+from tilewright.core.records import Candidate, KnobValue, Measurement, Outcome, Placement, Protocol
 from tilewright.core.results import CurvePoint, TaskSearchReport
 from tilewright.core.results import Trial as TrialReport
 from tilewright.core.speedups import speedup_apart
@@ -69,7 +69,7 @@ class NetworkTuner:
     def __init__(
         self,
         fused: Mapping[TaskKey, Task],
-        device: Device,
+        placement: Placement,
         store: SqliteStore,
         measurer: Measurer,
         terms: TuningTerms,
@@ -86,11 +86,11 @@ class NetworkTuner:
         self.states: dict[TaskKey, TaskState] = {}
         self._settled = frozenset[str]()
         self.outdated = 0
-        self._device = device
+        self._placement = placement
         self._store = store
         self._measurer = measurer
         self._terms = terms
-        self._neighbours = neighbours_in_store(self.tasks, store, device) if terms.recall else {}
+        self._neighbours = neighbours_in_store(self.tasks, store, placement) if terms.recall else {}
         self.known = self._current_knowledge(given or {})
 
     def _current_knowledge(
@@ -102,7 +102,7 @@ class NetworkTuner:
             return {key: list(given.get(key, [])) for key in every}
         tasks = {key: task for key, task in every.items() if key not in given}
         stored = {
-            key: known_outcomes(task, self._store, self._device) for key, task in tasks.items()
+            key: known_outcomes(task, self._store, self._placement) for key, task in tasks.items()
         }
         workloads = {key: task.workload for key, task in tasks.items()}
         known, self.outdated = believed(stored, workloads, self._measurer.current_hashes)
@@ -114,11 +114,11 @@ class NetworkTuner:
         return {key: self._exact_enough(every[key], found) for key, found in known.items()}
 
     def _exact_enough(self, task: Task, outcomes: list[Outcome]) -> list[Outcome]:
-        out = too_inexact(task.workload, task.layouts, self._device, self._terms.max_error)
+        out = too_inexact(task.workload, task.layouts, self._placement, self._terms.max_error)
         return [o for o in outcomes if o.candidate.implementation not in out]
 
     def _space(self, task: Task) -> SearchSpace:
-        return search_space(task.workload, task.layouts, self._device, self._terms.max_error)
+        return search_space(task.workload, task.layouts, self._placement, self._terms.max_error)
 
     def _tell_of_other_spaces(self, known: Mapping[TaskKey, list[Outcome]]) -> None:
         """Say how many records were made in spaces that have changed since: no tuner reads them."""
@@ -183,7 +183,9 @@ class NetworkTuner:
         the estimates put second is measured too."""
         known = self.known[task.key]
         space = self._space(task)
-        ranking = ranked_defaults(task.workload, task.layouts, self._device, self._terms.max_error)
+        ranking = ranked_defaults(
+            task.workload, task.layouts, self._placement, self._terms.max_error
+        )
         estimates = {c: seconds for c, seconds in ranking if space.number(c) is not None}
         defaults = list(estimates)
 
@@ -195,10 +197,10 @@ class NetworkTuner:
                     seed=self._terms.seed,
                     workload=task.workload,
                     layouts=task.layouts,
-                    device=self._device,
+                    placement=self._placement,
                     featurizer=WorkloadFeaturizer(self._measurer, task.workload),
                     precedents=precedents(
-                        task, space, self._latest(), self._similar(), self._device
+                        task, space, self._latest(), self._similar(), self._placement
                     ),
                     guesses=(
                         *defaults,
@@ -228,7 +230,7 @@ class NetworkTuner:
 
     def _elsewhere(self, task: Task) -> tuple[Candidate, ...]:
         """What was best on other devices, unless nothing is to be recalled."""
-        return best_elsewhere(task, self._store, self._device) if self._terms.recall else ()
+        return best_elsewhere(task, self._store, self._placement) if self._terms.recall else ()
 
     def _latest(self) -> dict[TaskKey, list[Outcome]]:
         """What is known by now, this run's outcomes and other networks' included."""

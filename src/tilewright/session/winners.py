@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Note
-from tilewright.core.records import Candidate, Device, Failure, Measurement, Outcome
+from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Placement
 from tilewright.core.records import Protocol as TimingProtocol
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.measure.base import Measurer
@@ -98,7 +98,7 @@ class Referee:
     def __init__(
         self,
         searched: Searched,
-        device: Device,
+        placement: Placement,
         store: SqliteStore,
         measurer: Measurer,
         terms: TuningTerms,
@@ -109,7 +109,7 @@ class Referee:
         self._tasks = searched.fused
         self._searched = searched.tasks
         self._known = searched.known
-        self._device = device
+        self._placement = placement
         self._store = store
         self._measurer = measurer
         self._terms = terms
@@ -156,7 +156,7 @@ class Referee:
         """The bare anchor's best setting in the fused kernel, timed once for the record."""
         bare = bare_task(task)
         best = [m.candidate for m in ranked(self._known[bare.key])]
-        candidate = carried_over(best, task, self._device)
+        candidate = carried_over(best, task, self._placement)
         if candidate is None:
             return self._offer(task, [], ())
         found = [m for m in ranked(self._known[task.key]) if m.candidate == candidate]
@@ -169,7 +169,9 @@ class Referee:
     def _offer(
         self, task: Task, known: Sequence[Measurement], guesses: Sequence[Candidate]
     ) -> _Offer:
-        ranking = ranked_defaults(task.workload, task.layouts, self._device, self._terms.max_error)
+        ranking = ranked_defaults(
+            task.workload, task.layouts, self._placement, self._terms.max_error
+        )
         return _Offer(
             task=task,
             known=known,

@@ -20,15 +20,18 @@ from tilewright.core.records import (
     Measurement,
     NetworkMeasurement,
     Outcome,
+    Placement,
+    PlacementKey,
     Run,
     Shipment,
 )
 from tilewright.core.results import ImportResult
+from tilewright.core.targets import parse_resources
 from tilewright.store import rows, schema, transfer, upkeep
 from tilewright.store.connections import Connections
-from tilewright.store.entries import workload_texts
+from tilewright.store.entries import device_facts, workload_texts
 from tilewright.store.interchange.lines import Line, Source
-from tilewright.store.selection import select_measurements
+from tilewright.store.selection import at, select_measurements
 
 if TYPE_CHECKING:
     import polars
@@ -89,39 +92,39 @@ class SqliteStore:
             if bad:
                 connection.execute(insert(schema.failures), bad)
 
-    def outcomes(self, workload_key: str, device_class: str) -> list[Outcome]:
+    def outcomes(self, workload_key: str, placement: PlacementKey) -> list[Outcome]:
         """Everything known about a workload on a device class, oldest first.
 
         Of outcomes with the same time, measurements come before failures.
         """
         with self._connections.reading() as connection:
             known: list[Outcome] = [
-                *_of_task(connection, schema.measurements, workload_key, device_class),
-                *_of_task(connection, schema.failures, workload_key, device_class),
+                *_of_task(connection, schema.measurements, workload_key, placement),
+                *_of_task(connection, schema.failures, workload_key, placement),
             ]
         return sorted(known, key=lambda outcome: outcome.created_at)
 
-    def measurements(self, workload_key: str, device_class: str) -> list[Measurement]:
+    def measurements(self, workload_key: str, placement: PlacementKey) -> list[Measurement]:
         """The successes only, oldest first."""
-        return self.stored_measurements(workload_key=workload_key, device_class=device_class)
+        return self.stored_measurements(workload_key=workload_key, placement=placement)
 
-    def failures(self, workload_key: str, device_class: str) -> list[Failure]:
+    def failures(self, workload_key: str, placement: PlacementKey) -> list[Failure]:
         """The failures only, oldest first."""
         with self._connections.reading() as connection:
-            return _of_task(connection, schema.failures, workload_key, device_class)
+            return _of_task(connection, schema.failures, workload_key, placement)
 
     def stored_measurements(
         self,
         *,
         workload_key: str | None = None,
-        device_class: str | None = None,
+        placement: PlacementKey | None = None,
         implementation: str | None = None,
         run_id: int | None = None,
     ) -> list[Measurement]:
         """All measurements that agree with what is given, oldest first."""
         query = select_measurements(
             workload_key=workload_key,
-            device_class=device_class,
+            placement=placement,
             implementation=implementation,
             run_id=run_id,
         )
@@ -132,7 +135,7 @@ class SqliteStore:
         self,
         *,
         workload_key: str | None = None,
-        device_class: str | None = None,
+        placement: PlacementKey | None = None,
         implementation: str | None = None,
         run_id: int | None = None,
     ) -> polars.DataFrame:
@@ -142,7 +145,7 @@ class SqliteStore:
         return to_frame(
             self.stored_measurements(
                 workload_key=workload_key,
-                device_class=device_class,
+                placement=placement,
                 implementation=implementation,
                 run_id=run_id,
             )
@@ -166,32 +169,30 @@ class SqliteStore:
             if connection.execute(query).rowcount == 0:
                 raise StoreError(f"{self.path} holds no run {run.id}; was it replaced meanwhile?")
 
-    def runs(self, network_key: str, device_class: str) -> list[Run]:
+    def runs(self, network_key: str, placement: PlacementKey) -> list[Run]:
         """All runs on this network and device class, oldest first."""
         table = schema.runs
-        query = select(table).where(
-            table.c.network_key == network_key, table.c.device_class == device_class
-        )
+        query = select(table).where(table.c.network_key == network_key, at(table, placement))
         return self._all(query.order_by(table.c.created_at, table.c.id), rows.run)
 
-    def measured_days(self, device_class: str) -> tuple[str, str] | None:
+    def measured_days(self, placement: PlacementKey) -> tuple[str, str] | None:
         """The first and the last day of the class's measurements; None where there is none."""
         table = schema.measurements
         query = select(func.min(table.c.created_at), func.max(table.c.created_at)).where(
-            table.c.device_class == device_class
+            at(table, placement)
         )
         with self._connections.reading() as connection:
             first, last = connection.execute(query).one()
         return None if first is None else (_day(first), _day(last))
 
-    def models_of_tasks(self, device_class: str) -> dict[str, set[str]]:
+    def models_of_tasks(self, placement: PlacementKey) -> dict[str, set[str]]:
         """What runs were about, by the workloads that they measured: key → the runs' `model`."""
         table, known = schema.measurements, schema.runs
         query = select(table.c.workload_key, known.c.model).distinct()
         query = query.join(known, table.c.run_id == known.c.id)
         found: dict[str, set[str]] = {}
         with self._connections.reading() as connection:
-            for key, model in connection.execute(query.where(table.c.device_class == device_class)):
+            for key, model in connection.execute(query.where(at(table, placement))):
                 found.setdefault(key, set()).add(model)
         return found
 
@@ -200,19 +201,17 @@ class SqliteStore:
         with self._connections.writing("keeping what shipped") as connection:
             connection.execute(insert(schema.shipments), rows.shipment_row(shipment))
 
-    def shipment(self, network_key: str, device_class: str) -> Shipment | None:
+    def shipment(self, network_key: str, placement: PlacementKey) -> Shipment | None:
         """The newest shipment of a network on a device class."""
         table = schema.shipments
-        query = select(table).where(
-            table.c.network_key == network_key, table.c.device_class == device_class
-        )
+        query = select(table).where(table.c.network_key == network_key, at(table, placement))
         query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(1)
         return next(iter(self._all(query, rows.shipment)), None)
 
-    def shipments(self, device_class: str) -> list[Shipment]:
+    def shipments(self, placement: PlacementKey) -> list[Shipment]:
         """What shipped on a device class, of all networks, oldest first."""
         table = schema.shipments
-        query = select(table).where(table.c.device_class == device_class).order_by(table.c.id)
+        query = select(table).where(at(table, placement)).order_by(table.c.id)
         return self._all(query, rows.shipment)
 
     def add_network(self, measured: NetworkMeasurement) -> None:
@@ -220,12 +219,10 @@ class SqliteStore:
         with self._connections.writing("keeping a network's measurement") as connection:
             connection.execute(insert(schema.networks), rows.network_row(measured))
 
-    def networks(self, network_key: str, device_class: str) -> list[NetworkMeasurement]:
+    def networks(self, network_key: str, placement: PlacementKey) -> list[NetworkMeasurement]:
         """What was measured of a whole network on a device class, oldest first."""
         table = schema.networks
-        query = select(table).where(
-            table.c.network_key == network_key, table.c.device_class == device_class
-        )
+        query = select(table).where(table.c.network_key == network_key, at(table, placement))
         return self._all(query.order_by(table.c.created_at, table.c.id), rows.network)
 
     def add_device(self, device: Device) -> None:
@@ -242,6 +239,19 @@ class SqliteStore:
         """All devices, by class and instance."""
         table = schema.devices
         return self._all(select(table).order_by(table.c.class_key, table.c.instance), rows.device)
+
+    def placements(self) -> list[Placement]:
+        """Where peaks are known of, by class and resources: one device of each class."""
+        table = schema.peaks
+        query = select(table.c.device_class, table.c.resources).distinct()
+        with self._connections.reading() as connection:
+            known = device_facts(connection)
+            found = sorted((row[0], row[1]) for row in connection.execute(query))
+        return [
+            Placement(device=known[name], resources=parse_resources(resources))
+            for name, resources in found
+            if name in known
+        ]
 
     def add_workload(self, workload: Workload) -> None:
         """Keep a workload's text so that its key can be resolved later."""
@@ -271,16 +281,22 @@ class SqliteStore:
         with self._connections.reading() as connection:
             return readable_workloads(workload_texts(connection).values())
 
-    def add_peak(self, device_class: str, name: str, value: float) -> None:
+    def add_peak(self, placement: PlacementKey, name: str, value: float) -> None:
         """Keep a measured peak (e.g. `flop_per_s`, `bytes_per_s`) of a device class."""
-        peak = rows.Peak(device_class=device_class, name=name, value=value, created_at=time.time())
+        peak = rows.Peak(
+            device_class=placement.device_class,
+            resources=placement.resources,
+            name=name,
+            value=value,
+            created_at=time.time(),
+        )
         with self._connections.writing("adding a peak") as connection:
             connection.execute(insert(schema.peaks), rows.peak_row(peak))
 
-    def peak(self, device_class: str, name: str) -> float | None:
+    def peak(self, placement: PlacementKey, name: str) -> float | None:
         """The newest value of a peak; None when it was never measured."""
         table = schema.peaks
-        query = select(table).where(table.c.device_class == device_class, table.c.name == name)
+        query = select(table).where(at(table, placement), table.c.name == name)
         query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(1)
         return next((found.value for found in self._all(query, rows.peak)), None)
 
@@ -304,15 +320,15 @@ class SqliteStore:
         kind: str | None = None,
         *,
         task: Workload | None = None,
-        device: Device | None = None,
+        placement: Placement | None = None,
     ) -> ImportResult:
         """Take in records of a file of one of `interchange.kinds.IMPORTS`; None guesses the kind.
 
         Known records stay single, records keep their own device class. What cannot be taken in is
-        listed line by line. `task` and `device` are what a log is about that does not say so
+        listed line by line. `task` and `placement` are what a log is about that does not say so
         itself. Raises `ModelError` for a file that cannot be read or is of another kind.
         """
-        source = Source(path=path, task=task, device=device)
+        source = Source(path=path, task=task, placement=placement)
         return transfer.import_file(self._connections, source, kind)
 
     def take_in(self, lines: Iterable[Line], path: Path, kind: str) -> ImportResult:
@@ -348,11 +364,9 @@ def _day(seconds: float) -> str:
 
 
 def _of_task(
-    connection: Connection, table: Table, workload_key: str, device_class: str
+    connection: Connection, table: Table, workload_key: str, placement: PlacementKey
 ) -> list[Any]:
-    query = select(table).where(
-        table.c.workload_key == workload_key, table.c.device_class == device_class
-    )
+    query = select(table).where(table.c.workload_key == workload_key, at(table, placement))
     read = rows.failure if table is schema.failures else rows.measurement
     query = query.order_by(table.c.created_at, table.c.id)
     return [read(row) for row in connection.execute(query).mappings()]

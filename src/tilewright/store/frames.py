@@ -14,6 +14,7 @@ from tilewright.store.rows import energy_row
 COLUMNS = {
     "workload_key": polars.String,
     "device_class": polars.String,
+    "resources": polars.String,
     "implementation": polars.String,
     "settings": polars.String,
     "layouts": polars.String,
@@ -22,6 +23,7 @@ COLUMNS = {
     "created_at": polars.Float64,
     "run_id": polars.Int64,
     "instance": polars.String,
+    "binding": polars.String,
     "build_s": polars.Float64,
     "warmup": polars.Int64,
     "repeats": polars.Int64,
@@ -59,6 +61,7 @@ def flat(measurement: Measurement) -> dict[str, Any]:
     return {
         "workload_key": measurement.workload_key,
         "device_class": measurement.device_class,
+        "resources": str(measurement.resources),
         "implementation": candidate.implementation,
         "settings": canonical_json(dict(candidate.settings)),
         "layouts": canonical_json(candidate.layouts),
@@ -67,6 +70,7 @@ def flat(measurement: Measurement) -> dict[str, Any]:
         "created_at": measurement.created_at,
         "run_id": measurement.run_id,
         "instance": measurement.instance,
+        "binding": ",".join(map(str, measurement.binding.cpus)),
         "build_s": measurement.build_s,
         "warmup": protocol.warmup,
         "repeats": protocol.repeats,

@@ -26,8 +26,9 @@ from tilewright.core.records import (
     Shipment,
 )
 from tilewright.core.results import ImportResult, SkippedLine
+from tilewright.hardware.legacy import ClassesOfBefore, is_legacy, read_device
 from tilewright.store import rows, schema
-from tilewright.store.entries import BATCH_ROWS, Entry
+from tilewright.store.entries import BATCH_ROWS, Entry, device_facts
 from tilewright.store.interchange.lines import Line
 
 _COUNTED = (
@@ -55,6 +56,7 @@ class Intake:
     taken: Counter[str] = field(default_factory=Counter[str])
     waiting: list[tuple[Table, rows.Row]] = field(default_factory=list[tuple[Table, rows.Row]])
     brought: set[str] = field(default_factory=set[str])
+    _before: ClassesOfBefore | None = None
 
     def take_all(self, lines: Iterable[Line]) -> ImportResult:
         """Take in what is understood of all lines; the rest is listed with its reason."""
@@ -99,20 +101,45 @@ class Intake:
         try:
             match entry.get("record"):
                 case "device":
-                    device = msgspec.convert(fields, Device)
-                    self._keep_first(schema.devices, rows.device_row(device))
+                    self._keep_first(schema.devices, rows.device_row(self._device(fields)))
                 case "workload":
                     self._keep_first(schema.workloads, _workload_row(fields))
                 case "run":
-                    self._take_run(fields)
+                    self._take_run(self._placed(fields))
                 case _:
-                    self._queue(*_content_row(entry.get("record"), fields, self.run_ids))
+                    placed = self._placed(fields)
+                    self._queue(*_content_row(entry.get("record"), placed, self.run_ids))
         except msgspec.ValidationError as error:
             raise BadEntry(str(error)) from error
         except OverflowError as error:
             raise BadEntry("a number is out of range") from error
         except UnicodeError as error:
             raise BadEntry("a text holds half a character") from error
+
+    def _device(self, fields: Entry) -> Device:
+        """A device, be it one of before resources were told apart."""
+        if not is_legacy(fields):
+            return msgspec.convert(fields, Device)
+        device, before, resources = read_device(fields)
+        self.classes_of_before.add(before, device, resources)
+        return device
+
+    def _placed(self, fields: Entry) -> Entry:
+        """The fields with resources; those of before had them in their device class."""
+        before = fields.get("device_class")
+        if "resources" in fields or not isinstance(before, str):
+            return fields
+        found = self.classes_of_before.of(before)
+        resources = msgspec.to_builtins(found.resources)
+        return fields | {"device_class": found.device_class, "resources": resources}
+
+    @property
+    def classes_of_before(self) -> ClassesOfBefore:
+        """What classes of before are, by the devices that the database knows."""
+        if self._before is None:
+            self._before = ClassesOfBefore()
+            self._before.learn(device_facts(self.connection).values())
+        return self._before
 
     def _keep_first(self, table: Table, row: rows.Row) -> None:
         query = upsert(table).values(row).on_conflict_do_nothing()

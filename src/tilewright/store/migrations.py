@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Connection
+import msgspec
+from sqlalchemy import Connection, Table, bindparam, select, update
 
 from tilewright.core.errors import StoreError
-from tilewright.store import schema
+from tilewright.hardware.legacy import ClassesOfBefore, read_device
+from tilewright.store import rows, schema
+
+_BATCH_ROWS = 2000
 
 
 def _add_instances(connection: Connection) -> None:
@@ -36,10 +41,80 @@ def _add_energy(connection: Connection) -> None:
     schema.networks.create(connection)
 
 
+def _add_resources(connection: Connection) -> None:
+    """Version 5: classes of devices know no threads; all times name the resources they took."""
+    classes = ClassesOfBefore()
+    devices: dict[tuple[str, str], tuple[str, str, str]] = {}
+    for key, instance, facts in connection.exec_driver_sql(
+        "SELECT class_key, instance, facts FROM devices ORDER BY class_key, instance"
+    ):
+        row = _carried_device(key, instance, facts, classes)
+        devices[row[0], row[1]] = row
+    connection.exec_driver_sql("DELETE FROM devices")
+    for row in devices.values():
+        connection.exec_driver_sql("INSERT INTO devices VALUES (?, ?, ?)", row)
+    outcomes = (schema.measurements, schema.failures)
+    for table in (*outcomes, schema.runs, schema.shipments, schema.networks, schema.peaks):
+        _add_text(connection, table, "resources")
+        if table in outcomes:
+            _add_text(connection, table, "binding")
+        named = connection.exec_driver_sql(f"SELECT DISTINCT device_class FROM {table.name}")
+        for (before,) in list(named):
+            found = classes.of(before)
+            connection.exec_driver_sql(
+                f"UPDATE {table.name} SET device_class = ?, resources = ? "
+                "WHERE device_class = ? AND resources = ''",
+                (found.device_class, str(found.resources), before),
+            )
+        for index in table.indexes:
+            connection.exec_driver_sql(f"DROP INDEX IF EXISTS {index.name}")
+            index.create(connection)
+        if "content" in table.c:
+            _hash_anew(connection, table)
+
+
+def _carried_device(
+    key: str, instance: str, facts: str, classes: ClassesOfBefore
+) -> tuple[str, str, str]:
+    """The row of a device of before; one that cannot be read stays as it is."""
+    try:
+        fields = msgspec.json.decode(facts, type=dict[str, Any])
+        device, before, resources = read_device(fields)
+    except (msgspec.MsgspecError, ValueError):
+        return key, instance, facts
+    classes.add(before, device, resources)
+    row = rows.device_row(device)
+    return row["class_key"], row["instance"], row["facts"]
+
+
+def _add_text(connection: Connection, table: Table, name: str) -> None:
+    """Add a column of texts, where an earlier step did not create the table with it."""
+    known = connection.exec_driver_sql(f"PRAGMA table_info({table.name})")
+    if name not in {column[1] for column in known}:
+        connection.exec_driver_sql(
+            f"ALTER TABLE {table.name} ADD COLUMN {name} VARCHAR DEFAULT '' NOT NULL"
+        )
+
+
+def _hash_anew(connection: Connection, table: Table) -> None:
+    """Content hashes for what the rows say now."""
+    last = 0
+    while True:
+        query = select(table).where(table.c.id > last).order_by(table.c.id).limit(_BATCH_ROWS)
+        batch = [dict(row) for row in connection.execute(query).mappings()]
+        if not batch:
+            return
+        last = batch[-1]["id"]
+        hashed = [{"of": row["id"], "hash": rows.with_content(row)["content"]} for row in batch]
+        by_id = update(table).where(table.c.id == bindparam("of"))
+        connection.execute(by_id.values(content=bindparam("hash")), hashed)
+
+
 MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {
     2: _add_instances,
     3: _add_plans,
     4: _add_energy,
+    5: _add_resources,
 }
 
 

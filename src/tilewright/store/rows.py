@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import RowMapping
 
-from tilewright.core.errors import StoreError
+from tilewright.core.errors import InternalError, StoreError
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import (
     Device,
@@ -30,12 +30,14 @@ from tilewright.core.records import (
     Run,
     Shipment,
 )
+from tilewright.core.targets import Binding, Resources, parse_resources
 from tilewright.store.schema import energy_columns
 
 Row = dict[str, Any]
-_LOCAL_FIELDS = ("run_id", "id")
+_LOCAL_FIELDS = ("run_id", "id", "content")
 _LATER_FIELDS = (
     "instance",
+    "binding",
     "plan",
     *(column.name for column in energy_columns()),
 )
@@ -48,11 +50,11 @@ def plain(record: object) -> Row:
     return msgspec.to_builtins(record)
 
 
-def _with_content(row: Row) -> Row:
+def with_content(row: Row) -> Row:
     """Add the hash of what a row says, without ids that differ from database to database.
 
-    An empty `instance`, `plan` or energy does not count: rows of before those columns keep their
-    hash.
+    An empty `instance`, `binding`, `plan` or energy does not count: rows of before those columns
+    keep their hash.
     """
     known = {k: v for k, v in row.items() if k not in _LOCAL_FIELDS}
     for name in _LATER_FIELDS:
@@ -71,6 +73,7 @@ def outcome_row(outcome: Outcome) -> Row:
     row: Row = {
         "workload_key": storable(outcome.workload_key),
         "device_class": storable(outcome.device_class),
+        "resources": str(outcome.resources),
         "implementation": storable(outcome.candidate.implementation),
         "settings": canonical_json(outcome.candidate.settings),
         "layouts": canonical_json(outcome.candidate.layouts),
@@ -79,6 +82,7 @@ def outcome_row(outcome: Outcome) -> Row:
         "created_at": float(outcome.created_at),
         "run_id": outcome.run_id,
         "instance": storable(outcome.instance),
+        "binding": ",".join(map(str, outcome.binding.cpus)),
     }
     if isinstance(outcome, Failure):
         row |= {"kind": outcome.kind, "message": storable(outcome.message)}
@@ -92,7 +96,7 @@ def outcome_row(outcome: Outcome) -> Row:
             "build_s": float(outcome.build_s),
             **energy_row(outcome.energy),
         }
-    return _with_content(row)
+    return with_content(row)
 
 
 def energy_row(energy: EnergyUse | None) -> Row:
@@ -149,7 +153,18 @@ def _shared_fields(row: RowMapping) -> Row:
         "settings": json.loads(row["settings"]),
         "layouts": json.loads(row["layouts"]),
     }
-    return {name: row[name] for name in (*names, "instance")} | {"candidate": candidate}
+    return {name: row[name] for name in (*names, "instance")} | {
+        "candidate": candidate,
+        "resources": _resources(row),
+        "binding": Binding(cpus=tuple(int(cpu) for cpu in row["binding"].split(",") if cpu)),
+    }
+
+
+def _resources(row: RowMapping) -> Resources:
+    try:
+        return parse_resources(row["resources"])
+    except InternalError as error:
+        raise ValueError(error.message) from error
 
 
 def measurement(row: RowMapping) -> Measurement:
@@ -177,10 +192,11 @@ def failure(row: RowMapping) -> Failure:
 
 def network_row(measured: NetworkMeasurement) -> Row:
     """Columns of `networks`."""
-    return _with_content(
+    return with_content(
         {
             "network_key": storable(measured.network_key),
             "device_class": storable(measured.device_class),
+            "resources": str(measured.resources),
             "model": storable(measured.model),
             "latency_s": float(measured.latency_s),
             "planned_bytes": measured.planned_bytes,
@@ -200,7 +216,8 @@ def network(row: RowMapping) -> NetworkMeasurement:
     names = (*names, "measured_bytes", "memory_method", "versions", "created_at")
     with _understood("networks", row):
         known = {name: row[name] for name in names}
-        return msgspec.convert({**known, "energy": energy(row)}, NetworkMeasurement)
+        known |= {"resources": _resources(row), "energy": energy(row)}
+        return msgspec.convert(known, NetworkMeasurement)
 
 
 def device_row(device: Device) -> Row:
@@ -222,14 +239,16 @@ def run_row(run: Run) -> Row:
     """Columns of `runs` without id and uid. The seed is text: it may exceed 64 bits."""
     known = {k: v for k, v in plain(run).items() if k not in _LOCAL_FIELDS}
     texts = ("command", "model", "network_key", "device_class", "state")
-    return known | {name: storable(known[name]) for name in texts} | {"seed": str(run.seed)}
+    known |= {name: storable(known[name]) for name in texts}
+    return known | {"seed": str(run.seed), "resources": str(run.resources)}
 
 
 def run(row: RowMapping) -> Run:
     """The record in a row of `runs`. Raises `DamagedRow`."""
     with _understood("runs", row):
         known = {field.name: row[field.name] for field in fields(Run)}
-        return msgspec.convert({**known, "seed": int(row["seed"])}, Run)
+        known |= {"seed": int(row["seed"]), "resources": _resources(row)}
+        return msgspec.convert(known, Run)
 
 
 def shipment_row(shipment: Shipment) -> Row:
@@ -239,6 +258,7 @@ def shipment_row(shipment: Shipment) -> Row:
     row: Row = {
         "network_key": storable(shipment.network_key),
         "device_class": storable(shipment.device_class),
+        "resources": str(shipment.resources),
         "model": storable(shipment.model),
         "assignment": canonical_json(known["assignment"]),
         "latency_s": float(shipment.latency_s),
@@ -247,7 +267,7 @@ def shipment_row(shipment: Shipment) -> Row:
         "created_at": float(shipment.created_at),
     }
     default = shipment.plan == LayoutPlan()
-    return _with_content(row | {"plan": "" if default else canonical_json(known["plan"])})
+    return with_content(row | {"plan": "" if default else canonical_json(known["plan"])})
 
 
 def shipment(row: RowMapping) -> Shipment:
@@ -258,15 +278,18 @@ def shipment(row: RowMapping) -> Shipment:
             "assignment": json.loads(row["assignment"]),
             "numbers": json.loads(row["numbers"]),
             "plan": json.loads(row["plan"] or "{}"),
+            "resources": _resources(row),
         }
         return msgspec.convert(known, Shipment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """A measured limit of a device class; the unit is in the name (`flop_per_s`)."""
+    """A measured limit of a device class with some of its resources; the unit is in the name
+    (`flop_per_s`)."""
 
     device_class: str
+    resources: Resources
     name: str
     value: float
     created_at: float
@@ -276,14 +299,16 @@ def peak(row: RowMapping) -> Peak:
     """The record in a row of `peaks`. Raises `DamagedRow`."""
     names = ("device_class", "name", "value", "created_at")
     with _understood("peaks", row):
-        return msgspec.convert({name: row[name] for name in names}, Peak)
+        known = {name: row[name] for name in names} | {"resources": _resources(row)}
+        return msgspec.convert(known, Peak)
 
 
 def peak_row(peak: Peak) -> Row:
     """Columns of `peaks`."""
-    return _with_content(
+    return with_content(
         {
             "device_class": storable(peak.device_class),
+            "resources": str(peak.resources),
             "name": storable(peak.name),
             "value": float(peak.value),
             "created_at": float(peak.created_at),

@@ -7,7 +7,7 @@ from sqlalchemy import Column, Float, Index, Integer, MetaData, String, Table
 APPLICATION_ID = 0x54494C57
 """`TILW`, in the header of every database of ours."""
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 metadata = MetaData()
 
@@ -29,6 +29,7 @@ def _outcome_columns() -> tuple[Column[int] | Column[str] | Column[float], ...]:
         Column("id", Integer, primary_key=True),
         _text("workload_key"),
         _text("device_class"),
+        _text("resources"),
         _text("implementation"),
         _text("settings"),
         _text("layouts"),
@@ -38,6 +39,7 @@ def _outcome_columns() -> tuple[Column[int] | Column[str] | Column[float], ...]:
         Column("run_id", Integer),
         _text("content"),
         Column("instance", String, nullable=False, server_default=""),
+        _text("binding"),
     )
 
 
@@ -75,7 +77,7 @@ measurements = Table(
     _text("samples_s"),
     _number("build_s"),
     *energy_columns(),
-    Index("measurements_by_task", "workload_key", "device_class"),
+    Index("measurements_by_task", "workload_key", "device_class", "resources"),
     Index("measurements_by_content", "content"),
 )
 
@@ -85,7 +87,7 @@ failures = Table(
     *_outcome_columns(),
     _text("kind"),
     _text("message"),
-    Index("failures_by_task", "workload_key", "device_class"),
+    Index("failures_by_task", "workload_key", "device_class", "resources"),
     Index("failures_by_content", "content"),
 )
 
@@ -98,13 +100,14 @@ runs = Table(
     _text("model"),
     _text("network_key"),
     _text("device_class"),
+    _text("resources"),
     _text("seed"),
     _text("state"),
     _number("spent_s"),
     _count("measurements"),
     _count("failures"),
     _number("created_at"),
-    Index("runs_by_network", "network_key", "device_class"),
+    Index("runs_by_network", "network_key", "device_class", "resources"),
 )
 
 shipments = Table(
@@ -113,6 +116,7 @@ shipments = Table(
     Column("id", Integer, primary_key=True),
     _text("network_key"),
     _text("device_class"),
+    _text("resources"),
     _text("model"),
     _text("assignment"),
     _number("latency_s"),
@@ -121,7 +125,7 @@ shipments = Table(
     _text("plan"),
     _number("created_at"),
     _text("content"),
-    Index("shipments_by_network", "network_key", "device_class"),
+    Index("shipments_by_network", "network_key", "device_class", "resources"),
     Index("shipments_by_content", "content"),
 )
 
@@ -131,6 +135,7 @@ networks = Table(
     Column("id", Integer, primary_key=True),
     _text("network_key"),
     _text("device_class"),
+    _text("resources"),
     _text("model"),
     _number("latency_s"),
     _count("planned_bytes"),
@@ -141,7 +146,7 @@ networks = Table(
     _number("created_at"),
     _text("instance"),
     _text("content"),
-    Index("networks_by_key", "network_key", "device_class"),
+    Index("networks_by_key", "network_key", "device_class", "resources"),
     Index("networks_by_content", "content"),
 )
 
@@ -150,10 +155,11 @@ peaks = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     _text("device_class"),
+    _text("resources"),
     _text("name"),
     _number("value"),
     _number("created_at"),
     _text("content"),
-    Index("peaks_by_name", "device_class", "name"),
+    Index("peaks_by_name", "device_class", "resources", "name"),
     Index("peaks_by_content", "content"),
 )

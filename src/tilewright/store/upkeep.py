@@ -75,6 +75,7 @@ def collect_garbage(
             partition_by=(
                 table.c.workload_key,
                 table.c.device_class,
+                table.c.resources,
                 table.c.implementation,
                 table.c.settings,
                 table.c.layouts,

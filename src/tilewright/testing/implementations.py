@@ -19,7 +19,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tilewright.core.records import Candidate, CpuFacts, Device, Settings
+from tilewright.core.records import Candidate, Device, Placement, Settings
+from tilewright.core.targets import Binding, MemoryLevel, Target, threads_alone
 from tilewright.graph.layout import PLAIN, channel_block
 from tilewright.graph.network import Array, AttributeValue, attributes
 from tilewright.graph.tensor import TensorType
@@ -51,29 +52,30 @@ def single(
     return Workload(arguments=arguments, steps=(step,))
 
 
-def made_up_device(vector_bytes: int = 64, registers: int = 32, threads: int = 2) -> Device:
+def made_up_placement(vector_bytes: int = 64, registers: int = 32, threads: int = 2) -> Placement:
     """A device with vectors of that width, for checks that run nothing."""
-    return Device(
-        class_key="made up",
-        instance="made up",
-        target="{}",
-        threads=threads,
-        cpus=tuple(range(threads)),
-        cpu=CpuFacts(
-            model="made up",
-            architecture="made up",
-            features=(),
-            vector_bytes=vector_bytes,
-            vector_registers=registers,
-            l1_bytes=32 << 10,
-            l2_bytes=1 << 20,
-            l3_bytes=16 << 20,
-            physical_cores=threads,
+    target = Target(
+        model="made up",
+        architecture="made up",
+        features=(),
+        vector_bytes=vector_bytes,
+        vector_registers=registers,
+        units=(),
+        memory=tuple(
+            MemoryLevel(name=f"L{level}", bytes=size)
+            for level, size in enumerate((32 << 10, 1 << 20, 16 << 20), start=1)
         ),
+        cores=threads,
+        tvm="{}",
+    )
+    return Placement(
+        device=Device(class_key="made up", instance="made up", target=target, access="described"),
+        resources=threads_alone(threads),
+        binding=Binding(cpus=tuple(range(threads))),
     )
 
 
-DEVICES = (made_up_device(), made_up_device(32, 16), made_up_device(16, 32, threads=4))
+PLACEMENTS = (made_up_placement(), made_up_placement(32, 16), made_up_placement(16, 32, threads=4))
 
 
 def plain(workload: Workload) -> tuple[str, ...]:
@@ -105,20 +107,22 @@ def candidate_of(spec: Implementation, settings: Settings, layouts: tuple[str, .
 
 
 def check_space(
-    spec: Implementation, workload: Workload, device: Device, layouts: tuple[str, ...] = ()
+    spec: Implementation, workload: Workload, placement: Placement, layouts: tuple[str, ...] = ()
 ) -> None:
     """Knobs have distinct values, numbers stand for the same settings each time, some are valid."""
-    assert spec.applies(workload, device), f"{spec.name} does not apply to {workload.key}"
+    assert spec.applies(workload, placement.target, placement.resources), (
+        f"{spec.name} does not apply to {workload.key}"
+    )
     assert isinstance(spec.name, str) and spec.name, "it has no name"
     ports = layouts or plain(workload)
-    space = knob_space(spec, workload, device, ports)
+    space = knob_space(spec, workload, placement.target, placement.resources, ports)
     names = [knob.name for knob in space.knobs]
     assert len(set(names)) == len(names), f"two knobs have one name: {names}"
     for knob in space.knobs:
         assert knob.values, f"{knob.name} has no values"
         kinds = {(type(value), value) for value in knob.values}
         assert len(kinds) == len(knob.values), f"{knob.name} has a value twice"
-    again = knob_space(spec, workload, device, ports)
+    again = knob_space(spec, workload, placement.target, placement.resources, ports)
     assert again.fingerprint == space.fingerprint, "asked twice, the knobs differ"
     settings = some_settings(space, _LOOKED_AT)
     assert settings, "no setting is valid"
@@ -126,17 +130,22 @@ def check_space(
         number = space.number(setting)
         assert number is not None and space.settings(number) == setting
     numbers = np.random.default_rng(_SEED).integers(space.range_length, size=_LOOKED_AT)
-    alone = [spec.valid(workload, device, ports, space.settings(int(n))) for n in numbers]
+    alone = [
+        spec.valid(workload, placement.target, placement.resources, ports, space.settings(int(n)))
+        for n in numbers
+    ]
     assert space.accepted(numbers).tolist() == alone, "asked alone, other settings are valid"
 
 
 def check_facts(
-    spec: Implementation, workload: Workload, device: Device, layouts: tuple[str, ...] = ()
+    spec: Implementation, workload: Workload, placement: Placement, layouts: tuple[str, ...] = ()
 ) -> None:
     """Facts have one finite entry per setting, and the same one whatever else is asked about."""
     ports = layouts or plain(workload)
-    settings = some_settings(knob_space(spec, workload, device, ports), _LOOKED_AT)
-    facts = spec.facts(workload, device, ports, settings)
+    settings = some_settings(
+        knob_space(spec, workload, placement.target, placement.resources, ports), _LOOKED_AT
+    )
+    facts = spec.facts(workload, placement.target, placement.resources, ports, settings)
     for name in ("estimate_s", "parallel_extent"):
         assert name in facts, f"the facts have no {name}"
     for name, column in facts.items():
@@ -146,23 +155,25 @@ def check_facts(
     assert (np.asarray(facts["estimate_s"]) > 0).all(), "an estimate is not positive"
     assert (np.asarray(facts["parallel_extent"]) >= 1).all(), "less than one piece of work"
     for row in {0, len(settings) - 1}:
-        alone = spec.facts(workload, device, ports, [settings[row]])
+        alone = spec.facts(workload, placement.target, placement.resources, ports, [settings[row]])
         for name, column in facts.items():
             same = np.isclose(alone[name][0], column[row], rtol=1e-9)
             assert same, f"{name} of one setting depends on the others"
     if isinstance(spec, FactsOfMany):
-        together = spec.facts_of_many([workload] * len(settings), device, ports, settings)
+        together = spec.facts_of_many(
+            [workload] * len(settings), placement.target, placement.resources, ports, settings
+        )
         assert set(together) == set(facts), "facts of many are other facts"
         for name, column in facts.items():
             same = np.allclose(together[name], column, rtol=1e-9)
             assert same, f"{name} differs where it is told of many workloads"
 
 
-def check_promises(spec: Implementation, workload: Workload, device: Device) -> None:
+def check_promises(spec: Implementation, workload: Workload, placement: Placement) -> None:
     """Its error bound is one, and the layouts it offers fit its ports."""
     bound = spec.error_bound(workload)
     assert 0 < bound < 0.1, f"an error bound of {bound}"
-    offered = spec.port_layouts(workload, device)
+    offered = spec.port_layouts(workload, placement.target, placement.resources)
     assert offered, "it offers no layouts for its ports"
     assert len(set(offered)) == len(offered), "it offers the same layouts twice"
     kinds = [*(argument.type for argument in workload.arguments), workload.result]
@@ -175,11 +186,13 @@ def check_promises(spec: Implementation, workload: Workload, device: Device) -> 
 
 
 def check_packing(
-    spec: Implementation, workload: Workload, device: Device, layouts: tuple[str, ...] = ()
+    spec: Implementation, workload: Workload, placement: Placement, layouts: tuple[str, ...] = ()
 ) -> None:
     """`check_packed` for settings from all over the space."""
     ports = layouts or plain(workload)
-    for settings in some_settings(knob_space(spec, workload, device, ports), 4):
+    for settings in some_settings(
+        knob_space(spec, workload, placement.target, placement.resources, ports), 4
+    ):
         check_packed(spec, workload, candidate_of(spec, settings, ports))
 
 
@@ -207,10 +220,10 @@ def check_packed(
     return constants, packed
 
 
-def check_installed(spec: Implementation, workload: Workload, device: Device) -> None:
+def check_installed(spec: Implementation, workload: Workload, placement: Placement) -> None:
     """The spec is found under its name, and competes for the workload."""
     assert spec.name in implementations(), f"no entry point offers {spec.name}"
-    names = [found.name for found in applicable(workload, device)]
+    names = [found.name for found in applicable(workload, placement.target, placement.resources)]
     assert spec.name in names, f"{spec.name} does not compete for {workload.anchor_name}"
 
 
@@ -225,16 +238,21 @@ def check_numbers(
 
     The setting with the best estimate is built, and others from all over the space.
     """
-    from tilewright.hardware.device import local_device
+    from tilewright.hardware.device import local_placement
     from tilewright.measure.kernels import KernelMeasurer
     from tilewright.session.checking import check_kernel
 
-    device, ports = local_device(), layouts or plain(workload)
-    drawn = some_settings(knob_space(spec, workload, device, ports), _LOOKED_AT)
+    placement, ports = local_placement(), layouts or plain(workload)
+    drawn = some_settings(
+        knob_space(spec, workload, placement.target, placement.resources, ports), _LOOKED_AT
+    )
     assert drawn, "no setting is valid on this machine"
-    order = np.argsort(spec.facts(workload, device, ports, drawn)["estimate_s"], kind="stable")
+    order = np.argsort(
+        spec.facts(workload, placement.target, placement.resources, ports, drawn)["estimate_s"],
+        kind="stable",
+    )
     picked = np.linspace(0, len(drawn) - 1, min(settings, len(drawn))).astype(int)
-    with KernelMeasurer(device, builders=1) as measurer:
+    with KernelMeasurer(placement, builders=1) as measurer:
         for row in dict.fromkeys(int(order[place]) for place in picked):
             candidate = candidate_of(spec, drawn[row], ports)
             found = check_kernel(measurer, workload, candidate, _SEED)
@@ -245,13 +263,17 @@ def check_numbers(
 
 def check_spec(spec: Implementation, workload: Workload, layouts: tuple[str, ...] = ()) -> None:
     """All checks of the spec, on devices with vectors of several widths where it applies."""
-    devices = [device for device in DEVICES if spec.applies(workload, device)]
-    assert devices, f"{spec.name} applies to {workload.key} on no device"
-    for device in devices:
-        check_space(spec, workload, device, layouts)
-        check_facts(spec, workload, device, layouts)
-        check_promises(spec, workload, device)
-        check_packing(spec, workload, device, layouts)
+    placements = [
+        placement
+        for placement in PLACEMENTS
+        if spec.applies(workload, placement.target, placement.resources)
+    ]
+    assert placements, f"{spec.name} applies to {workload.key} on no device"
+    for placement in placements:
+        check_space(spec, workload, placement, layouts)
+        check_facts(spec, workload, placement, layouts)
+        check_promises(spec, workload, placement)
+        check_packing(spec, workload, placement, layouts)
 
 
 class ImplementationConformance:
@@ -282,7 +304,7 @@ class ImplementationConformance:
 
 
 @cache
-def _here() -> Device:
-    from tilewright.hardware.device import local_device
+def _here() -> Placement:
+    from tilewright.hardware.device import local_placement
 
-    return local_device()
+    return local_placement()

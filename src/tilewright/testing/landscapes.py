@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Protocol, Settings
+from tilewright.core.targets import threads_alone
 from tilewright.kernels.knobs import Knob, choice, split
 from tilewright.kernels.knobspace import Filter, KnobSpace
 from tilewright.tune.base import Tuner, TunerFactory, TuningTask
@@ -64,6 +65,7 @@ def measured(candidate: Candidate, *samples_s: float) -> Measurement:
         workload_key="landscape",
         candidate=candidate,
         device_class="landscape",
+        resources=threads_alone(1),
         protocol=Protocol(),
         kernel_hash="",
         samples_s=samples_s,
@@ -77,6 +79,7 @@ def failed(candidate: Candidate) -> Failure:
         workload_key="landscape",
         candidate=candidate,
         device_class="landscape",
+        resources=threads_alone(1),
         kind="build",
         message="the landscape has no time here",
     )

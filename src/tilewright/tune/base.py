@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.core.records import Candidate, Device, Measurement, Outcome
+from tilewright.core.records import Candidate, Measurement, Outcome, Placement
 from tilewright.graph.workload import Workload
 from tilewright.tune.search import Floats, SearchSpace
 
@@ -69,7 +69,7 @@ class TuningTask:
     seed: int = 0
     workload: Workload | None = None
     layouts: tuple[str, ...] = ()
-    device: Device | None = None
+    placement: Placement | None = None
     featurizer: Featurizer | None = None
     precedents: tuple[Precedent, ...] = ()
     guesses: tuple[Candidate, ...] = ()

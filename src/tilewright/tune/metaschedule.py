@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from tilewright.core.errors import UsageError
-from tilewright.core.records import Candidate, Device, Measurement, Outcome
+from tilewright.core.records import Candidate, Measurement, Outcome, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.metaschedule import NAME, TRACE
 from tilewright.measure.metaschedule import SearchFailed, SearchProcess, shared_process
@@ -33,7 +33,7 @@ class MetaScheduleTuner:
         self,
         workload: Workload,
         layouts: tuple[str, ...],
-        device: Device,
+        placement: Placement,
         *,
         seed: int = 0,
         guesses: Sequence[Candidate] = (),
@@ -41,8 +41,8 @@ class MetaScheduleTuner:
         self.search_s = 0.0
         self.problem = ""
         self._layouts = layouts
-        self._description = (workload.text, layouts, device, seed)
-        self._process: SearchProcess | None = shared_process(device)
+        self._description = (workload.text, layouts, placement, seed)
+        self._process: SearchProcess | None = shared_process(placement)
         self._slot = self._process.new_slot()
         self._pid: int | None = None
         self._restarts = 0
@@ -118,13 +118,13 @@ class MetaScheduleTuner:
 
 
 def _made(task: TuningTask) -> Tuner:
-    if task.workload is None or task.device is None:
+    if task.workload is None or task.placement is None:
         raise UsageError(
             "metaschedule searches kernels, not stored settings",
             hint="It cannot be replayed over a sweep; use it with `tune --tuner metaschedule`.",
         )
     return MetaScheduleTuner(
-        task.workload, task.layouts, task.device, seed=task.seed, guesses=task.guesses
+        task.workload, task.layouts, task.placement, seed=task.seed, guesses=task.guesses
     )
 
 

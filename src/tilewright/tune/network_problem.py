@@ -19,7 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.graph.arrange import (
     is_concatenation,
     is_view,
@@ -96,7 +96,7 @@ class NetworkProblem:
 
     network: FusedNetwork
     usual: Mapping[str, str]
-    device: Device
+    placement: Placement
     times: KernelTimes
     name: str = ""
 
@@ -111,7 +111,7 @@ class NetworkProblem:
                 continue
             usual = self.usual.get(tensor, PLAIN)
             given = tensor in self.network.pinned
-            more = () if given else layout_options(graph.types[tensor], self.device)
+            more = () if given else layout_options(graph.types[tensor], self.placement.target)
             found[tensor] = tuple(dict.fromkeys((usual, *more)))
         return found
 
@@ -212,8 +212,10 @@ class NetworkProblem:
         """The default layouts first, then what the implementations offer and the tensors allow."""
         offered = [
             ports
-            for spec in applicable(call.workload, self.device)
-            for ports in spec.port_layouts(call.workload, self.device)
+            for spec in applicable(call.workload, self.placement.target, self.placement.resources)
+            for ports in spec.port_layouts(
+                call.workload, self.placement.target, self.placement.resources
+            )
         ]
         tensors = (*call.inputs, call.output)
         return [

@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 
 from tilewright.core.errors import InternalError
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Implementation
 from tilewright.kernels.knobspace import knob_space
@@ -28,18 +28,20 @@ class TaskSpace:
 
     workload: Workload
     layouts: tuple[str, ...]
-    device: Device
+    placement: Placement
     spec: Implementation
 
     @cached_property
     def part(self) -> Part:
         """The implementation's knobs and facts as a tuner sees them."""
-        workload, device, layouts, spec = self.workload, self.device, self.layouts, self.spec
+        workload, placement, layouts, spec = self.workload, self.placement, self.layouts, self.spec
         return Part(
             name=spec.name,
             layouts=layouts,
-            knobs=knob_space(spec, workload, device, layouts),
-            facts=lambda settings: spec.facts(workload, device, layouts, settings),
+            knobs=knob_space(spec, workload, placement.target, placement.resources, layouts),
+            facts=lambda settings: spec.facts(
+                workload, placement.target, placement.resources, layouts, settings
+            ),
         )
 
     def exact_enough(self, rivals: Sequence[TaskSpace], max_error: float) -> bool:
@@ -65,7 +67,9 @@ class TaskSpace:
     def estimates_s(self) -> Floats:
         """The facts' rough time of each of `numbers`."""
         settings = self.part.knobs.columns(self.numbers)
-        facts = self.spec.facts(self.workload, self.device, self.layouts, settings)
+        facts = self.spec.facts(
+            self.workload, self.placement.target, self.placement.resources, self.layouts, settings
+        )
         return np.asarray(facts["estimate_s"], dtype=np.float64)
 
     @cached_property
@@ -79,12 +83,12 @@ class TaskSpace:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _all_spaces(
-    workload: Workload, layouts: tuple[str, ...], device: Device
+    workload: Workload, layouts: tuple[str, ...], placement: Placement
 ) -> tuple[TaskSpace, ...]:
     """The spaces of all implementations that apply and have valid settings, at least one."""
     found = [
-        TaskSpace(workload=workload, layouts=layouts, device=device, spec=spec)
-        for spec in applicable(workload, device)
+        TaskSpace(workload=workload, layouts=layouts, placement=placement, spec=spec)
+        for spec in applicable(workload, placement.target, placement.resources)
     ]
     found = [space for space in found if space.best_guess is not None]
     if not found:
@@ -93,10 +97,10 @@ def _all_spaces(
 
 
 def _task_spaces(
-    workload: Workload, layouts: tuple[str, ...], device: Device, max_error: float
+    workload: Workload, layouts: tuple[str, ...], placement: Placement, max_error: float
 ) -> tuple[TaskSpace, ...]:
     """Those of all spaces that are exact enough, at least one."""
-    found = _all_spaces(workload, layouts, device)
+    found = _all_spaces(workload, layouts, placement)
     return tuple(space for space in found if space.exact_enough(found, max_error))
 
 
@@ -106,44 +110,44 @@ def forget_spaces() -> None:
 
 
 def spaces(
-    workload: Workload, layouts: tuple[str, ...], device: Device, max_error: float = inf
+    workload: Workload, layouts: tuple[str, ...], placement: Placement, max_error: float = inf
 ) -> list[TaskSpace]:
     """The space of every implementation that applies, at least one.
 
     Left out are implementations whose error bound (relative to sum |w||x|) is above `max_error`,
     unless none is more exact, and those that their own estimate puts far behind the best.
     """
-    found = _task_spaces(workload, layouts, device, max_error)
+    found = _task_spaces(workload, layouts, placement, max_error)
     least_s = min(float(space.estimates_s.min()) for space in found)
     return [space for space in found if space.estimates_s.min() <= _HOPELESS * least_s]
 
 
 def search_space(
-    workload: Workload, layouts: tuple[str, ...], device: Device, max_error: float = inf
+    workload: Workload, layouts: tuple[str, ...], placement: Placement, max_error: float = inf
 ) -> SearchSpace:
     """What a tuner searches for a task: the united spaces of its implementations."""
-    return SearchSpace([space.part for space in spaces(workload, layouts, device, max_error)])
+    return SearchSpace([space.part for space in spaces(workload, layouts, placement, max_error)])
 
 
 def default_candidate(
-    workload: Workload, layouts: tuple[str, ...], device: Device, max_error: float = inf
+    workload: Workload, layouts: tuple[str, ...], placement: Placement, max_error: float = inf
 ) -> tuple[Candidate, float]:
     """The candidate with the least estimated time over all implementations, and that time."""
-    return ranked_defaults(workload, layouts, device, max_error)[0]
+    return ranked_defaults(workload, layouts, placement, max_error)[0]
 
 
 def ranked_defaults(
-    workload: Workload, layouts: tuple[str, ...], device: Device, max_error: float = inf
+    workload: Workload, layouts: tuple[str, ...], placement: Placement, max_error: float = inf
 ) -> list[tuple[Candidate, float]]:
     """The best guess of each implementation with its estimated time, fastest first."""
-    guesses = [space.best_guess for space in _task_spaces(workload, layouts, device, max_error)]
+    guesses = [space.best_guess for space in _task_spaces(workload, layouts, placement, max_error)]
     return sorted((g for g in guesses if g is not None), key=lambda guess: guess[1])
 
 
 def too_inexact(
-    workload: Workload, layouts: tuple[str, ...], device: Device, max_error: float
+    workload: Workload, layouts: tuple[str, ...], placement: Placement, max_error: float
 ) -> frozenset[str]:
     """The names of the implementations that `max_error` forbids for a task."""
-    every = _task_spaces(workload, layouts, device, inf)
-    left = _task_spaces(workload, layouts, device, max_error)
+    every = _task_spaces(workload, layouts, placement, inf)
+    left = _task_spaces(workload, layouts, placement, max_error)
     return frozenset(s.spec.name for s in every) - {s.spec.name for s in left}

@@ -15,13 +15,14 @@ import numpy as np
 
 from tilewright.core.records import (
     Candidate,
-    Device,
     Failure,
     KnobValue,
     Measurement,
     Outcome,
+    Placement,
     Protocol,
 )
+from tilewright.core.targets import threads_alone
 from tilewright.graph.workload import Workload
 from tilewright.kernels.knobs import Knob
 from tilewright.kernels.knobspace import KnobSpace
@@ -43,7 +44,7 @@ class Sweep:
     again: Mapping[int, float] = field(default_factory=dict[int, float])
     origin: str = ""
     workload: Workload | None = None
-    device: Device | None = None
+    placement: Placement | None = None
 
     @cached_property
     def space(self) -> SearchSpace:
@@ -78,6 +79,7 @@ class Sweep:
                 workload_key=self.name,
                 candidate=candidate,
                 device_class=self.name,
+                resources=threads_alone(1),
                 kind="build",
                 message="failed in the sweep" if number in self.seconds else "not in the sweep",
             )
@@ -85,6 +87,7 @@ class Sweep:
             workload_key=self.name,
             candidate=candidate,
             device_class=self.name,
+            resources=threads_alone(1),
             protocol=Protocol(),
             kernel_hash="",
             samples_s=(self.worth_s(number),),

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from tilewright.core.errors import InternalError, ModelError
 from tilewright.core.input_files import require_regular
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.graph.workload import Workload, parse_workload
+from tilewright.hardware.legacy import read_placement
 from tilewright.kernels.knobs import Knob
 from tilewright.kernels.knobspace import KnobSpace
 from tilewright.kernels.registry import implementations
@@ -47,7 +49,7 @@ def read_sweeps(path: Path) -> list[Sweep]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """A sweep as its file holds it."""
+    """A sweep as its file holds it; files of before have the threads in the device."""
 
     format: str
     name: str
@@ -55,11 +57,12 @@ class _File:
     implementation: str
     layouts: tuple[str, ...]
     workload: str
-    device: Device
+    device: dict[str, Any]
     knobs: tuple[Knob, ...]
     numbers: tuple[int, ...]
     seconds: tuple[float | None, ...]
     again: tuple[tuple[int, float], ...]
+    resources: str = ""
 
 
 def parse_sweep(text: str) -> Sweep:
@@ -69,7 +72,8 @@ def parse_sweep(text: str) -> Sweep:
         raise ValueError(f"its format is {file.format!r}, not {FORMAT!r}")
     workload = parse_workload(file.workload)
     seconds = _numbered(file)
-    facts = _facts(file.implementation, workload, file.device, file.layouts)
+    placement = read_placement(file.device, file.resources)
+    facts = _facts(file.implementation, workload, placement, file.layouts)
     return Sweep(
         name=file.name,
         part=swept_part(file.implementation, file.layouts, file.knobs, seconds, facts),
@@ -77,7 +81,7 @@ def parse_sweep(text: str) -> Sweep:
         again=dict(file.again),
         origin=file.origin,
         workload=workload,
-        device=file.device,
+        placement=placement,
     )
 
 
@@ -100,7 +104,7 @@ def _numbered(file: _File) -> dict[int, float | None]:
 
 def sweep_text(sweep: Sweep) -> str:
     """The JSON text of a sweep of one of our tasks, times with four significant digits."""
-    if sweep.workload is None or sweep.device is None:
+    if sweep.workload is None or sweep.placement is None:
         raise InternalError(f"{sweep.name} is a foreign sweep")
     numbers = tuple(sorted(sweep.seconds))
     file = _File(
@@ -110,7 +114,8 @@ def sweep_text(sweep: Sweep) -> str:
         implementation=sweep.part.name,
         layouts=sweep.part.layouts,
         workload=sweep.workload.text,
-        device=sweep.device,
+        device=msgspec.to_builtins(sweep.placement.device),
+        resources=str(sweep.placement.resources),
         knobs=sweep.part.knobs.knobs,
         numbers=numbers,
         seconds=tuple(_rounded(sweep.seconds[number]) for number in numbers),
@@ -120,13 +125,15 @@ def sweep_text(sweep: Sweep) -> str:
 
 
 def _facts(
-    implementation: str, workload: Workload, device: Device, layouts: tuple[str, ...]
+    implementation: str, workload: Workload, placement: Placement, layouts: tuple[str, ...]
 ) -> FactFunction | None:
     """The facts as today's implementation tells them, None where it is gone."""
     spec = implementations().get(implementation)
     if spec is None:
         return None
-    return lambda settings: spec.facts(workload, device, layouts, settings)
+    return lambda settings: spec.facts(
+        workload, placement.target, placement.resources, layouts, settings
+    )
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -10,7 +10,7 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 
-def lower(program, device):
+def lower(program, target, resources):
     way = program.candidate.setting("way")
     if way == "refuse":
         raise ValueError("this candidate does not build")

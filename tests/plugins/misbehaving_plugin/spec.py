@@ -13,21 +13,21 @@ class Misbehaving:
     name = "misbehaving"
     anchors = frozenset({"elementwise"})
 
-    def applies(self, workload, device):
+    def applies(self, workload, target, resources):
         return [step.operator for step in workload.steps] == ["relu"] and (
             workload.result.shape == (8,)
         )
 
-    def port_layouts(self, workload, device):
+    def port_layouts(self, workload, target, resources):
         return (("plain",) * (len(workload.arguments) + 1),)
 
-    def knobs(self, workload, device, layouts):
+    def knobs(self, workload, target, resources, layouts):
         return (Knob(name="way", values=WAYS),)
 
-    def valid(self, workload, device, layouts, settings):
+    def valid(self, workload, target, resources, layouts, settings):
         return True
 
-    def facts(self, workload, device, layouts, settings):
+    def facts(self, workload, target, resources, layouts, settings):
         return {
             "estimate_s": np.array([1e-9 + WAYS.index(s["way"]) for s in settings]),
             "parallel_extent": np.ones(len(settings)),

@@ -15,11 +15,14 @@ from tilewright.kernels.convolution import convolution
 class Mispacked(DirectConvolution):
     name = "mispacked"
 
-    def applies(self, workload, device):
-        return super().applies(workload, device) and convolution(workload).out_channels == 48
+    def applies(self, workload, target, resources):
+        return (
+            super().applies(workload, target, resources)
+            and convolution(workload).out_channels == 48
+        )
 
-    def facts(self, workload, device, layouts, settings):
-        facts = dict(super().facts(workload, device, layouts, settings))
+    def facts(self, workload, target, resources, layouts, settings):
+        facts = dict(super().facts(workload, target, resources, layouts, settings))
         return {**facts, "estimate_s": facts["estimate_s"] * 1e-6}
 
     def error_bound(self, workload):

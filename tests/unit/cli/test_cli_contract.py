@@ -26,7 +26,9 @@ from tilewright.core.errors import (
     TilewrightError,
     UsageError,
 )
+from tilewright.core.records import PlacementKey
 from tilewright.core.results import Check
+from tilewright.core.targets import threads_alone
 from tilewright.store import open_store
 
 Command = Callable[..., Any]
@@ -330,7 +332,11 @@ def test_db_verbs_call_the_store(tilewright: Command, session: FakeSession) -> N
 def test_merging_two_files(tilewright: Command, tmp_path: Path) -> None:
     for name in ("a.db", "b.db"):
         with open_store(tmp_path / name) as store:
-            store.add_peak("some class", "flop_per_s", 1.0)
+            store.add_peak(
+                PlacementKey(device_class="some class", resources=threads_alone(1)),
+                "flop_per_s",
+                1.0,
+            )
     ran = tilewright("db", "merge", "a.db", "b.db", "--format", "json")
     document = json.loads(ran.out)
     assert document["command"] == "db merge"

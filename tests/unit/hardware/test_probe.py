@@ -68,8 +68,12 @@ def test_avx512_with_hyper_threads(tmp_path: Path) -> None:
     facts = probe_cpu(root)
     assert (facts.model, facts.architecture) == ("Some CPU", "x86_64")
     assert (facts.vector_bytes, facts.vector_registers) == (64, 32)
-    assert (facts.l1_bytes, facts.l2_bytes, facts.l3_bytes) == (48 << 10, 2 << 20, 16 << 20)
-    assert facts.physical_cores == 4
+    assert (facts.cache_bytes(1), facts.cache_bytes(2), facts.cache_bytes(3)) == (
+        48 << 10,
+        2 << 20,
+        16 << 20,
+    )
+    assert facts.cores == 4
     assert {"avx512vnni", "avx512bf16", "fma", "sse4.2", "lzcnt"} <= set(facts.features)
     assert allotted_cpus(root, EVERYTHING) == (0, 1, 2, 3, 4, 5, 6, 7)
     assert core_groups(root) == [(0, 4), (1, 5), (2, 6), (3, 7)]
@@ -115,8 +119,8 @@ def test_arm_without_model_name_or_sysfs(tmp_path: Path) -> None:
     assert (facts.model, facts.architecture) == ("Arm part 0xd0c", "aarch64")
     assert facts.features == ("dotprod", "fullfp16", "neon", "sve")
     assert (facts.vector_bytes, facts.vector_registers) == (16, 32)
-    assert (facts.l1_bytes, facts.l2_bytes) == (FALLBACK_L1_BYTES, FALLBACK_L2_BYTES)
-    assert facts.physical_cores == 4
+    assert (facts.cache_bytes(1), facts.cache_bytes(2)) == (FALLBACK_L1_BYTES, FALLBACK_L2_BYTES)
+    assert facts.cores == 4
     assert allotted_cpus(root, EVERYTHING) == (0, 1, 2, 3)
 
 
@@ -130,7 +134,7 @@ def test_a_level_2_cache_shared_by_cores_is_divided_and_is_the_last(tmp_path: Pa
         },
     )
     facts = probe_cpu(root)
-    assert facts.l2_bytes == facts.l3_bytes == (2 << 20) // 4
+    assert facts.cache_bytes(2) == facts.cache_bytes(3) == (2 << 20) // 4
 
 
 def test_x86_without_sysfs_uses_cpuinfo(tmp_path: Path) -> None:
@@ -141,15 +145,15 @@ def test_x86_without_sysfs_uses_cpuinfo(tmp_path: Path) -> None:
     ]
     root = write(tmp_path, {"proc/cpuinfo": "\n\n".join(blocks)})
     facts = probe_cpu(root)
-    assert (facts.l3_bytes, facts.physical_cores) == (8 << 20, 2)
+    assert (facts.cache_bytes(3), facts.cores) == (8 << 20, 2)
     assert allotted_cpus(root, EVERYTHING) == (0, 2, 1, 3)
 
 
 def test_an_empty_tree_still_gives_facts(tmp_path: Path) -> None:
     facts = probe_cpu(tmp_path)
-    assert facts.physical_cores == 1
+    assert facts.cores == 1
     assert facts.vector_bytes == 16
-    assert min(facts.l1_bytes, facts.l2_bytes, facts.l3_bytes) > 0
+    assert min(facts.cache_bytes(1), facts.cache_bytes(2), facts.cache_bytes(3)) > 0
     assert allotted_cpus(tmp_path, EVERYTHING) == (0,)
 
 

@@ -12,8 +12,8 @@ from tilewright.hardware.remote import (
     RemoteTarget,
     ServerFacts,
     read_remote,
-    remote_device,
     remote_place,
+    remote_placement,
     same_kind,
 )
 
@@ -53,28 +53,32 @@ def test_broken_ones(text: str) -> None:
 
 
 def test_a_server_tells_its_target() -> None:
-    device = remote_device(RemoteTarget(key="pi"), TRACKER, PI, None)
-    target = json.loads(device.target)
+    placement = remote_placement(RemoteTarget(key="pi"), TRACKER, PI, None)
+    target = json.loads(placement.tvm_target)
     assert target["mtriple"] == PI.triple and "+dotprod" in target["mattr"]
-    assert (device.threads, device.cpu.vector_bytes, device.cpu.model) == (4, 16, "cortex-a76")
-    assert remote_place(device) == ("pi", *TRACKER)
-    twin = remote_device(RemoteTarget(key="other"), ("there", 1), PI, None)
-    assert twin.class_key == device.class_key
-    assert same_kind(device, PI, None) and same_kind(device, PI, PI)
+    assert (placement.resources.threads, placement.target.vector_bytes, placement.target.model) == (
+        4,
+        16,
+        "cortex-a76",
+    )
+    assert remote_place(placement.device) == ("pi", *TRACKER)
+    twin = remote_placement(RemoteTarget(key="other"), ("there", 1), PI, None)
+    assert twin.key == placement.key
+    assert same_kind(placement, PI, None) and same_kind(placement, PI, PI)
     for other in (
         replace(PI, threads=2),
         replace(PI, cpu="cortex-a78"),
         replace(PI, features=("neon",)),
     ):
-        assert not same_kind(device, other, None)
-    assert not same_kind(device, replace(PI, cpu="cortex-a78"), PI)
+        assert not same_kind(placement, other, None)
+    assert not same_kind(placement, replace(PI, cpu="cortex-a78"), PI)
 
 
 def test_a_server_without_a_compiler_needs_a_target() -> None:
     bare = ServerFacts(threads=2)
     with pytest.raises(TargetError, match="cannot tell"):
-        remote_device(RemoteTarget(key="pi"), TRACKER, bare, None)
+        remote_placement(RemoteTarget(key="pi"), TRACKER, bare, None)
     given = RemoteTarget(key="pi", target={"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
-    assert remote_device(given, TRACKER, bare, None).cpu.architecture == "aarch64"
+    assert remote_placement(given, TRACKER, bare, None).target.architecture == "aarch64"
     with pytest.raises(TargetError, match="TVM_NUM_THREADS=4"):
-        remote_device(given, TRACKER, bare, 4)
+        remote_placement(given, TRACKER, bare, 4)

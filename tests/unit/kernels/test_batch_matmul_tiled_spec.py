@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from spec_checks import best, check_space
 
 from tilewright.kernels.batch_matmul_tiled import SPEC, batch_product
-from tilewright.testing.implementations import DEVICES, made_up_device, plain, single
+from tilewright.testing.implementations import PLACEMENTS, made_up_placement, plain, single
 
 
 @settings(max_examples=40, deadline=None)
@@ -14,13 +14,13 @@ from tilewright.testing.implementations import DEVICES, made_up_device, plain, s
     depth=st.integers(1, 64),
     columns=st.integers(1, 200),
     transposed=st.booleans(),
-    on=st.sampled_from(DEVICES),
+    on=st.sampled_from(PLACEMENTS),
 )
 def test_space_and_facts(rows, depth, columns, transposed, on):
     right = (columns, depth) if transposed else (depth, columns)
     task = single("batch_matmul", (12, rows, depth), (12, *right), transpose_b=transposed)
     found, facts = check_space(SPEC, task, on, plain(task))
-    assert facts["accumulators"].max() < on.cpu.vector_registers
+    assert facts["accumulators"].max() < on.target.vector_registers
     for setting in found:
         whole = not transposed and columns % int(setting["block"]) == 0
         assert setting["pack"] or whole
@@ -35,5 +35,5 @@ def test_broadcast_leading_axes():
 
 def test_contiguous_columns_are_read_in_place_by_default():
     task = single("batch_matmul", (12, 128, 64), (12, 64, 128), transpose_b=False)
-    found, facts = check_space(SPEC, task, made_up_device(), plain(task))
+    found, facts = check_space(SPEC, task, made_up_placement(), plain(task))
     assert best(found, facts)["pack"] is False

@@ -7,17 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.kernels.blocks import best_block, channel_blocks, registers_used, tile_sizes
-from tilewright.testing.implementations import DEVICES, made_up_device
+from tilewright.testing.implementations import PLACEMENTS, made_up_placement
 
 
-@given(channels=st.integers(1, 4096), on=st.sampled_from(DEVICES))
+@given(channels=st.integers(1, 4096), on=st.sampled_from(PLACEMENTS))
 def test_blocks_divide_and_fit_two_registers(channels: int, on):
-    blocks = channel_blocks(channels, on)
+    blocks = channel_blocks(channels, on.target)
     assert blocks and len(set(blocks)) == len(blocks)
-    assert all(channels % block == 0 and 1 <= block <= 2 * on.lanes_f32 for block in blocks)
-    assert best_block(channels, on) == blocks[0]
-    if channels % on.lanes_f32 == 0:
-        assert blocks[0] == on.lanes_f32
+    assert all(
+        channels % block == 0 and 1 <= block <= 2 * on.target.lanes("float32") for block in blocks
+    )
+    assert best_block(channels, on.target) == blocks[0]
+    if channels % on.target.lanes("float32") == 0:
+        assert blocks[0] == on.target.lanes("float32")
 
 
 @pytest.mark.parametrize(
@@ -25,7 +27,7 @@ def test_blocks_divide_and_fit_two_registers(channels: int, on):
     [(64, 64, 16), (32, 64, 8), (16, 64, 4), (64, 24, 8), (64, 20, 4), (64, 7, 7), (64, 1, 1)],
 )
 def test_known_blocks(vector_bytes: int, channels: int, block: int):
-    assert best_block(channels, made_up_device(vector_bytes)) == block
+    assert best_block(channels, made_up_placement(vector_bytes).target) == block
 
 
 @given(extent=st.integers(1, 600), largest=st.integers(1, 40), tails=st.booleans())
@@ -46,6 +48,6 @@ def test_odd_extents_have_good_tiles(extent: int):
 
 
 def test_registers():
-    assert registers_used(3, 16, made_up_device(64)) == 3
-    assert registers_used(3, 17, made_up_device(64)) == 6
-    assert registers_used(2, 16, made_up_device(16)) == 8
+    assert registers_used(3, 16, made_up_placement(64).target) == 3
+    assert registers_used(3, 17, made_up_placement(64).target) == 6
+    assert registers_used(2, 16, made_up_placement(16).target) == 8

@@ -16,10 +16,10 @@ from tilewright.graph.fused import FusedNetwork
 from tilewright.kernels.blueprint import NetworkBlueprint, blueprint, packed_constant, task_key
 from tilewright.kernels.layouts import choose_layouts
 from tilewright.kernels.registry import applicable
-from tilewright.testing.implementations import made_up_device
+from tilewright.testing.implementations import made_up_placement
 from tilewright.tune.space import default_candidate
 
-ON = made_up_device(64)
+ON = made_up_placement(64)
 
 
 def planned(network: FusedNetwork, *, collapsed: bool = False) -> NetworkBlueprint:
@@ -28,7 +28,7 @@ def planned(network: FusedNetwork, *, collapsed: bool = False) -> NetworkBluepri
             replace(call, workload=collapse_rows(call.workload)) for call in network.calls
         )
         network = FusedNetwork(graph=network.graph, calls=calls)
-    arrangement = arrange(network, choose_layouts(network, ON))
+    arrangement = arrange(network, choose_layouts(network, ON.target, ON.resources))
     chosen = {
         task_key(c): default_candidate(c.call.workload, c.layouts, ON)[0] for c in arrangement.calls
     }
@@ -106,7 +106,7 @@ def test_a_constant_copied_into_a_concatenation():
 def test_a_missing_candidate_is_our_bug():
     b = Builder()
     network = fused(b, b.conv(b.input(1, 8, 4, 4), 8))
-    arrangement = arrange(network, choose_layouts(network, ON))
+    arrangement = arrange(network, choose_layouts(network, ON.target, ON.resources))
     with pytest.raises(InternalError, match="no candidate"):
         blueprint(arrangement, {})
 
@@ -124,7 +124,7 @@ def test_values_survive():
 def test_registry_order_and_names():
     b = Builder()
     (call,) = fused(b, b.conv(b.input(1, 8, 4, 4), 16)).calls
-    names = [spec.name for spec in applicable(call.workload, ON)]
+    names = [spec.name for spec in applicable(call.workload, ON.target, ON.resources)]
     assert names[0] == "conv2d_direct" and "generic" in names
     assert len(set(names)) == len(names)
     chosen, _ = default_candidate(call.workload, ("plain",) * 3, ON)

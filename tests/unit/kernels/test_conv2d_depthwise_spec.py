@@ -8,7 +8,7 @@ from spec_checks import best, blocks_of, check_packing, check_space
 from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.workload import Workload
 from tilewright.kernels.conv2d_depthwise import SPEC
-from tilewright.testing.implementations import DEVICES, candidate_of, made_up_device, single
+from tilewright.testing.implementations import PLACEMENTS, candidate_of, made_up_placement, single
 
 
 def depthwise(channels: int, extent: int, kernel: int, stride: int, multiplier: int) -> Workload:
@@ -31,7 +31,7 @@ def depthwise(channels: int, extent: int, kernel: int, stride: int, multiplier: 
     kernel=st.sampled_from([1, 3, 5, 7]),
     stride=st.integers(1, 2),
     multiplier=st.integers(1, 2),
-    on=st.sampled_from(DEVICES),
+    on=st.sampled_from(PLACEMENTS),
 )
 def test_space_facts_and_packing(channels, extent, kernel, stride, multiplier, on):
     task = depthwise(channels, extent, kernel, stride, multiplier)
@@ -43,27 +43,35 @@ def test_space_facts_and_packing(channels, extent, kernel, stride, multiplier, o
 
 
 def test_only_depthwise_with_constant_weights():
-    assert SPEC.applies(depthwise(8, 9, 3, 1, 1), made_up_device())
+    assert SPEC.applies(
+        depthwise(8, 9, 3, 1, 1), made_up_placement().target, made_up_placement().resources
+    )
     shapes = [(1, 8, 9, 9), (8, 2, 3, 3)]
     named = {"strides": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
     assert not SPEC.applies(
-        single("conv2d", *shapes, constants=(1,), groups=4, **named), made_up_device()
+        single("conv2d", *shapes, constants=(1,), groups=4, **named),
+        made_up_placement().target,
+        made_up_placement().resources,
     )
     shapes = [(1, 8, 9, 9), (8, 1, 3, 3)]
-    assert not SPEC.applies(single("conv2d", *shapes, groups=8, **named), made_up_device())
+    assert not SPEC.applies(
+        single("conv2d", *shapes, groups=8, **named),
+        made_up_placement().target,
+        made_up_placement().resources,
+    )
 
 
-@pytest.mark.parametrize("on", DEVICES)
+@pytest.mark.parametrize("on", PLACEMENTS)
 def test_tiles_fit_the_registers(on):
     task = depthwise(64, 28, 3, 1, 1)
-    layouts = (PLAIN, PLAIN, blocked(on.lanes_f32))
+    layouts = (PLAIN, PLAIN, blocked(on.target.lanes("float32")))
     _, facts = check_space(SPEC, task, on, layouts)
-    assert facts["accumulators"].max() < on.cpu.vector_registers
+    assert facts["accumulators"].max() < on.target.vector_registers
 
 
 def test_an_even_tile_is_the_default():
     task = depthwise(32, 112, 3, 1, 1)
     layouts = (blocked(16), PLAIN, blocked(16))
-    found, facts = check_space(SPEC, task, made_up_device(), layouts)
+    found, facts = check_space(SPEC, task, made_up_placement(), layouts)
     assert 112 % int(best(found, facts)["tile_width"]) == 0
     assert best(found, facts)["padding"] == "inline"

@@ -15,7 +15,7 @@ from tilewright.kernels.conv2d_direct_knobs import input_blocks
 from tilewright.kernels.convolution import convolution
 from tilewright.kernels.knobspace import KnobSpace
 from tilewright.kernels.register_tile import fits_registers
-from tilewright.testing.implementations import DEVICES, candidate_of, made_up_device, single
+from tilewright.testing.implementations import PLACEMENTS, candidate_of, made_up_placement, single
 
 
 def conv(
@@ -33,7 +33,7 @@ def conv(
     filters=st.sampled_from([2, 7, 8, 10, 16, 24, 36, 64]),
     extent=st.sampled_from([1, 7, 17, 35, 73, 149]),
     kernel=st.sampled_from([1, 3, 5]),
-    on=st.sampled_from(DEVICES),
+    on=st.sampled_from(PLACEMENTS),
     data_block=st.sampled_from([0, 4, 8]),
     result=st.booleans(),
 )
@@ -47,12 +47,12 @@ def test_every_shape_has_settings_and_sound_facts(
     found, facts = check_space(SPEC, task, on, layouts)
     for choice in found:
         tile = int(choice["tile_width"]) * int(choice["tile_height"]) * int(choice["tile_out"])
-        vectors = -(-int(choice["lanes"]) // on.lanes_f32)
-        assert tile * vectors < on.cpu.vector_registers
+        vectors = -(-int(choice["lanes"]) // on.target.lanes("float32"))
+        assert tile * vectors < on.target.vector_registers
     check_packing(SPEC, task, candidate_of(SPEC, best(found, facts), layouts))
 
 
-@pytest.mark.parametrize("on", DEVICES)
+@pytest.mark.parametrize("on", PLACEMENTS)
 @pytest.mark.parametrize("groups", [2, 4])
 def test_groups(on, groups: int):
     task = conv((1, 16, 7, 7), 32, groups=groups)
@@ -66,7 +66,7 @@ def test_groups(on, groups: int):
 def test_packing_puts_each_weight_in_its_place():
     task = conv((1, 8, 5, 5), 6, 3)
     layouts = (blocked(4), PLAIN, blocked(3))
-    found, _ = check_space(SPEC, task, DEVICES[0], layouts)
+    found, _ = check_space(SPEC, task, PLACEMENTS[0], layouts)
     weights = np.arange(6 * 8 * 9, dtype=np.float32).reshape(6, 8, 3, 3)
     packed = SPEC.pack(task, candidate_of(SPEC, found[0], layouts), {1: weights})[1]
     for out, inside, row, column in [(0, 0, 0, 0), (5, 7, 2, 1), (4, 3, 1, 2)]:
@@ -77,11 +77,11 @@ def test_packing_puts_each_weight_in_its_place():
 
 def test_what_it_does_not_take():
     depthwise = conv((1, 8, 5, 5), 8, groups=8)
-    assert not SPEC.applies(depthwise, DEVICES[0])
+    assert not SPEC.applies(depthwise, PLACEMENTS[0].target, PLACEMENTS[0].resources)
     dynamic = single("conv2d", (1, 4, 5, 5), (4, 4, 1, 1), strides=(1, 1), padding=(0,) * 4,
                      dilation=(1, 1), groups=1)  # fmt: skip
-    assert not SPEC.applies(dynamic, DEVICES[0])
-    assert SPEC.applies(conv((1, 4, 5, 5), 4), DEVICES[0])
+    assert not SPEC.applies(dynamic, PLACEMENTS[0].target, PLACEMENTS[0].resources)
+    assert SPEC.applies(conv((1, 4, 5, 5), 4), PLACEMENTS[0].target, PLACEMENTS[0].resources)
 
 
 @settings(max_examples=30, deadline=None)
@@ -94,7 +94,7 @@ def test_what_it_does_not_take():
 def test_packed_weights_lie_in_the_order_of_the_loops(block, groups, kernel, pick):
     task = conv((1, 16, 6, 6), 12, kernel, groups)
     layouts = (blocked(block) if block else PLAIN, PLAIN, blocked(3))
-    found, _ = check_space(SPEC, task, DEVICES[1], layouts)
+    found, _ = check_space(SPEC, task, PLACEMENTS[1], layouts)
     chosen = candidate_of(SPEC, found[pick % len(found)], layouts)
     check_packing(SPEC, task, chosen)
     inside = 16 // groups
@@ -110,12 +110,12 @@ def test_packed_weights_lie_in_the_order_of_the_loops(block, groups, kernel, pic
 
 
 def test_blocks_follow_the_data():
-    on, ports = made_up_device(64, 32), (blocked(8), PLAIN, PLAIN)
-    assert input_blocks(convolution(conv((1, 16, 5, 5), 4)), on, ports) == [8, 16]
-    assert input_blocks(convolution(conv((1, 16, 5, 5), 4, 1)), on, ports) == [8]
+    on, ports = made_up_placement(64, 32), (blocked(8), PLAIN, PLAIN)
+    assert input_blocks(convolution(conv((1, 16, 5, 5), 4)), on.target, ports) == [8, 16]
+    assert input_blocks(convolution(conv((1, 16, 5, 5), 4, 1)), on.target, ports) == [8]
     grouped = convolution(conv((1, 16, 5, 5), 8, groups=4))
-    assert input_blocks(grouped, on, ports)[0] in (1, 4)
-    assert input_blocks(convolution(conv((1, 3, 5, 5), 4)), on, (PLAIN,) * 3)[0] == 3
+    assert input_blocks(grouped, on.target, ports)[0] in (1, 4)
+    assert input_blocks(convolution(conv((1, 3, 5, 5), 4)), on.target, (PLAIN,) * 3)[0] == 3
 
 
 RESNET = {
@@ -130,8 +130,8 @@ def test_spaces_stay_small_enough_to_list(layer: tuple[int, int, int, int]):
     stride = RESNET[layer]
     task = conv((1, channels, extent, extent), filters, kernel, strides=(stride, stride))
     layouts = (blocked(16) if channels > 3 else PLAIN, PLAIN, blocked(16))
-    on = made_up_device(64, 32)
-    whole = KnobSpace(knobs=SPEC.knobs(task, on, layouts))
+    on = made_up_placement(64, 32)
+    whole = KnobSpace(knobs=SPEC.knobs(task, on.target, on.resources, layouts))
     assert whole.range_length <= 30_000
     assert len(check_space(SPEC, task, on, layouts)[0]) < 6000
 
@@ -141,7 +141,7 @@ def test_spaces_stay_small_enough_to_list(layer: tuple[int, int, int, int]):
 def test_settings_of_the_x86_template_are_there(block_in: int, kernel: int):
     """tile_ic, tile_oc, tile_ow, tile_oh and unroll_kw of AutoTVM's conv2d_NCHWc, as far as the
     register tile stays in registers."""
-    on, task = made_up_device(64, 32), conv((1, 64, 28, 28), 32, kernel)
+    on, task = made_up_placement(64, 32), conv((1, 64, 28, 28), 32, kernel)
     for block_out in (8, 16, 32):
         layouts = (blocked(block_in) if block_in > 1 else PLAIN, PLAIN, blocked(block_out))
         found = {tuple(sorted(s.items())) for s in check_space(SPEC, task, on, layouts)[0]}
@@ -165,22 +165,22 @@ def test_settings_of_the_x86_template_are_there(block_in: int, kernel: int):
 
 
 def test_knobs_that_cannot_matter_have_one_value():
-    on, layouts = made_up_device(64, 32), (blocked(16), PLAIN, blocked(16))
-    knobs = SPEC.knobs(conv((1, 32, 14, 14), 32, 1), on, layouts)
+    on, layouts = made_up_placement(64, 32), (blocked(16), PLAIN, blocked(16))
+    knobs = SPEC.knobs(conv((1, 32, 14, 14), 32, 1), on.target, on.resources, layouts)
     values = {knob.name: knob.values for knob in knobs}
     assert len(values["reduce_order"]) == len(values["padding"]) == len(values["in_block"]) == 1
     assert values["cache_chunks"] == (0,), "these weights fit the first cache"
 
 
 def test_cached_chunks_fit_the_first_cache_and_are_used_by_several_tiles():
-    on, layouts = made_up_device(64, 32), (blocked(16), PLAIN, blocked(16))
+    on, layouts = made_up_placement(64, 32), (blocked(16), PLAIN, blocked(16))
     task = conv((1, 256, 14, 14), 256)
     found, facts = check_space(SPEC, task, on, layouts)
     cached = [s for s in found if s["cache_chunks"]]
     assert cached
     for s in cached:
         weights = 4 * int(s["lanes"]) * int(s["cache_chunks"]) * int(s["in_block"]) * 9
-        assert weights <= on.cpu.l1_bytes
+        assert weights <= on.target.cache_bytes(1)
         assert int(s["tile_width"]) < 14 or s["order"] == "channels"
     whole = [bool(s["cache_chunks"]) and s["order"] == "channels" for s in found]
     assert (facts["parallel_extent"][whole] <= 16).all(), "a piece is a whole plane"
@@ -188,10 +188,14 @@ def test_cached_chunks_fit_the_first_cache_and_are_used_by_several_tiles():
 
 def test_few_pieces_of_work_may_be_cut_along_columns_too():
     layouts = (blocked(16), PLAIN, blocked(16))
-    many, few = made_up_device(64, 32), made_up_device(64, 32, threads=64)
+    many, few = made_up_placement(64, 32), made_up_placement(64, 32, threads=64)
     task = conv((1, 64, 14, 14), 64)
     values = [
-        next(knob.values for knob in SPEC.knobs(task, on, layouts) if knob.name == "order")
+        next(
+            knob.values
+            for knob in SPEC.knobs(task, on.target, on.resources, layouts)
+            if knob.name == "order"
+        )
         for on in (many, few)
     ]
     assert "tiles" not in values[0]
@@ -200,7 +204,7 @@ def test_few_pieces_of_work_may_be_cut_along_columns_too():
 
 @pytest.mark.parametrize("extent", [7, 17, 35, 73, 149])
 def test_defaults_on_odd_extents_use_wide_tiles(extent: int):
-    on = made_up_device(64, 32)
+    on = made_up_placement(64, 32)
     task = conv((1, 64, extent, extent), 64)
     layouts = (blocked(16), PLAIN, blocked(16))
     found, facts = check_space(SPEC, task, on, layouts)

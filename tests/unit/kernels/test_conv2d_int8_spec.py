@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from placements import altered
 from spec_checks import best, blocks_of, check_space
 
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.magnitude import magnitude
@@ -20,14 +19,14 @@ from tilewright.kernels.conv2d_int8 import SPEC
 from tilewright.kernels.int8_case import int8_case, int8_layouts
 from tilewright.kernels.registry import applicable
 from tilewright.session.checking import relative_error, sample_arguments
-from tilewright.testing.implementations import DEVICES, candidate_of, made_up_device, single
+from tilewright.testing.implementations import PLACEMENTS, candidate_of, made_up_placement, single
 
 
-def with_dots(on: Device) -> Device:
-    return replace(on, cpu=replace(on.cpu, features=("avx512vnni",)))
+def with_dots(on: Placement) -> Placement:
+    return altered(on, features=("avx512vnni",))
 
 
-WITH_DOTS = with_dots(made_up_device())
+WITH_DOTS = with_dots(made_up_placement())
 
 
 def conv(
@@ -56,7 +55,7 @@ def conv(
     extent=st.sampled_from([1, 7, 17, 73]),
     kernel=st.sampled_from([1, 3]),
     dtype=st.sampled_from(["int8", "uint8"]),
-    on=st.sampled_from([*DEVICES, *(with_dots(on) for on in DEVICES)]),
+    on=st.sampled_from([*PLACEMENTS, *(with_dots(on) for on in PLACEMENTS)]),
     data_block=st.sampled_from([0, 4, 16]),
     result=st.booleans(),
 )
@@ -83,25 +82,27 @@ def test_every_shape_has_settings_and_weights_in_their_places(
 
 
 def test_dot_products_need_the_instruction_and_their_lanes() -> None:
-    def dot(task: Workload, on: Device, layouts: tuple[str, ...]) -> object:
+    def dot(task: Workload, on: Placement, layouts: tuple[str, ...]) -> object:
         found, _ = check_space(SPEC, task, on, layouts)
         return found[0]["dot"]
 
     sixteen = (blocked(16), PLAIN, blocked(16))
     task = conv((1, 16, 7, 7), 32)
     assert dot(task, WITH_DOTS, sixteen) == "vnni"
-    assert dot(task, made_up_device(), sixteen) == "widen"
+    assert dot(task, made_up_placement(), sixteen) == "widen"
     assert dot(conv((1, 16, 7, 7), 10), WITH_DOTS, (PLAIN,) * 3) == "widen"
     assert dot(conv((1, 12, 7, 7), 32, groups=2), WITH_DOTS, (PLAIN,) * 3) == "widen"
     assert dot(conv((1, 3, 7, 7), 32), WITH_DOTS, (PLAIN,) * 3) == "vnni"
 
 
 def test_what_it_does_not_take() -> None:
-    assert SPEC.applies(conv((1, 8, 5, 5), 8), DEVICES[0])
-    assert not SPEC.applies(conv((1, 8, 5, 5), 8, groups=8), DEVICES[0])
+    assert SPEC.applies(conv((1, 8, 5, 5), 8), PLACEMENTS[0].target, PLACEMENTS[0].resources)
+    assert not SPEC.applies(
+        conv((1, 8, 5, 5), 8, groups=8), PLACEMENTS[0].target, PLACEMENTS[0].resources
+    )
     floats = single("conv2d", (1, 4, 5, 5), (4, 4, 1, 1), constants=(1,),
                     strides=(1, 1), padding=(0,) * 4, dilation=(1, 1), groups=1)  # fmt: skip
-    assert not SPEC.applies(floats, DEVICES[0])
+    assert not SPEC.applies(floats, PLACEMENTS[0].target, PLACEMENTS[0].resources)
 
 
 @pytest.mark.parametrize("kernel", [1, 3])
@@ -113,9 +114,11 @@ def test_the_case_is_the_same_sums_with_a_quarter_of_the_result(kernel: int) -> 
     assert bare.steps[0] == fused.steps[0]
     assert all(parse_workload(task.text) == task for task in (bare, fused))
     for task in (bare, fused):
-        assert SPEC in applicable(task, WITH_DOTS)
-        assert {name for name in int8_layouts(task, WITH_DOTS) if name != PLAIN} == {"blocked16"}
-        check_space(SPEC, task, WITH_DOTS, int8_layouts(task, WITH_DOTS))
+        assert SPEC in applicable(task, WITH_DOTS.target, WITH_DOTS.resources)
+        assert {name for name in int8_layouts(task, WITH_DOTS.target) if name != PLAIN} == {
+            "blocked16"
+        }
+        check_space(SPEC, task, WITH_DOTS, int8_layouts(task, WITH_DOTS.target))
 
 
 def test_checks_see_one_quantum_and_samples_do_not_saturate() -> None:

@@ -7,7 +7,7 @@ from spec_checks import best, blocks_of, check_packing, check_space
 
 from tilewright.graph.layout import PLAIN, blocked
 from tilewright.kernels.conv2d_transposed import SPEC, Phases, transposed_convolution
-from tilewright.testing.implementations import DEVICES, candidate_of, single
+from tilewright.testing.implementations import PLACEMENTS, candidate_of, single
 
 
 def transposed(channels, extents, kernel, **named):
@@ -78,7 +78,7 @@ def test_phases_gather_what_the_definition_scatters(
     extent=st.integers(4, 30),
     kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
     stride=st.integers(1, 3),
-    on=st.sampled_from(DEVICES),
+    on=st.sampled_from(PLACEMENTS),
 )
 def test_space_facts_and_packing(channels, extent, kernel, stride, on):
     task = transposed(
@@ -94,5 +94,5 @@ def test_space_facts_and_packing(channels, extent, kernel, stride, on):
         layouts = (PLAIN, PLAIN, blocked(block) if block else PLAIN)
         assert block == 0 or (channels[1] // channels[2]) % block == 0
         found, facts = check_space(SPEC, task, on, layouts)
-        assert facts["accumulators"].max() < on.cpu.vector_registers
+        assert facts["accumulators"].max() < on.target.vector_registers
         check_packing(SPEC, task, candidate_of(SPEC, best(found, facts), layouts))

@@ -17,10 +17,10 @@ from tilewright.kernels.knobspace import knob_space
 from tilewright.kernels.registry import applicable
 from tilewright.kernels.winograd_transforms import double
 from tilewright.testing.implementations import (
-    DEVICES,
+    PLACEMENTS,
     candidate_of,
     check_spec,
-    made_up_device,
+    made_up_placement,
     plain,
     single,
 )
@@ -50,10 +50,16 @@ def test_space_facts_and_packing(
     task = conv((1, 64, *extents), 48, kernel)
     for layouts in ((blocked(16), PLAIN, blocked(16)), (PLAIN,) * 3):
         check_spec(spec, task, layouts)
-        for device in DEVICES:
-            space = knob_space(spec, task, device, layouts)
-            facts = spec.facts(task, device, layouts, [space.settings(n) for n in space])
-            assert np.all(facts["accumulators"] <= device.cpu.vector_registers)
+        for placement in PLACEMENTS:
+            space = knob_space(spec, task, placement.target, placement.resources, layouts)
+            facts = spec.facts(
+                task,
+                placement.target,
+                placement.resources,
+                layouts,
+                [space.settings(n) for n in space],
+            )
+            assert np.all(facts["accumulators"] <= placement.target.vector_registers)
             assert all(np.all(column > 0) for column in facts.values())
 
 
@@ -62,8 +68,8 @@ def test_packed_weights_give_the_convolution(
     spec: WinogradConvolution, kernel: tuple[int, int]
 ) -> None:
     task = conv((1, 32, 12, 12), 32, kernel)
-    device = made_up_device()
-    space = knob_space(spec, task, device, plain(task))
+    placement = made_up_placement()
+    space = knob_space(spec, task, placement.target, placement.resources, plain(task))
     chosen = candidate_of(spec, space.settings(next(iter(space))), (PLAIN,) * 3)
     rng = np.random.default_rng(0)
     weights = rng.standard_normal((32, 32, *kernel)).astype(np.float32)
@@ -81,11 +87,13 @@ def test_packed_weights_give_the_convolution(
 
 
 def test_each_takes_its_kernels_and_no_others() -> None:
-    device = made_up_device()
+    placement = made_up_placement()
     for kernel in [(1, 1), (1, 3), (3, 1), (1, 7), (7, 1), (3, 3), (5, 5), (2, 2), (3, 5), (7, 7)]:
         task = conv((1, 32, 12, 12), 32, kernel)
         for spec in SPECS:
-            assert spec.applies(task, device) == (kernel in spec.outputs), (spec.name, kernel)
+            assert spec.applies(task, placement.target, placement.resources) == (
+                kernel in spec.outputs
+            ), (spec.name, kernel)
             if kernel not in spec.outputs:
                 with pytest.raises(InternalError):
                     spec.form(convolution(task))
@@ -93,26 +101,32 @@ def test_each_takes_its_kernels_and_no_others() -> None:
 
 @pytest.mark.parametrize(("spec", "kernel"), CASES)
 def test_what_they_leave_to_others(spec: WinogradConvolution, kernel: tuple[int, int]) -> None:
-    device, shape = made_up_device(), (1, 32, 12, 12)
+    placement, shape = made_up_placement(), (1, 32, 12, 12)
     task = conv(shape, 32, kernel)
-    assert spec.applies(task, device)
+    assert spec.applies(task, placement.target, placement.resources)
     for named in ({"strides": (2, 2)}, {"strides": (1, 2)}, {"dilation": (2, 2)}, {"groups": 2}):
-        assert not spec.applies(conv(shape, 32, kernel, **named), device)
-    assert not spec.applies(conv((1, 16, 12, 12), 32, kernel), device)
-    assert not spec.applies(conv(shape, 8, kernel), device)
+        assert not spec.applies(
+            conv(shape, 32, kernel, **named), placement.target, placement.resources
+        )
+    assert not spec.applies(
+        conv((1, 16, 12, 12), 32, kernel), placement.target, placement.resources
+    )
+    assert not spec.applies(conv(shape, 8, kernel), placement.target, placement.resources)
     small = conv((1, 32, *kernel), 32, kernel, padding=(0,) * 4)
-    assert not spec.applies(small, device)
+    assert not spec.applies(small, placement.target, placement.resources)
     wide = conv(shape, 32, kernel, padding=(0, kernel[1], 0, 0))
-    assert spec.applies(wide, device) == (kernel[1] == 1)
+    assert spec.applies(wide, placement.target, placement.resources) == (kernel[1] == 1)
     weight = replace(task.arguments[1], role="data")
-    assert not spec.applies(replace(task, arguments=(task.arguments[0], weight)), device)
+    assert not spec.applies(
+        replace(task, arguments=(task.arguments[0], weight)), placement.target, placement.resources
+    )
 
 
 def first_guess(data: tuple[int, int, int, int], filters: int, kernel: tuple[int, int]) -> str:
-    device = made_up_device()
+    placement = made_up_placement()
     task = conv(data, filters, kernel)
     layouts = (blocked(16), PLAIN, blocked(16))
-    return ranked_defaults(task, layouts, device)[0][0].implementation
+    return ranked_defaults(task, layouts, placement)[0][0].implementation
 
 
 def test_estimates_choose_a_form_that_suits_the_plane() -> None:
@@ -125,6 +139,9 @@ def test_estimates_choose_a_form_that_suits_the_plane() -> None:
 
 def test_they_compete_under_their_own_names() -> None:
     task = conv((1, 64, 14, 14), 64, (3, 3))
-    names = [spec.name for spec in applicable(task, made_up_device())]
+    names = [
+        spec.name
+        for spec in applicable(task, made_up_placement().target, made_up_placement().resources)
+    ]
     assert {"conv2d_direct", "conv2d_winograd", "conv2d_winograd2"} <= set(names)
     assert len({spec.name for spec in SPECS}) == len(SPECS)

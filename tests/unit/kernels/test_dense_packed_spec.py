@@ -6,7 +6,13 @@ from spec_checks import best, check_packing, check_space
 
 from tilewright.kernels.dense_packed import SPEC, product
 from tilewright.kernels.register_tile import row_tile_sizes
-from tilewright.testing.implementations import DEVICES, candidate_of, made_up_device, plain, single
+from tilewright.testing.implementations import (
+    PLACEMENTS,
+    candidate_of,
+    made_up_placement,
+    plain,
+    single,
+)
 
 
 @settings(max_examples=40, deadline=None)
@@ -16,12 +22,12 @@ from tilewright.testing.implementations import DEVICES, candidate_of, made_up_de
     ),
     depth=st.integers(1, 60),
     columns=st.sampled_from([1, 10, 100, 257, 768]),
-    on=st.sampled_from(DEVICES),
+    on=st.sampled_from(PLACEMENTS),
 )
 def test_space_facts_and_packing(leading, depth, columns, on):
     task = single("dense", (*leading, depth), (depth, columns), constants=(1,))
     found, facts = check_space(SPEC, task, on, plain(task))
-    assert facts["accumulators"].max() < on.cpu.vector_registers
+    assert facts["accumulators"].max() < on.target.vector_registers
     check_packing(SPEC, task, candidate_of(SPEC, best(found, facts), plain(task)))
 
 
@@ -39,12 +45,14 @@ def test_the_longest_leading_axis_is_tiled():
 
 
 def test_weights_must_be_constant():
-    assert not SPEC.applies(single("dense", (4, 8), (8, 16)), made_up_device())
+    assert not SPEC.applies(
+        single("dense", (4, 8), (8, 16)), made_up_placement().target, made_up_placement().resources
+    )
 
 
 def test_default_for_many_rows_streams_the_weights_once():
     task = single("dense", (1, 128, 768), (768, 3072), constants=(1,))
-    found, facts = check_space(SPEC, task, made_up_device(), plain(task))
+    found, facts = check_space(SPEC, task, made_up_placement(), plain(task))
     chosen = best(found, facts)
     assert chosen["order"] == "columns"
     assert int(chosen["tile_rows"]) * int(chosen["block"]) // 16 >= 16

@@ -13,7 +13,7 @@ from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.registry import applicable
-from tilewright.testing.implementations import DEVICES
+from tilewright.testing.implementations import PLACEMENTS
 
 FLOATS = [kind.name for kind in element_types() if kind.is_float]
 CONV = attributes(strides=(1, 1), padding=(1, 1, 1, 1), dilation=(1, 1), groups=1)
@@ -71,7 +71,9 @@ def workload(anchor: str, length: int, dtype: str) -> Workload:
 def bounds(anchor: str, length: int, dtype: str) -> dict[str, float]:
     """By implementation, of all that apply on any of the made-up devices."""
     made = workload(anchor, length, dtype)
-    specs = {spec.name: spec for on in DEVICES for spec in applicable(made, on)}
+    specs = {
+        spec.name: spec for on in PLACEMENTS for spec in applicable(made, on.target, on.resources)
+    }
     return {name: spec.error_bound(made) for name, spec in specs.items()}
 
 

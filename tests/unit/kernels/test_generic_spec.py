@@ -10,14 +10,21 @@ from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels import injective, pool2d_rows, rows
 from tilewright.kernels.generic import SPEC
-from tilewright.testing.implementations import made_up_device
+from tilewright.testing.implementations import made_up_placement
 
 
 def test_applies_to_everything_but_opaque_operators() -> None:
     assert SPEC.anchors == {"*"}
-    assert all(SPEC.applies(w, made_up_device()) for w in (ADD, CONCAT, MEAN, POOL, SOFTMAX))
-    assert SPEC.applies(task([(2, 3), (3, 4)], "dense", "int64"), made_up_device())
-    assert not SPEC.applies(OPAQUE, made_up_device())
+    assert all(
+        SPEC.applies(w, made_up_placement().target, made_up_placement().resources)
+        for w in (ADD, CONCAT, MEAN, POOL, SOFTMAX)
+    )
+    assert SPEC.applies(
+        task([(2, 3), (3, 4)], "dense", "int64"),
+        made_up_placement().target,
+        made_up_placement().resources,
+    )
+    assert not SPEC.applies(OPAQUE, made_up_placement().target, made_up_placement().resources)
 
 
 @pytest.mark.parametrize(
@@ -32,8 +39,15 @@ def test_applies_to_everything_but_opaque_operators() -> None:
 )
 def test_ranks_behind_every_specialised_implementation(spec, workload, settings) -> None:
     layouts = ("plain",) * (len(workload.arguments) + 1)
-    special = spec.facts(workload, made_up_device(), layouts, [settings])["estimate_s"][0]
-    assert SPEC.facts(workload, made_up_device(), layouts, [{}])["estimate_s"][0] > special
+    special = spec.facts(
+        workload, made_up_placement().target, made_up_placement().resources, layouts, [settings]
+    )["estimate_s"][0]
+    assert (
+        SPEC.facts(
+            workload, made_up_placement().target, made_up_placement().resources, layouts, [{}]
+        )["estimate_s"][0]
+        > special
+    )
 
 
 def test_bound_follows_the_type() -> None:

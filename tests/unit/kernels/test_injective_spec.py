@@ -5,12 +5,16 @@ from __future__ import annotations
 from streaming_cases import ADD, CONCAT, MEAN, OPAQUE, task
 
 from tilewright.kernels.injective import SPEC, copied_parts
-from tilewright.testing.implementations import made_up_device
+from tilewright.testing.implementations import made_up_placement
 
 
 def test_applies_without_an_anchor_only() -> None:
-    assert SPEC.applies(ADD, made_up_device()) and SPEC.applies(CONCAT, made_up_device())
-    assert not SPEC.applies(MEAN, made_up_device()) and not SPEC.applies(OPAQUE, made_up_device())
+    assert SPEC.applies(
+        ADD, made_up_placement().target, made_up_placement().resources
+    ) and SPEC.applies(CONCAT, made_up_placement().target, made_up_placement().resources)
+    assert not SPEC.applies(
+        MEAN, made_up_placement().target, made_up_placement().resources
+    ) and not SPEC.applies(OPAQUE, made_up_placement().target, made_up_placement().resources)
     for workload in (ADD, CONCAT):
         assert workload.anchor_name in SPEC.anchors
 
@@ -26,7 +30,15 @@ def test_estimate_grows_with_bytes_and_with_a_layout_change() -> None:
     settings = [{"vector": 16}]
 
     def seconds(workload, layouts) -> float:
-        return float(SPEC.facts(workload, made_up_device(), layouts, settings)["estimate_s"][0])
+        return float(
+            SPEC.facts(
+                workload,
+                made_up_placement().target,
+                made_up_placement().resources,
+                layouts,
+                settings,
+            )["estimate_s"][0]
+        )
 
     small = task([(1, 64, 14, 14)], "identity")
     large = task([(1, 64, 56, 56)], "identity")

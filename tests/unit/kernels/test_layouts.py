@@ -9,9 +9,9 @@ from fused_networks import Builder, fused
 
 from tilewright.graph.layout import PLAIN, blocked, channel_block, physical_shape
 from tilewright.kernels.layouts import choose_layouts
-from tilewright.testing.implementations import DEVICES, made_up_device
+from tilewright.testing.implementations import PLACEMENTS, made_up_placement
 
-ON = made_up_device(64)
+ON = made_up_placement(64)
 POOL = {"kernel": (2, 2), "strides": (2, 2), "padding": (0,) * 4, "dilation": (1, 1)}
 
 
@@ -21,7 +21,7 @@ def test_convolutions_and_pools_are_blocked_and_the_ends_plain():
     first = b.conv(x, 32)
     pooled = b.add("max_pool2d", first, **POOL)
     last = b.conv(pooled, 32)
-    layouts = choose_layouts(fused(b, last), ON)
+    layouts = choose_layouts(fused(b, last), ON.target, ON.resources)
     assert layouts[x] == layouts[last] == PLAIN
     assert layouts[first] == layouts[pooled] == blocked(16)
 
@@ -30,14 +30,17 @@ def test_a_tensor_that_is_flattened_next_stays_plain():
     b = Builder()
     made = b.conv(b.input(1, 16, 4, 4), 16)
     flat = b.add("reshape", made, shape=(1, 256))
-    assert choose_layouts(fused(b, b.add("softmax", flat, axis=1)), ON)[made] == PLAIN
+    assert (
+        choose_layouts(fused(b, b.add("softmax", flat, axis=1)), ON.target, ON.resources)[made]
+        == PLAIN
+    )
 
 
 def test_what_an_opaque_operator_reads_is_plain():
     b = Builder()
     made = b.conv(b.input(1, 16, 8, 8), 32)
     carried = b.add("opaque", made, results='[["float32",[1,32,8,8]]]', model="")
-    layouts = choose_layouts(fused(b, b.conv(carried, 16)), ON)
+    layouts = choose_layouts(fused(b, b.conv(carried, 16)), ON.target, ON.resources)
     assert layouts[made] == layouts[carried] == PLAIN
 
 
@@ -46,7 +49,7 @@ def test_a_residual_keeps_one_layout():
     x = b.conv(b.input(1, 16, 8, 8), 32)
     y = b.add("relu", b.add("add", b.conv(b.add("relu", b.conv(x, 32)), 32), x))
     network = fused(b, b.conv(y, 16))
-    layouts = choose_layouts(network, ON)
+    layouts = choose_layouts(network, ON.target, ON.resources)
     inner = [c.output for c in network.calls if c.output not in network.graph.outputs]
     assert {layouts[name] for name in inner} == {blocked(16)}
 
@@ -56,7 +59,7 @@ def test_concatenations(axis: int):
     b = Builder()
     x = b.input(1, 16, 8, 8)
     both = b.add("concat", b.conv(x, 32), b.conv(x, 32), axis=axis)
-    layouts = choose_layouts(fused(b, b.conv(both, 16)), ON)
+    layouts = choose_layouts(fused(b, b.conv(both, 16)), ON.target, ON.resources)
     assert layouts[both] == blocked(16)
 
 
@@ -64,11 +67,11 @@ def test_parts_with_different_blocks_give_a_block_that_fits():
     b = Builder()
     x = b.input(1, 16, 8, 8)
     both = b.add("concat", b.conv(x, 32), b.conv(x, 20), b.conv(x, 8), axis=1)
-    layouts = choose_layouts(fused(b, b.conv(both, 16)), ON)
+    layouts = choose_layouts(fused(b, b.conv(both, 16)), ON.target, ON.resources)
     assert 60 % channel_block(layouts[both]) == 0
 
 
-@pytest.mark.parametrize("on", DEVICES)
+@pytest.mark.parametrize("on", PLACEMENTS)
 @pytest.mark.parametrize("channels", [1, 7, 12, 24, 36, 48, 331])
 def test_blocks_fit_their_tensors_on_every_device(on, channels: int):
     b = Builder()
@@ -78,7 +81,7 @@ def test_blocks_fit_their_tensors_on_every_device(on, channels: int):
     w = b.add("reduce_mean", z, axes=(2, 3), keepdims=True)
     v = b.add("multiply", z, b.add("sigmoid", w))
     network = fused(b, b.conv(v, 8), b.conv(y, 8))
-    for tensor, layout in choose_layouts(network, on).items():
+    for tensor, layout in choose_layouts(network, on.target, on.resources).items():
         shape = network.graph.types[tensor].shape
         assert prod(physical_shape(shape, layout)) == prod(shape), "nothing is padded"
 
@@ -88,7 +91,7 @@ def test_every_tensor_has_a_layout():
     x, ids = b.input(4, 8), b.input(3, dtype="int64")
     rows = b.add("gather", x, ids, axis=0)
     network = fused(b, b.add("softmax", rows, axis=1))
-    layouts = choose_layouts(network, ON)
+    layouts = choose_layouts(network, ON.target, ON.resources)
     assert set(layouts.values()) == {PLAIN}
     named = {t for c in network.calls for t in (*c.inputs, c.output)} - {*network.graph.constants}
     assert named <= set(layouts)

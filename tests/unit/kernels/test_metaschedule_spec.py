@@ -13,7 +13,7 @@ from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Role, Step, Workload
 from tilewright.kernels.metaschedule import SPEC, TRACE, packed_weight
 from tilewright.kernels.registry import applicable, implementation
-from tilewright.testing.implementations import made_up_device
+from tilewright.testing.implementations import made_up_placement
 from tilewright.tune.space import search_space
 
 GEOMETRY = attributes(strides=(1, 1), padding=(1, 1, 1, 1), dilation=(1, 1), groups=1)
@@ -40,9 +40,11 @@ def candidate(*layouts: str) -> Candidate:
 def test_it_takes_no_part_in_ordinary_spaces() -> None:
     assert implementation("metaschedule") is SPEC
     for workload in (ADD, conv()):
-        assert SPEC not in applicable(workload, made_up_device())
+        assert SPEC not in applicable(
+            workload, made_up_placement().target, made_up_placement().resources
+        )
         layouts = ("plain",) * (len(workload.arguments) + 1)
-        names = {part.name for part in search_space(workload, layouts, made_up_device()).parts}
+        names = {part.name for part in search_space(workload, layouts, made_up_placement()).parts}
         assert names and SPEC.name not in names
 
 
@@ -73,6 +75,12 @@ def test_otherwise_nothing_is_packed(task: Workload, layouts: tuple[str, ...]) -
 
 def test_imported_operators_stay_plain_and_are_checked_loosely() -> None:
     plain = ("plain",) * (len(OPAQUE.arguments) + 1)
-    assert SPEC.valid(OPAQUE, made_up_device(), plain, {})
-    assert not SPEC.valid(OPAQUE, made_up_device(), (*plain[:-1], blocked(8)), {})
+    assert SPEC.valid(OPAQUE, made_up_placement().target, made_up_placement().resources, plain, {})
+    assert not SPEC.valid(
+        OPAQUE,
+        made_up_placement().target,
+        made_up_placement().resources,
+        (*plain[:-1], blocked(8)),
+        {},
+    )
     assert SPEC.error_bound(OPAQUE) > 10 * SPEC.error_bound(conv())

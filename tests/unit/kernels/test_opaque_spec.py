@@ -5,17 +5,27 @@ from __future__ import annotations
 from streaming_cases import ADD, OPAQUE
 
 from tilewright.kernels.opaque import SPEC
-from tilewright.testing.implementations import made_up_device
+from tilewright.testing.implementations import made_up_placement
 
 
 def test_applies_to_a_single_opaque_step_in_plain_layout() -> None:
-    assert SPEC.applies(OPAQUE, made_up_device()) and not SPEC.applies(ADD, made_up_device())
+    assert SPEC.applies(
+        OPAQUE, made_up_placement().target, made_up_placement().resources
+    ) and not SPEC.applies(ADD, made_up_placement().target, made_up_placement().resources)
     assert OPAQUE.anchor_name in SPEC.anchors
-    assert SPEC.port_layouts(OPAQUE, made_up_device()) == (("plain", "plain"),)
-    assert SPEC.valid(OPAQUE, made_up_device(), ("plain", "plain"), {})
-    assert not SPEC.valid(OPAQUE, made_up_device(), ("plain", "blocked4"), {})
+    assert SPEC.port_layouts(OPAQUE, made_up_placement().target, made_up_placement().resources) == (
+        ("plain", "plain"),
+    )
+    assert SPEC.valid(
+        OPAQUE, made_up_placement().target, made_up_placement().resources, ("plain", "plain"), {}
+    )
+    assert not SPEC.valid(
+        OPAQUE, made_up_placement().target, made_up_placement().resources, ("plain", "blocked4"), {}
+    )
 
 
 def test_facts_hold_what_every_spec_must_tell() -> None:
-    facts = SPEC.facts(OPAQUE, made_up_device(), ("plain", "plain"), [{}])
+    facts = SPEC.facts(
+        OPAQUE, made_up_placement().target, made_up_placement().resources, ("plain", "plain"), [{}]
+    )
     assert facts["estimate_s"].shape == facts["parallel_extent"].shape == (1,)

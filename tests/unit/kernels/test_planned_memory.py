@@ -41,7 +41,7 @@ def test_the_parts_add_up() -> None:
     b = Builder()
     x = b.input(1, 16, 14, 14)
     plan = planned(fused(b, b.conv(b.conv(x, 32), 16)))
-    found = planned_memory(plan, ON)
+    found = planned_memory(plan, ON.target, ON.resources)
     plane = 4 * 14 * 14
     assert found.interface_bytes == 2 * 16 * plane
     assert found.arena_bytes == 32 * plane
@@ -62,5 +62,5 @@ def test_what_was_compiled_is_believed() -> None:
     compiled = CompiledNetwork(
         workspaces={symbol: Workspaces(shared=(5 * PAGE_BYTES,))}, library_bytes=777
     )
-    found = planned_memory(plan, ON, compiled)
+    found = planned_memory(plan, ON.target, ON.resources, compiled)
     assert (found.workspace_bytes, found.code_bytes) == (5 * PAGE_BYTES, 777)

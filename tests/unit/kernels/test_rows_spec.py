@@ -9,16 +9,24 @@ from hypothesis import strategies as st
 from streaming_cases import ADD, MEAN, SOFTMAX, task
 
 from tilewright.kernels.rows import SPEC, frame
-from tilewright.testing.implementations import made_up_device
+from tilewright.testing.implementations import made_up_placement
 
 
 def test_applies_to_reductions_of_types_that_accumulate_in_themselves() -> None:
-    assert SPEC.applies(MEAN, made_up_device()) and SPEC.applies(SOFTMAX, made_up_device())
-    assert not SPEC.applies(ADD, made_up_device())
+    assert SPEC.applies(
+        MEAN, made_up_placement().target, made_up_placement().resources
+    ) and SPEC.applies(SOFTMAX, made_up_placement().target, made_up_placement().resources)
+    assert not SPEC.applies(ADD, made_up_placement().target, made_up_placement().resources)
     assert not SPEC.applies(
-        task([(3, 4)], "reduce_sum", "int8", axes=(0,), keepdims=False), made_up_device()
+        task([(3, 4)], "reduce_sum", "int8", axes=(0,), keepdims=False),
+        made_up_placement().target,
+        made_up_placement().resources,
     )
-    assert not SPEC.applies(task([(3, 4)], "reduce_sum", axes=(), keepdims=False), made_up_device())
+    assert not SPEC.applies(
+        task([(3, 4)], "reduce_sum", axes=(), keepdims=False),
+        made_up_placement().target,
+        made_up_placement().resources,
+    )
 
 
 @given(
@@ -46,9 +54,13 @@ def test_innermost_axis_decides_what_the_lanes_are() -> None:
 @pytest.mark.parametrize("workload", [MEAN, SOFTMAX])
 def test_facts_are_vectorised_and_prefer_several_streams(workload) -> None:
     layouts = ("plain", "plain")
-    (knob,) = SPEC.knobs(workload, made_up_device(), layouts)
+    (knob,) = SPEC.knobs(
+        workload, made_up_placement().target, made_up_placement().resources, layouts
+    )
     settings = [{"streams": value} for value in knob.values]
-    facts = SPEC.facts(workload, made_up_device(), layouts, settings)
+    facts = SPEC.facts(
+        workload, made_up_placement().target, made_up_placement().resources, layouts, settings
+    )
     assert all(column.shape == (len(settings),) for column in facts.values())
     assert (facts["estimate_s"] > 0).all() and np.isfinite(facts["estimate_s"]).all()
     assert facts["estimate_s"].argmin() > 0
@@ -56,6 +68,18 @@ def test_facts_are_vectorised_and_prefer_several_streams(workload) -> None:
 
 def test_more_threads_are_not_slower() -> None:
     layouts, settings = ("plain", "plain"), [{"streams": 2}]
-    one = SPEC.facts(SOFTMAX, made_up_device(threads=1), layouts, settings)["estimate_s"]
-    four = SPEC.facts(SOFTMAX, made_up_device(threads=4), layouts, settings)["estimate_s"]
+    one = SPEC.facts(
+        SOFTMAX,
+        made_up_placement(threads=1).target,
+        made_up_placement(threads=1).resources,
+        layouts,
+        settings,
+    )["estimate_s"]
+    four = SPEC.facts(
+        SOFTMAX,
+        made_up_placement(threads=4).target,
+        made_up_placement(threads=4).resources,
+        layouts,
+        settings,
+    )["estimate_s"]
     assert four < one

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
+from placements import altered
 
 from tilewright.core.processes import ChildCrash, RemoteError
-from tilewright.core.records import Candidate, Device, Protocol
+from tilewright.core.records import Candidate, Placement, Protocol
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.measure import beside
 from tilewright.measure.base import Job
-from tilewright.measure.beside import Crowd, neighbour_devices
+from tilewright.measure.beside import Crowd, neighbour_placements
 
 RELU = Workload(
     arguments=(Argument(type=TensorType((8,))),), steps=(Step(operator="relu", inputs=(0,)),)
@@ -33,8 +33,8 @@ SHORT = Protocol(timeout_s=0.1)
 class Neighbour:
     """A worker process that does what it is told; `fault` is raised by one of its handlers."""
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
+    def __init__(self, placement: Placement) -> None:
+        self.placement = placement
         self.pid: int | None = None
         self.asked: list[str] = []
         self.running = False
@@ -59,17 +59,17 @@ class Neighbour:
 
 @pytest.fixture
 def crowd() -> Iterator[tuple[Crowd, list[Neighbour]]]:
-    device = replace(DEVICE, threads=1, cpus=(0, 1, 2))
-    found = [Neighbour(other) for other in neighbour_devices(device, 2)[1:]]
-    opened = Crowd([(n.device, n) for n in found], 0)  # pyright: ignore[reportArgumentType]
+    placement = altered(PLACEMENT, threads=1, cpus=(0, 1, 2))
+    found = [Neighbour(other) for other in neighbour_placements(placement, 2)[1:]]
+    opened = Crowd([(n.placement, n) for n in found], 0)  # pyright: ignore[reportArgumentType]
     yield opened, found
     opened.close()
     assert all(neighbour.asked[-1] == "stop" for neighbour in found)
 
 
 def test_each_has_cores_of_its_own() -> None:
-    device = replace(DEVICE, threads=2, cpus=(4, 5, 6, 7, 8, 9))
-    assert [d.cpus for d in neighbour_devices(device, 2)] == [(4, 5), (6, 7), (8, 9)]
+    placement = altered(PLACEMENT, threads=2, cpus=(4, 5, 6, 7, 8, 9))
+    assert [d.binding.cpus for d in neighbour_placements(placement, 2)] == [(4, 5), (6, 7), (8, 9)]
 
 
 def test_they_run_while_the_kernel_is_timed(crowd: tuple[Crowd, list[Neighbour]]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 
 from tilewright.core.processes import ChildCrash
 from tilewright.core.records import Candidate, Failure, Protocol
@@ -65,7 +65,7 @@ class Worker:
 def measurer(monkeypatch: pytest.MonkeyPatch):
     Worker.said, Worker.made, Worker.crash = [], 0, lambda _: False
     monkeypatch.setattr(kernels, "Child", Worker)
-    with KernelMeasurer(DEVICE, builders=2) as opened:
+    with KernelMeasurer(PLACEMENT, builders=2) as opened:
         yield opened
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 import numpy as np
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 
 from tilewright.core.records import Candidate
 from tilewright.graph.network import attributes
@@ -47,7 +47,7 @@ def relu(size: int) -> Workload:
 def candidates(workload: Workload, count: int) -> list[Candidate]:
     """Some candidates of the first implementation that applies, in plain layouts."""
     layouts = ("plain",) * (len(workload.arguments) + 1)
-    space = spaces(workload, layouts, DEVICE)[0]
+    space = spaces(workload, layouts, PLACEMENT)[0]
     picked = np.linspace(0, len(space.numbers) - 1, count).astype(int)
     return [space.part.candidate(int(number)) for number in space.numbers[picked]]
 

@@ -11,7 +11,7 @@ from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.predict.collected import family_of
-from tilewright.predict.shipped import shipped_data, shipped_devices
+from tilewright.predict.shipped import shipped_data, shipped_placements
 
 WINDOW = attributes(strides=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1), groups=1)
 DEPTHWISE = tuple((name, 8 if name == "groups" else value) for name, value in WINDOW)
@@ -58,8 +58,8 @@ def test_behind_a_conversion_the_anchor_decides() -> None:
 
 def test_the_shipped_rows_of_a_family_are_of_one_type() -> None:
     types: dict[str, set[str]] = {}
-    for device in shipped_devices():
-        for row in shipped_data(device).rows:
+    for placement in shipped_placements():
+        for row in shipped_data(placement).rows:
             types.setdefault(family_of(row.workload), set()).add(row.workload.element_type)
     assert types["conv2d"] == {"float32"}
     assert all(len(found) == 1 or found == {"int8", "uint8"} for found in types.values())

@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 from kernels import PEAKS, SMALL, rows
 
 from tilewright.predict.collected import training_set
@@ -17,7 +17,7 @@ from tilewright.predict.kernel_models import KernelModel, TrainingSet, fit_kerne
 
 @cache
 def known() -> tuple[TrainingSet, KernelModel]:
-    data = training_set(rows(8, 6), "conv2d", DEVICE, PEAKS)
+    data = training_set(rows(8, 6), "conv2d", PLACEMENT, PEAKS)
     return data, fit_kernel_model(data, trees=SMALL)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 from hypothesis import given
 from hypothesis import strategies as st
 from kernels import PEAKS, SMALL, candidates, convolution, made_up_s, rows
@@ -83,10 +83,10 @@ def test_jumps_are_where_a_cache_overflows_or_threads_idle() -> None:
 
 
 def test_the_parts_of_a_gap_add_up_to_it() -> None:
-    model = fit_kernel_model(training_set(rows(), "conv2d", DEVICE, PEAKS), trees=SMALL)
+    model = fit_kernel_model(training_set(rows(), "conv2d", PLACEMENT, PEAKS), trees=SMALL)
     workload = convolution(16, 32, 14)
     ranked = sorted(candidates(workload, 8), key=lambda c: made_up_s(workload, c))
-    table = kernel_table([(workload, ranked[-1]), (workload, ranked[0])], DEVICE, PEAKS)
+    table = kernel_table([(workload, ranked[-1]), (workload, ranked[0])], PLACEMENT, PEAKS)
     ratio, found = differences(model, table)
     times = model.times(table).latency_s
     assert ratio == pytest.approx(times[0] / times[1])
@@ -96,9 +96,9 @@ def test_the_parts_of_a_gap_add_up_to_it() -> None:
 
 
 def test_equal_kernels_differ_in_nothing() -> None:
-    model = fit_kernel_model(training_set(rows(), "conv2d", DEVICE, PEAKS), trees=SMALL)
+    model = fit_kernel_model(training_set(rows(), "conv2d", PLACEMENT, PEAKS), trees=SMALL)
     workload = convolution(16, 32, 14)
     candidate = candidates(workload, 1)[0]
-    ratio, found = differences(model, kernel_table([(workload, candidate)] * 2, DEVICE, PEAKS))
+    ratio, found = differences(model, kernel_table([(workload, candidate)] * 2, PLACEMENT, PEAKS))
     assert ratio == 1.0
     assert [d.fact for d in found] == ["roofline time"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 from kernels import PEAKS, SMALL, candidates, convolution, made_up_s, relu, rows
 
 from tilewright.core.errors import ModelError
@@ -26,12 +26,12 @@ from tilewright.predict.kernel_models import (
 )
 from tilewright.predict.metrics import score
 from tilewright.predict.operator_facts import operator_facts, roofline_s
-from tilewright.predict.shipped import shipped_classes, shipped_devices
+from tilewright.predict.shipped import shipped_classes, shipped_placements
 
 
 @pytest.fixture(scope="module")
 def data() -> TrainingSet:
-    return training_set(rows(), "conv2d", DEVICE, PEAKS)
+    return training_set(rows(), "conv2d", PLACEMENT, PEAKS)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_intervals_hold_what_they_say(data: TrainingSet) -> None:
 def test_an_operator_unlike_all_that_was_seen_is_marked_and_doubted(model: KernelModel) -> None:
     usual, huge = convolution(16, 32, 14), convolution(512, 512, 64)
     kernels = [(w, candidates(w, 1)[0]) for w in (usual, huge)]
-    times = model.times(kernel_table(kernels, DEVICE, PEAKS))
+    times = model.times(kernel_table(kernels, PLACEMENT, PEAKS))
     assert list(times.outside) == [False, True]
     width = np.log(times.high_s / times.low_s)
     assert width[1] == pytest.approx(2 * width[0])
@@ -69,7 +69,7 @@ def test_an_operator_unlike_all_that_was_seen_is_marked_and_doubted(model: Kerne
 
 def test_what_was_learnt_elsewhere_is_doubted(model: KernelModel) -> None:
     workload = convolution(16, 32, 14)
-    table = kernel_table([(workload, candidates(workload, 1)[0])], DEVICE, PEAKS)
+    table = kernel_table([(workload, candidates(workload, 1)[0])], PLACEMENT, PEAKS)
     own = model.times(table)
     borrowed = replace(model, device_class="another").times(table)
     assert borrowed.high_s[0] / borrowed.latency_s[0] > own.high_s[0] / own.latency_s[0]
@@ -104,7 +104,7 @@ def test_a_model_survives_json(model: KernelModel, data: TrainingSet) -> None:
 
 
 def test_five_rows_teach_nothing() -> None:
-    few = training_set(rows()[:5], "conv2d", DEVICE, PEAKS)
+    few = training_set(rows()[:5], "conv2d", PLACEMENT, PEAKS)
     with pytest.raises(ModelError, match="5 rows") as caught:
         fit_kernel_model(few, trees=SMALL)
     assert "collect" in (caught.value.hint or "")
@@ -113,14 +113,14 @@ def test_five_rows_teach_nothing() -> None:
 def test_one_configuration_teaches_nothing() -> None:
     workload = convolution(16, 32, 14)
     every = [row for row in rows(24, 60) if row.workload == workload]
-    same = training_set(every, "conv2d", DEVICE, PEAKS)
+    same = training_set(every, "conv2d", PLACEMENT, PEAKS)
     assert len(same) >= 40
     with pytest.raises(ModelError, match="of 1 configurations"):
         fit_kernel_model(same, trees=SMALL)
 
 
 def test_constant_columns_and_duplicates_do_no_harm(data: TrainingSet) -> None:
-    twice = training_set([*rows(), *rows()], "conv2d", DEVICE, PEAKS)
+    twice = training_set([*rows(), *rows()], "conv2d", PLACEMENT, PEAKS)
     assert len(twice) == 2 * len(data)
     constant = [name for name in data.table.names if name.endswith("kernel_height")]
     assert constant
@@ -129,24 +129,24 @@ def test_constant_columns_and_duplicates_do_no_harm(data: TrainingSet) -> None:
 
 
 def test_equal_rows_have_equal_hashes_in_any_order(data: TrainingSet) -> None:
-    turned = training_set(rows()[::-1], "conv2d", DEVICE, PEAKS)
+    turned = training_set(rows()[::-1], "conv2d", PLACEMENT, PEAKS)
     assert turned.data_hash == data.data_hash
     other = [replace(row, latency_s=2 * row.latency_s) for row in rows()]
-    assert training_set(other, "conv2d", DEVICE, PEAKS).data_hash != data.data_hash
+    assert training_set(other, "conv2d", PLACEMENT, PEAKS).data_hash != data.data_hash
 
 
 def test_a_table_has_the_facts_of_each_kernel_alone() -> None:
     """Computed together or one by one, facts are the same."""
     kernels = [(row.workload, row.candidate) for row in rows(6, 4)]
-    together = kernel_table(kernels, DEVICE, PEAKS)
+    together = kernel_table(kernels, PLACEMENT, PEAKS)
     for number, kernel in enumerate(kernels):
-        alone = kernel_table([kernel], DEVICE, PEAKS).aligned(together.names)[0]
+        alone = kernel_table([kernel], PLACEMENT, PEAKS).aligned(together.names)[0]
         assert np.array_equal(alone, together.values[number], equal_nan=True)
 
 
 def test_facts_do_not_depend_on_what_else_is_asked_about() -> None:
     """Measured kernels of every family and implementation that came along, in one table."""
-    shipped = shipped_classes(shipped_devices()[0])[0]
+    shipped = shipped_classes(shipped_placements()[0])[0]
     kept: dict[tuple[str, str], int] = {}
     kernels: list[Kernel] = []
     for row in shipped.rows[::7]:
@@ -155,9 +155,9 @@ def test_facts_do_not_depend_on_what_else_is_asked_about() -> None:
         if kept[kind] <= 4:
             kernels.append((row.workload, row.candidate))
     assert len(kept) > 10
-    together = kernel_table(kernels, shipped.device, shipped.peaks)
+    together = kernel_table(kernels, shipped.placement, shipped.peaks)
     for number, kernel in enumerate(kernels):
-        alone = kernel_table([kernel], shipped.device, shipped.peaks)
+        alone = kernel_table([kernel], shipped.placement, shipped.peaks)
         found = alone.aligned(together.names)[0]
         assert set(alone.names) <= set(together.names)
         assert np.allclose(found, together.values[number], rtol=1e-12, equal_nan=True)
@@ -166,7 +166,7 @@ def test_facts_do_not_depend_on_what_else_is_asked_about() -> None:
 
 def test_padding_and_what_follows_from_it_are_facts() -> None:
     without, padded = convolution(16, 16, 14, padding=0), convolution(16, 16, 14)
-    facts = operator_facts(without, DEVICE), operator_facts(padded, DEVICE)
+    facts = operator_facts(without, PLACEMENT), operator_facts(padded, PLACEMENT)
     differing = {name for name in facts[0] if facts[0][name] != facts[1][name]}
     assert {"padding", "border_share", "out_pixels", "flop", "halo"} <= differing
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 from hypothesis import given
 from hypothesis import strategies as st
 from kernels import rows
+from placements import altered, with_cache
 
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.predict.collected import Row
 from tilewright.predict.relatives import LEAST_PROBES, Nearest, Relative, nearest, unlikeness
 
-TWIN = replace(DEVICE, class_key="twin", cpu=replace(DEVICE.cpu, model="another"))
-STRANGER = replace(DEVICE, class_key="stranger", cpu=replace(DEVICE.cpu, l2_bytes=1 << 28))
-NEW = replace(DEVICE, class_key="new")
+TWIN = altered(PLACEMENT, class_key="twin", model="another")
+STRANGER = altered(PLACEMENT, class_key="stranger", **with_cache(PLACEMENT.target, 2, 1 << 28))
+NEW = altered(PLACEMENT, class_key="new")
 KERNELS = rows(4, 5)
 
 
@@ -31,8 +32,8 @@ def uneven() -> list[Row]:
     ]
 
 
-def known(device: Device, measured: list[Row]) -> Relative:
-    return Relative(device=device, rows=lambda: measured)
+def known(placement: Placement, measured: list[Row]) -> Relative:
+    return Relative(placement=placement, rows=lambda: measured)
 
 
 def test_probes_know_better_than_datasheets() -> None:
@@ -52,7 +53,7 @@ def test_a_single_class_is_not_read() -> None:
     def read() -> list[Row]:
         raise AssertionError("nobody needs its rows")
 
-    assert nearest(NEW, KERNELS, [Relative(device=STRANGER, rows=read)]) == Nearest(place=0)
+    assert nearest(NEW, KERNELS, [Relative(placement=STRANGER, rows=read)]) == Nearest(place=0)
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=30), st.floats(0.01, 100))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 from kernels import PEAKS, rows
+from placements import altered
 
 from tilewright.core.errors import ModelError
 from tilewright.predict import shipped
@@ -16,16 +17,19 @@ from tilewright.predict.shipped import read_rows, shipped_data, write_rows
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(shipped, "DATA", tmp_path)
-    for function in (shipped._names, shipped._described):  # pyright: ignore[reportPrivateUsage]
+    cached = (shipped._names, shipped._described)  # pyright: ignore[reportPrivateUsage]
+    for function in cached:
         function.cache_clear()
-    return tmp_path
+    yield tmp_path
+    for function in cached:
+        function.cache_clear()
 
 
 def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
     path = tmp_path / "some.parquet"
-    write_rows(path, rows(4, 3), DEVICE, PEAKS)
+    write_rows(path, rows(4, 3), PLACEMENT, PEAKS)
     back = read_rows(path)
     assert sorted(map(repr, back)) == sorted(map(repr, rows(4, 3)))
     described = json.loads(path.with_suffix(".json").read_text())
@@ -35,31 +39,31 @@ def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
 
 def test_the_days_of_the_measurements_come_along(folder: Path) -> None:
     days = ("2030-01-02", "2030-01-05")
-    write_rows(folder / f"{DEVICE.class_key}.parquet", rows(2, 2), DEVICE, PEAKS, days)
-    found = shipped_data(DEVICE)
+    write_rows(folder / f"{PLACEMENT.key}.parquet", rows(2, 2), PLACEMENT, PEAKS, days)
+    found = shipped_data(PLACEMENT)
     assert found is not None and found.measured == days
-    write_rows(folder / f"{DEVICE.class_key}.parquet", rows(2, 2), DEVICE, PEAKS)
-    again = shipped_data(DEVICE)
+    write_rows(folder / f"{PLACEMENT.key}.parquet", rows(2, 2), PLACEMENT, PEAKS)
+    again = shipped_data(PLACEMENT)
     assert again is not None and again.measured is None
 
 
 def test_the_class_itself_is_exact_and_another_one_is_the_nearest(folder: Path) -> None:
-    wide = replace(DEVICE, class_key="wide", cpu=replace(DEVICE.cpu, vector_bytes=64))
-    narrow = replace(DEVICE, class_key="narrow", cpu=replace(DEVICE.cpu, vector_bytes=16))
-    for device in (wide, narrow):
-        write_rows(folder / f"{device.class_key}.parquet", rows(2, 2), device, PEAKS)
+    wide = altered(PLACEMENT, class_key="wide", vector_bytes=64)
+    narrow = altered(PLACEMENT, class_key="narrow", vector_bytes=16)
+    for placement in (wide, narrow):
+        write_rows(folder / f"{placement.key}.parquet", rows(2, 2), placement, PEAKS)
     own = shipped_data(wide)
-    assert own is not None and own.exact and own.device.class_key == "wide"
-    similar = replace(wide, class_key="other", threads=4)
+    assert own is not None and own.exact and own.placement.device.class_key == "wide"
+    similar = altered(wide, class_key="other", threads=4)
     near = shipped_data(similar)
-    assert near is not None and not near.exact and near.device.class_key == "wide"
+    assert near is not None and not near.exact and near.placement.device.class_key == "wide"
     assert len(near.rows) == 4
-    foreign = replace(DEVICE, cpu=replace(DEVICE.cpu, architecture="riscv64"))
+    foreign = altered(PLACEMENT, architecture="riscv64")
     assert shipped_data(foreign) is None
 
 
 def test_without_any_there_is_none(folder: Path) -> None:
-    assert shipped_data(DEVICE) is None
+    assert shipped_data(PLACEMENT) is None
 
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:

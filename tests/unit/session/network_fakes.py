@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 from graph_builder import Builder
 
 from tilewright.graph.arrange import arrange
@@ -24,7 +24,7 @@ def two_convolutions() -> Graph:
 def prepared(graph: Graph) -> PreparedNetwork:
     """The network in its default layouts."""
     fused = fused_network(graph)
-    arrangement = arrange(fused, choose_layouts(fused, DEVICE))
+    arrangement = arrange(fused, choose_layouts(fused, PLACEMENT.target, PLACEMENT.resources))
     model = LoadedModel(
         name="made up",
         graph=graph,

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from fake_measuring import DEVICE, measured
+from fake_measuring import PLACEMENT, measured
 from level_fakes import convolution, relu
 
 from tilewright.core.records import Candidate
@@ -33,7 +33,7 @@ def rows_of_convolutions() -> list[Row]:
 
 def _candidates(workload: Workload) -> list[Candidate]:
     layouts = ("plain",) * (len(workload.arguments) + 1)
-    space = spaces(workload, layouts, DEVICE)[0]
+    space = spaces(workload, layouts, PLACEMENT)[0]
     picked = np.linspace(0, len(space.numbers) - 1, 10).astype(int)
     return [space.part.candidate(int(number)) for number in space.numbers[picked]]
 
@@ -41,7 +41,7 @@ def _candidates(workload: Workload) -> list[Candidate]:
 @cache
 def fitted() -> KernelModel:
     """A model of those rows."""
-    data = training_set(rows_of_convolutions(), "conv2d", DEVICE, PEAKS)
+    data = training_set(rows_of_convolutions(), "conv2d", PLACEMENT, PEAKS)
     return fit_kernel_model(data, trees=SMALL)
 
 
@@ -54,5 +54,5 @@ def known_store(path: Path) -> SqliteStore:
     store.add([measured(row.workload, row.candidate, row.latency_s) for row in rows])
     store.add([measured(elementwise, _candidates(elementwise)[0], 1e-6)])
     for name, value in PEAKS.items():
-        store.add_peak(DEVICE.class_key, name, value)
+        store.add_peak(PLACEMENT.key, name, value)
     return store

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 from opened_measurer import Opened
 
 from tilewright.core.events import discard
@@ -49,7 +49,7 @@ def request(samples: int = SAMPLES, budget: str = "100000") -> CollectRequest:
 
 def collected(store: SqliteStore, asked: CollectRequest, measurer: Opened) -> CollectResult:
     collector = Collector(
-        places=(Place(usual=DEVICE),),
+        places=(Place(usual=PLACEMENT),),
         store=store,
         events=discard,
         measurers=lambda _place, _seed: measurer,  # pyright: ignore[reportArgumentType]
@@ -69,7 +69,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 
 def entries(store: SqliteStore) -> list[Planned]:
-    return journal_of(store, DEVICE.class_key, request().key, discard).of("relu")
+    return journal_of(store, PLACEMENT, request().key, discard).of("relu")
 
 
 def test_what_was_predicted_badly_spawns_neighbours(store: SqliteStore) -> None:
@@ -132,28 +132,28 @@ def test_neighbours_of_a_kernel() -> None:
     task = next(
         task
         for task in prepare(
-            "op:conv2d[c=32,h=14,k=3,pad=1,out=32]", ModelOptions(), DEVICE
+            "op:conv2d[c=32,h=14,k=3,pad=1,out=32]", ModelOptions(), PLACEMENT
         ).tasks.values()
         if task.workload.anchor_name == "conv2d"
     )
-    candidate = default_candidate(task.workload, task.layouts, DEVICE)[0]
-    beside = settings_beside(task.workload, candidate, DEVICE)
+    candidate = default_candidate(task.workload, task.layouts, PLACEMENT)[0]
+    beside = settings_beside(task.workload, candidate, PLACEMENT)
     assert beside and candidate not in beside
     for other in beside:
         changed = dict(candidate.settings).items() ^ dict(other.settings).items()
         assert len({name for name, _ in changed}) == 1
-    assert carried(candidate, task.workload, DEVICE) == candidate
-    relu = next(iter(prepare("op:relu[shape=1x8x4x4]", ModelOptions(), DEVICE).tasks.values()))
-    assert carried(candidate, relu.workload, DEVICE) is None, "not for what it does not apply to"
+    assert carried(candidate, task.workload, PLACEMENT) == candidate
+    relu = next(iter(prepare("op:relu[shape=1x8x4x4]", ModelOptions(), PLACEMENT).tasks.values()))
+    assert carried(candidate, relu.workload, PLACEMENT) is None, "not for what it does not apply to"
     foreign = Candidate(
         implementation=candidate.implementation, settings=(("x", 1),), layouts=candidate.layouts
     )
-    assert settings_beside(task.workload, foreign, DEVICE) == []
+    assert settings_beside(task.workload, foreign, PLACEMENT) == []
 
 
 def test_a_journal_that_is_broken_or_cannot_be_written(store: SqliteStore) -> None:
     collected(store, request(samples=8), Opened(rugged))
-    journal = journal_of(store, DEVICE.class_key, request(samples=8).key, discard)
+    journal = journal_of(store, PLACEMENT, request(samples=8).key, discard)
     text = journal.path.read_text()
     lines = text.splitlines(keepends=True)
     journal.path.write_text("".join(lines[:2]) + lines[2][:40])
@@ -162,12 +162,12 @@ def test_a_journal_that_is_broken_or_cannot_be_written(store: SqliteStore) -> No
     assert not measurer.asked, "what was measured is known without the journal, too"
     assert journal.path.read_text() == text
     journal.path.write_text('{"format":0}\n' + lines[1])
-    assert not journal_of(store, DEVICE.class_key, request(samples=8).key, discard).entries
+    assert not journal_of(store, PLACEMENT, request(samples=8).key, discard).entries
     journal.path.unlink()
     journal.path.mkdir()
     heard: list[object] = []
     broken = Collector(
-        places=(Place(usual=DEVICE),),
+        places=(Place(usual=PLACEMENT),),
         store=store,
         events=heard.append,
         measurers=lambda _place, _seed: measurer,  # pyright: ignore[reportArgumentType]

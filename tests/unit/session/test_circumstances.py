@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_measuring import DEVICE, failed, measured
+from fake_measuring import PLACEMENT, failed, measured
 from level_fakes import convolution
 from level_fakes import task as blocked_task
 from opened_measurer import Opened
+from placements import altered
 from predictor_rows import fitted, known_store, rows_of_convolutions
 
 from tilewright.core.errors import TargetError, UsageError
@@ -37,9 +38,9 @@ from tilewright.store.rows import outcome_row
 from tilewright.tune.budget import parse_budget
 from tilewright.tune.space import search_space
 
-FOUR = replace(DEVICE, threads=1, cpus=(0, 1, 2, 3))
-COLD = Place(usual=DEVICE, cache="cold")
-CROWDED = Place(usual=DEVICE, neighbours=2)
+FOUR = altered(PLACEMENT, threads=1, cpus=(0, 1, 2, 3))
+COLD = Place(usual=PLACEMENT, cache="cold")
+CROWDED = Place(usual=PLACEMENT, neighbours=2)
 TASK = blocked_task(convolution())
 
 
@@ -55,7 +56,7 @@ class InPlace(Opened):
     ) -> list[Outcome]:
         finished = more.pop("finished")
         found = super().measure(workload, candidates, *rest, **more)
-        here = [replace(o, device_class=self.place.device.class_key) for o in found]
+        here = [replace(o, device_class=self.place.placement.device.class_key) for o in found]
         for outcome in here:
             finished(outcome)
         return here
@@ -68,7 +69,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 
 def candidates(count: int) -> list[Candidate]:
-    space = search_space(TASK.workload, TASK.layouts, DEVICE)
+    space = search_space(TASK.workload, TASK.layouts, PLACEMENT)
     assert space.listed is not None
     return [space.candidate(int(number)) for number in space.listed[:count]]
 
@@ -76,31 +77,31 @@ def candidates(count: int) -> list[Candidate]:
 def test_every_combination_is_a_class_of_its_own() -> None:
     design = Design(caches=("usual", "warm", "cold"), neighbours=(0, 1, 3))
     places = places_of([FOUR], design)
-    classes = [place.device.class_key for place in places]
+    classes = [place.placement.key for place in places]
     assert len(set(classes)) == 9
-    assert [key for key in classes if is_usual(key)] == [FOUR.class_key]
+    assert [key for key in classes if is_usual(key.device_class)] == [FOUR.key]
     assert len({place.protocol for place in places}) == 9, "each row says how it was timed"
     assert {place.protocol.neighbours for place in places} == {0, 1, 3}
-    assert all(place.device.target == FOUR.target for place in places)
+    assert all(place.placement.tvm_target == FOUR.tvm_target for place in places)
 
 
-@pytest.mark.parametrize("place", [COLD, CROWDED, Place(usual=DEVICE, cache="warm")])
+@pytest.mark.parametrize("place", [COLD, CROWDED, Place(usual=PLACEMENT, cache="warm")])
 def test_nothing_crosses_over_to_networks(tmp_path: Path, place: Place) -> None:
     """Faster times, failures and wrong results of special circumstances change no answer."""
     rows = rows_of_convolutions()
     fast, broken, fine = candidates(3)
-    special = place.device.class_key
+    special = place.placement.device.class_key
     with known_store(tmp_path / "k.db") as store:
-        before = predictors_of(DEVICE, store, discard)
+        before = predictors_of(PLACEMENT, store, discard)
         told = before.rows, before.training_set("conv2d").data_hash
-        store.add_device(place.device)
+        store.add_device(place.placement.device)
         store.add_workload(TASK.workload)
         store.add(
             measured(r.workload, r.candidate, r.latency_s / 9, device_class=special) for r in rows
         )
         store.add([measured(TASK.workload, fast, 1e-9, device_class=special)])
         store.add([failed(TASK.workload, broken, "wrong result", device_class=special)])
-        after = predictors_of(DEVICE, store, discard)
+        after = predictors_of(PLACEMENT, store, discard)
         assert (after.rows, after.training_set("conv2d").data_hash) == told
         assert after.measured(family_of(TASK.workload)).exact(TASK.workload, fast) is None
         row = rows[0]
@@ -108,12 +109,15 @@ def test_nothing_crosses_over_to_networks(tmp_path: Path, place: Place) -> None:
             after.measured(family_of(row.workload)).exact(row.workload, row.candidate)
             == row.latency_s
         )
-        assert known_outcomes(TASK, store, DEVICE) == []
-        assert known_candidates(store, TASK.workload, DEVICE) == frozenset()
-        assert best_elsewhere(TASK, store, DEVICE) == ()
+        assert known_outcomes(TASK, store, PLACEMENT) == []
+        assert known_candidates(store, TASK.workload, PLACEMENT) == frozenset()
+        assert best_elsewhere(TASK, store, PLACEMENT) == ()
         store.add([measured(TASK.workload, broken, 1e-6), measured(TASK.workload, fine, 2e-6)])
-        assert [m.candidate for m in ranked(known_outcomes(TASK, store, DEVICE))] == [broken, fine]
-        mine = predictors_of(place.device, store, discard)
+        assert [m.candidate for m in ranked(known_outcomes(TASK, store, PLACEMENT))] == [
+            broken,
+            fine,
+        ]
+        mine = predictors_of(place.placement, store, discard)
         assert {r.latency_s for r in mine.own_rows} != {r.latency_s for r in after.own_rows}
 
 
@@ -126,7 +130,7 @@ def test_each_place_gets_its_part_of_the_budget(store: SqliteStore) -> None:
         budget=parse_budget("24"),
         options=ModelOptions(),
     )
-    places = places_of([DEVICE], asked.design)
+    places = places_of([PLACEMENT], asked.design)
 
     def collected() -> tuple[list[InPlace], Any]:
         opened: list[InPlace] = []
@@ -147,9 +151,9 @@ def test_each_place_gets_its_part_of_the_budget(store: SqliteStore) -> None:
     assert not found.complete
     assert [len(measurer.asked) >= 10 for measurer in first] == [True, True]
     kept = store.stored_measurements()
-    assert {m.device_class for m in kept} == {place.device.class_key for place in places}
+    assert {m.placement_key for m in kept} == {place.placement.key for place in places}
     for row in kept:
-        place = next(place for place in places if place.device.class_key == row.device_class)
+        place = next(place for place in places if place.placement.key == row.placement_key)
         assert row.protocol == place.protocol
     again, none = collected()
     assert again == [] and none.samples == 0, "the budget counts what was spent in all places"
@@ -159,16 +163,16 @@ def test_best_known_settings(tmp_path: Path, store: SqliteStore) -> None:
     """A model's choice; else what was fastest here, then elsewhere, never under other
     circumstances."""
     fast, slow, odd = candidates(3)
-    best = BestKnown(predictors=predictors_of(DEVICE, store, discard))
+    best = BestKnown(predictors=predictors_of(PLACEMENT, store, discard))
     assert best(TASK.workload, TASK.layouts) is None
-    store.add([measured(TASK.workload, odd, 1e-9, device_class=COLD.device.class_key)])
+    store.add([measured(TASK.workload, odd, 1e-9, device_class=COLD.placement.device.class_key)])
     assert best(TASK.workload, TASK.layouts) is None
     store.add([measured(TASK.workload, slow, 1e-6, device_class="elsewhere")])
     assert best(TASK.workload, TASK.layouts) == slow
     store.add([measured(TASK.workload, fast, 1e-5)])
     assert best(TASK.workload, TASK.layouts) == fast, "this class counts before others"
     with known_store(tmp_path / "k.db") as known:
-        predictors = predictors_of(DEVICE, known, discard)
+        predictors = predictors_of(PLACEMENT, known, discard)
         predictors._loaded["conv2d"] = fitted()  # what its file would give
         chosen = BestKnown(predictors=predictors)(TASK.workload, TASK.layouts)
         assert chosen is not None and chosen.layouts == TASK.layouts
@@ -204,9 +208,9 @@ def test_values_that_no_factor_has() -> None:
         with pytest.raises(UsageError, match=message):
             request(**values)
     with pytest.raises(TargetError, match="3 copies beside a kernel of 2 threads need 8") as caught:
-        places_of([replace(FOUR, threads=2)], Design(neighbours=(1, 3)))
+        places_of([altered(FOUR, threads=2)], Design(neighbours=(1, 3)))
     assert "Fewer" in (caught.value.hint or "")
-    remote = replace(FOUR, instance=remote_instance("board", "localhost", 9190))
+    remote = altered(FOUR, instance=remote_instance("board", "localhost", 9190))
     assert places_of([remote], Design())
     with pytest.raises(UsageError, match="remote"):
         places_of([remote], Design(caches=("cold",)))
@@ -215,7 +219,9 @@ def test_values_that_no_factor_has() -> None:
 def test_rows_of_before_there_were_neighbours(store: SqliteStore, tmp_path: Path) -> None:
     """They keep their hash, so that imports still know them; tables without the column are read."""
     alone = measured(TASK.workload, candidates(1)[0], 1e-4)
-    crowded = replace(alone, protocol=CROWDED.protocol, device_class=CROWDED.device.class_key)
+    crowded = replace(
+        alone, protocol=CROWDED.protocol, device_class=CROWDED.placement.device.class_key
+    )
     assert "neighbours" not in outcome_row(alone)["protocol"]
     assert '"neighbours":2' in outcome_row(crowded)["protocol"]
     store.add_workload(TASK.workload)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 from opened_measurer import Opened
+from placements import altered
 
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Note, discard
@@ -54,7 +55,7 @@ def request(
 
 def collector(store: SqliteStore, measurer: Opened) -> Collector:
     return Collector(
-        places=(Place(usual=DEVICE),),
+        places=(Place(usual=PLACEMENT),),
         store=store,
         events=discard,
         measurers=lambda _place, _seed: measurer,
@@ -78,7 +79,7 @@ def test_as_many_are_measured_as_were_asked_for(store: SqliteStore, family: str)
     assert (found.samples, found.failures, found.complete) == (6, 0, True)
     stored = store.stored_measurements()
     assert len(stored) == found.samples + found.beside
-    (run,) = store.runs(request(family, samples=6).key, DEVICE.class_key)
+    (run,) = store.runs(request(family, samples=6).key, PLACEMENT.key)
     assert run.measurements == len(stored), "a budget counts the copies and the probe, too"
 
 
@@ -130,7 +131,7 @@ def test_control_c_keeps_what_was_measured(store: SqliteStore) -> None:
         stopped.run(request("relu", samples=400))
     kept = len(store.stored_measurements())
     assert 0 < kept < 20
-    runs = store.runs(request("relu", samples=400).key, DEVICE.class_key)
+    runs = store.runs(request("relu", samples=400).key, PLACEMENT.key)
     assert [run.state for run in runs] == ["interrupted"]
     assert runs[0].measurements == kept
 
@@ -196,14 +197,14 @@ def test_without_a_sensor_times_are_enough_and_the_reason_is_told(store: SqliteS
 
 
 def test_no_meter_of_this_machine_tells_of_another() -> None:
-    elsewhere = replace(DEVICE, instance="rpc:box/127.0.0.1:9190")
-    assert remote_place(elsewhere) is not None
+    elsewhere = altered(PLACEMENT, instance="rpc:box/127.0.0.1:9190")
+    assert remote_place(elsewhere.device) is not None
     with pytest.raises(UsageError, match="--power"):
         opened_with(cast("Meter", Sensor()))(Place(usual=elsewhere), 0)
 
 
 def test_a_meter_would_read_neighbours_as_well(store: SqliteStore) -> None:
-    crowded = (Place(usual=DEVICE, neighbours=1),)
+    crowded = (Place(usual=PLACEMENT, neighbours=1),)
     with pytest.raises(UsageError, match="copies of a kernel"):
         collector_of(crowded, store, discard, "none")
 

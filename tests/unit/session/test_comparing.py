@@ -36,7 +36,7 @@ def test_models_of_one_name_are_told_apart_and_all_count(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Comparer, "_compare", compared)
     comparer = Comparer(
-        device=cast("Any", None),
+        placement=cast("Any", None),
         store=cast("Any", None),
         events=lambda _event: None,
         seed=0,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_measuring import DEVICE, measured
+from fake_measuring import PLACEMENT, measured
 from level_fakes import convolution
 from predictor_rows import PEAKS, SMALL, known_store, rows_of_convolutions
 
@@ -54,12 +54,16 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 def predictors(store: SqliteStore) -> Predictors:
     folder = store.path.parent
     return Predictors(
-        device=DEVICE, store=store, folder=folder / "t.models", cache=folder / "c", events=discard
+        placement=PLACEMENT,
+        store=store,
+        folder=folder / "t.models",
+        cache=folder / "c",
+        events=discard,
     )
 
 
 def forecaster(store: SqliteStore) -> Forecaster:
-    return Forecaster(device=DEVICE, predictors=predictors(store), events=discard)
+    return Forecaster(placement=PLACEMENT, predictors=predictors(store), events=discard)
 
 
 def test_what_a_meter_told_is_believed_and_the_rest_is_modelled(store: SqliteStore) -> None:
@@ -70,14 +74,14 @@ def test_what_a_meter_told_is_believed_and_the_rest_is_modelled(store: SqliteSto
     found = energies.energies_j([(row.workload, row.candidate) for row in (known, unknown)])
     assert found[0] == pytest.approx(power_w(known) * known.latency_s)
     assert found[1] == pytest.approx(power_w(unknown) * unknown.latency_s, rel=0.5)
-    assert (store.path.parent / "t.models" / DEVICE.class_key / "conv2d.energy.json").is_file()
+    assert (store.path.parent / "t.models" / str(PLACEMENT.key) / "conv2d.energy.json").is_file()
     again = EnergyPredictors(predictors=predictors(store))
     assert again.energies_j([(unknown.workload, unknown.candidate)]) == found[1:]
 
 
 def test_a_networks_energy_and_power(store: SqliteStore) -> None:
-    network = prepare(RELU, ModelOptions(), DEVICE)
-    chosen = choose(network, store, DEVICE, "default")
+    network = prepare(RELU, ModelOptions(), PLACEMENT)
+    chosen = choose(network, store, PLACEMENT, "default")
     rows = [
         Row(workload=task.workload, candidate=chosen[key], latency_s=2e-5)
         for key, task in network.tasks.items()
@@ -142,11 +146,11 @@ def test_metrics_by_name() -> None:
 
 def test_what_can_be_learnt_is_fitted(store: SqliteStore) -> None:
     add_energies(store, rows_of_convolutions())
-    found = fit_metrics(DEVICE, store, discard, ["conv2d"], ["energy"])
+    found = fit_metrics(PLACEMENT, store, discard, ["conv2d"], ["energy"])
     (only,) = found.families
     assert (only.family, only.metric, only.error) == ("conv2d", "energy", "")
     assert only.rows == len(rows_of_convolutions())
-    (missing,) = fit_metrics(DEVICE, store, discard, ["elementwise"], ["energy"]).families
+    (missing,) = fit_metrics(PLACEMENT, store, discard, ["elementwise"], ["energy"]).families
     assert "no energy was measured of elementwise" in missing.error
 
 
@@ -161,15 +165,15 @@ def test_too_few_rows_teach_nothing(store: SqliteStore) -> None:
 def test_one_energy_for_all_and_energies_that_cannot_be() -> None:
     rows = [replace(row, energy_j=1e-3) for row in rows_of_convolutions()]
     wrong = [replace(rows[n], energy_j=value) for n, value in enumerate((0.0, -1.0, math.nan))]
-    model = fit_energy_model([*rows[3:], *wrong], "conv2d", DEVICE, PEAKS, trees=SMALL)
+    model = fit_energy_model([*rows[3:], *wrong], "conv2d", PLACEMENT, PEAKS, trees=SMALL)
     assert model.times.rows == len(rows) - 3
     assert model.power_w > 0
 
 
 def test_a_model_file_that_is_broken_or_of_another_kind(store: SqliteStore) -> None:
     rows = [replace(row, energy_j=power_w(row) * row.latency_s) for row in rows_of_convolutions()]
-    model = fit_energy_model(rows, "conv2d", DEVICE, PEAKS, trees=SMALL)
-    path = store.path.parent / "t.models" / DEVICE.class_key / "conv2d.energy.json"
+    model = fit_energy_model(rows, "conv2d", PLACEMENT, PEAKS, trees=SMALL)
+    path = store.path.parent / "t.models" / str(PLACEMENT.key) / "conv2d.energy.json"
     write_model(energy_to_json(model), path)
     assert EnergyPredictors(predictors=predictors(store)).model("conv2d") is not None
     text = path.read_text()
@@ -179,7 +183,7 @@ def test_a_model_file_that_is_broken_or_of_another_kind(store: SqliteStore) -> N
     write_model({"family": "conv2d"}, path)
     with pytest.raises(ModelError, match="no model"):
         EnergyPredictors(predictors=predictors(store)).model("conv2d")
-    path.write_text(text.replace(f'"device_class": "{DEVICE.class_key}"', '"device_class": "x"'))
+    path.write_text(text.replace(f'"device_class": "{PLACEMENT.key}"', '"device_class": "x"'))
     with pytest.raises(ModelError, match="device class x"):
         EnergyPredictors(predictors=predictors(store)).model("conv2d")
 

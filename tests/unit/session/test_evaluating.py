@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_measuring import DEVICE, measured
+from fake_measuring import PLACEMENT, measured
 from level_fakes import convolution
+from placements import altered
 from predictor_rows import PEAKS, SMALL, known_store, rows_of_convolutions
 
 from network_tasks import keys_of
@@ -38,7 +39,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 @pytest.fixture
 def predictors(store: SqliteStore) -> Predictors:
-    return predictors_of(DEVICE, store, discard)
+    return predictors_of(PLACEMENT, store, discard)
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_by_configuration(predictors: Predictors) -> None:
     (card,) = found.result.cards
     assert (card.rows, card.configurations) == (len(rows_of_convolutions()), 6)
     assert (card.devices, card.data_hash) == (
-        (DEVICE.class_key,),
+        (str(PLACEMENT.key),),
         predictors.training_set("conv2d").data_hash,
     )
     assert any("Results of 4 bytes" in limit for limit in card.limits)
@@ -73,7 +74,7 @@ def test_by_configuration(predictors: Predictors) -> None:
 def test_a_card_has_the_days_of_the_measurements(
     predictors: Predictors, store: SqliteStore
 ) -> None:
-    assert store.measured_days("nobody's") is None
+    assert store.measured_days(replace(PLACEMENT.key, device_class="nobody's")) is None
     row = rows_of_convolutions()[0]
     store.add([measured(row.workload, row.candidate, row.latency_s, created_at=1893542400.0)])
     (card,) = evaluate_kernels(predictors, question("configuration")).result.cards
@@ -116,7 +117,7 @@ def test_networks_are_known_by_the_zoo_and_by_what_was_measured_for_them(
     of_run(store, "conv2d, dense", rows[-1].workload, rows[-1].candidate)
     of_run(store, "conv2d", rows[-1].workload, rows[-1].candidate)
     of_run(store, "op:conv2d[c=3]", rows[-1].workload, rows[-1].candidate)
-    probe, candidate = default_kernel(PROBE, ModelOptions(), DEVICE)
+    probe, candidate = default_kernel(PROBE, ModelOptions(), PLACEMENT)
     of_run(store, "mine.onnx", probe, candidate)
     members = members_of([*rows, replace(rows[0], workload=probe)], predictors)
     assert set(members) == {"zoo:a", "zoo:b", "mine.onnx"}
@@ -130,7 +131,8 @@ def of_run(store: SqliteStore, model: str, workload: Workload, candidate: Candid
             command="collect",
             model=model,
             network_key="n",
-            device_class=DEVICE.class_key,
+            device_class=PLACEMENT.device.class_key,
+            resources=PLACEMENT.resources,
             seed=0,
             state="done",
         )
@@ -149,42 +151,43 @@ def test_no_network_is_known(predictors: Predictors, monkeypatch: pytest.MonkeyP
 def test_a_device_class_is_predicted_by_the_nearest_other(
     predictors: Predictors, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_classes, "shipped_devices", list)
+    monkeypatch.setattr(device_classes, "shipped_placements", list)
     with pytest.raises(UsageError, match="two device classes") as caught:
         evaluate_kernels(predictors, question("device"))
-    assert DEVICE.class_key in caught.value.message
+    assert str(PLACEMENT.key) in caught.value.message
     assert "collect --op conv2d --threads 1" in (caught.value.hint or "")
-    single = replace(DEVICE, class_key="single", threads=1)
-    store.add_device(single)
-    for device, factor in ((DEVICE, 1.0), (single, 2.0)):
+    single = altered(PLACEMENT, class_key="single", threads=1)
+    store.add_device(single.device)
+    for placement, factor in ((PLACEMENT, 1.0), (single, 2.0)):
         for name, value in PEAKS.items():
-            store.add_peak(device.class_key, name, value / factor)
+            store.add_peak(placement.key, name, value / factor)
+    where = {"device_class": "single", "resources": single.resources}
     slower = [
-        measured(row.workload, row.candidate, 2 * row.latency_s, device_class="single")
+        measured(row.workload, row.candidate, 2 * row.latency_s, **where)
         for row in rows_of_convolutions()
     ]
     store.add(slower)
-    found = evaluate_kernels(predictors_of(DEVICE, store, discard), question("device"))
+    found = evaluate_kernels(predictors_of(PLACEMENT, store, discard), question("device"))
     rows = {row.group: row for row in found.result.rows}
     count = len(rows_of_convolutions())
     assert {name: row.n for name, row in rows.items()} == {
-        DEVICE.class_key: count,
-        "single": count,
+        str(PLACEMENT.key): count,
+        "single-1t": count,
         "all": 2 * count,
     }
     (judged,) = found.judged
-    mine = judged.groups == "single"
+    mine = judged.groups == "single-1t"
     model = fit_kernel_model(predictors.training_set("conv2d"), trees=SMALL)
     assert judged.reach[mine].min() == pytest.approx(2 * model.reach), "learnt elsewhere"
     (card,) = found.result.cards
     assert (card.split, card.family) == ("device", "conv2d")
-    assert sorted(card.devices) == sorted((DEVICE.class_key, "single"))
+    assert sorted(card.devices) == sorted((str(PLACEMENT.key), "single-1t"))
     assert (card.rows, card.configurations) == (2 * count, 12)
 
 
 def test_all_families_with_a_note_on_those_too_little_is_known_of(store: SqliteStore) -> None:
     heard: list[Event] = []
-    predictors = predictors_of(DEVICE, store, heard.append)
+    predictors = predictors_of(PLACEMENT, store, heard.append)
     found = evaluate_kernels(predictors, question("configuration", "all"))
     assert {row.family for row in found.result.rows} == {"conv2d"}
     assert found.result.family == "all"

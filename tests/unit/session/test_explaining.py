@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 from opened_measurer import Opened
+from placements import altered
 from predictor_rows import fitted, known_store, rows_of_convolutions
 
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import discard
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.models import ModelOptions
 from tilewright.session.predicting.explaining import Explainer
@@ -31,7 +32,7 @@ OPERATOR = "op:conv2d[c=16,h=8,k=3,pad=1,out=32]"
 def predictors(tmp_path: Path) -> Iterator[Predictors]:
     with known_store(tmp_path / "t.db") as store:
         yield Predictors(
-            device=DEVICE,
+            placement=PLACEMENT,
             store=store,
             folder=tmp_path / "m",
             cache=tmp_path / "cache",
@@ -42,7 +43,9 @@ def predictors(tmp_path: Path) -> Iterator[Predictors]:
 
 @pytest.fixture
 def explainer(predictors: Predictors) -> Explainer:
-    return Explainer(device=DEVICE, predictors=predictors, events=discard, options=ModelOptions())
+    return Explainer(
+        placement=PLACEMENT, predictors=predictors, events=discard, options=ModelOptions()
+    )
 
 
 def test_an_operator_is_explained(explainer: Explainer) -> None:
@@ -64,11 +67,11 @@ def test_an_operator_is_explained(explainer: Explainer) -> None:
 def confirming(predictors: Predictors, truth: Truth) -> tuple[Explainer, Opened]:
     measurer = Opened(truth)
     explainer = Explainer(
-        device=DEVICE,
+        placement=PLACEMENT,
         predictors=predictors,
         events=discard,
         options=ModelOptions(),
-        measurers=lambda _device, _seed: measurer,  # pyright: ignore[reportArgumentType]
+        measurers=lambda _placement, _seed: measurer,  # pyright: ignore[reportArgumentType]
     )
     return explainer, measurer
 
@@ -129,9 +132,9 @@ def test_what_cannot_be_explained(explainer: Explainer) -> None:
 def test_guesses_are_settings_of_the_space(predictors: Predictors) -> None:
     workload = rows_of_convolutions()[0].workload
     layouts = ("plain",) * (len(workload.arguments) + 1)
-    guesses = BestGuesses(device=DEVICE, predictors=predictors)(workload, layouts)
+    guesses = BestGuesses(placement=PLACEMENT, predictors=predictors)(workload, layouts)
     assert 1 <= len(guesses) <= 3
-    space = search_space(workload, layouts, DEVICE)
+    space = search_space(workload, layouts, PLACEMENT)
     assert all(space.number(candidate) is not None for candidate in guesses)
 
 
@@ -139,22 +142,22 @@ def test_no_guess_without_a_model_of_this_class(predictors: Predictors) -> None:
     workload = rows_of_convolutions()[0].workload
     layouts = ("plain",) * (len(workload.arguments) + 1)
     bare = replace(predictors, _loaded={})
-    unfitted = BestGuesses(device=DEVICE, predictors=bare, fitting=False)
+    unfitted = BestGuesses(placement=PLACEMENT, predictors=bare, fitting=False)
     assert unfitted(workload, layouts) == ()
     model = predictors.model("conv2d")
     assert model is not None
     borrowed = replace(predictors, _loaded={"conv2d": replace(model, origin="another")})
-    assert BestGuesses(device=DEVICE, predictors=borrowed)(workload, layouts) == ()
+    assert BestGuesses(placement=PLACEMENT, predictors=borrowed)(workload, layouts) == ()
 
 
 def sweeping(predictors: Predictors) -> Sweeping:
     measurer = Opened(lambda workload, _candidate: workload.flop / 1e10 or None)
     return Sweeping(
-        device=DEVICE,
+        placement=PLACEMENT,
         predictors=predictors,
         events=discard,
         options=ModelOptions(),
-        measurers=lambda _device, _seed: measurer,  # pyright: ignore[reportArgumentType]
+        measurers=lambda _placement, _seed: measurer,  # pyright: ignore[reportArgumentType]
     )
 
 
@@ -166,7 +169,7 @@ def test_an_operator_along_its_padding(predictors: Predictors) -> None:
     assert all(row.predicted_s > 0 and row.roof_s > 0 for row in found.rows)
     assert found.rows[0].facts["op.border_share"] == 0.0
     assert found.rows[3].facts["op.border_share"] > 0.5
-    assert len(predictors.store.stored_measurements(device_class=DEVICE.class_key)) > 60
+    assert len(predictors.store.stored_measurements(placement=PLACEMENT.key)) > 60
 
 
 @pytest.mark.parametrize(("parameter", "values"), [("pad", [0, 1, 2, 3]), ("stride", [1, 2])])
@@ -189,10 +192,12 @@ def test_what_cannot_be_swept(predictors: Predictors) -> None:
 def test_numbers_of_threads() -> None:
     times = {16: 2.0, 14: 1.0, 12: 1.5, 10: 3.0, 8: 4.0}
 
-    def with_threads(count: int) -> Device:
-        return replace(DEVICE, threads=count)
+    def with_threads(count: int) -> Placement:
+        return altered(PLACEMENT, threads=count)
 
-    found = study_threads("m", with_threads, 16, lambda device: times[device.threads], discard)
+    found = study_threads(
+        "m", with_threads, 16, lambda placement: times[placement.resources.threads], discard
+    )
     assert [(t.threads, t.latency_s) for t in found.measured] == list(times.items())
     assert found.best_threads == 14
     assert found.loss_of_all == pytest.approx(1.0)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 from level_fakes import convolution, relu
 from predictor_rows import known_store, rows_of_convolutions
 
@@ -26,13 +26,13 @@ def heard() -> list[Event]:
 def forecaster(tmp_path: Path, heard: list[Event]) -> Iterator[Forecaster]:
     with known_store(tmp_path / "t.db") as store:
         predictors = Predictors(
-            device=DEVICE,
+            placement=PLACEMENT,
             store=store,
             folder=tmp_path / "models",
             cache=tmp_path / "cache",
             events=heard.append,
         )
-        yield Forecaster(device=DEVICE, predictors=predictors, events=heard.append)
+        yield Forecaster(placement=PLACEMENT, predictors=predictors, events=heard.append)
 
 
 def test_a_measured_kernel_is_exact(forecaster: Forecaster) -> None:

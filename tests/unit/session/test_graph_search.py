@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from fake_measuring import DEVICE, failed, measured
+from fake_measuring import PLACEMENT, failed, measured
 from level_fakes import PEAKS, NumpyMeasurer
 from network_fakes import prepared, two_convolutions
 
@@ -39,7 +39,7 @@ Truth = Callable[[Workload, Candidate], float | None]
 @pytest.fixture
 def store(tmp_path: Path) -> Generator[SqliteStore]:
     with open_store(tmp_path / "a.db") as opened:
-        opened.add_device(DEVICE)
+        opened.add_device(PLACEMENT.device)
         yield opened
 
 
@@ -63,13 +63,13 @@ class Searched:
             max_error=max_error,
         )
         self.spending = Spending(Budget(measurements=budget), [], began_s=0.0, clock=lambda: 0.0)
-        tuner = NetworkTuner(self.network.tasks, DEVICE, store, measurer, terms)
+        tuner = NetworkTuner(self.network.tasks, PLACEMENT, store, measurer, terms)
         with self.spending.keeping(0.5):
             tuner.run(self.spending, PEAKS, stop=lambda: False, checkpoint=lambda: None)
         self.before = len(self.measurer.asked)
         self.search = GraphSearch(
             network=self.network,
-            device=DEVICE,
+            placement=PLACEMENT,
             store=store,
             measurer=measurer,
             terms=terms,
@@ -166,7 +166,7 @@ def test_what_was_measured_is_preferred_to_better_estimates_once_the_budget_is_s
 def test_estimates_are_doubted_where_that_is_asked_for() -> None:
     workload = prepared(two_convolutions()).arrangement.calls[1].call.workload
     ports = ("blocked16", *("plain",) * (len(workload.arguments) - 1), "blocked16")
-    plain, doubting = LayoutCosts(device=DEVICE), LayoutCosts(device=DEVICE, doubt=2.0)
+    plain, doubting = LayoutCosts(placement=PLACEMENT), LayoutCosts(placement=PLACEMENT, doubt=2.0)
     trusted, doubted = (costs.kernels(workload, ports) for costs in (plain, doubting))
     assert {n: 2 * t.seconds for n, t in trusted.items()} == {
         n: t.seconds for n, t in doubted.items()
@@ -179,7 +179,7 @@ def test_estimates_are_doubted_where_that_is_asked_for() -> None:
 
 def test_estimates_are_scaled_by_what_was_measured_nearby() -> None:
     workload = prepared(two_convolutions()).arrangement.calls[1].call.workload
-    costs = LayoutCosts(device=DEVICE)
+    costs = LayoutCosts(placement=PLACEMENT)
     usual = ("blocked16", *("plain",) * (len(workload.arguments) - 1), "blocked16")
     wider = ("blocked32", *usual[1:])
     before = costs.kernels(workload, wider)
@@ -243,13 +243,13 @@ def test_a_search_that_was_cut_short_has_not_converged(store: SqliteStore) -> No
 
 def test_default_layouts_stay_possible_where_all_results_were_wrong() -> None:
     task = next(iter(prepared(two_convolutions()).tasks.values()))
-    candidate = next(iter(spaces(task.workload, task.layouts, DEVICE))).part.candidate(0)
+    candidate = next(iter(spaces(task.workload, task.layouts, PLACEMENT))).part.candidate(0)
     outcomes = [
         measured(task.workload, candidate, 1.0),
         failed(task.workload, candidate, "wrong result"),
     ]
     for needed in (False, True):
-        costs = LayoutCosts(device=DEVICE)
+        costs = LayoutCosts(placement=PLACEMENT)
         costs.learn(task.workload, task.layouts, outcomes, searched=True, needed=needed)
         assert bool(costs.kernels(task.workload, task.layouts)) is needed
 

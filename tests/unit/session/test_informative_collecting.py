@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 from opened_measurer import Opened
 from predictor_rows import known_store
 
@@ -40,7 +40,7 @@ def request(family: str, *, informative: bool = True) -> CollectRequest:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqliteStore]:
     """Some convolutions are known, and nothing came along."""
-    monkeypatch.setattr(modelling, "shipped_classes", lambda _device: [])
+    monkeypatch.setattr(modelling, "shipped_classes", lambda _placement: [])
     with known_store(tmp_path / "c.db") as opened:
         yield opened
 
@@ -50,14 +50,14 @@ def collected(
 ) -> tuple[CollectResult, list[dict[str, int]]]:
     measurer = Opened(lambda workload, _candidate: 1e-6 + workload.bytes / 1e10)
     collector = Collector(
-        places=(Place(usual=DEVICE),),
+        places=(Place(usual=PLACEMENT),),
         store=store,
         events=heard.append,
         measurers=lambda _place, _seed: measurer,  # pyright: ignore[reportArgumentType]
     )
     result = collector.run(asked)
     (family,) = asked.families
-    entries = journal_of(store, DEVICE.class_key, asked.key, heard.append).of(family)
+    entries = journal_of(store, PLACEMENT, asked.key, heard.append).of(family)
     return result, [dict(entry.numbers) for entry in entries]
 
 

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from level_fakes import DIRECT, WINOGRAD, convolution, relu, task, tasks
@@ -34,7 +34,7 @@ RESIDUAL = task(convolution("add", "plus", "relu"))
 
 
 def every(one: Task) -> list[Candidate]:
-    space = search_space(one.workload, one.layouts, DEVICE)
+    space = search_space(one.workload, one.layouts, PLACEMENT)
     numbers = space.listed
     assert numbers is not None
     return [space.candidate(int(number)) for number in numbers]
@@ -56,7 +56,7 @@ def test_all_implementations_of_an_anchor_compete_inside_the_subgraph() -> None:
     names = {candidate.implementation for candidate in EVERY}
     assert {DIRECT, WINOGRAD} <= names
     assert {candidate.layouts for candidate in EVERY} == {FUSED.layouts}
-    space = search_space(FUSED.workload, FUSED.layouts, DEVICE)
+    space = search_space(FUSED.workload, FUSED.layouts, PLACEMENT)
     for name in (DIRECT, WINOGRAD):
         settings_of = {c.settings for c in EVERY if c.implementation == name}
         assert len(settings_of) > 10
@@ -96,7 +96,7 @@ def test_a_setting_is_carried_over_in_the_layouts_of_the_task() -> None:
     bare = bare_task(RESIDUAL)
     ranked = every(bare)
     assert len(bare.layouts) != len(RESIDUAL.layouts)
-    moved = carried_over(ranked, RESIDUAL, DEVICE)
+    moved = carried_over(ranked, RESIDUAL, PLACEMENT)
     assert moved is not None and moved.layouts == RESIDUAL.layouts
     assert (moved.implementation, moved.settings) in {
         (c.implementation, c.settings) for c in ranked
@@ -107,14 +107,14 @@ def test_a_setting_is_carried_over_in_the_layouts_of_the_task() -> None:
 def test_what_the_task_cannot_take_is_passed_over() -> None:
     strange = Candidate(implementation="another", settings=(), layouts=bare_task(FUSED).layouts)
     twisted = replace(EVERY[0], settings=(("lanes", 7),))
-    assert carried_over([strange, twisted, EVERY[3]], FUSED, DEVICE) == EVERY[3]
-    assert carried_over([strange, twisted], FUSED, DEVICE) is None
-    assert carried_over([], FUSED, DEVICE) is None
+    assert carried_over([strange, twisted, EVERY[3]], FUSED, PLACEMENT) == EVERY[3]
+    assert carried_over([strange, twisted], FUSED, PLACEMENT) is None
+    assert carried_over([], FUSED, PLACEMENT) is None
 
 
 def test_the_best_that_fits_is_taken() -> None:
     for first, second in permutations((EVERY[1], EVERY[-1])):
-        assert carried_over([first, second], FUSED, DEVICE) == first
+        assert carried_over([first, second], FUSED, PLACEMENT) == first
 
 
 @settings(max_examples=25, deadline=None)
@@ -156,10 +156,10 @@ def test_the_int8_case_is_bound_by_other_things_at_each_level(kernel: int) -> No
     assert bare.result.dtype == "int32" and fused.result.dtype == "int8"
     assert bare.result.shape == fused.result.shape
     assert bare.result.bytes == 4 * fused.result.bytes
-    found = bare_anchor(fused, int8_layouts(fused, DEVICE))
+    found = bare_anchor(fused, int8_layouts(fused, PLACEMENT.target))
     assert found is not None and found.workload == bare
-    made = [one for one in int8_tasks(DEVICE).values() if one.workload == fused]
+    made = [one for one in int8_tasks(PLACEMENT).values() if one.workload == fused]
     assert len(made) == 1 and bare_task(made[0]).workload.key == bare.key
     best = every(bare_task(made[0]))[0]
-    moved = carried_over([best], made[0], DEVICE)
+    moved = carried_over([best], made[0], PLACEMENT)
     assert moved is not None and moved.layouts == made[0].layouts

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_measuring import DEVICE, measured
+from fake_measuring import PLACEMENT, measured
+from placements import altered
 from predictor_rows import PEAKS, fitted, known_store, rows_of_convolutions
 
 from tilewright.core.errors import ModelError, OutputError, UsageError
@@ -28,7 +29,7 @@ from tilewright.store import open_store
 def test_a_model_is_found_again(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "conv2d.json"
     save_model(fitted(), path)
-    assert load_model(path, DEVICE.class_key).data_hash == fitted().data_hash
+    assert load_model(path, PLACEMENT).data_hash == fitted().data_hash
     assert [p.name for p in path.parent.iterdir()] == ["conv2d.json"], "nothing half-written"
 
 
@@ -39,7 +40,7 @@ def test_a_file_cut_short(tmp_path: Path, share: float) -> None:
     text = path.read_text()
     path.write_text(text[: int(share * len(text))])
     with pytest.raises(ModelError, match="cut short") as caught:
-        load_model(path, DEVICE.class_key)
+        load_model(path, PLACEMENT)
     assert "tilewright fit" in (caught.value.hint or "")
 
 
@@ -53,17 +54,17 @@ def test_a_file_whose_trees_are_not_those_that_were_written(
     found["model"]["members"][0] |= trees
     path.write_text(json.dumps(found))
     with pytest.raises(ModelError, match="no model"):
-        load_model(path, DEVICE.class_key)
+        load_model(path, PLACEMENT)
 
 
 def test_another_version_and_another_device(tmp_path: Path) -> None:
     path = tmp_path / "conv2d.json"
     save_model(fitted(), path)
     with pytest.raises(ModelError, match="device class"):
-        load_model(path, "another")
+        load_model(path, altered(PLACEMENT, class_key="another"))
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
     with pytest.raises(ModelError, match="format 99"):
-        load_model(path, DEVICE.class_key)
+        load_model(path, PLACEMENT)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
@@ -78,8 +79,8 @@ def came_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     cached = (shipped._names, shipped._described)  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(shipped, "DATA", tmp_path / "data")
     (tmp_path / "data").mkdir()
-    path = tmp_path / "data" / f"{DEVICE.class_key}.parquet"
-    shipped.write_rows(path, rows_of_convolutions(), DEVICE, PEAKS)
+    path = tmp_path / "data" / f"{PLACEMENT.key}.parquet"
+    shipped.write_rows(path, rows_of_convolutions(), PLACEMENT, PEAKS)
     for function in cached:
         function.cache_clear()
     yield
@@ -93,7 +94,7 @@ def test_a_cache_that_cannot_be_written_costs_the_file_alone(tmp_path: Path) -> 
     heard: list[Event] = []
     with known_store(tmp_path / "t.db") as store:
         predictors = Predictors(
-            device=DEVICE,
+            placement=PLACEMENT,
             store=store,
             folder=tmp_path / "m",
             cache=tmp_path / "cache",
@@ -107,10 +108,10 @@ def test_a_cache_that_cannot_be_written_costs_the_file_alone(tmp_path: Path) -> 
 @pytest.mark.usefixtures("came_along")
 @pytest.mark.parametrize("kernels", [0, 9, 20])
 def test_a_new_class_begins_at_the_nearest_ones_model(tmp_path: Path, kernels: int) -> None:
-    new = replace(DEVICE, class_key="new")
+    new = altered(PLACEMENT, class_key="new")
     with open_store(tmp_path / "t.db") as store:
         for name, value in PEAKS.items():
-            store.add_peak("new", name, value)
+            store.add_peak(new.key, name, value)
         rows = rows_of_convolutions()[::3][:kernels]
         store.add_workloads([*{row.workload for row in rows}])
         store.add(
@@ -118,7 +119,7 @@ def test_a_new_class_begins_at_the_nearest_ones_model(tmp_path: Path, kernels: i
             for row in rows
         )
         predictors = Predictors(
-            device=new, store=store, folder=tmp_path / "m", cache=tmp_path / "c", events=discard
+            placement=new, store=store, folder=tmp_path / "m", cache=tmp_path / "c", events=discard
         )
         model = predictors.fit("conv2d")
         asked = rows_of_convolutions()
@@ -126,10 +127,10 @@ def test_a_new_class_begins_at_the_nearest_ones_model(tmp_path: Path, kernels: i
         times = model.times(table)
     slower = np.median(times.latency_s / [row.latency_s for row in asked])
     if kernels < 10:
-        assert (model.base, model.origin) == (None, DEVICE.class_key)
+        assert (model.base, model.origin) == (None, str(PLACEMENT.key))
         assert slower == pytest.approx(1, rel=0.1)
     else:
-        assert model.base is not None and model.origin == "new"
+        assert model.base is not None and model.origin == str(new.key)
         assert slower == pytest.approx(3, rel=0.2)
 
 
@@ -142,11 +143,15 @@ def test_what_came_along_goes_at_the_pace_of_this_machine(
     own, others = rows[::2][:kernels], rows[1::2]
     with open_store(tmp_path / "t.db") as store:
         for name, value in PEAKS.items():
-            store.add_peak(DEVICE.class_key, name, value)
+            store.add_peak(PLACEMENT.key, name, value)
         store.add_workloads([*{row.workload for row in own}])
         store.add(measured(row.workload, row.candidate, 0.7 * row.latency_s) for row in own)
         predictors = Predictors(
-            device=DEVICE, store=store, folder=tmp_path / "m", cache=tmp_path / "c", events=discard
+            placement=PLACEMENT,
+            store=store,
+            folder=tmp_path / "m",
+            cache=tmp_path / "c",
+            events=discard,
         )
         model = predictors.model("conv2d")
         assert model is not None and model.pace == pytest.approx(pace, rel=0.1)
@@ -171,19 +176,19 @@ def test_models_lie_beside_their_database(tmp_path: Path) -> None:
 
 def test_fit_tells_of_families_with_too_few_rows(tmp_path: Path) -> None:
     with known_store(tmp_path / "t.db") as store:
-        found = fit_all(DEVICE, store, discard)
+        found = fit_all(PLACEMENT, store, discard)
         by_name = {family.family: family for family in found.families}
         assert by_name["conv2d"].rows >= 40 and by_name["conv2d"].reach
         assert "teach nothing" in by_name["elementwise"].error
         with pytest.raises(UsageError, match="nothing was measured"):
-            fit_all(DEVICE, store, discard, ["conv9d"])
+            fit_all(PLACEMENT, store, discard, ["conv9d"])
 
 
 def test_a_model_is_fitted_once(tmp_path: Path) -> None:
     with known_store(tmp_path / "t.db") as store:
         stages: list[object] = []
         predictors = Predictors(
-            device=DEVICE,
+            placement=PLACEMENT,
             store=store,
             folder=tmp_path / "m",
             cache=tmp_path / "cache",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from predictor_rows import PEAKS, fitted, rows_of_convolutions
@@ -19,14 +19,14 @@ def at(factor: float, rows: list[Row]) -> list[Row]:
 
 
 def of(rows: list[Row]) -> float:
-    return pace(rows, fitted(), DEVICE, PEAKS)
+    return pace(rows, fitted(), PLACEMENT, PEAKS)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.floats(0.2, 5.0))
 def test_a_common_factor_is_found(factor: float) -> None:
     rows = rows_of_convolutions()
-    bare = pace(at(10.0, rows), fitted(), DEVICE, PEAKS) / 10
+    bare = pace(at(10.0, rows), fitted(), PLACEMENT, PEAKS) / 10
     found = of(at(factor, rows))
     assert found == pytest.approx(factor * bare) or (found == 1 and abs(factor * bare - 1) < 0.04)
 

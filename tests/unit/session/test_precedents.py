@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from fake_measuring import DEVICE, measured
+from fake_measuring import PLACEMENT, measured
 from level_fakes import convolution, relu, task
 
 from tilewright.core.records import Measurement
@@ -23,7 +23,7 @@ FAR = task(convolution("add", "relu", extent=24))
 
 
 def space_of(one: Task) -> SearchSpace:
-    return search_space(one.workload, one.layouts, DEVICE)
+    return search_space(one.workload, one.layouts, PLACEMENT)
 
 
 SPACE = space_of(NEW)
@@ -39,7 +39,7 @@ def history(one: Task, count: int, seconds=lambda c: 1e-4) -> list[Measurement]:
 
 def given(known: dict[Task, list[Measurement]], *others: Task):
     outcomes = {one.key: found for one, found in known.items()}
-    return precedents(NEW, SPACE, outcomes, [NEW, *others], DEVICE)
+    return precedents(NEW, SPACE, outcomes, [NEW, *others], PLACEMENT)
 
 
 def test_the_most_similar_amount_of_work_first() -> None:
@@ -113,5 +113,5 @@ def test_another_element_type_says_nothing() -> None:
     doubles = replace(NEAR.workload, arguments=arguments)
     other = replace(NEAR, key=(doubles.key, NEAR.layouts), workload=doubles)
     known = {NEAR.key: history(NEAR, 10), other.key: history(NEAR, 10)}
-    assert len(precedents(NEW, SPACE, known, [NEW, NEAR, other], DEVICE)) == 1
-    assert precedents(NEW, SPACE, known, [NEW, other], DEVICE) == ()
+    assert len(precedents(NEW, SPACE, known, [NEW, NEAR, other], PLACEMENT)) == 1
+    assert precedents(NEW, SPACE, known, [NEW, other], PLACEMENT) == ()

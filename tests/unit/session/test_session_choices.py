@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from fake_measuring import DEVICE, measured
+from fake_measuring import PLACEMENT, measured
 from level_fakes import DIRECT, WINOGRAD, convolution, task
 
 from tilewright.core.errors import UsageError
 from tilewright.core.records import Candidate, Failure, FailureKind, Measurement, Outcome, Protocol
+from tilewright.core.targets import threads_alone
 from tilewright.session.choices import checked_settings, choose, ranked, shipping_key
 from tilewright.session.preparation import PreparedNetwork
 from tilewright.store import open_store
@@ -28,6 +29,7 @@ def took(number: int, *seconds: float) -> Measurement:
         workload_key="w",
         candidate=candidate(number),
         device_class="d",
+        resources=threads_alone(1),
         protocol=Protocol(),
         kernel_hash="h",
         samples_s=seconds,
@@ -40,6 +42,7 @@ def failed(number: int, kind: FailureKind) -> Failure:
         workload_key="w",
         candidate=candidate(number),
         device_class="d",
+        resources=threads_alone(1),
         kind=kind,
         message="",
     )
@@ -73,32 +76,32 @@ def test_other_failures_do_not_take_a_measurement_away(kind: FailureKind) -> Non
 
 def test_times_of_other_programs_choose_nothing(tmp_path: Path) -> None:
     relu = task(convolution("relu"))
-    default, second = (c for c, _ in ranked_defaults(relu.workload, relu.layouts, DEVICE)[:2])
+    default, second = (c for c, _ in ranked_defaults(relu.workload, relu.layouts, PLACEMENT)[:2])
     network = cast(PreparedNetwork, SimpleNamespace(tasks={relu.key: relu}))
     with open_store(tmp_path / "a.db") as store:
-        store.add_device(DEVICE)
+        store.add_device(PLACEMENT.device)
         store.add_workload(relu.workload)
         store.add([measured(relu.workload, second, 1e-9, kernel_hash=f"{IMPORTED}t4")])
-        assert choose(network, store, DEVICE, "best") == {relu.key: default}
+        assert choose(network, store, PLACEMENT, "best") == {relu.key: default}
         store.add([measured(relu.workload, second, 1e-3)])
-        assert choose(network, store, DEVICE, "best") == {relu.key: second}
+        assert choose(network, store, PLACEMENT, "best") == {relu.key: second}
 
 
 def test_the_best_known_obeys_the_allowed_error(tmp_path: Path) -> None:
     relu = task(convolution("relu"))
     network = cast(PreparedNetwork, SimpleNamespace(tasks={relu.key: relu}))
-    ranking = ranked_defaults(relu.workload, relu.layouts, DEVICE)
+    ranking = ranked_defaults(relu.workload, relu.layouts, PLACEMENT)
     fast = next(c for c, _ in ranking if c.implementation == WINOGRAD)
     exact = next(c for c, _ in ranking if c.implementation == DIRECT)
     with open_store(tmp_path / "a.db") as store:
-        store.add_device(DEVICE)
+        store.add_device(PLACEMENT.device)
         store.add_workload(relu.workload)
         store.add([measured(relu.workload, fast, 1e-6), measured(relu.workload, exact, 1e-3)])
-        assert choose(network, store, DEVICE, "best")[relu.key] == fast
-        assert choose(network, store, DEVICE, "best", max_error=1e-4)[relu.key] == fast
-        strict = choose(network, store, DEVICE, "best", max_error=8e-6)[relu.key]
+        assert choose(network, store, PLACEMENT, "best")[relu.key] == fast
+        assert choose(network, store, PLACEMENT, "best", max_error=1e-4)[relu.key] == fast
+        strict = choose(network, store, PLACEMENT, "best", max_error=8e-6)[relu.key]
         assert strict.implementation == DIRECT
-        usual = choose(network, store, DEVICE, "default", max_error=8e-6)[relu.key]
+        usual = choose(network, store, PLACEMENT, "default", max_error=8e-6)[relu.key]
         assert usual.implementation != WINOGRAD
 
 

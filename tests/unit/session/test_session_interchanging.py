@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from placements import altered
 
 from tilewright.core.errors import ModelError, StoreError, UsageError
-from tilewright.core.records import Candidate, Device, Measurement, Protocol
+from tilewright.core.records import Candidate, Measurement, Placement, Protocol
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.hardware.device import local_device
+from tilewright.hardware.device import local_placement
 from tilewright.measure import metaschedule
 from tilewright.session.choices import known_outcomes
 from tilewright.session.facade import Session
@@ -26,17 +26,18 @@ WORKLOAD = Workload(
     arguments=(Argument(type=TensorType((4,))),), steps=(Step(operator="relu", inputs=(0,)),)
 )
 LAYOUTS = ("plain", "plain")
-HERE = local_device()
+HERE = local_placement()
 TASK = Task(
     key=(WORKLOAD.key, LAYOUTS), name="relu", workload=WORKLOAD, layouts=LAYOUTS, count=1, nodes=()
 )
 
 
-def took(device: Device, number: int = 0, *, kernel_hash: str = "h") -> Measurement:
+def took(placement: Placement, number: int = 0, *, kernel_hash: str = "h") -> Measurement:
     return Measurement(
         workload_key=WORKLOAD.key,
         candidate=Candidate(implementation="one", settings=(("k", number),), layouts=LAYOUTS),
-        device_class=device.class_key,
+        device_class=placement.device.class_key,
+        resources=placement.resources,
         protocol=Protocol(),
         kernel_hash=kernel_hash,
         samples_s=(1.0 + number,),
@@ -45,24 +46,24 @@ def took(device: Device, number: int = 0, *, kernel_hash: str = "h") -> Measurem
     )
 
 
-def database(path: Path, device: Device, *records: Measurement) -> Path:
+def database(path: Path, placement: Placement, *records: Measurement) -> Path:
     with open_store(path) as store:
-        store.add_device(device)
+        store.add_device(placement.device)
         store.add_workload(WORKLOAD)
         store.add(records)
     return path
 
 
-def numbers(path: Path, device: Device = HERE) -> list[object]:
+def numbers(path: Path, placement: Placement = HERE) -> list[object]:
     """The candidates a network on `device` would use."""
     with open_store(path) as store:
-        return [o.candidate.setting("k") for o in known_outcomes(TASK, store, device)]
+        return [o.candidate.setting("k") for o in known_outcomes(TASK, store, placement)]
 
 
 @pytest.mark.parametrize("kind", ["db", "jsonl", "autotvm", "t4", "csv"])
 def test_records_of_an_equal_machine_are_taken_others_never(tmp_path: Path, kind: str) -> None:
-    twin = replace(HERE, instance="another machine")
-    stranger = replace(HERE, class_key=HERE.class_key + "x", instance="stranger")
+    twin = altered(HERE, instance="another machine")
+    stranger = altered(HERE, class_key=HERE.device.class_key + "x", instance="stranger")
     mine = database(tmp_path / "mine.db", HERE, took(HERE, 1))
     theirs = database(tmp_path / "b.db", twin, took(twin, 2), took(stranger, 3), took(HERE, 1))
     path = theirs
@@ -77,7 +78,7 @@ def test_records_of_an_equal_machine_are_taken_others_never(tmp_path: Path, kind
     if kind != "csv":
         with open_store(mine) as store:
             found = {(d.class_key, d.instance) for d in store.devices()}
-            assert (HERE.class_key, "another machine") in found
+            assert (HERE.device.class_key, "another machine") in found
 
 
 def test_merge_into_a_third(tmp_path: Path) -> None:
@@ -131,17 +132,17 @@ def test_metaschedule_goes_to_its_own_reader(
 ) -> None:
     seen: list[object] = []
 
-    def import_database(path: Path, workloads: Sequence[Workload], device: Device) -> object:
-        seen.extend([path, workloads, device])
-        return [took(device, 1), took(device, 1)], 3, [(2, "no such workload")]
+    def import_database(path: Path, workloads: Sequence[Workload], placement: Placement) -> object:
+        seen.extend([path, workloads, placement])
+        return [took(placement, 1), took(placement, 1)], 3, [(2, "no such workload")]
 
-    def export_database(folder: Path, rows: Sequence[object], device: Device) -> int:
-        seen.extend([folder, rows, device])
+    def export_database(folder: Path, rows: Sequence[object], placement: Placement) -> int:
+        seen.extend([folder, rows, placement])
         return 1
 
     monkeypatch.setattr(metaschedule, "import_database", import_database)
     monkeypatch.setattr(metaschedule, "export_database", export_database)
-    database(tmp_path / "a.db", HERE, took(HERE, 1), took(replace(HERE, class_key="x"), 2))
+    database(tmp_path / "a.db", HERE, took(HERE, 1), took(altered(HERE, class_key="x"), 2))
     (tmp_path / "work").mkdir()
     with Session(db=tmp_path / "a.db") as session:
         taken = session.import_file(tmp_path / "work", "metaschedule")

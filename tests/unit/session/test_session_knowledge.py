@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Protocol
+from tilewright.core.targets import threads_alone
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.session.knowledge import believed
@@ -25,6 +26,7 @@ def took(number: int, template: str, at: float, name: str = "one") -> Measuremen
         workload_key=KEY[0],
         candidate=candidate(number, name),
         device_class="d",
+        resources=threads_alone(1),
         protocol=Protocol(),
         kernel_hash=f"{template}{number}",
         samples_s=(1.0,),
@@ -38,6 +40,7 @@ def failed(at: float) -> Failure:
         workload_key=KEY[0],
         candidate=candidate(99),
         device_class="d",
+        resources=threads_alone(1),
         kind="wrong result",
         message="",
         created_at=at,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tilewright.core.records import Candidate, Measurement, Protocol
 from tilewright.core.results import TaskReport
+from tilewright.core.targets import threads_alone
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
@@ -51,6 +52,7 @@ def measured(workload: Workload, seconds: float) -> Measurement:
         workload_key=workload.key,
         candidate=CHOSEN,
         device_class="d",
+        resources=threads_alone(1),
         protocol=Protocol(),
         kernel_hash="h",
         samples_s=(seconds, seconds * 1.1, seconds * 0.9),

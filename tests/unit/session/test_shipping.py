@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 from level_fakes import PEAKS
 from network_fakes import prepared, two_convolutions
 from written_artifacts import manifest_content, write_content
@@ -56,7 +56,7 @@ class World:
     slower: dict[str, float] = field(default_factory=dict)
     plans: dict[str, NetworkBlueprint] = field(default_factory=dict)
 
-    def worker(self, _device: object) -> Any:
+    def worker(self, _placement: object) -> Any:
         return FakeWorker(self)
 
 
@@ -133,7 +133,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 @pytest.fixture
 def store(tmp_path: Path) -> Generator[SqliteStore]:
     with open_store(tmp_path / "a.db") as opened:
-        opened.add_device(DEVICE)
+        opened.add_device(PLACEMENT.device)
         yield opened
 
 
@@ -154,7 +154,7 @@ class Yard:
     ) -> Shipped:
         with staging(self.folder) as made:
             shipping = Shipping(
-                device=DEVICE,
+                placement=PLACEMENT,
                 store=self.store,
                 events=self.events.append,
                 folder=self.folder,
@@ -186,7 +186,7 @@ def contender(name: str, plan: LayoutPlan = USUAL, *, choice: int = 0) -> Conten
     network = laid_out(NETWORK, plan)
     winners = {}
     for key, task in network.tasks.items():
-        space = next(s for s in spaces(task.workload, task.layouts, DEVICE))
+        space = next(s for s in spaces(task.workload, task.layouts, PLACEMENT))
         candidate = space.part.candidate(int(space.numbers[choice % len(space.numbers)]))
         winners[key] = Winner(candidate=candidate, measurement=None, check=None)
     return Contender(name=name, network=network, winners=winners)
@@ -275,8 +275,8 @@ def test_folders_of_killed_processes_go(world, store, tmp_path) -> None:
 def test_default_settings_keep_to_the_allowed_error() -> None:
     tuned = contender(TUNED)
     for max_error, allowed in ((1e-4, True), (8e-6, False)):
-        made = default_contender(tuned, DEVICE, max_error).candidates
-        assert made == defaults(NETWORK, DEVICE, max_error)
+        made = default_contender(tuned, PLACEMENT, max_error).candidates
+        assert made == defaults(NETWORK, PLACEMENT, max_error)
         assert allowed or WINOGRAD not in {c.implementation for c in made.values()}
 
 
@@ -350,7 +350,7 @@ def test_the_speedup_over_the_default_settings_comes_from_a_race_with_them(
 
 def test_default_settings_that_ship_are_as_fast_as_themselves(world, store, tmp_path) -> None:
     yard = Yard(store, tmp_path / "out")
-    usual = replace(default_contender(contender(TUNED), DEVICE, 1e-4), name=TUNED)
+    usual = replace(default_contender(contender(TUNED), PLACEMENT, 1e-4), name=TUNED)
     for seconds in (1e-3, 5e-4):
         world.seconds = {TUNED: seconds, DEFAULT: seconds}
         result = yard.ship(usual).result

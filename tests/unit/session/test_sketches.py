@@ -3,7 +3,7 @@
 from itertools import islice
 
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 
 from tilewright.core.errors import InternalError, UsageError
 from tilewright.models import ModelOptions, load, sketch
@@ -24,7 +24,7 @@ LARGE = [
 @pytest.mark.parametrize("text", [*LARGE, *(f"{n}[{f.example}]" for n, f in FORMS.items())])
 def test_every_form_has_the_tasks_of_the_whole_model(text: str):
     options = ModelOptions(seed=3)
-    whole, sketched = (p(f"op:{text}", options, DEVICE) for p in (prepare, prepare_sketch))
+    whole, sketched = (p(f"op:{text}", options, PLACEMENT) for p in (prepare, prepare_sketch))
     assert sketched.key == whole.key
     assert list(sketched.tasks) == list(whole.tasks)
     assert sketched.model.name == whole.model.name
@@ -35,7 +35,7 @@ def test_every_form_has_the_tasks_of_the_whole_model(text: str):
 def test_drawn_configurations_have_the_tasks_of_the_whole_model(family: str):
     for numbers in islice(drawn(family, 7), 4):
         text = FAMILIES[family].text(numbers)
-        whole, sketched = (p(text, ModelOptions(), DEVICE) for p in (prepare, prepare_sketch))
+        whole, sketched = (p(text, ModelOptions(), PLACEMENT) for p in (prepare, prepare_sketch))
         assert list(sketched.tasks) == list(whole.tasks), text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 from level_fakes import relu
 
 from tilewright.core.errors import UsageError
@@ -22,7 +22,7 @@ def sweep(tmp_path: Path) -> Path:
     knobs = (split("tile", 48, policy="candidates", candidates=range(1, 49)),)
     rows = [({"tile": tile}, 1e-5 * tile) for tile in range(1, 49)]
     part, seconds = listed_part("made_up", knobs, rows)
-    whole = Sweep(name="slope", part=part, seconds=seconds, workload=relu(), device=DEVICE)
+    whole = Sweep(name="slope", part=part, seconds=seconds, workload=relu(), placement=PLACEMENT)
     path = tmp_path / "slope.json"
     path.write_text(sweep_text(whole))
     return path

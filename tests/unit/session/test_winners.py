@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 from level_fakes import (
     DIRECT,
     PEAKS,
@@ -42,7 +42,7 @@ Truth = Callable[[Workload, Candidate], float | None]
 @pytest.fixture
 def store(tmp_path: Path) -> Generator[SqliteStore]:
     with open_store(tmp_path / "a.db") as opened:
-        opened.add_device(DEVICE)
+        opened.add_device(PLACEMENT.device)
         found = [one.workload for fused in (FUSED, RESIDUAL) for one in (fused, bare_task(fused))]
         opened.add_workloads(found)
         yield opened
@@ -67,11 +67,11 @@ class Tuned:
             tuner=tuner, level=level, recall=recall,
         )  # fmt: skip
         as_measurer = cast(Measurer, measurer)
-        self.tuner = NetworkTuner(tasks(*made), DEVICE, store, as_measurer, terms)
+        self.tuner = NetworkTuner(tasks(*made), PLACEMENT, store, as_measurer, terms)
         self.spending = Spending(Budget(measurements=budget), [], began_s=0.0, clock=lambda: 0.0)
         if budget:
             self.tuner.run(self.spending, PEAKS, stop=lambda: False, checkpoint=lambda: None)
-        self.referee = Referee(self.tuner, DEVICE, store, as_measurer, terms)
+        self.referee = Referee(self.tuner, PLACEMENT, store, as_measurer, terms)
 
     def winners(self, more: int = 50) -> dict[tuple[str, tuple[str, ...]], Winner]:
         spending = Spending(Budget(measurements=more), [], began_s=0.0, clock=lambda: 0.0)
@@ -102,7 +102,7 @@ def test_whichever_implementation_is_fastest_inside_the_subgraph_ships(
     assert chosen.candidate.layouts == FUSED.layouts
     assert chosen.measurement is not None and chosen.check is not None
     assert chosen.check.error == 0.0
-    assert default_candidate(FUSED.workload, FUSED.layouts, DEVICE)[0] in measurer.of(
+    assert default_candidate(FUSED.workload, FUSED.layouts, PLACEMENT)[0] in measurer.of(
         FUSED.workload
     )
 
@@ -114,7 +114,7 @@ def test_a_device_that_returns_wrong_numbers_ships_the_next_best(store: SqliteSt
     assert chosen.candidate.implementation != WINOGRAD
     rejected = [c for _, c in measurer.evaluated if c.implementation == WINOGRAD]
     assert rejected and len(rejected) == len(set(rejected)) == tuned.referee.failures
-    stored = store.failures(FUSED.workload.key, DEVICE.class_key)
+    stored = store.failures(FUSED.workload.key, PLACEMENT.key)
     assert {f.candidate for f in stored if f.kind == "wrong result"} == set(rejected)
     assert sum("rejected" in e.message for e in tuned.events if isinstance(e, Note)) == len(
         rejected
@@ -201,7 +201,7 @@ def test_an_operator_nobody_measured_gives_the_default(store: SqliteStore) -> No
     for level in ("op", "subgraph"):
         chosen = Tuned(store, measurer, FUSED, budget=0, level=level).winners(0)[FUSED.key]
         assert chosen.measurement is None
-        assert chosen.candidate == default_candidate(FUSED.workload, FUSED.layouts, DEVICE)[0]
+        assert chosen.candidate == default_candidate(FUSED.workload, FUSED.layouts, PLACEMENT)[0]
     assert measurer.asked == []
 
 
@@ -247,7 +247,7 @@ def test_failures_alone_leave_the_default(store: SqliteStore) -> None:
     tuned = Tuned(store, NumpyMeasurer(lambda *_: None), FUSED, budget=40)
     chosen = tuned.winners()[FUSED.key]
     assert chosen.measurement is None
-    assert chosen.candidate == default_candidate(FUSED.workload, FUSED.layouts, DEVICE)[0]
+    assert chosen.candidate == default_candidate(FUSED.workload, FUSED.layouts, PLACEMENT)[0]
     assert all(isinstance(o, Failure) for o in tuned.tuner.known[FUSED.key])
 
 

@@ -11,7 +11,7 @@ from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Pr
 from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
-from tilewright.store.interchange.devices import described_device
+from tilewright.store.interchange.devices import described_by
 from tilewright.store.interchange.tasks import convolution_task
 
 SHARED_LOG = "autotvm_v01_resnet18_skylake.log"
@@ -83,12 +83,14 @@ def version_2(
     return json.dumps(line)
 
 
-DEVICE = described_device(SKYLAKE)
+PLACEMENT = described_by(SKYLAKE)
 CONVOLUTION: Workload = convolution_task(
     (1, 32, 14, 14), (32, 32, 3, 3), strides=(1, 1), padding=(1, 1, 1, 1), dilation=(1, 1)
 )
 LAYOUTS = (blocked(16), PLAIN, blocked(16))
-_KNOBS = implementation("conv2d_direct").knobs(CONVOLUTION, DEVICE, LAYOUTS)
+_KNOBS = implementation("conv2d_direct").knobs(
+    CONVOLUTION, PLACEMENT.target, PLACEMENT.resources, LAYOUTS
+)
 _SECONDS = st.floats(min_value=1e-9, max_value=1e3)
 
 
@@ -103,7 +105,8 @@ def convolution_outcomes(draw: st.DrawFn) -> Outcome:
             settings=tuple(sorted(settings.items())),
             layouts=LAYOUTS,
         ),
-        "device_class": DEVICE.class_key,
+        "device_class": PLACEMENT.device.class_key,
+        "resources": PLACEMENT.resources,
         "kernel_hash": draw(st.sampled_from(["", "a1", "b2"])),
         "versions": "tilewright=1 apache-tvm=0.27",
         "created_at": draw(_SECONDS),

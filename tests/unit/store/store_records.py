@@ -6,22 +6,36 @@ from hypothesis import strategies as st
 
 from tilewright.core.records import (
     Candidate,
-    CpuFacts,
     Device,
     EnergyUse,
     Failure,
     Measurement,
     NetworkMeasurement,
     Outcome,
+    PlacementKey,
     Protocol,
     Run,
     Shipment,
+)
+from tilewright.core.targets import (
+    Binding,
+    ComputeUnit,
+    MemoryLevel,
+    Resources,
+    Target,
+    threads_alone,
 )
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 SECONDS = st.floats(min_value=0, max_value=1e6, allow_nan=False)
 KNOB = st.one_of(st.integers(), st.booleans(), TEXT)
 
+ONE, SHARED = threads_alone(1), Resources(cores=2, threads=4, kind="big")
+RESOURCES = st.sampled_from([ONE, SHARED])
+CPU_A, CPU_B, C = (
+    PlacementKey(device_class=name, resources=ONE) for name in ("cpu-a", "cpu-b", "c")
+)
+BINDINGS = st.lists(st.integers(0, 255), max_size=4).map(lambda cpus: Binding(cpus=tuple(cpus)))
 CANDIDATES = st.builds(
     Candidate,
     implementation=TEXT,
@@ -53,6 +67,7 @@ MEASUREMENTS = st.builds(
     workload_key=st.sampled_from(["conv2d-1", "dense-2"]),
     candidate=CANDIDATES,
     device_class=st.sampled_from(["cpu-a", "cpu-b"]),
+    resources=RESOURCES,
     protocol=PROTOCOLS,
     kernel_hash=TEXT,
     samples_s=st.lists(SECONDS, min_size=1, max_size=5).map(tuple),
@@ -61,12 +76,14 @@ MEASUREMENTS = st.builds(
     created_at=SECONDS,
     run_id=st.none(),
     instance=TEXT,
+    binding=BINDINGS,
     energy=st.none() | ENERGIES,
 )
 NETWORKS = st.builds(
     NetworkMeasurement,
     network_key=st.just("net"),
     device_class=st.just("cpu-a"),
+    resources=RESOURCES,
     model=TEXT,
     latency_s=SECONDS,
     planned_bytes=st.integers(0, 1 << 40),
@@ -82,6 +99,7 @@ FAILURES = st.builds(
     workload_key=st.sampled_from(["conv2d-1", "dense-2"]),
     candidate=CANDIDATES,
     device_class=st.sampled_from(["cpu-a", "cpu-b"]),
+    resources=RESOURCES,
     kind=st.sampled_from(["build", "timeout", "crash", "wrong result", "out of memory"]),
     message=TEXT,
     kernel_hash=TEXT,
@@ -89,6 +107,7 @@ FAILURES = st.builds(
     created_at=SECONDS,
     run_id=st.none(),
     instance=TEXT,
+    binding=BINDINGS,
 )
 OUTCOMES: st.SearchStrategy[Outcome] = st.one_of(MEASUREMENTS, FAILURES)
 RUNS = st.builds(
@@ -98,6 +117,7 @@ RUNS = st.builds(
     model=TEXT,
     network_key=st.just("net"),
     device_class=st.just("cpu-a"),
+    resources=RESOURCES,
     seed=st.integers(),
     state=st.sampled_from(["running", "done", "interrupted"]),
     spent_s=SECONDS,
@@ -109,6 +129,7 @@ SHIPMENTS = st.builds(
     Shipment,
     network_key=st.just("net"),
     device_class=st.just("cpu-a"),
+    resources=RESOURCES,
     model=TEXT,
     assignment=st.dictionaries(TEXT, CANDIDATES, max_size=3),
     latency_s=SECONDS,
@@ -120,10 +141,14 @@ DEVICES = st.builds(
     Device,
     class_key=TEXT,
     instance=TEXT,
-    target=TEXT,
-    threads=st.integers(1, 64),
-    cpus=st.lists(st.integers(0, 255), max_size=4).map(tuple),
-    cpu=st.builds(CpuFacts, features=st.lists(TEXT, max_size=3).map(tuple)),
+    target=st.builds(
+        Target,
+        kind=TEXT,
+        model=TEXT,
+        features=st.lists(TEXT, max_size=3).map(tuple),
+        units=st.lists(st.builds(ComputeUnit), max_size=2).map(tuple),
+        memory=st.lists(st.builds(MemoryLevel), max_size=3).map(tuple),
+    ),
 )
 
 
@@ -132,6 +157,7 @@ def measurement(
     number: int = 0,
     workload_key: str = "conv2d-1",
     device_class: str = "cpu-a",
+    threads: int = 1,
     kernel_hash: str = "h1",
     versions: str = "",
     run_id: int | None = None,
@@ -143,6 +169,7 @@ def measurement(
             implementation="direct", settings=(("tile", 8), ("unroll", True)), layouts=("plain",)
         ),
         device_class=device_class,
+        resources=threads_alone(threads),
         protocol=Protocol(),
         kernel_hash=kernel_hash,
         samples_s=(0.003, 0.001, 0.002 + number),
@@ -159,6 +186,7 @@ def failure(*, number: int = 0, message: str = "segmentation fault") -> Failure:
         workload_key="conv2d-1",
         candidate=Candidate(implementation="direct", settings=(("tile", 99),), layouts=("plain",)),
         device_class="cpu-a",
+        resources=threads_alone(1),
         kind="crash",
         message=message,
         created_at=float(number),
@@ -171,6 +199,7 @@ def shipment() -> Shipment:
     return Shipment(
         network_key="network",
         device_class="cpu-a",
+        resources=threads_alone(1),
         model="zoo:one",
         assignment={"conv2d-1@plain": candidate},
         latency_s=0.002,

@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fake_measuring import DEVICE
-from store_records import measurement, shipment
+from fake_measuring import PLACEMENT
+from store_records import CPU_A, ONE, measurement, shipment
 
 from tilewright.core.errors import ModelError, StoreError, TilewrightError
 from tilewright.core.records import Run
@@ -23,7 +23,7 @@ from tilewright.store.schema import SCHEMA_VERSION
 
 pytestmark = pytest.mark.regression
 
-KEY = ("conv2d-1", "cpu-a")
+KEY = ("conv2d-1", CPU_A)
 
 
 def run_sql(path: Path, *statements: str) -> None:
@@ -147,19 +147,25 @@ def full(tmp_path: Path) -> Path:
     with open_store(path) as store:
         store.add([measurement(number=1), measurement(number=2)])
         run = Run(
-            command="tune", model="m", network_key="net", device_class="cpu-a", seed=0, state="done"
+            command="tune",
+            model="m",
+            network_key="net",
+            device_class="cpu-a",
+            resources=ONE,
+            seed=0,
+            state="done",
         )
         store.begin_run(run)
         store.ship(shipment())
-        store.add_peak("cpu-a", "flop_per_s", 1e9)
-        store.add_device(DEVICE)
+        store.add_peak(CPU_A, "flop_per_s", 1e9)
+        store.add_device(PLACEMENT.device)
     return path
 
 
 def test_a_peak_that_is_no_number_is_told(full: Path) -> None:
     run_sql(full, "UPDATE peaks SET value = '[1e999]'")
     with open_store(full) as store, pytest.raises(StoreError, match="peaks"):
-        store.peak("cpu-a", "flop_per_s")
+        store.peak(CPU_A, "flop_per_s")
 
 
 @pytest.mark.parametrize(

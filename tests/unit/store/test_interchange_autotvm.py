@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from interchange_records import (
     CONVOLUTION,
-    DEVICE,
     LAYOUTS,
+    PLACEMENT,
     SHARED_LOG,
     SKYLAKE,
     version_1,
@@ -20,12 +20,12 @@ from interchange_records import (
 from tilewright.core.records import Candidate, Measurement, Protocol
 from tilewright.core.results import ImportResult
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.hardware.device import local_device, parse_target
+from tilewright.hardware.device import local_placement, parse_target
 from tilewright.kernels.convolution import convolution
 from tilewright.kernels.registry import implementation
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
-from tilewright.store.interchange.devices import described_device
+from tilewright.store.interchange.devices import described_by
 from tilewright.store.interchange.tasks import convolution_task
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -115,7 +115,7 @@ def test_failures_keep_their_kind(store: SqliteStore, tmp_path: Path) -> None:
     key = convolution_task(
         (1, 64, 56, 56), (64, 64, 3, 3), strides=(1, 1), padding=(1,) * 4, dilation=(1, 1)
     ).key
-    found = store.failures(key, described_device(SKYLAKE).class_key)
+    found = store.failures(key, described_by(SKYLAKE).key)
     kinds = ["build", "build", "build", "crash", "wrong result", "timeout", "timeout", "crash"]
     assert [failure.kind for failure in found] == [*kinds, "crash"]
     assert found[-1].message == "no room"
@@ -163,12 +163,12 @@ def test_what_is_not_understood_is_told_and_the_rest_taken(
 
 
 def test_the_class_of_a_log_is_never_this_machine(store: SqliteStore, tmp_path: Path) -> None:
-    here = local_device()
+    here = local_placement()
     take(store, tmp_path, version_2(target=here.target), version_1())
-    classes = {device.class_key: device.instance for device in store.devices()}
+    classes = {placement.key: placement.device.instance for placement in store.placements()}
     assert len(classes) == 2
     assert set(classes.values()) == {""}
-    assert here.class_key not in classes
+    assert here.key not in classes
     assert parse_target("llvm").class_key not in classes
 
 
@@ -201,7 +201,7 @@ def test_the_shared_log(store: SqliteStore) -> None:
 
 def test_exported_lines_read_like_autotvms(store: SqliteStore, tmp_path: Path) -> None:
     store.add_workload(CONVOLUTION)
-    store.add_device(DEVICE)
+    store.add_device(PLACEMENT.device)
     store.add([direct(tile_width=7, tile_height=2)])
     assert store.export(tmp_path / "x.log") == 1
     line = json.loads((tmp_path / "x.log").read_text())
@@ -242,14 +242,15 @@ def direct(**wanted: int) -> Measurement:
     spec = implementation("conv2d_direct")
     settings = {
         knob.name: wanted.get(knob.name, knob.values[0])
-        for knob in spec.knobs(CONVOLUTION, DEVICE, LAYOUTS)
+        for knob in spec.knobs(CONVOLUTION, PLACEMENT.target, PLACEMENT.resources, LAYOUTS)
     }
     return Measurement(
         workload_key=CONVOLUTION.key,
         candidate=Candidate(
             implementation=spec.name, settings=tuple(sorted(settings.items())), layouts=LAYOUTS
         ),
-        device_class=DEVICE.class_key,
+        device_class=PLACEMENT.device.class_key,
+        resources=PLACEMENT.resources,
         protocol=Protocol(),
         kernel_hash="h",
         samples_s=(1e-4, 2e-4),

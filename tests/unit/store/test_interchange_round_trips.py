@@ -12,7 +12,7 @@ import polars
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interchange_records import CONVOLUTION, DEVICE, convolution_outcomes
+from interchange_records import CONVOLUTION, PLACEMENT, convolution_outcomes
 from store_records import MEASUREMENTS, OUTCOMES, failure, measurement
 
 from tilewright.core.errors import ModelError
@@ -51,7 +51,7 @@ def test_outcomes_come_back_equal(kind: str, random: list[Outcome], real: list[O
         folder = Path(name)
         with open_store(folder / "a.db") as source, open_store(folder / "b.db") as target:
             source.add_workload(CONVOLUTION)
-            source.add_device(DEVICE)
+            source.add_device(PLACEMENT.device)
             source.add([*random, *real])
             count = source.export(folder / "x", kind)
             assert count == len(random) + len(real)
@@ -60,7 +60,7 @@ def test_outcomes_come_back_equal(kind: str, random: list[Outcome], real: list[O
             assert (taken.unmatched, taken.note) == (0, "")
             assert everything(target) == everything(source)
             assert target.workload(CONVOLUTION.key) == CONVOLUTION
-            assert target.devices() == [DEVICE]
+            assert target.devices() == [PLACEMENT.device]
             again = target.import_file(folder / "x", kind)
             assert (again.imported, again.known) == (0, count)
 
@@ -197,8 +197,10 @@ def configuration() -> dict[str, Any]:
     spec = implementation("conv2d_direct")
     layouts = ("plain",) * 3
     space = KnobSpace(
-        knobs=spec.knobs(CONVOLUTION, DEVICE, layouts),
-        filters=(lambda s: spec.valid(CONVOLUTION, DEVICE, layouts, s),),
+        knobs=spec.knobs(CONVOLUTION, PLACEMENT.target, PLACEMENT.resources, layouts),
+        filters=(
+            lambda s: spec.valid(CONVOLUTION, PLACEMENT.target, PLACEMENT.resources, layouts, s),
+        ),
     )
     return space.settings(next(iter(space)))
 
@@ -219,20 +221,20 @@ def test_t4_of_another_tuner(store: SqliteStore, tmp_path: Path) -> None:
     refused = store.import_file(path)
     assert (refused.kind, refused.imported, len(refused.skipped)) == ("t4", 0, 8)
     assert "--task KEY" in refused.skipped[0].reason
-    taken = store.import_file(path, task=CONVOLUTION, device=DEVICE)
+    taken = store.import_file(path, task=CONVOLUTION, placement=PLACEMENT)
     reasons = {item.line: item.reason for item in taken.skipped}
     assert set(reasons) == {3, 4, 5, 7}
     assert "constraints" in reasons[3]
     assert "those of no implementation" in reasons[4]
     assert "lanes=7" in reasons[5]
     assert "no times" in reasons[7]
-    known = store.outcomes(CONVOLUTION.key, DEVICE.class_key)
+    known = store.outcomes(CONVOLUTION.key, PLACEMENT.key)
     first = [o for o in known if isinstance(o, Measurement) and len(o.samples_s) == 2][-1]
     assert first.samples_s == pytest.approx((0.0015, 0.00125))
     assert first.created_at == 1703155482.236642
     assert dict(first.candidate.settings) == fits
     assert first.kernel_hash.startswith("imported:")
-    assert [f.kind for f in store.failures(CONVOLUTION.key, DEVICE.class_key)] == ["build"]
+    assert [f.kind for f in store.failures(CONVOLUTION.key, PLACEMENT.key)] == ["build"]
 
 
 def test_files_that_are_no_t4(store: SqliteStore, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, event
-from store_records import measurement
+from store_records import CPU_A, ONE, measurement
 
 from tilewright.core.errors import InternalError, StoreError
 from tilewright.core.records import Run
@@ -19,7 +19,7 @@ from tilewright.store import migrations, open_store, schema
 from tilewright.store.connections import connect
 from tilewright.store.database import SqliteStore
 
-KEY = ("conv2d-1", "cpu-a")
+KEY = ("conv2d-1", CPU_A)
 
 
 OLDER = schema.SCHEMA_VERSION
@@ -260,7 +260,9 @@ def test_a_file_size_limit(tmp_path: Path) -> None:
 
 
 def test_runs_that_cannot_be_updated(store: SqliteStore) -> None:
-    run = Run(command="", model="", network_key="", device_class="", seed=0, state="")
+    run = Run(
+        command="", model="", network_key="", device_class="", resources=ONE, seed=0, state=""
+    )
     with pytest.raises(InternalError):
         store.update_run(run)
     with pytest.raises(StoreError, match="holds no run 5"):

@@ -9,11 +9,15 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_records import (
+    CPU_A,
+    CPU_B,
     DEVICES,
     NETWORKS,
+    ONE,
     OUTCOMES,
     RUNS,
     SHIPMENTS,
+    C,
     failure,
     measurement,
 )
@@ -25,6 +29,7 @@ from tilewright.core.records import (
     Measurement,
     NetworkMeasurement,
     Outcome,
+    PlacementKey,
     Run,
     Shipment,
 )
@@ -52,18 +57,22 @@ def test_outcomes_come_back_exactly_and_oldest_first(given_outcomes: list[Outcom
             store.add(iter(given_outcomes))
         with open_store(path, readonly=True) as store:
             for key in ("conv2d-1", "dense-2"):
-                for device in ("cpu-a", "cpu-b"):
+                for placement in {one.placement_key for one in given_outcomes}:
                     mine = [
                         o
                         for o in given_outcomes
-                        if (o.workload_key, o.device_class) == (key, device)
+                        if (o.workload_key, o.placement_key) == (key, placement)
                     ]
                     mine.sort(key=lambda o: (o.created_at, isinstance(o, Failure)))
                     good = [o for o in mine if isinstance(o, Measurement)]
                     bad = [o for o in mine if isinstance(o, Failure)]
-                    assert exact(store.outcomes(key, device)) == exact(mine)
-                    assert exact(store.measurements(key, device)) == exact(good)
-                    assert exact(store.failures(key, device)) == exact(bad)
+                    assert exact(store.outcomes(key, placement)) == exact(mine)
+                    assert exact(store.measurements(key, placement)) == exact(good)
+                    assert exact(store.failures(key, placement)) == exact(bad)
+
+
+def at(record: Run | Shipment | NetworkMeasurement) -> PlacementKey:
+    return PlacementKey(device_class=record.device_class, resources=record.resources)
 
 
 @FEW
@@ -74,15 +83,15 @@ def test_runs_devices_networks_and_shipments_come_back_exactly(
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "a.db") as store:
         begun = store.begin_run(run)
         assert begun.id is not None
-        assert exact(store.runs("net", "cpu-a")) == exact([begun])
+        assert exact(store.runs("net", at(run))) == exact([begun])
         store.add_device(device)
         store.add_device(device)
         assert exact(store.devices()) == exact([device])
         store.add_network(network)
-        assert exact(store.networks("net", "cpu-a")) == exact([network])
-        assert store.networks("net", "cpu-b") == []
+        assert exact(store.networks("net", at(network))) == exact([network])
+        assert store.networks("net", CPU_B) == []
         store.ship(shipment)
-        kept = store.shipment("net", "cpu-a")
+        kept = store.shipment("net", at(shipment))
         assert kept is not None
         assert kept == shipment
         assert {k: exact(v) for k, v in kept.assignment.items()} == {
@@ -93,24 +102,27 @@ def test_runs_devices_networks_and_shipments_come_back_exactly(
 def test_adding_the_same_outcome_twice_keeps_both(store: SqliteStore) -> None:
     as_protocol: MeasurementStore = store
     as_protocol.add([measurement(), failure(), measurement()])
-    assert len(store.measurements("conv2d-1", "cpu-a")) == 2
-    assert store.outcomes("conv2d-1", "cpu-b") == []
+    assert len(store.measurements("conv2d-1", CPU_A)) == 2
+    assert store.outcomes("conv2d-1", CPU_B) == []
     store.add([])
 
 
 def test_an_undecodable_log_is_kept_escaped(store: SqliteStore) -> None:
     store.add([failure(message="bad \udcff byte, a \0 and an \x1b[31m")])
-    (kept,) = store.failures("conv2d-1", "cpu-a")
+    (kept,) = store.failures("conv2d-1", CPU_A)
     assert kept.message == "bad \\udcff byte, a \0 and an \x1b[31m"
 
 
 def test_filters_and_frame(store: SqliteStore) -> None:
     assert store.frame().height == 0
     store.add([measurement(number=n, device_class=f"cpu-{n % 2}", run_id=n) for n in range(4)])
-    assert [m.created_at for m in store.stored_measurements(device_class="cpu-1")] == [1, 3]
+    assert [
+        m.created_at
+        for m in store.stored_measurements(placement=replace(CPU_A, device_class="cpu-1"))
+    ] == [1, 3]
     assert store.stored_measurements(implementation="winograd") == []
     assert [m.run_id for m in store.stored_measurements(run_id=2)] == [2]
-    frame = store.frame(device_class="cpu-0", workload_key="conv2d-1")
+    frame = store.frame(placement=replace(CPU_A, device_class="cpu-0"), workload_key="conv2d-1")
     assert frame.columns == store.frame(workload_key="none").columns
     assert frame["latency_s"].to_list() == [0.002, 0.003]
     assert frame["samples_s"].to_list() == [[0.003, 0.001, 0.002], [0.003, 0.001, 2.002]]
@@ -120,19 +132,26 @@ def test_filters_and_frame(store: SqliteStore) -> None:
 
 def test_a_run_is_updated_and_the_newest_shipment_wins(store: SqliteStore) -> None:
     new = Run(
-        command="optimize", model="m", network_key="net", device_class="c", seed=0, state="running"
+        command="optimize",
+        model="m",
+        network_key="net",
+        device_class="c",
+        resources=ONE,
+        seed=0,
+        state="running",
     )
     first, second = store.begin_run(new), store.begin_run(new)
     assert first.id != second.id
     done = replace(second, state="done", spent_s=2.5, measurements=7, failures=1)
     store.update_run(done)
-    assert store.runs("net", "c") == [first, done]
-    assert store.shipment("net", "c") is None
+    assert store.runs("net", C) == [first, done]
+    assert store.shipment("net", C) is None
     for latency_s, created_at in ((1.0, 10.0), (2.0, 30.0), (3.0, 20.0)):
         store.ship(
             Shipment(
                 network_key="net",
                 device_class="c",
+                resources=ONE,
                 model="m",
                 assignment={},
                 latency_s=latency_s,
@@ -140,17 +159,17 @@ def test_a_run_is_updated_and_the_newest_shipment_wins(store: SqliteStore) -> No
                 created_at=created_at,
             )
         )
-    newest = store.shipment("net", "c")
+    newest = store.shipment("net", C)
     assert newest is not None
     assert newest.latency_s == 2.0
 
 
 def test_peaks_keep_the_newest_value(store: SqliteStore) -> None:
-    assert store.peak("cpu-a", "flop_per_s") is None
-    store.add_peak("cpu-a", "flop_per_s", 1e11)
-    store.add_peak("cpu-a", "flop_per_s", 2e11)
-    store.add_peak("cpu-b", "flop_per_s", 3e11)
-    assert store.peak("cpu-a", "flop_per_s") == 2e11
+    assert store.peak(CPU_A, "flop_per_s") is None
+    store.add_peak(CPU_A, "flop_per_s", 1e11)
+    store.add_peak(CPU_A, "flop_per_s", 2e11)
+    store.add_peak(CPU_B, "flop_per_s", 3e11)
+    assert store.peak(CPU_A, "flop_per_s") == 2e11
 
 
 def test_workloads_are_rebuilt_from_their_key(store: SqliteStore) -> None:

@@ -18,7 +18,19 @@ import polars
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_records import DEVICES, NETWORKS, OUTCOMES, RUNS, SHIPMENTS, failure, measurement
+from store_records import (
+    CPU_A,
+    CPU_B,
+    DEVICES,
+    NETWORKS,
+    ONE,
+    OUTCOMES,
+    RUNS,
+    SHIPMENTS,
+    C,
+    failure,
+    measurement,
+)
 
 from tilewright.core.errors import ModelError, OutputError, StoreError, UsageError
 from tilewright.core.fingerprints import digest
@@ -26,7 +38,15 @@ from tilewright.core.records import Device, NetworkMeasurement, Outcome, Run, Sh
 from tilewright.store import open_store, schema
 from tilewright.store.database import SqliteStore
 
-RUN = Run(command="", model="", network_key="net", device_class="c", seed=0, state="running")
+RUN = Run(
+    command="",
+    model="",
+    network_key="net",
+    device_class="c",
+    resources=ONE,
+    seed=0,
+    state="running",
+)
 
 
 @contextmanager
@@ -64,7 +84,7 @@ def test_round_trip_through_a_file(
             source.add_device(device)
             source.ship(shipment)
             source.add_network(network)
-            source.add_peak("cpu-a", "flop_per_s", 2e11)
+            source.add_peak(CPU_A, "flop_per_s", 2e11)
             written = source.export(folder / "a.jsonl")
         assert written == len(outcomes) + 5
         with open_store(folder / "b.db") as target:
@@ -85,8 +105,8 @@ def test_import_counts_and_keeps_device_classes_apart(store: SqliteStore, tmp_pa
     assert (first.measurements, first.failures, first.known) == (2, 1, 2)
     again = store.merge(tmp_path / "other.db")
     assert (again.measurements, again.failures, again.known) == (0, 0, 5)
-    assert len(store.measurements("conv2d-1", "cpu-a")) == 4
-    assert len(store.measurements("conv2d-1", "gpu")) == 1
+    assert len(store.measurements("conv2d-1", CPU_A)) == 4
+    assert len(store.measurements("conv2d-1", replace(CPU_A, device_class="gpu"))) == 1
     assert store.info().devices == 2
     assert store.merge(store.path).measurements == 0
 
@@ -125,14 +145,14 @@ def test_merged_measurements_follow_their_run(store: SqliteStore, tmp_path: Path
         theirs = other.begin_run(RUN)
         other.add([measurement(run_id=theirs.id), measurement(number=1, run_id=77)])
     assert store.merge(tmp_path / "other.db").runs == 1
-    mine, copied = store.runs("net", "c")
+    mine, copied = store.runs("net", C)
     assert mine.id != copied.id
-    known = store.measurements("conv2d-1", "cpu-a")
+    known = store.measurements("conv2d-1", CPU_A)
     assert [m.run_id for m in known] == [copied.id, None]
     with other_store(tmp_path) as other:
         other.update_run(replace(theirs, state="done", spent_s=9.0))
     assert store.merge(tmp_path / "other.db").runs == 0
-    assert [run.spent_s for run in store.runs("net", "c")] == [0.0, 9.0]
+    assert [run.spent_s for run in store.runs("net", C)] == [0.0, 9.0]
 
 
 def test_tables_and_json(store: SqliteStore, tmp_path: Path) -> None:
@@ -168,7 +188,7 @@ def test_places_an_export_cannot_go(store: SqliteStore, tmp_path: Path) -> None:
     for own in (store.path, tmp_path / "link.jsonl", Path(f"{store.path}-wal")):
         with pytest.raises(UsageError, match="database itself"):
             store.export(own, "jsonl")
-    assert len(store.measurements("conv2d-1", "cpu-a")) == 1
+    assert len(store.measurements("conv2d-1", CPU_A)) == 1
 
 
 @pytest.mark.parametrize("format", ["csv", "jsonl", "json", "parquet"])
@@ -214,7 +234,7 @@ def test_files_that_are_no_export_are_refused(
     with pytest.raises(ModelError, match=complaint) as caught:
         store.import_file(path)
     assert str(path) in caught.value.message
-    assert store.peak("c", "n") is None
+    assert store.peak(C, "n") is None
 
 
 @pytest.mark.parametrize(
@@ -243,7 +263,7 @@ def test_a_broken_line_is_reported_and_the_rest_imported(
     assert (taken.lines, taken.imported, taken.peaks) == (3, 2, 2)
     assert [skipped.line for skipped in taken.skipped] == [3]
     assert re.search(complaint, taken.skipped[0].reason)
-    assert (store.peak("c", "n"), store.peak("c", "m")) == (1.0, 1.0)
+    assert (store.peak(C, "n"), store.peak(C, "m")) == (1.0, 1.0)
 
 
 def test_broken_measurements_are_refused(store: SqliteStore, tmp_path: Path) -> None:
@@ -296,11 +316,11 @@ def test_gc_removes_superseded_kernels_and_old_failures(store: SqliteStore) -> N
         ]
     )
     assert store.gc(keep_versions=["0.1"]).measurements == 1
-    assert [m.created_at for m in store.measurements("conv2d-1", "cpu-a")] == [2, 3, 4]
+    assert [m.created_at for m in store.measurements("conv2d-1", CPU_A)] == [2, 3, 4]
     removed = store.gc(failures_older_than_s=3600)
     assert (removed.measurements, removed.failures) == (1, 1)
-    assert [m.kernel_hash for m in store.measurements("conv2d-1", "cpu-b")] == ["old"]
-    assert len(store.failures("conv2d-1", "cpu-a")) == 1
+    assert [m.kernel_hash for m in store.measurements("conv2d-1", CPU_B)] == ["old"]
+    assert len(store.failures("conv2d-1", CPU_A)) == 1
 
 
 def test_gc_shrinks_the_file(store: SqliteStore) -> None:

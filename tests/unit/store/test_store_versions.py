@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from store_records import failure, measurement, shipment
+from store_records import CPU_A, ONE, failure, measurement, shipment
 
 from tilewright.core.records import EnergyUse, LayoutPlan, NetworkMeasurement
 from tilewright.store import open_store
@@ -17,8 +17,8 @@ from tilewright.store.schema import energy_columns
 
 @pytest.fixture
 def first_version(tmp_path: Path) -> Path:
-    """A database without the columns `instance` and `plan`, energy and networks, as version 1
-    wrote it."""
+    """A database without the columns `instance`, `binding`, `resources` and `plan`, energy and
+    networks, as version 1 wrote it."""
     path = tmp_path / "old.db"
     with open_store(path) as store:
         store.add([measurement(), failure()])
@@ -28,8 +28,14 @@ def first_version(tmp_path: Path) -> Path:
     for column in energy_columns():
         connection.execute(f"ALTER TABLE measurements DROP COLUMN {column.name}")
     connection.execute("ALTER TABLE shipments DROP COLUMN plan")
+    for index in ("measurements_by_task", "failures_by_task", "runs_by_network", "peaks_by_name"):
+        connection.execute(f"DROP INDEX {index}")
+    connection.execute("DROP INDEX shipments_by_network")
+    for table in ("measurements", "failures", "runs", "shipments", "peaks"):
+        connection.execute(f"ALTER TABLE {table} DROP COLUMN resources")
     for table in ("measurements", "failures"):
         connection.execute(f"ALTER TABLE {table} DROP COLUMN instance")
+        connection.execute(f"ALTER TABLE {table} DROP COLUMN binding")
     connection.execute("UPDATE meta SET value = '1' WHERE name = 'schema_version'")
     connection.commit()
     connection.close()
@@ -39,22 +45,27 @@ def first_version(tmp_path: Path) -> Path:
 def test_version_1_is_brought_up_to_date(first_version: Path, tmp_path: Path) -> None:
     one = measurement()
     with open_store(first_version) as store:
-        assert store.measurements(one.workload_key, one.device_class) == [one]
+        assert store.measurements(one.workload_key, one.placement_key) == [one]
         named = replace(one, instance="rpc:box@10.0.0.5:9090")
         store.add([named])
-        found = store.measurements(one.workload_key, one.device_class)
+        found = store.measurements(one.workload_key, one.placement_key)
         assert {m.instance for m in found} == {"", named.instance}
         assert set(store.frame()["instance"]) == {"", named.instance}
         used = replace(one, energy=EnergyUse(method="none", reason="no sensor"))
         store.add([used])
-        assert used in store.measurements(one.workload_key, one.device_class)
+        assert used in store.measurements(one.workload_key, one.placement_key)
         network = NetworkMeasurement(
-            network_key="net", device_class="cpu-a", model="m", latency_s=0.5, planned_bytes=7
+            network_key="net",
+            device_class="cpu-a",
+            resources=ONE,
+            model="m",
+            latency_s=0.5,
+            planned_bytes=7,
         )
         store.add_network(network)
-        assert store.networks("net", "cpu-a") == [network]
+        assert store.networks("net", CPU_A) == [network]
         shipped = shipment()
-        assert store.shipment(shipped.network_key, shipped.device_class) == shipped
+        assert store.shipment(shipped.network_key, CPU_A) == shipped
     with open_store(tmp_path / "new.db") as store:
         store.add([one, failure()])
         store.ship(shipped)
@@ -70,11 +81,11 @@ def test_a_shipment_keeps_the_layouts_of_its_network(tmp_path: Path) -> None:
     shipped = replace(shipment(), plan=plan)
     with open_store(tmp_path / "a.db") as store:
         store.ship(shipped)
-        assert store.shipment(shipped.network_key, shipped.device_class) == shipped
+        assert store.shipment(shipped.network_key, CPU_A) == shipped
     with open_store(tmp_path / "b.db") as other:
         for _ in range(2):
             other.merge(tmp_path / "a.db")
-            assert other.shipment(shipped.network_key, shipped.device_class) == shipped
+            assert other.shipment(shipped.network_key, CPU_A) == shipped
             assert _shipments(tmp_path / "b.db") == 1
 
 

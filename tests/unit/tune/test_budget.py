@@ -8,6 +8,7 @@ import pytest
 
 from tilewright.core.errors import UsageError
 from tilewright.core.records import Run
+from tilewright.core.targets import threads_alone
 from tilewright.tune.budget import Budget, Spending, parse_budget
 
 
@@ -17,6 +18,7 @@ def earlier(spent_s: float, measurements: int = 0, failures: int = 0) -> Run:
         model="m",
         network_key="n",
         device_class="d",
+        resources=threads_alone(1),
         seed=0,
         state="done",
         spent_s=spent_s,

@@ -153,18 +153,29 @@ CONV = specs.single(
 
 
 def names_of(workload) -> list[str]:
-    return [spec.name for spec in applicable(workload, specs.DEVICES[0])]
+    return [
+        spec.name
+        for spec in applicable(workload, specs.PLACEMENTS[0].target, specs.PLACEMENTS[0].resources)
+    ]
 
 
 @pytest.mark.parametrize("name", names_of(RELU))
 def test_our_elementwise_specs(name: str) -> None:
-    (spec,) = [s for s in applicable(RELU, specs.DEVICES[0]) if s.name == name]
+    (spec,) = [
+        s
+        for s in applicable(RELU, specs.PLACEMENTS[0].target, specs.PLACEMENTS[0].resources)
+        if s.name == name
+    ]
     specs.check_spec(spec, RELU)
 
 
 @pytest.mark.parametrize("name", names_of(CONV))
 def test_our_convolution_specs(name: str) -> None:
-    (spec,) = [s for s in applicable(CONV, specs.DEVICES[0]) if s.name == name]
+    (spec,) = [
+        s
+        for s in applicable(CONV, specs.PLACEMENTS[0].target, specs.PLACEMENTS[0].resources)
+        if s.name == name
+    ]
     specs.check_spec(spec, CONV)
 
 
@@ -177,7 +188,7 @@ def good(**changes: Callable) -> MadeUp:
 
 
 def facts_with(**columns) -> Callable:
-    def facts(workload, device, layouts, settings):
+    def facts(workload, target, resources, layouts, settings):
         made = {
             "estimate_s": np.full(len(settings), 1e-4),
             "parallel_extent": np.ones(len(settings)),
@@ -193,7 +204,7 @@ def test_a_good_spec_passes() -> None:
 
 
 CONV_FREE = specs.single("relu", (4, 4))
-DEVICE = specs.DEVICES[0]
+PLACEMENT = specs.PLACEMENTS[0]
 
 
 @pytest.mark.parametrize(
@@ -229,36 +240,36 @@ DEVICE = specs.DEVICES[0]
     ],
 )
 def test_specs_that_break_a_promise_are_found(message: str, check, changes) -> None:
-    check(good(), CONV_FREE, DEVICE)
+    check(good(), CONV_FREE, PLACEMENT)
     with pytest.raises(AssertionError, match=message):
-        check(good(**changes), CONV_FREE, DEVICE)
+        check(good(**changes), CONV_FREE, PLACEMENT)
 
 
 def test_knobs_that_change_are_found() -> None:
     calls = iter(range(99))
     spec = good(knobs=lambda *_: (Knob(name="a", values=(1, 2, 10 + next(calls))),))
     with pytest.raises(AssertionError, match="knobs differ"):
-        specs.check_space(spec, CONV_FREE, DEVICE)
+        specs.check_space(spec, CONV_FREE, PLACEMENT)
 
 
 def test_packing_in_another_shape_is_found() -> None:
     spec = good(packed_shapes=lambda *_: {1: (3, 3)}, pack=lambda w, c, constants: constants)
     workload = specs.single("add", (4, 4), (4, 4), constants=(1,))
-    specs.check_packing(good(), workload, DEVICE)
+    specs.check_packing(good(), workload, PLACEMENT)
     with pytest.raises(AssertionError, match=r"not \(3, 3\)"):
-        specs.check_packing(spec, workload, DEVICE)
+        specs.check_packing(spec, workload, PLACEMENT)
 
 
 def test_a_spec_that_is_not_installed_is_found() -> None:
     with pytest.raises(AssertionError, match="no entry point"):
-        specs.check_installed(good(), CONV_FREE, DEVICE)
+        specs.check_installed(good(), CONV_FREE, PLACEMENT)
 
 
 def test_a_large_spec_is_not_listed() -> None:
     knobs = tuple(Knob(name=name, values=tuple(range(1000))) for name in "abc")
     looks = 0
 
-    def valid(workload, device, layouts, settings) -> bool:
+    def valid(workload, target, resources, layouts, settings) -> bool:
         nonlocal looks
         looks += 1
         return settings["a"] != settings["b"]

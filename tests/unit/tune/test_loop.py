@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from fake_measuring import DEVICE, FakeMeasurer, measured
+from fake_measuring import PLACEMENT, FakeMeasurer, measured
 from hypothesis import given
 from hypothesis import strategies as st
 from tuning_fakes import LAYOUTS, FakeStore, MadeUp, workload
@@ -38,7 +38,7 @@ def state(
     family: str = "",
     estimate_s: float = 1e-4,
 ) -> TaskState:
-    space = search_space(task, LAYOUTS, DEVICE)
+    space = search_space(task, LAYOUTS, PLACEMENT)
     return TaskState(
         workload=task,
         layouts=LAYOUTS,
@@ -46,7 +46,7 @@ def state(
         tuner=NeighbourhoodTuner(TuningTask(space=space)),
         space=space,
         family=family,
-        default=default_candidate(task, LAYOUTS, DEVICE)[0],
+        default=default_candidate(task, LAYOUTS, PLACEMENT)[0],
         floor_s=floor_s,
         estimate_s=estimate_s,
     )
@@ -281,9 +281,9 @@ def test_the_curve_falls() -> None:
 
 
 def test_a_late_tuner_is_told_what_came_before() -> None:
-    space = search_space(BIG, LAYOUTS, DEVICE)
+    space = search_space(BIG, LAYOUTS, PLACEMENT)
     late = LateTuner(lambda: NeighbourhoodTuner(TuningTask(space=space)))
-    first = default_candidate(BIG, LAYOUTS, DEVICE)[0]
+    first = default_candidate(BIG, LAYOUTS, PLACEMENT)[0]
     late.tell(FakeMeasurer(flat).measure(BIG, [first], Protocol()))
     asked = late.ask(10_000)
     assert first not in asked and len(asked) == 40 * 4 - 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 from tuning_fakes import LAYOUTS, workload
 
 from tilewright.core.errors import UsageError
@@ -56,12 +56,12 @@ class FakeProcess:
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeProcess]:
     fake = FakeProcess(["a", "b", "c"], ["d", "a"], ["e"])
-    monkeypatch.setattr(metaschedule, "shared_process", lambda _device: fake)
+    monkeypatch.setattr(metaschedule, "shared_process", lambda _placement: fake)
     yield fake
 
 
 def tuner(**named: Any) -> MetaScheduleTuner:
-    return MetaScheduleTuner(TASK, LAYOUTS, DEVICE, **named)
+    return MetaScheduleTuner(TASK, LAYOUTS, PLACEMENT, **named)
 
 
 def traces(candidates: Sequence[Candidate]) -> list[str]:
@@ -73,7 +73,8 @@ def measured(candidate: Candidate, seconds: float) -> Measurement:
     return Measurement(
         workload_key=TASK.key,
         candidate=candidate,
-        device_class=DEVICE.class_key,
+        device_class=PLACEMENT.device.class_key,
+        resources=PLACEMENT.resources,
         protocol=Protocol(),
         kernel_hash="",
         samples_s=(seconds,),
@@ -85,7 +86,8 @@ def failed(candidate: Candidate) -> Failure:
     return Failure(
         workload_key=TASK.key,
         candidate=candidate,
-        device_class=DEVICE.class_key,
+        device_class=PLACEMENT.device.class_key,
+        resources=PLACEMENT.resources,
         kind="build",
         message="",
     )
@@ -168,5 +170,5 @@ def test_a_stored_sweep_cannot_be_searched(process: FakeProcess) -> None:
 
 
 def test_the_factory_makes_a_tuner(process: FakeProcess) -> None:
-    task = TuningTask(space=SearchSpace([]), workload=TASK, layouts=LAYOUTS, device=DEVICE)
+    task = TuningTask(space=SearchSpace([]), workload=TASK, layouts=LAYOUTS, placement=PLACEMENT)
     assert traces(TUNERS["metaschedule"](task).ask(1)) == ["a"]

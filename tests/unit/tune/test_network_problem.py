@@ -24,7 +24,7 @@ from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.layouts import choose_layouts
 from tilewright.kernels.ports import Ports
-from tilewright.testing.implementations import made_up_device
+from tilewright.testing.implementations import made_up_placement
 from tilewright.tune.assignment.solving import solve
 from tilewright.tune.network_problem import (
     IN_PLACE,
@@ -35,7 +35,7 @@ from tilewright.tune.network_problem import (
     Time,
 )
 
-DEVICE = made_up_device(16)
+PLACEMENT = made_up_placement(16)
 
 
 class MadeUpTimes:
@@ -67,8 +67,8 @@ def problem_of(graph: Graph, seed: int = 0) -> NetworkProblem:
     network = fuse(clean(graph))
     return NetworkProblem(
         network=network,
-        usual=choose_layouts(network, DEVICE),
-        device=DEVICE,
+        usual=choose_layouts(network, PLACEMENT.target, PLACEMENT.resources),
+        placement=PLACEMENT,
         times=MadeUpTimes(seed),
     )
 

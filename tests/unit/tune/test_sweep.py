@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from fake_measuring import DEVICE
+from fake_measuring import PLACEMENT
 from tuning_fakes import LAYOUTS, workload
 
 from tilewright.core.errors import ModelError
 from tilewright.core.records import Candidate, Failure, Measurement, Settings
+from tilewright.core.targets import Binding
 from tilewright.kernels.knobs import choice, split
 from tilewright.kernels.knobspace import KnobSpace
 from tilewright.tune.base import TuningTask
@@ -115,10 +117,14 @@ def test_text_both_ways() -> None:
         again={3: 0.00123456},
         origin="here",
         workload=task,
-        device=DEVICE,
+        placement=PLACEMENT,
     )
     back = parse_sweep(sweep_text(sweep))
-    assert back.name == "s" and back.workload == task and back.device == DEVICE
+    assert (
+        back.name == "s"
+        and back.workload == task
+        and back.placement == replace(PLACEMENT, binding=Binding())
+    )
     assert back.again == {3: 0.001235}
     assert set(back.seconds) == set(seconds)
     assert back.part.knobs.knobs == KNOBS and back.part.layouts == LAYOUTS
@@ -191,7 +197,7 @@ def test_sweeps_whose_numbers_do_not_fit(fields: dict[str, list], message: str) 
     part = Part(name="gone", layouts=LAYOUTS, knobs=KnobSpace(knobs=KNOBS))
     sweep = Sweep(
         name="s", part=part, seconds={0: 1e-3, 1: 2e-3, 2: None}, again={1: 1e-3},
-        workload=workload(64), device=DEVICE,
+        workload=workload(64), placement=PLACEMENT,
     )  # fmt: skip
     given = json.loads(sweep_text(sweep))
     with pytest.raises(ValueError, match=message):

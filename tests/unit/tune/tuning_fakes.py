@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from tilewright.core.records import Device, Outcome, Settings
+from tilewright.core.records import Outcome, Settings
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.base import FactColumn, Knob
@@ -41,20 +42,24 @@ class MadeUp:
         self._guess = guess
         self._allowed = allowed
 
-    def applies(self, workload: Workload, device: Device) -> bool:
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         return True
 
-    def port_layouts(self, workload: Workload, device: Device) -> tuple[tuple[str, ...], ...]:
+    def port_layouts(
+        self, workload: Workload, target: Target, resources: Resources
+    ) -> tuple[tuple[str, ...], ...]:
         return (("plain",) * (len(workload.arguments) + 1),)
 
-    def knobs(self, workload: Workload, device: Device, layouts: tuple[str, ...]):
+    def knobs(
+        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
+    ):
         return self._knobs
 
-    def valid(self, workload, device, layouts, settings: Settings) -> bool:
+    def valid(self, workload, target, resources, layouts, settings: Settings) -> bool:
         return self._allowed(settings)
 
     def facts(
-        self, workload, device, layouts, settings: Sequence[Settings]
+        self, workload, target, resources, layouts, settings: Sequence[Settings]
     ) -> Mapping[str, FactColumn]:
         return {
             "estimate_s": np.array([self._guess(s) for s in settings], dtype=np.float64),

@@ -22,11 +22,11 @@ from tvm.s_tir import Schedule
 from tilewright.compiler.lower.dense_packed import vectorize_columns
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, broadcast_index
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 from tilewright.kernels.batch_matmul_tiled import BatchProduct, batch_product
 
 
-def lower(program: Program, device: Device) -> Schedule:
+def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     matmul = batch_product(program.workload)
     block = int(dict(program.candidate.settings)["block"])
@@ -42,7 +42,7 @@ def lower(program: Program, device: Device) -> Schedule:
 
     program.set_step(index, Value(type=program.workload.step_types(index)[1], read=read))
     schedule = program.schedule()
-    _schedule(schedule, matmul, program, device)
+    _schedule(schedule, matmul, program, target)
     return schedule
 
 
@@ -106,13 +106,13 @@ def _accumulate(program: Program, matmul: BatchProduct, block: int) -> te.Tensor
     return te.compute(shape, compute, name="accumulator")
 
 
-def _schedule(schedule: Schedule, matmul: BatchProduct, program: Program, device: Device) -> None:
+def _schedule(schedule: Schedule, matmul: BatchProduct, program: Program, target: Target) -> None:
     settings = dict(program.candidate.settings)
     tiles = _tiles_per_group(matmul, program)
     anchor = schedule.get_sblock("accumulator")
     *leading, row, chunk, lane, depth = schedule.get_loops(anchor)
     group, row_outer, row_inner = schedule.split(row, [None, tiles, settings["tile_rows"]])
-    vector, lane = schedule.split(lane, [None, device.lanes_f32])
+    vector, lane = schedule.split(lane, [None, target.lanes("float32")])
     schedule.reorder(*leading, chunk, group, row_outer, depth, row_inner, vector, lane)
     parallel = schedule.fuse(*leading, chunk, group)
     schedule.parallel(parallel)
@@ -122,17 +122,17 @@ def _schedule(schedule: Schedule, matmul: BatchProduct, program: Program, device
     schedule.set_scope(anchor, 0, "local")
     result = schedule.get_sblock("result")
     schedule.reverse_compute_at(result, row_outer, preserve_unit_loops=True)
-    vectorize_columns(schedule, schedule.get_loops(result)[-1], matmul.columns, device)
+    vectorize_columns(schedule, schedule.get_loops(result)[-1], matmul.columns, target)
     if settings["pack"]:
-        _schedule_copy(schedule, parallel, matmul, device)
+        _schedule_copy(schedule, parallel, matmul, target)
     schedule.decompose_reduction(anchor, depth)
 
 
-def _schedule_copy(schedule: Schedule, parallel: Any, matmul: BatchProduct, device: Device) -> None:
+def _schedule_copy(schedule: Schedule, parallel: Any, matmul: BatchProduct, target: Target) -> None:
     packed = schedule.get_sblock("packed")
     schedule.compute_at(packed, parallel, preserve_unit_loops=True)
     *_, k, lane = schedule.get_loops(packed)
     if matmul.transposed:
         schedule.reorder(lane, k)
     else:
-        vectorize_columns(schedule, lane, matmul.columns, device)
+        vectorize_columns(schedule, lane, matmul.columns, target)

@@ -16,12 +16,12 @@ from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 from tilewright.kernels.blocks import output_block
 from tilewright.kernels.convolution import Convolution, convolution
 
 
-def lower(program: Program, device: Device) -> Schedule:
+def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     conv = convolution(program.workload)
     settings = dict(program.candidate.settings)
@@ -38,7 +38,7 @@ def lower(program: Program, device: Device) -> Schedule:
 
     program.set_step(index, Value(type=program.workload.step_types(index)[1], read=read))
     schedule = program.schedule()
-    _schedule(schedule, conv, program, device)
+    _schedule(schedule, conv, program)
     return schedule
 
 
@@ -122,7 +122,7 @@ def _accumulate(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
     return te.compute(shape, compute, name="accumulator")
 
 
-def _schedule(schedule: Schedule, conv: Convolution, program: Program, device: Device) -> None:
+def _schedule(schedule: Schedule, conv: Convolution, program: Program) -> None:
     settings = dict(program.candidate.settings)
     anchor = schedule.get_sblock("accumulator")
     n, chunk, y, x, lane, ky, kx = schedule.get_loops(anchor)

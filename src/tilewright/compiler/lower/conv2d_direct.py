@@ -35,14 +35,14 @@ from tilewright.compiler.lower.conv2d_direct_data import source
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 from tilewright.kernels.blocks import chunk_count, output_block
 from tilewright.kernels.conv2d_direct import ragged_groups, reduction
 from tilewright.kernels.conv2d_direct_knobs import UNROLLED_LANES
 from tilewright.kernels.convolution import Convolution, convolution
 
 
-def lower(program: Program, device: Device) -> Schedule:
+def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     conv = convolution(program.workload)
     settings = dict(program.candidate.settings)
@@ -65,7 +65,7 @@ def lower(program: Program, device: Device) -> Schedule:
 
     program.set_step(index, Value(type=result_type, read=read))
     schedule = program.schedule()
-    _schedule(schedule, conv, program, device)
+    _schedule(schedule, conv, program, target, resources)
     return schedule
 
 
@@ -128,10 +128,12 @@ def _products(
     return te.compute(shape, compute, name="accumulator")
 
 
-def _schedule(schedule: Schedule, conv: Convolution, program: Program, device: Device) -> None:
+def _schedule(
+    schedule: Schedule, conv: Convolution, program: Program, target: Target, resources: Resources
+) -> None:
     settings = dict(program.candidate.settings)
     if settings["padding"] == "stage":
-        _spread_padding(schedule, device)
+        _spread_padding(schedule, resources)
     anchor = schedule.get_sblock("accumulator")
     loops = schedule.get_loops(anchor)
     tiles, inside = [], []
@@ -153,7 +155,7 @@ def _schedule(schedule: Schedule, conv: Convolution, program: Program, device: D
         home = parallel
     else:
         inputs = _unroll(schedule, settings, sums)
-    mark_ahead(schedule, device, panel, inputs)
+    mark_ahead(schedule, target, panel, inputs)
     if settings["padding"] == "piece":
         _pad_piece(schedule, sums[0] if settings["cache_chunks"] else parallel)
     result = schedule.get_sblock("result")
@@ -283,12 +285,12 @@ def _pad_piece(schedule: Schedule, home: Any) -> None:
         schedule.vectorize(lane)
 
 
-def _spread_padding(schedule: Schedule, device: Device) -> None:
+def _spread_padding(schedule: Schedule, resources: Resources) -> None:
     block = schedule.get_sblock("padded")
     loops = schedule.get_loops(block)
     lanes = int(schedule.get(loops[-1]).extent)
     rows = schedule.fuse(*loops[:3])
-    if device.threads > 1:
+    if resources.threads > 1:
         schedule.parallel(rows)
     if lanes > 1:
         schedule.vectorize(schedule.get_loops(block)[-1])

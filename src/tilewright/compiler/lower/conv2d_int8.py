@@ -19,7 +19,7 @@ from tvm.s_tir import Schedule
 from tilewright.compiler.lower.dot_products import byte_dot
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, stored
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.layout import PLAIN, blocked
 from tilewright.kernels.blocks import output_block
 from tilewright.kernels.conv2d_int8 import (
@@ -34,7 +34,7 @@ from tilewright.kernels.convolution import Convolution, convolution
 _KIND = "int32"
 
 
-def lower(program: Program, device: Device) -> Schedule:
+def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     conv = convolution(program.workload)
     lanes = output_block(program.candidate.layouts, dict(program.candidate.settings))
@@ -55,7 +55,7 @@ def lower(program: Program, device: Device) -> Schedule:
     if program.result_layout == PLAIN:
         _stage_epilogue(program, lanes)
     schedule = program.schedule()
-    _schedule(schedule, conv, program, device)
+    _schedule(schedule, conv, program, resources)
     return schedule
 
 
@@ -168,12 +168,14 @@ def _compensation(program: Program, chunk: tirx.Expr, lane: tirx.Expr, lanes: in
     return reduce(lambda a, b: a | b, parts)
 
 
-def _schedule(schedule: Schedule, conv: Convolution, program: Program, device: Device) -> None:
+def _schedule(
+    schedule: Schedule, conv: Convolution, program: Program, resources: Resources
+) -> None:
     settings = dict(program.candidate.settings)
     names = {str(schedule.get(b).name_hint) for b in schedule.get_child_blocks(
         schedule.get_sblock("root"))}  # fmt: skip
     if "copy" in names:
-        _spread_copy(schedule, device)
+        _spread_copy(schedule, resources)
     anchor = schedule.get_sblock("accumulator")
     n, o, y, x, lane, chunk, ky, kx, quarter, byte = schedule.get_loops(anchor)
     o_outer, o_inner = schedule.split(o, [None, settings["tile_out"]])
@@ -212,12 +214,12 @@ def _place_results(schedule: Schedule, names: set[str], loop) -> None:
     schedule.vectorize(schedule.get_loops(schedule.get_sblock(vectors[0]))[-1])
 
 
-def _spread_copy(schedule: Schedule, device: Device) -> None:
+def _spread_copy(schedule: Schedule, resources: Resources) -> None:
     block = schedule.get_sblock("copy")
     loops = schedule.get_loops(block)
     lanes = int(schedule.get(loops[-1]).extent)
     rows = schedule.fuse(*loops[:3])
-    if device.threads > 1:
+    if resources.threads > 1:
         schedule.parallel(rows)
     if lanes > 1:
         schedule.vectorize(schedule.get_loops(block)[-1])

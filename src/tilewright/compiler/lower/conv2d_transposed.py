@@ -17,7 +17,7 @@ from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 from tilewright.kernels.blocks import output_block
 from tilewright.kernels.conv2d_transposed import (
     Phases,
@@ -27,7 +27,7 @@ from tilewright.kernels.conv2d_transposed import (
 )
 
 
-def lower(program: Program, device: Device) -> Schedule:
+def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     conv = transposed_convolution(program.workload)
     lanes = output_block(program.candidate.layouts, dict(program.candidate.settings))

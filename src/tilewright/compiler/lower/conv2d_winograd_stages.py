@@ -25,7 +25,7 @@ from tvm.s_tir.schedule import LoopRV
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
-from tilewright.core.records import Device
+from tilewright.core.targets import Target
 from tilewright.graph.layout import PLAIN
 from tilewright.kernels.blocks import chunk_count
 from tilewright.kernels.conv2d_winograd_forms import Form, input_lanes
@@ -55,14 +55,14 @@ class _Plan:
         return chunk_count(self.conv.out_channels, self.lanes)
 
 
-def lower_form(program: Program, device: Device, form: Form) -> Schedule:
+def lower_form(program: Program, target: Target, form: Form) -> Schedule:
     """Build and schedule the kernel of a Winograd convolution."""
     conv = convolution(program.workload)
     plan = _Plan(
         form=form,
         conv=conv,
         lanes=int(program.candidate.setting("lanes")),
-        block=input_lanes(conv, program.candidate.layouts, device.lanes_f32),
+        block=input_lanes(conv, program.candidate.layouts, target.lanes("float32")),
         strip=int(program.candidate.setting("strip")),
     )
     product = _product_stage(program, plan, _input_stages(program, plan))
@@ -75,7 +75,7 @@ def lower_form(program: Program, device: Device, form: Form) -> Schedule:
     if plan.strip:
         _schedule_strips(schedule, program, plan)
     else:
-        _schedule_stages(schedule, program, plan, device)
+        _schedule_stages(schedule, program, plan, target)
     return schedule
 
 
@@ -198,12 +198,12 @@ def _reader(program: Program, plan: _Plan, half: te.Tensor):
     return read
 
 
-def _schedule_stages(schedule: Schedule, program: Program, plan: _Plan, device: Device) -> None:
+def _schedule_stages(schedule: Schedule, program: Program, plan: _Plan, target: Target) -> None:
     """Every stage over the whole plane, each with a parallel loop of its own."""
     chunk, tile_row = _schedule_input(schedule, plan)
     schedule.parallel(schedule.fuse(chunk, tile_row))
     inputs, tiles = _schedule_product(schedule, program, parallel=True)
-    mark_ahead(schedule, device, _panel(program, plan, tiles), inputs)
+    mark_ahead(schedule, target, _panel(program, plan, tiles), inputs)
     schedule.parallel(schedule.fuse(*_schedule_result(schedule, program, plan)))
 
 

@@ -21,7 +21,7 @@ from tvm.s_tir import Schedule
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.compiler.prefetch import Panel, mark_ahead
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 from tilewright.kernels.dense_packed import Product, product
 
 MINIMUM_LANES = 4
@@ -30,7 +30,7 @@ _STEPS = (16, 8, 4)
 """Depths between two looks ahead."""
 
 
-def lower(program: Program, device: Device) -> Schedule:
+def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     dense = product(program.workload)
     settings = dict(program.candidate.settings)
@@ -48,7 +48,7 @@ def lower(program: Program, device: Device) -> Schedule:
 
     program.set_step(index, Value(type=result_type, read=read))
     schedule = program.schedule()
-    _schedule(schedule, dense, program, device)
+    _schedule(schedule, dense, program, target)
     return schedule
 
 
@@ -75,7 +75,7 @@ def _accumulate(program: Program, dense: Product, block: int) -> te.Tensor:
     return te.compute(shape, compute, name="accumulator")
 
 
-def _schedule(schedule: Schedule, dense: Product, program: Program, device: Device) -> None:
+def _schedule(schedule: Schedule, dense: Product, program: Program, target: Target) -> None:
     settings = dict(program.candidate.settings)
     anchor = schedule.get_sblock("accumulator")
     *outer, chunk, lane, depth = schedule.get_loops(anchor)
@@ -87,7 +87,7 @@ def _schedule(schedule: Schedule, dense: Product, program: Program, device: Devi
         by_rows = settings["order"] == "rows"
         pieces = [*outer, row_outer, chunk] if by_rows else [*outer, chunk, row_outer]
         tile = [row_inner]
-    vector, lane = schedule.split(lane, [None, device.lanes_f32])
+    vector, lane = schedule.split(lane, [None, target.lanes("float32")])
     schedule.reorder(*pieces, depth, *tile, vector, lane)
     row_tiles = int(schedule.get(pieces[-1]).extent) if pieces[-1] is not chunk else 1
     parallel = schedule.fuse(*pieces)
@@ -101,20 +101,20 @@ def _schedule(schedule: Schedule, dense: Product, program: Program, device: Devi
     )
     step = next((step for step in _STEPS if dense.depth % step == 0), 1)
     depths = schedule.split(depth, [None, step]) if row_tiles > 1 and step > 1 else [depth]
-    mark_ahead(schedule, device, panel, depths)
+    mark_ahead(schedule, target, panel, depths)
     for loop in (*tile, vector):
         schedule.unroll(loop)
     schedule.vectorize(lane)
     schedule.set_scope(anchor, 0, "local")
     result = schedule.get_sblock("result")
     schedule.reverse_compute_at(result, parallel, preserve_unit_loops=True)
-    vectorize_columns(schedule, schedule.get_loops(result)[-1], dense.columns, device)
+    vectorize_columns(schedule, schedule.get_loops(result)[-1], dense.columns, target)
     schedule.decompose_reduction(anchor, depths[0])
 
 
-def vectorize_columns(schedule: Schedule, loop: Any, columns: int, device: Device) -> None:
+def vectorize_columns(schedule: Schedule, loop: Any, columns: int, target: Target) -> None:
     """Vectorise by the widest power of two that never crosses the last column."""
-    width = gcd(columns, device.lanes_f32)
+    width = gcd(columns, target.lanes("float32"))
     if width >= MINIMUM_LANES:
         _, lane = schedule.split(loop, [None, width])
         schedule.vectorize(lane)

@@ -17,18 +17,18 @@ from tilewright.compiler.lower.anchors import compute_anchor
 from tilewright.compiler.lower.cuts import cut_deep_chains
 from tilewright.compiler.lower.loops import PARALLEL_ELEMENTS, extents, reduction_split, spread
 from tilewright.compiler.lower.program import Program
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 
 
-def lower(program: Program, device: Device) -> Schedule:
+def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     cut_deep_chains(program, compute_anchor)
     schedule = program.schedule()
-    schedule_blocks(schedule, device)
+    schedule_blocks(schedule, target, resources)
     return schedule
 
 
-def schedule_blocks(schedule: Schedule, device: Device) -> None:
+def schedule_blocks(schedule: Schedule, target: Target, resources: Resources) -> None:
     """Make every block below the root parallel and vectorised where its form allows it."""
     root = schedule.get_sblock("root")
     for block in schedule.get_child_blocks(root):
@@ -40,15 +40,17 @@ def schedule_blocks(schedule: Schedule, device: Device) -> None:
         if not loops or not plain_loops:
             continue
         if kinds == {tirx.IterVar.DataPar}:
-            spread(schedule, block, device.lanes_f32, device.threads)
+            spread(schedule, block, target.lanes("float32"), resources.threads)
         elif kinds <= {tirx.IterVar.DataPar, tirx.IterVar.CommReduce}:
-            _schedule_reduction(schedule, block, device)
+            _schedule_reduction(schedule, block, target, resources)
 
 
-def _schedule_reduction(schedule: Schedule, block: Any, device: Device) -> None:
+def _schedule_reduction(
+    schedule: Schedule, block: Any, target: Target, resources: Resources
+) -> None:
     spatial, reduction = reduction_split(schedule, block)
     work = prod(extents(schedule, spatial)) * prod(extents(schedule, reduction))
-    lanes = device.lanes_f32
+    lanes = target.lanes("float32")
     outer, inner = spatial, []
     if spatial:
         last = int(schedule.get(spatial[-1]).extent)
@@ -60,7 +62,7 @@ def _schedule_reduction(schedule: Schedule, block: Any, device: Device) -> None:
     if inner:
         schedule.reorder(*outer, *reduction, *inner)
         schedule.vectorize(inner[0])
-    if outer and device.threads > 1 and work >= PARALLEL_ELEMENTS:
+    if outer and resources.threads > 1 and work >= PARALLEL_ELEMENTS:
         schedule.parallel(schedule.fuse(*outer) if len(outer) > 1 else outer[0])
     if reduction:
         schedule.decompose_reduction(block, reduction[0])

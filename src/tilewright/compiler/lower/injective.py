@@ -21,14 +21,14 @@ from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import stored
 from tilewright.core.element_types import element_type
 from tilewright.core.layouts import parse_layout
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.layout import channel_block, physical_shape
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.tensor import TensorType
 from tilewright.kernels.injective import copied_parts
 
 
-def lower(program: Program, device: Device) -> Schedule:
+def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     lanes = int(dict(program.candidate.settings)["vector"])
     narrow = max(1, element_type(program.workload.result.dtype).bytes // 4)
@@ -38,14 +38,14 @@ def lower(program: Program, device: Device) -> Schedule:
         for part in range(len(program.workload.steps[0].inputs)):
             block = schedule.get_sblock(f"part{part}")
             tail = _part_tail(program, part)
-            spread(schedule, block, lanes, device.threads, tail=tail)
+            spread(schedule, block, lanes, resources.threads, tail=tail)
         return schedule
     stages = cut_deep_chains(program, compute_anchor)
     schedule = program.schedule()
     for name in stages:
-        spread(schedule, schedule.get_sblock(name), lanes, device.threads)
+        spread(schedule, schedule.get_sblock(name), lanes, resources.threads)
     block = schedule.get_sblock("result")
-    spread(schedule, block, lanes, device.threads, tail=_tail(program))
+    spread(schedule, block, lanes, resources.threads, tail=_tail(program))
     return schedule
 
 

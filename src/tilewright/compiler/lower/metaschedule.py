@@ -14,31 +14,34 @@ from tilewright.compiler.lower.cuts import cut_deep_chains
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.compiler.opaque import kernel_function
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
 from tilewright.kernels.metaschedule import SPEC, TRACE, packed_weight
 
 
-def lower(program: Program, device: Device) -> Schedule:
+def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build the plain computation and apply the trace."""
-    schedule = _begun(program, device)
+    schedule = _begun(program, target, resources)
     trace = program.candidate.setting(TRACE)
     Trace.apply_json_to_schedule(json.loads(str(trace)), schedule)
     return schedule
 
 
-def unscheduled(workload: Workload, layouts: tuple[str, ...], device: Device) -> tvm.IRModule:
+def unscheduled(
+    workload: Workload, layouts: tuple[str, ...], target: Target, resources: Resources
+) -> tvm.IRModule:
     """What a trace starts from: the whole fused computation, its function called `main`."""
     candidate = Candidate(implementation=SPEC.name, settings=(), layouts=layouts)
     program = Program(workload, candidate, SPEC.packed_shapes(workload, candidate))
-    return _begun(program, device).mod
+    return _begun(program, target, resources).mod
 
 
-def _begun(program: Program, device: Device) -> Schedule:
+def _begun(program: Program, target: Target, resources: Resources) -> Schedule:
     workload = program.workload
     if len(workload.steps) == 1 and workload.steps[0].operator == "opaque":
         attributes = dict(workload.steps[0].attributes)
-        return program.begin(kernel_function(attributes, device.target))
+        return program.begin(kernel_function(attributes, target.tvm_target(resources)))
     _unpack_weight(program)
     cut_deep_chains(program, compute_anchor)
     return program.schedule()

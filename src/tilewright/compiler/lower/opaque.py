@@ -7,12 +7,14 @@ from tvm.s_tir import Schedule
 from tilewright.compiler.lower.generic import schedule_blocks
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.opaque import kernel_function
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 
 
-def lower(program: Program, device: Device) -> Schedule:
+def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Import, merge and schedule the kernel."""
-    function = kernel_function(dict(program.workload.steps[0].attributes), device.target)
+    function = kernel_function(
+        dict(program.workload.steps[0].attributes), target.tvm_target(resources)
+    )
     schedule = program.begin(function)
-    schedule_blocks(schedule, device)
+    schedule_blocks(schedule, target, resources)
     return schedule

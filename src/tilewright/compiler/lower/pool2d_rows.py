@@ -22,13 +22,13 @@ from tilewright.compiler.lower.anchors import LARGEST, axes, lowest, pool_diviso
 from tilewright.compiler.lower.loops import vectorize_last
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, stored
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.layout import PLAIN, channel_block
 from tilewright.graph.tensor import TensorType
 from tilewright.kernels.pool2d_rows import pooled_shape
 
 
-def lower(program: Program, device: Device) -> Schedule:
+def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     index = program.workload.anchor_index
     assert index is not None
@@ -50,9 +50,9 @@ def lower(program: Program, device: Device) -> Schedule:
     program.set_step(index, Value(type=program.workload.step_types(index)[1], read=read))
     schedule = program.schedule()
     if blocked:
-        _schedule_blocked(schedule, program, device)
+        _schedule_blocked(schedule, program, resources)
     else:
-        _schedule_plain(schedule, program, device, bordered=any(named["padding"]))
+        _schedule_plain(schedule, program, target, resources, bordered=any(named["padding"]))
     return schedule
 
 
@@ -136,14 +136,14 @@ def _window(program: Program, data: Value, named: dict[str, Any], *, blocked: bo
     return stored(tensor, kind, layout, program.simplify)
 
 
-def _schedule_blocked(schedule: Schedule, program: Program, device: Device) -> None:
+def _schedule_blocked(schedule: Schedule, program: Program, resources: Resources) -> None:
     tile = int(dict(program.candidate.settings)["tile_width"])
     window = schedule.get_sblock("window")
     n, chunk, y, x, lane, ky, kx = schedule.get_loops(window)
     x_outer, x_inner = schedule.split(x, [None, tile])
     schedule.reorder(n, chunk, y, x_outer, ky, kx, x_inner, lane)
     parallel = schedule.fuse(n, chunk, y)
-    if device.threads > 1:
+    if resources.threads > 1:
         schedule.parallel(parallel)
     schedule.unroll(x_inner)
     schedule.vectorize(lane)
@@ -155,9 +155,9 @@ def _schedule_blocked(schedule: Schedule, program: Program, device: Device) -> N
 
 
 def _schedule_plain(
-    schedule: Schedule, program: Program, device: Device, *, bordered: bool
+    schedule: Schedule, program: Program, target: Target, resources: Resources, *, bordered: bool
 ) -> None:
-    tile = device.lanes_f32 * int(dict(program.candidate.settings)["tile_width"])
+    tile = target.lanes("float32") * int(dict(program.candidate.settings)["tile_width"])
     window = schedule.get_sblock("window")
     n, channel, y, x, ky, kx = schedule.get_loops(window)
     width = int(schedule.get(x).extent)
@@ -166,15 +166,15 @@ def _schedule_plain(
     x_outer, x_inner = schedule.split(x, [None, wide])
     schedule.reorder(n, channel, y, x_outer, ky, kx, x_inner)
     parallel = schedule.fuse(n, channel)
-    if device.threads > 1:
+    if resources.threads > 1:
         schedule.parallel(parallel)
-    vectorize_last(schedule, x_inner, device.lanes_f32)
+    vectorize_last(schedule, x_inner, target.lanes("float32"))
     schedule.set_scope(window, 0, "local")
     result = schedule.get_sblock("result")
     schedule.reverse_compute_at(result, x_outer)
-    vectorize_last(schedule, schedule.get_loops(result)[-1], device.lanes_f32)
+    vectorize_last(schedule, schedule.get_loops(result)[-1], target.lanes("float32"))
     if bordered:
         block = schedule.get_sblock("bordered")
         schedule.compute_at(block, parallel)
-        vectorize_last(schedule, schedule.get_loops(block)[-1], device.lanes_f32)
+        vectorize_last(schedule, schedule.get_loops(block)[-1], target.lanes("float32"))
     schedule.decompose_reduction(window, ky)

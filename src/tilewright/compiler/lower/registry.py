@@ -11,12 +11,13 @@ from tvm.s_tir import Schedule
 from tilewright.compiler.lower.program import Program
 from tilewright.core.errors import InternalError
 from tilewright.core.plugins import load_plugins
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 
 GROUP = "tilewright.lowerings"
-Lowering = Callable[[Program, Device], Schedule]
+Lowering = Callable[[Program, Target, Resources], Schedule]
 
 
 @cache
@@ -38,8 +39,10 @@ def lowering(name: str) -> Lowering:
         raise InternalError(f"implementation {name!r} has no lowering") from None
 
 
-def lower(workload: Workload, candidate: Candidate, device: Device) -> Schedule:
+def lower(
+    workload: Workload, candidate: Candidate, target: Target, resources: Resources
+) -> Schedule:
     """The scheduled kernel of a workload: a module whose function is called `main`."""
     spec = implementation(candidate.implementation)
     program = Program(workload, candidate, spec.packed_shapes(workload, candidate))
-    return lowering(candidate.implementation)(program, device)
+    return lowering(candidate.implementation)(program, target, resources)

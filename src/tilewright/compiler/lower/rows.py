@@ -23,7 +23,7 @@ from tilewright.compiler.lower.anchors import LARGEST, SMALLEST, combination, lr
 from tilewright.compiler.lower.loops import extents, vectorize_last
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, broadcast_index
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.layout import channel_block
 from tilewright.kernels.rows import Frame, operand_frame
 
@@ -32,9 +32,9 @@ Kept = Callable[[Index], Expr]
 """Reads a value per row at a *logical* position of the operand."""
 
 
-def lower(program: Program, device: Device) -> Schedule:
+def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
-    build = _Rows(program, device)
+    build = _Rows(program, target, resources)
     index = program.workload.anchor_index
     assert index is not None
     step = program.workload.steps[index]
@@ -73,7 +73,8 @@ class _Rows:
     """The stages of one kernel, in the order they compute."""
 
     program: Program
-    device: Device
+    target: Target
+    resources: Resources
     frame: Frame = field(init=False)
     stages: list[str] = field(default_factory=list)
 
@@ -169,7 +170,7 @@ class _Rows:
                 tensor = self._halve(tensor, (*rows, lanes), join, name)
             return tensor
 
-        strips = _strips(length, self._partials(length, bool(outer)), self.device.lanes_f32)
+        strips = _strips(length, self._partials(length, bool(outer)), self.target.lanes("float32"))
         tensor, *others = [strip(*shape) for shape in strips]
         for other in others:
             tensor = self._join(tensor, other, (*rows, 1), join, name)
@@ -192,7 +193,7 @@ class _Rows:
     def _partials(self, length: int, strict: bool) -> int:
         """Partial results of a row: a power of two, dividing `length` if `strict`."""
         lanes = 1
-        while lanes * 2 <= min(length, self.device.lanes_f32 * self.streams):
+        while lanes * 2 <= min(length, self.target.lanes("float32") * self.streams):
             lanes *= 2
         while strict and length % lanes:
             lanes //= 2
@@ -351,7 +352,7 @@ class _Rows:
 
     def schedule(self, schedule: Schedule) -> None:
         """One parallel loop over groups of rows; every stage inside it."""
-        lanes = self.device.lanes_f32
+        lanes = self.target.lanes("float32")
         result = schedule.get_sblock("result")
         row, inner = self._split_result(schedule, result)
         for name in reversed(self.stages):
@@ -398,14 +399,14 @@ class _Rows:
         if not outer:
             outer = [schedule.add_unit_loop(inner[0])]
         parallel = schedule.fuse(*outer) if len(outer) > 1 else outer[0]
-        if self.device.threads > 1:
+        if self.resources.threads > 1:
             schedule.parallel(parallel)
         return parallel, inner
 
     def _tile(self, schedule: Schedule, loop: Any, *, blocked: bool) -> list[Any]:
         """Split the loop whose iterations are lanes of rows into tiles of whole vectors."""
         extent = int(schedule.get(loop).extent)
-        unit = self.frame.block or self.device.lanes_f32
+        unit = self.frame.block or self.target.lanes("float32")
         wanted = unit * self.streams
         if blocked:
             wanted = max(1, wanted // channel_block(self.program.result_layout))
@@ -435,11 +436,11 @@ class _Rows:
         if reduction and spatial:
             sizes = extents(schedule, spatial)
             tile = len(spatial)
-            while tile > 0 and prod(sizes[tile - 1 :]) <= self.device.lanes_f32 * 8:
+            while tile > 0 and prod(sizes[tile - 1 :]) <= self.target.lanes("float32") * 8:
                 tile -= 1
             schedule.reorder(*spatial[:tile], *reduction, *spatial[tile:])
         if spatial:
-            vectorize_last(schedule, spatial[-1], self.device.lanes_f32)
+            vectorize_last(schedule, spatial[-1], self.target.lanes("float32"))
         if reduction:
             schedule.decompose_reduction(block, reduction[0])
 

@@ -33,7 +33,8 @@ from tilewright.compiler.metaschedule.records import (
 )
 from tilewright.compiler.metaschedule.search import trace_text
 from tilewright.core.errors import TilewrightError
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.layout import channel_block
 from tilewright.graph.workload import Workload, parse_workload
 from tilewright.kernels.registry import implementation
@@ -57,12 +58,12 @@ def _last_line(error: Exception) -> str:
 
 
 def traced(
-    workload: Workload, candidate: Candidate, device: Device
+    workload: Workload, candidate: Candidate, target: Target, resources: Resources
 ) -> tuple[tvm.IRModule, Schedule]:
     """What a candidate's schedule starts from, and the schedule."""
     spec = implementation(candidate.implementation)
     program = Program(workload, candidate, spec.packed_shapes(workload, candidate))
-    schedule = lowering(candidate.implementation)(program, device)
+    schedule = lowering(candidate.implementation)(program, target, resources)
     if program.start is None:
         raise ValueError("it is not begun through its program")
     return program.start, schedule
@@ -75,16 +76,18 @@ def replay(start: tvm.IRModule, trace: str) -> Schedule:
     return schedule
 
 
-def write_database(folder: str, entries: Sequence[ExportEntry], device: Device) -> list[str]:
+def write_database(
+    folder: str, entries: Sequence[ExportEntry], target: Target, resources: Resources
+) -> list[str]:
     """Write a database and its module; per entry why it was left out, empty where it was not."""
-    target = tvm.target.Target(device.target)
+    generated = tvm.target.Target(target.tvm_target(resources))
     database = ms.database.JSONDatabase(work_dir=folder)
     starts = _Starts()
     problems: list[str] = []
     for entry in entries:
         workload = parse_workload(entry.workload_text)
         try:
-            start, schedule = traced(workload, entry.candidate, device)
+            start, schedule = traced(workload, entry.candidate, target, resources)
             problem = _replay_problem(start, schedule, entry.kernel_hash)
         except _BROKEN as error:
             problem = f"it cannot be lowered for export: {_last_line(error)}"
@@ -97,7 +100,7 @@ def write_database(folder: str, entries: Sequence[ExportEntry], device: Device) 
                 schedule.trace,
                 database.commit_workload(start),
                 list(entry.samples_s),
-                target,
+                generated,
                 ArgInfo.from_entry_func(start, remove_preproc=True),
             )
         )
@@ -158,17 +161,17 @@ def _shape(buffer: tirx.Buffer) -> tuple[int, ...]:
 
 
 def read_database(
-    folder: str, workload_texts: Sequence[str], device: Device
+    folder: str, workload_texts: Sequence[str], target: Target, resources: Resources
 ) -> list[ScannedRecord]:
     """Every line of a database, matched with the plain computations of workloads.
 
     Tried are all ports plain, and blocked as our networks do it.
     """
-    known = _known_starts([parse_workload(text) for text in workload_texts], device)
+    known = _known_starts([parse_workload(text) for text in workload_texts], target, resources)
     modules = [_module(line) for line in _lines(Path(folder, WORKLOADS))]
-    target = tvm.target.Target(device.target)
+    generated = tvm.target.Target(target.tvm_target(resources))
     return [
-        _scanned(number, line, modules, known, target)
+        _scanned(number, line, modules, known, generated)
         for number, line in enumerate(_lines(Path(folder, RECORDS)), start=1)
     ]
 
@@ -176,12 +179,12 @@ def read_database(
 _Known = dict[int, list[tuple[tvm.IRModule, int, tuple[str, ...]]]]
 
 
-def _known_starts(workloads: Sequence[Workload], device: Device) -> _Known:
+def _known_starts(workloads: Sequence[Workload], target: Target, resources: Resources) -> _Known:
     found: _Known = {}
     for position, workload in enumerate(workloads):
-        for layouts in _port_layouts(workload, device):
+        for layouts in _port_layouts(workload, target):
             try:
-                module = unscheduled(workload, layouts, device)
+                module = unscheduled(workload, layouts, target, resources)
             except _BROKEN:
                 continue
             identity = tvm_ffi.structural_hash(module, map_free_vars=True)
@@ -189,10 +192,10 @@ def _known_starts(workloads: Sequence[Workload], device: Device) -> _Known:
     return found
 
 
-def _port_layouts(workload: Workload, device: Device) -> Iterator[tuple[str, ...]]:
+def _port_layouts(workload: Workload, target: Target) -> Iterator[tuple[str, ...]]:
     """Plain, and channels in blocks of each usual size where all activations allow it."""
     yield ("plain",) * (len(workload.arguments) + 1)
-    for lanes in sorted({device.lanes_f32, 16, 8}, reverse=True):
+    for lanes in sorted({target.lanes("float32"), 16, 8}, reverse=True):
         name = f"blocked{lanes}"
         ports = [(a.type.shape, a.role == "data") for a in workload.arguments]
         layouts = tuple(

@@ -24,7 +24,7 @@ from tvm.s_tir.schedule import Trace
 
 from tilewright.compiler.build import kernel_hash_of
 from tilewright.compiler.lower.metaschedule import unscheduled
-from tilewright.core.records import Device
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
 
 BATCH = 32
@@ -63,11 +63,16 @@ class Search:
     """One search. Proposals and outcomes are texts of traces."""
 
     def __init__(
-        self, workload: Workload, layouts: tuple[str, ...], device: Device, seed: int
+        self,
+        workload: Workload,
+        layouts: tuple[str, ...],
+        target: Target,
+        resources: Resources,
+        seed: int,
     ) -> None:
         np.random.seed(seed % 2**32)  # noqa: NPY002 - the cost model's guesses draw from it
-        module = unscheduled(workload, layouts, device)
-        self._target = tvm.target.Target(device.target)
+        module = unscheduled(workload, layouts, target, resources)
+        self._target = tvm.target.Target(target.tvm_target(resources))
         if self._target.kind.name == "llvm":
             _skip_elsewhere()
         self._database = ms.database.MemoryDatabase()
@@ -79,7 +84,7 @@ class Search:
             target=self._target,
             space_generator="post-order-apply",
             search_strategy=EvolutionarySearch(population_size=POPULATION),
-            num_threads=device.threads,
+            num_threads=resources.threads,
             rand_state=seed % (2**31 - 2) + 1,
         )
         self._context.pre_tuning(_UNLIMITED, BATCH, None, self._database, self._model)

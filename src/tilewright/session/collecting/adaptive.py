@@ -19,7 +19,7 @@ from tilewright.core.errors import ModelError
 from tilewright.core.events import EventSink, Stage, discard
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.predictions import CollectRound
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import applicable, implementation
 from tilewright.predict.base import Trees
@@ -60,7 +60,7 @@ class Feedback:
     """What predictors said of the kernels of one family, and what was then measured."""
 
     name: str
-    device: Device
+    placement: Placement
     store: SqliteStore
     events: EventSink
     rounds: list[CollectRound] = field(default_factory=list[CollectRound])
@@ -71,7 +71,7 @@ class Feedback:
     def begin_round(self, planned: Sequence[Planned], before: int) -> int:
         """Read what was measured meanwhile, and account for the entries from `before` on, those of
         the last round. How many entries there are now."""
-        self._predictors = predictors_of(self.device, self.store, discard)
+        self._predictors = predictors_of(self.placement, self.store, discard)
         self._models = {}
         self._times_s = {
             (row.workload.key, row.candidate): row.latency_s for row in self._predictors.own_rows
@@ -81,7 +81,7 @@ class Feedback:
             self.rounds.append(
                 CollectRound(
                     family=self.name,
-                    device_class=self.device.class_key,
+                    device_class=str(self.placement.key),
                     kernels=len(errors),
                     mape=float(np.mean(errors)),
                     above=float(np.mean(np.array(errors) > TOLERATED)),
@@ -137,7 +137,7 @@ class Feedback:
             return None
         try:
             data = self._predictors.training_set(family)
-            if data.device_class != self.device.class_key:
+            if data.device_class != str(self.placement.key):
                 return None
             return fit_kernel_model(data, trees=_TREES)
         except ModelError:
@@ -149,13 +149,15 @@ def most_spawned(wanted: int) -> int:
     return int(_SPAWNED * wanted)
 
 
-def settings_beside(workload: Workload, candidate: Candidate, device: Device) -> list[Candidate]:
+def settings_beside(
+    workload: Workload, candidate: Candidate, placement: Placement
+) -> list[Candidate]:
     """The candidate with one knob at another value, those next to it first, in an order of knobs
     that follows from the kernel; none where the settings are of no space of ours."""
     space = TaskSpace(
         workload=workload,
         layouts=candidate.layouts,
-        device=device,
+        placement=placement,
         spec=implementation(candidate.implementation),
     )
     knobs = space.part.knobs
@@ -168,14 +170,17 @@ def settings_beside(workload: Workload, candidate: Candidate, device: Device) ->
     return [space.part.candidate(near[int(place)]) for place in order]
 
 
-def carried(candidate: Candidate, workload: Workload, device: Device) -> Candidate | None:
+def carried(candidate: Candidate, workload: Workload, placement: Placement) -> Candidate | None:
     """The same settings for a neighbouring configuration; None where they are not valid there."""
     spec = implementation(candidate.implementation)
-    if spec not in applicable(workload, device):
+    if spec not in applicable(workload, placement.target, placement.resources):
         return None
     plain = ("plain",) * (len(workload.arguments) + 1)
-    if candidate.layouts not in (plain, *spec.port_layouts(workload, device)):
+    if candidate.layouts not in (
+        plain,
+        *spec.port_layouts(workload, placement.target, placement.resources),
+    ):
         return None
-    space = TaskSpace(workload=workload, layouts=candidate.layouts, device=device, spec=spec)
+    space = TaskSpace(workload=workload, layouts=candidate.layouts, placement=placement, spec=spec)
     number = space.part.knobs.number(dict(candidate.settings))
     return candidate if number is not None and space.part.knobs.valid(number) else None

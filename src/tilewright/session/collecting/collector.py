@@ -16,7 +16,7 @@ from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage, TuningProgress
 from tilewright.core.predictions import CollectResult, CollectRound
 from tilewright.core.protocols import MeasurementStore
-from tilewright.core.records import Candidate, Device, Failure, Outcome, Run
+from tilewright.core.records import Candidate, Failure, Outcome, Placement, Run
 from tilewright.graph.workload import Workload
 from tilewright.hardware.meters import Meter, named_meter
 from tilewright.measure.base import Measurer
@@ -102,7 +102,7 @@ class Collector:
         if lost is not None:
             self.events(Note(message=f"No energy is measured: {lost.reason}"))
         self.wants_energy = self.meter is not None and lost is None
-        classes = [place.device.class_key for place in self.places]
+        classes = [place.placement.key for place in self.places]
         earlier = [run for key in classes for run in self.store.runs(request.key, key)]
         spending = Spending(request.budget, earlier, began_s=began_s)
         states: list[str] = []
@@ -123,15 +123,16 @@ class Collector:
 
     def _recorded(self, request: CollectRequest, place: Place, spending: Spending) -> str:
         """Collect in one place, with a row of what that spent; the state it ended in."""
-        device = place.device
-        self.store.add_device(device)
+        placement = place.placement
+        self.store.add_device(placement.device)
         before, before_s = replace(self.count), spending.elapsed_s
         run = self.store.begin_run(
             Run(
                 command="collect",
                 model=", ".join([*request.families, *request.models]),
                 network_key=request.key,
-                device_class=device.class_key,
+                device_class=placement.device.class_key,
+                resources=placement.resources,
                 seed=request.seed,
                 state="running",
                 created_at=time.time(),
@@ -220,36 +221,36 @@ class _Visit:
 
     def _begun(self, stack: ExitStack) -> _Probe:
         """Start the workers, until the stack ends, and look at the device's peaks."""
-        device = self.place.device
+        placement = self.place.placement
         measurer = self.collector.measurers(self.place, self.request.seed)
         stack.enter_context(measurer)
         measurer.start()
-        measured_peaks(self.collector.store, device, measurer)
-        tasks = prepare(PROBE, self.request.options, device).tasks.values()
+        measured_peaks(self.collector.store, placement, measurer)
+        tasks = prepare(PROBE, self.request.options, placement).tasks.values()
         task = next(task for task in tasks if is_operator(task.workload))
         self.collector.store.add_workload(task.workload)
         return _Probe(
             measurer=measurer,
             workload=task.workload,
-            candidate=default_candidate(task.workload, task.layouts, device)[0],
+            candidate=default_candidate(task.workload, task.layouts, placement)[0],
         )
 
     def _plan(self) -> Batches:
         """The tasks with their candidates, families in turn, then the models' own."""
         store, events = self.collector.store, self.collector.events
-        device, request = self.place.device, self.request
-        journal = journal_of(store, device.class_key, request.key, events)
+        placement, request = self.place.placement, self.request
+        journal = journal_of(store, placement, request.key, events)
         best = BestKnown(predictors=predictors_of(self.place.usual, store, events))
         streams: list[Batches] = []
         for name in request.families:
             feedback = None
             if request.design.adaptive:
-                feedback = Feedback(name=name, device=device, store=store, events=events)
+                feedback = Feedback(name=name, placement=placement, store=store, events=events)
                 feedback.rounds = self.collector.rounds
             plan = FamilyPlan(
                 name=name,
                 request=request,
-                device=device,
+                placement=placement,
                 store=store,
                 events=events,
                 journal=journal,
@@ -260,15 +261,15 @@ class _Visit:
         return chain(_in_turn(streams), *(self._of_model(name, best) for name in request.models))
 
     def _of_model(self, name: str, best: BestKnown) -> Batches:
-        device, request = self.place.device, self.request
+        placement, request = self.place.placement, self.request
         self.collector.events(Stage(name="import", detail=name))
-        for task in prepare(name, request.options, device).tasks.values():
+        for task in prepare(name, request.options, placement).tasks.values():
             count = request.design.settings
-            yield task, candidates_of(task, device, best, count, (request.seed, name))
+            yield task, candidates_of(task, placement, best, count, (request.seed, name))
 
     def _unknown(self, workload: Workload, candidates: Sequence[Candidate]) -> list[Candidate]:
         known = known_candidates(
-            self.collector.store, workload, self.place.device, energy=self.collector.wants_energy
+            self.collector.store, workload, self.place.placement, energy=self.collector.wants_energy
         )
         wanted = [candidate for candidate in candidates if candidate not in known]
         if is_operator(workload):
@@ -305,13 +306,13 @@ class _Probe:
 
 
 def known_candidates(
-    store: MeasurementStore, workload: Workload, device: Device, *, energy: bool = False
+    store: MeasurementStore, workload: Workload, placement: Placement, *, energy: bool = False
 ) -> frozenset[Candidate]:
     """What was tried of a workload on this device class, failures included; with `energy` less
     what has a time and no energy."""
     return frozenset(
         outcome.candidate
-        for outcome in store.outcomes(workload.key, device.class_key)
+        for outcome in store.outcomes(workload.key, placement.key)
         if not energy
         or isinstance(outcome, Failure)
         or (outcome.energy is not None and outcome.energy.energy_j is not None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.models.configurations import Numbers, drawn, family_named, neighbours
 from tilewright.predict.collected import family_of
@@ -45,7 +45,7 @@ class FamilyPlan:
 
     name: str
     request: CollectRequest
-    device: Device
+    placement: Placement
     store: SqliteStore
     events: EventSink
     journal: Journal
@@ -113,7 +113,7 @@ class FamilyPlan:
         kernels: dict[int, tuple[Workload, Candidate]] = {}
         for place, numbers in enumerate(offered):
             for task in self._prepared(numbers)[:1]:
-                candidate = default_candidate(task.workload, task.layouts, self.device)[0]
+                candidate = default_candidate(task.workload, task.layouts, self.placement)[0]
                 kernels[place] = (task.workload, candidate)
         predictors = replace(self.best.predictors)
         families = {family_of(workload) for workload, _ in kernels.values()}
@@ -144,7 +144,7 @@ class FamilyPlan:
     def _candidates(self, task: Task, numbers: Numbers) -> list[Candidate]:
         origin = (self.request.seed, family_named(self.name).text(numbers))
         count = self.request.design.settings
-        found = candidates_of(task, self.device, self.best, count, origin)
+        found = candidates_of(task, self.placement, self.best, count, origin)
         return [each for each in found if (task.workload.key, each) not in self._planned]
 
     def _spawned(self, feedback: Feedback) -> Iterator[Planned]:
@@ -162,7 +162,7 @@ class FamilyPlan:
             return
         found = [
             other
-            for other in settings_beside(workload, candidate, self.device)
+            for other in settings_beside(workload, candidate, self.placement)
             if (key, other) not in self._planned
         ][: min(_BESIDE, self._left)]
         if found:
@@ -181,8 +181,8 @@ class FamilyPlan:
                 continue
             for task in self._tasks(numbers)[:1]:
                 candidate = (
-                    carried(miss.kernel[1], task.workload, self.device)
-                    or (default_candidate(task.workload, task.layouts, self.device)[0])
+                    carried(miss.kernel[1], task.workload, self.placement)
+                    or (default_candidate(task.workload, task.layouts, self.placement)[0])
                 )
                 batches = (self._batch(task, [candidate]),)
                 yield Planned(
@@ -199,7 +199,7 @@ class FamilyPlan:
 
     def _prepared(self, numbers: Numbers) -> list[Task]:
         text = family_named(self.name).text(numbers)
-        tasks = list(prepare_sketch(text, self.request.options, self.device).tasks.values())
+        tasks = list(prepare_sketch(text, self.request.options, self.placement).tasks.values())
         tasks.sort(key=lambda task: not is_operator(task.workload))
         return tasks if tasks and is_operator(tasks[0].workload) else []
 

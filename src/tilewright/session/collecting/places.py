@@ -6,31 +6,33 @@ from collections.abc import Sequence
 from itertools import product
 
 from tilewright.core.errors import TargetError, UsageError
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.hardware.remote import remote_place
 from tilewright.session.circumstances import Place
 from tilewright.session.collecting.design import Design
 
 
-def places_of(devices: Sequence[Device], design: Design) -> tuple[Place, ...]:
+def places_of(placements: Sequence[Placement], design: Design) -> tuple[Place, ...]:
     """Every combination of a device (with its threads), a state of the caches and neighbours.
 
     Raises TargetError where the cores do not suffice, UsageError for circumstances that cannot be
     had on a remote device.
     """
     found = [
-        Place(usual=device, cache=cache, neighbours=neighbours)
-        for device, cache, neighbours in product(devices, design.caches, design.neighbours)
+        Place(usual=placement, cache=cache, neighbours=neighbours)
+        for placement, cache, neighbours in product(placements, design.caches, design.neighbours)
     ]
     for place in found:
-        needed, there = place.usual.threads * (1 + place.neighbours), len(place.usual.cpus)
+        usual = place.usual
+        threads, there = usual.resources.threads, len(usual.binding.cpus)
+        needed = threads * (1 + place.neighbours)
         if place.neighbours and needed > there:
             raise TargetError(
-                f"{place.neighbours} copies beside a kernel of {place.usual.threads} threads need "
+                f"{place.neighbours} copies beside a kernel of {threads} threads need "
                 f"{needed} logical CPUs; this process is allotted {there}",
                 hint="Fewer --neighbours, or fewer --threads.",
             )
-        if place.special and remote_place(place.usual) is not None:
+        if place.special and remote_place(usual.device) is not None:
             raise UsageError(
                 "--cache and --neighbours are for kernels that run on this machine; a remote "
                 "device is timed by its own server.",

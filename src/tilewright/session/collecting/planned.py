@@ -15,8 +15,9 @@ from pathlib import Path
 import msgspec
 
 from tilewright.core.events import EventSink, Note
-from tilewright.core.records import Candidate
+from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
+from tilewright.hardware.legacy import folder_of
 from tilewright.measure.versions import software_versions
 from tilewright.session.preparation import Task
 from tilewright.store.database import SqliteStore
@@ -114,9 +115,11 @@ class Journal:
                 )
 
 
-def journal_of(store: SqliteStore, class_key: str, request_key: str, events: EventSink) -> Journal:
+def journal_of(
+    store: SqliteStore, placement: Placement, request_key: str, events: EventSink
+) -> Journal:
     """The journal of a request on a device class: `tilewright.db` → `tilewright.collect/…`."""
-    folder = store.path.with_suffix(".collect") / class_key
+    folder = folder_of(store.path.with_suffix(".collect"), placement)
     return Journal.open(folder / f"{request_key}.jsonl", events)
 
 

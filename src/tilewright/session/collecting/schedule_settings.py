@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.core.fingerprints import digest
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 from tilewright.session.choices import own, ranked
@@ -31,45 +31,47 @@ class BestKnown:
 
     def __call__(self, workload: Workload, layouts: tuple[str, ...]) -> Candidate | None:
         """The candidate, None where there is none."""
-        device = self.predictors.device
+        placement = self.predictors.placement
         guesses = BestGuesses(
-            device=device, predictors=self.predictors, fitting=self.predictors.shipped is not None
+            placement=placement,
+            predictors=self.predictors,
+            fitting=self.predictors.shipped is not None,
         )
         found = guesses(workload, layouts) or self._measured(workload, layouts)
         return found[0] if found else None
 
     def _measured(self, workload: Workload, layouts: tuple[str, ...]) -> tuple[Candidate, ...]:
-        store, own_class = self.predictors.store, self.predictors.device.class_key
+        store, own_class = self.predictors.store, self.predictors.placement.key
         rows = [
             row
             for row in store.stored_measurements(workload_key=workload.key)
             if row.candidate.layouts == layouts and is_usual(row.device_class)
         ]
         classes = sorted(
-            {row.device_class for row in rows}, key=lambda key: (key != own_class, key)
+            {row.placement_key for row in rows}, key=lambda key: (key != own_class, str(key))
         )
         for key in classes:
-            best = ranked(own(row for row in rows if row.device_class == key))
+            best = ranked(own(row for row in rows if row.placement_key == key))
             if best:
                 return (best[0].candidate,)
         return ()
 
 
 def candidates_of(
-    task: Task, device: Device, best: BestKnown, count: int, seed: tuple[int, str]
+    task: Task, placement: Placement, best: BestKnown, count: int, seed: tuple[int, str]
 ) -> list[Candidate]:
     """The default candidate in the layouts a network would have, the best known one, then `count`
     random ones of any implementation: most in these layouts, others in the operator's own or in
     any. `seed` is a number, and the text that the task comes from."""
-    usual = _usual_layouts(task, device)
-    found = {default_candidate(task.workload, usual, device)[0]: None}
+    usual = _usual_layouts(task, placement)
+    found = {default_candidate(task.workload, usual, placement)[0]: None}
     known = best(task.workload, usual)
     if known is not None:
         found.setdefault(known)
     random = np.random.default_rng([seed[0], int(digest(seed[1]), 16) % 2**32])
     for _ in range(count):
         layouts = usual if random.random() < _USUAL else task.layouts
-        offered = spaces(task.workload, layouts, device)
+        offered = spaces(task.workload, layouts, placement)
         space = offered[int(random.integers(len(offered)))]
         if random.random() < _ANYWHERE:
             space = _elsewhere(space, random)
@@ -78,20 +80,24 @@ def candidates_of(
     return list(found)
 
 
-def _usual_layouts(task: Task, device: Device) -> tuple[str, ...]:
+def _usual_layouts(task: Task, placement: Placement) -> tuple[str, ...]:
     """What the default implementation would read and write inside a network; a single operator's
     own layouts are those of a network's inputs and outputs."""
-    chosen = default_candidate(task.workload, task.layouts, device)[0]
-    return implementation(chosen.implementation).port_layouts(task.workload, device)[0]
+    chosen = default_candidate(task.workload, task.layouts, placement)[0]
+    return implementation(chosen.implementation).port_layouts(
+        task.workload, placement.target, placement.resources
+    )[0]
 
 
 def _elsewhere(space: TaskSpace, random: np.random.Generator) -> TaskSpace:
     """The same implementation in any layouts that it offers."""
-    ports = space.spec.port_layouts(space.workload, space.device)
+    ports = space.spec.port_layouts(
+        space.workload, space.placement.target, space.placement.resources
+    )
     other = TaskSpace(
         workload=space.workload,
         layouts=ports[int(random.integers(len(ports)))],
-        device=space.device,
+        placement=space.placement,
         spec=space.spec,
     )
     return other if len(other.numbers) else space

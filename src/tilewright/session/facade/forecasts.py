@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.core.evaluations import EvaluateResult
-from tilewright.hardware.device import local_device, parse_target
+from tilewright.hardware.device import local_placement, parse_target
 from tilewright.hardware.gpus import is_cuda
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
@@ -83,7 +83,7 @@ class ForecastVerbs(Opened):
         from tilewright.session.predicting.energies import fit_metrics
 
         names, wanted = texts_of(families, "families"), texts_of(metrics, "metrics")
-        return fit_metrics(self.device, self.store, self.events, names, wanted)
+        return fit_metrics(self.placement, self.store, self.events, names, wanted)
 
     def predict(
         self,
@@ -101,7 +101,7 @@ class ForecastVerbs(Opened):
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = error_of(max_error), texts_of(metrics, "metrics")
         argument = self._given(model, said).argument
-        forecaster = forecaster_of(self.device, self.records, self.events, allowed)
+        forecaster = forecaster_of(self.placement, self.records, self.events, allowed)
         return forecaster.network(argument, said, chosen, wanted)
 
     def predict_table(
@@ -121,7 +121,7 @@ class ForecastVerbs(Opened):
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = error_of(max_error), texts_of(metrics, "metrics")
         texts = read_texts(path_of(table, "table"), "operator")
-        forecaster = forecaster_of(self.device, self.records, self.events, allowed)
+        forecaster = forecaster_of(self.placement, self.records, self.events, allowed)
         return forecaster.operators(texts, said, chosen, wanted)
 
     def explain(
@@ -144,9 +144,9 @@ class ForecastVerbs(Opened):
         from tilewright.session.predicting.modelling import predictors_of
 
         explainer = Explainer(
-            device=self.device,
+            placement=self.placement,
             predictors=predictors_of(
-                self.device, self.store if measured else self.records, self.events
+                self.placement, self.store if measured else self.records, self.events
             ),
             events=self.events,
             options=said,
@@ -170,7 +170,7 @@ class ForecastVerbs(Opened):
         return study_threads(
             argument,
             lambda count: parse_target(self._target, count),
-            self.device.threads,
+            self.placement.resources.threads,
             network_timer(argument, said, self.records, chosen, error_of(max_error)),
             self.events,
         )
@@ -205,10 +205,10 @@ class ForecastVerbs(Opened):
         from tilewright.session.predicting.modelling import predictors_of
 
         place = Workplace(
-            predictors=lambda: predictors_of(self.device, self.records, self.events),
+            predictors=lambda: predictors_of(self.placement, self.records, self.events),
             events=self.events,
             seed=self.seed,
-            threads=local_device(self._threads).threads,
+            threads=local_placement(self._threads).resources.threads,
         )
         asked = one_of(request, "request", EvaluateRequest, "an EvaluateRequest(table=…)")
         return judge(asked, place)

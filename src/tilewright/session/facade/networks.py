@@ -110,7 +110,7 @@ class NetworkVerbs(Opened):
     def _optimized(self, request: OptimizeRequest) -> OptimizedNetwork:
         from tilewright.session.optimizing import Optimizer
 
-        result = Optimizer(self.device, self.store, self.events).run(request)
+        result = Optimizer(self.placement, self.store, self.events).run(request)
         return OptimizedNetwork(result=result, folder=request.folder)
 
     def run(self, artifact: Text, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -147,7 +147,7 @@ class NetworkVerbs(Opened):
 
         named = text_or_none(meter, "meter")
         profiler = Profiler(
-            device=self.device,
+            placement=self.placement,
             store=self.store,
             events=self.events,
             seed=self.seed,
@@ -182,7 +182,7 @@ class NetworkVerbs(Opened):
             rounds=count_of(rounds, "rounds", 1),
             max_error=error_of(max_error),
             verify=self.verify,
-            device=self.device,
+            placement=self.placement,
             store=self.records,
             events=self.events,
             seed=self.seed,
@@ -197,5 +197,5 @@ class NetworkVerbs(Opened):
 
         view = checked_view(text_of(what, "what"))
         name = self._given(task, ModelOptions(seed=self.seed)).argument
-        device = describable_device(device_of(self._target, self._tracker, self._threads))
-        return show(name, view, device, self.records, self.seed, verify=self.verify)
+        placement = describable_device(device_of(self._target, self._tracker, self._threads))
+        return show(name, view, placement, self.records, self.seed, verify=self.verify)

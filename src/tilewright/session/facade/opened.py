@@ -6,7 +6,7 @@ from typing import Self
 
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, discard
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.core.settings import read_settings
 from tilewright.models import ModelOptions
 from tilewright.models.given import GivenModel, given_model
@@ -45,7 +45,7 @@ class Opened:
         self._tracker = text_or_none(tracker, "tracker")
         self._threads = None if threads is None else count_of(threads, "threads", 1)
         self._path = path_or_none(db, "db") or read_settings().database
-        self._device: Device | None = None
+        self._placement: Placement | None = None
         self._store: SqliteStore | None = None
 
     def __enter__(self) -> Self:
@@ -64,7 +64,7 @@ class Opened:
 
     def _facts(self) -> dict[str, str]:
         """What is known without looking at the machine or opening the database."""
-        threads = self._threads if self._device is None else self._device.threads
+        threads = self._threads if self._placement is None else self._placement.resources.threads
         facts = {
             "target": self._target,
             "threads": "all physical cores" if threads is None else str(threads),
@@ -82,13 +82,13 @@ class Opened:
             self._store = None
 
     @property
-    def device(self) -> Device:
+    def placement(self) -> Placement:
         """The device kernels are built for and run on."""
-        if self._device is None:
+        if self._placement is None:
             from tilewright.session.targeting import device_of, usable_device
 
-            self._device = usable_device(device_of(self._target, self._tracker, self._threads))
-        return self._device
+            self._placement = usable_device(device_of(self._target, self._tracker, self._threads))
+        return self._placement
 
     @property
     def store(self) -> SqliteStore:

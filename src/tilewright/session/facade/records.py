@@ -32,16 +32,16 @@ class RecordVerbs(Opened):
             path=path_of(path, "path"),
             kind=text_or_none(kind, "kind"),
             task=text_or_none(task, "task"),
-            device=None if made_on is None else parse_target(made_on, self._threads),
+            placement=None if made_on is None else parse_target(made_on, self._threads),
         )
-        return import_file(request, self.store, lambda: self.device)
+        return import_file(request, self.store, lambda: self.placement)
 
     def export_file(self, path: Text, kind: str | None = None) -> int:
         """Write the database to a file, in a form that another program reads; returns a count."""
         from tilewright.session.interchanging import export_file
 
         file, form = path_of(path, "path"), text_or_none(kind, "kind")
-        return export_file(file, form, self.records, lambda: self.device)
+        return export_file(file, form, self.records, lambda: self.placement)
 
     def measurements(self) -> polars.DataFrame:
         """Everything measured so far, one row per measurement, as a polars frame."""

@@ -42,7 +42,7 @@ class StudyVerbs(Opened):
         study = TunerStudy(
             events=self.events,
             seeds=count_of(seeds, "seeds"),
-            processes=self._threads or len(self.device.cpus),
+            processes=self._threads or len(self.placement.binding.cpus),
             sweep=path_or_none(sweep, "sweep"),
             names=texts_of(tuners, "tuners"),
         )
@@ -69,7 +69,11 @@ class StudyVerbs(Opened):
         said = options_of(options, self.seed)
         argument = self._given(model, said).argument
         study = SubgraphStudy(
-            device=self.device, store=self.store, events=self.events, seed=self.seed, tuner=tuner
+            placement=self.placement,
+            store=self.store,
+            events=self.events,
+            seed=self.seed,
+            tuner=tuner,
         )
         return study.run(argument, said, total)
 
@@ -88,8 +92,8 @@ class StudyVerbs(Opened):
 
         name, steps = text_of(operator, "operator"), counts_of(values, "values")
         sweeping = Sweeping(
-            device=self.device,
-            predictors=predictors_of(self.device, self.store, self.events),
+            placement=self.placement,
+            predictors=predictors_of(self.placement, self.store, self.events),
             events=self.events,
             options=options_of(options, self.seed),
         )

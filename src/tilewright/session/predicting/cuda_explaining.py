@@ -11,7 +11,7 @@ from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.gpus import CudaCode, CudaKernel, Gpu
 from tilewright.core.predictions import ExplainResult, FactDifference, TurningPoint
 from tilewright.graph.workload import Workload
-from tilewright.hardware.device import local_device
+from tilewright.hardware.device import local_placement
 from tilewright.hardware.target import parse_gpu
 from tilewright.measure.cuda import CudaInspector
 from tilewright.models import ModelOptions
@@ -101,7 +101,7 @@ class CudaExplainer:
                 hint="tilewright explain 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]' --target "
                 "'cuda -model=H100'",
             )
-        return main_task(name, self.options, local_device(1)).workload
+        return main_task(name, self.options, local_placement(1)).workload
 
     def _differences(self, codes: Sequence[CudaCode]) -> tuple[FactDifference, ...]:
         """Facts that differ, the largest ratios first and texts before all."""

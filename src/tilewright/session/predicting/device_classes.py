@@ -21,7 +21,7 @@ from tilewright.predict.kernel_models import (
     sample_trees,
 )
 from tilewright.predict.relatives import Relative, nearest
-from tilewright.predict.shipped import shipped_devices
+from tilewright.predict.shipped import shipped_placements
 from tilewright.predict.splits import Integers
 from tilewright.session.predicting.modelling import Predictors
 
@@ -80,12 +80,15 @@ NONE = Samples()
 def classes_of(predictors: Predictors) -> list[Predictors]:
     """The predictors of every class that rows and peaks are known of: those that came along, and
     the database's."""
-    devices = {device.class_key: device for device in shipped_devices()}
-    devices |= {device.class_key: device for device in predictors.store.devices()}
-    devices[predictors.device.class_key] = predictors.device
-    each = [replace(predictors, device=device, _loaded={}) for device in devices.values()]
+    placements = {placement.key: placement for placement in shipped_placements()}
+    placements |= {placement.key: placement for placement in predictors.store.placements()}
+    placements[predictors.placement.key] = predictors.placement
+    each = [
+        replace(predictors, placement=placement, _loaded={}) for placement in placements.values()
+    ]
     return sorted(
-        (one for one in each if one.rows and _has_peaks(one)), key=lambda one: one.device.class_key
+        (one for one in each if one.rows and _has_peaks(one)),
+        key=lambda one: str(one.placement.key),
     )
 
 
@@ -104,12 +107,13 @@ def unseen_classes(
         others = [
             other
             for other in known
-            if other is not one and other.device.cpu.architecture == one.device.cpu.architecture
+            if other is not one
+            and other.placement.target.architecture == one.placement.target.architecture
         ]
         if others:
             found.append(Lenders(classes=others, family=family, trees=trees).predict(one, samples))
     if not found:
-        names = ", ".join(one.device.class_key for one in known) or "none"
+        names = ", ".join(str(one.placement.key) for one in known) or "none"
         raise UsageError(
             f"--split device needs kernels of {family} of two device classes of one architecture, "
             f"{LEAST_ROWS} of each; known are {names}.",
@@ -148,7 +152,7 @@ class Lenders:
         place, model = self.answering(one, taken)
         asked = asked.part(np.flatnonzero(apart))
         return UnseenClass(
-            name=one.device.class_key,
+            name=str(one.placement.key),
             data=self.classes[place].training_set(self.family),
             measured_s=asked.latency_s,
             times=model.times(asked.table),
@@ -166,7 +170,7 @@ class Lenders:
         rows = one.learnt_rows(self.family)
         sampled: list[Row] = [rows[int(number)] for number in taken]
         place = self.nearest(one, sampled)
-        model = replace(self.model(place), device_class=one.device.class_key)
+        model = replace(self.model(place), device_class=str(one.placement.key))
         if not len(taken):
             return place, model
         data = one.training_set(self.family).part(taken)
@@ -174,8 +178,8 @@ class Lenders:
 
     def nearest(self, one: Predictors, own: Sequence[Row]) -> int:
         """The place of the class that one is most like, by what was measured on it."""
-        known = [Relative(device=c.device, rows=lambda c=c: c.rows) for c in self.classes]
-        return nearest(one.device, own, known).place
+        known = [Relative(placement=c.placement, rows=lambda c=c: c.rows) for c in self.classes]
+        return nearest(one.placement, own, known).place
 
     def model(self, place: int) -> KernelModel:
         """The model of a class, fitted once."""

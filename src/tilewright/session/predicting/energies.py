@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import expm1, isfinite
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 from tilewright.core.errors import ModelError, UsageError, close_matches
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.predictions import METRICS, FitResult, FittedFamily
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Placement
 from tilewright.predict.collected import Row, family_of
 from tilewright.predict.energy_models import (
     EnergyModel,
@@ -106,7 +106,7 @@ class EnergyPredictors:
         """Learn a family's model anew and keep it. Raises ModelError where too little is known."""
         predictors = self.predictors
         predictors.events(Stage(name="fit", detail=f"{family}: energy"))
-        model = fit_energy_model(self.rows, family, predictors.device, predictors.peaks)
+        model = fit_energy_model(self.rows, family, predictors.placement, predictors.peaks)
         write_model(energy_to_json(model), self._path(family))
         self._loaded[family] = model
         return model
@@ -119,12 +119,11 @@ class EnergyPredictors:
 
     def _read(self, path: Path) -> EnergyModel:
         model = read_model(path, energy_from_json)
-        of_class(model.times, path, self.predictors.device.class_key)
-        return model
+        times = of_class(model.times, path, self.predictors.placement)
+        return replace(model, times=times)
 
     def _path(self, family: str) -> Path:
-        folder = self.predictors.folder / self.predictors.device.class_key
-        return folder / f"{family}.energy.json"
+        return self.predictors.path(f"{family}.energy.json")
 
 
 def why_none(kernels: Sequence[Kernel], energies_j: Sequence[float | None]) -> str:
@@ -145,7 +144,7 @@ def why_none(kernels: Sequence[Kernel], energies_j: Sequence[float | None]) -> s
 
 
 def fit_metrics(
-    device: Device,
+    placement: Placement,
     store: SqliteStore,
     events: EventSink,
     families: Sequence[str],
@@ -157,14 +156,14 @@ def fit_metrics(
     """
     began_s = time.monotonic()
     wanted = known_metrics(metrics, FITTED)
-    predictors = predictors_of(device, store, events)
+    predictors = predictors_of(placement, store, events)
     fitted: list[FittedFamily] = []
     if "latency" in wanted:
-        fitted += fit_all(device, store, events, families).families
+        fitted += fit_all(placement, store, events, families).families
     if "energy" in wanted:
         fitted += _fitted_energies(EnergyPredictors(predictors=predictors), families, metrics)
     return FitResult(
-        device_class=device.class_key,
+        device_class=str(placement.key),
         folder=str(predictors.folder),
         families=tuple(fitted),
         elapsed_s=time.monotonic() - began_s,

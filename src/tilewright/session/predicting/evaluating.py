@@ -34,7 +34,7 @@ from tilewright.predict.kernel_models import (
     TrainingSet,
     sample_trees,
 )
-from tilewright.predict.shipped import shipped_data, shipped_devices
+from tilewright.predict.shipped import shipped_data, shipped_placements
 from tilewright.session.arguments import count_of, path_or_none, text_of
 from tilewright.session.predicting.device_classes import Samples, classes_of, unseen_classes
 from tilewright.session.predicting.modelling import Predictors
@@ -221,8 +221,10 @@ def _learnt(predictors: Predictors, data: TrainingSet) -> Learnt:
 
 def _days(predictors: Predictors, device_class: str) -> tuple[str, str] | None:
     """The first and last day of what is known of a class; None where a part has no date."""
-    own = predictors.store.measured_days(device_class)
-    shipped = [device for device in shipped_devices() if device.class_key == device_class]
+    every = (*predictors.store.placements(), predictors.placement)
+    known = {str(placement.key): placement.key for placement in every}
+    own = predictors.store.measured_days(known[device_class]) if device_class in known else None
+    shipped = [one for one in shipped_placements() if str(one.key) == device_class]
     if not shipped:
         return own
     came = shipped_data(shipped[0])

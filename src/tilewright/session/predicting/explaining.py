@@ -15,7 +15,7 @@ from tilewright.core.predictions import (
     Factor,
     TurningPoint,
 )
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
@@ -50,11 +50,11 @@ _EXCHANGED = 100
 class Explainer:
     """Explains operators of one device class."""
 
-    device: Device
+    placement: Placement
     predictors: Predictors
     events: EventSink
     options: ModelOptions
-    measurers: Callable[[Device, int], Measurer] = opened
+    measurers: Callable[[Placement, int], Measurer] = opened
 
     def explain(
         self, name: str, versus: str | None = None, *, confirm: bool = False
@@ -75,7 +75,9 @@ class Explainer:
         workload, candidate = self._kernel(name)
         family = family_of(workload)
         model = self._model(family)
-        forecaster = Forecaster(device=self.device, predictors=self.predictors, events=self.events)
+        forecaster = Forecaster(
+            placement=self.placement, predictors=self.predictors, events=self.events
+        )
         estimate = forecaster.kernels([(workload, candidate)])[0]
         self.events(Stage(name="explain", detail=workload.key))
         ratio, unlike = None, ()
@@ -122,13 +124,13 @@ class Explainer:
                     hint="tilewright explain 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]'; of a network "
                     f"the best number of threads: tilewright explain {name} --threads",
                 )
-            task = main_task(name, self.options, self.device)
+            task = main_task(name, self.options, self.placement)
             workload, layouts = task.workload, task.layouts
-        best = ranked(own(store.outcomes(workload.key, self.device.class_key)))
+        best = ranked(own(store.outcomes(workload.key, self.placement.key)))
         fitting = [m.candidate for m in best if layouts is None or m.candidate.layouts == layouts]
         plain = layouts or ("plain",) * (len(workload.arguments) + 1)
         return workload, (
-            fitting[0] if fitting else default_candidate(workload, plain, self.device)[0]
+            fitting[0] if fitting else default_candidate(workload, plain, self.placement)[0]
         )
 
     def _factors(
@@ -144,7 +146,7 @@ class Explainer:
         def times(kernels: Sequence[Kernel]) -> Floats:
             return model.times(self.predictors.table(kernels, model)).latency_s
 
-        for space in spaces(workload, candidate.layouts, self.device):
+        for space in spaces(workload, candidate.layouts, self.placement):
             numbers = random.permutation(space.numbers)[:_SETTINGS]
             candidates = [space.part.candidate(int(number)) for number in numbers]
             times_s.append(times([(workload, chosen) for chosen in candidates]))
@@ -181,7 +183,7 @@ class Explainer:
         if not confirm:
             return points
         timer = KernelTimer(
-            device=self.device,
+            placement=self.placement,
             store=self.predictors.store,
             events=self.events,
             seed=self.options.seed,
@@ -199,7 +201,7 @@ class Explainer:
             for step in around(value):
                 text = with_number(name, parameter, step)
                 try:
-                    kernels.append(default_kernel(text, self.options, self.device))
+                    kernels.append(default_kernel(text, self.options, self.placement))
                 except (UsageError, ModelError):
                     continue
                 values.append(step)

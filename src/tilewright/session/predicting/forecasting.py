@@ -16,7 +16,7 @@ from tilewright.core.predictions import (
     PredictResult,
     Source,
 )
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.blueprint import TaskKey, blueprint
 from tilewright.kernels.planned_memory import planned_memory
@@ -68,7 +68,7 @@ class Forecaster:
     """Answers for kernels and networks from what is known of a device class; kernels with an error
     bound above `max_error` are not chosen where there are more exact ones."""
 
-    device: Device
+    placement: Placement
     predictors: Predictors
     events: EventSink
     max_error: float = MAX_ERROR
@@ -86,7 +86,7 @@ class Forecaster:
         """
         metrics = known_metrics(metrics)
         self.events(Stage(name="import", detail=model))
-        return self.prepared(prepare(model, options, self.device), settings, metrics)
+        return self.prepared(prepare(model, options, self.placement), settings, metrics)
 
     def prepared(
         self,
@@ -96,8 +96,8 @@ class Forecaster:
     ) -> PredictResult:
         """The same of a network that is loaded already."""
         store = self.predictors.store
-        network = laid_out(network, shipped_plan(network, store, self.device, settings))
-        chosen = choose(network, store, self.device, settings, max_error=self.max_error)
+        network = laid_out(network, shipped_plan(network, store, self.placement, settings))
+        chosen = choose(network, store, self.placement, settings, max_error=self.max_error)
         tasks = list(network.tasks.values())
         kernels = [(task.workload, chosen[key]) for key, task in network.tasks.items()]
         estimates = self.kernels(kernels) if set(metrics) != {"memory"} else []
@@ -109,8 +109,8 @@ class Forecaster:
         shown = range(len(tasks)) if "latency" in metrics else ()
         return PredictResult(
             model=network.model.name,
-            target=self.device.target,
-            threads=self.device.threads,
+            target=self.placement.tvm_target,
+            threads=self.placement.resources.threads,
             settings=settings,
             network=only_asked(forecast, metrics),
             operators=tuple(
@@ -141,9 +141,9 @@ class Forecaster:
         kernels: list[Kernel] = []
         peaks_bytes: list[int | None] = []
         for text in texts:
-            network = prepare_sketch(text, options, self.device)
+            network = prepare_sketch(text, options, self.placement)
             store = self.predictors.store
-            chosen = choose(network, store, self.device, settings, max_error=self.max_error)
+            chosen = choose(network, store, self.placement, settings, max_error=self.max_error)
             key = max(network.tasks, key=lambda key: network.tasks[key].workload.flop)
             tasks.append(network.tasks[key])
             kernels.append((network.tasks[key].workload, chosen[key]))
@@ -155,8 +155,8 @@ class Forecaster:
             self.events(Note(message=f"some energies are unknown: {reason}"))
         return PredictResult(
             model=f"{len(texts)} operators",
-            target=self.device.target,
-            threads=self.device.threads,
+            target=self.placement.tvm_target,
+            threads=self.placement.resources.threads,
             settings=settings,
             network=None,
             operators=tuple(
@@ -183,7 +183,9 @@ class Forecaster:
         return energies_j, why_none(kernels, energies_j)
 
     def _peak_bytes(self, network: PreparedNetwork, chosen: Mapping[TaskKey, Candidate]) -> int:
-        return planned_memory(blueprint(network.arrangement, chosen), self.device).peak_bytes
+        return planned_memory(
+            blueprint(network.arrangement, chosen), self.placement.target, self.placement.resources
+        ).peak_bytes
 
     def kernels(self, kernels: Sequence[Kernel]) -> list[Estimate]:
         """The best answer there is for each: this very kernel measured, its neighbours in size, the
@@ -269,7 +271,7 @@ class Forecaster:
         shipped, probes = self.predictors.shipped, self.predictors.probes
         if shipped is None or shipped.exact:
             return
-        known = shipped.device.class_key
+        known = shipped.placement.key
         if not self.predictors.own_rows:
             self.events(
                 Note(
@@ -297,11 +299,13 @@ class Forecaster:
 
 
 def forecaster_of(
-    device: Device, store: SqliteStore, events: EventSink, max_error: float = MAX_ERROR
+    placement: Placement, store: SqliteStore, events: EventSink, max_error: float = MAX_ERROR
 ) -> Forecaster:
     """What answers with the predictors that go with a database. It reads each of them once."""
-    predictors = predictors_of(device, store, events)
-    return Forecaster(device=device, predictors=predictors, events=events, max_error=max_error)
+    predictors = predictors_of(placement, store, events)
+    return Forecaster(
+        placement=placement, predictors=predictors, events=events, max_error=max_error
+    )
 
 
 def _forecast(task: Task, candidate: Candidate, estimate: Estimate) -> OperatorForecast:

@@ -15,9 +15,10 @@ from tilewright.core.errors import ModelError, OutputError, UsageError, close_ma
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.fingerprints import digest
 from tilewright.core.predictions import FitResult, FittedFamily
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.core.settings import read_settings
 from tilewright.core.version import own_version
+from tilewright.hardware.legacy import folder_of, name_of_before
 from tilewright.models.cache import PREDICTORS, mark_used
 from tilewright.predict.collected import Row, family_of, rows_of, training_set
 from tilewright.predict.interpolation import MeasuredKernels, measured_kernels
@@ -56,7 +57,7 @@ class Predictors:
     of the database alone where no rows of the architecture come with tilewright.
     """
 
-    device: Device
+    placement: Placement
     store: SqliteStore
     folder: Path
     cache: Path
@@ -85,12 +86,12 @@ class Predictors:
 
     @cached_property
     def _likest(self) -> tuple[ShippedData | None, int]:
-        known = shipped_classes(self.device)
+        known = shipped_classes(self.placement)
         exact = [found for found in known if found.exact]
         if exact or len(known) < 2:
             return next(iter(exact or known), None), 0
-        relatives = [Relative(device=k.device, rows=lambda k=k: k.rows) for k in known]
-        found = nearest(self.device, self.own_rows, relatives)
+        relatives = [Relative(placement=k.placement, rows=lambda k=k: k.rows) for k in known]
+        found = nearest(self.placement, self.own_rows, relatives)
         return known[found.place], found.probes
 
     @property
@@ -103,27 +104,27 @@ class Predictors:
         """This device's measured peaks, else those of the shipped data. Raises ModelError where
         neither is known."""
         names = ("flop_per_s", "bytes_per_s", "cache_bytes_per_s")
-        stored = {name: self.store.peak(self.device.class_key, name) for name in names}
+        stored = {name: self.store.peak(self.placement.key, name) for name in names}
         found = {name: value for name, value in stored.items() if value is not None}
         if len(found) == len(names):
             return found
         if self.shipped is not None:
             return dict(self.shipped.peaks)
         raise ModelError(
-            f"nothing is known of {self.device.class_key}",
+            f"nothing is known of {self.placement.key}",
             hint="`tilewright collect --op all` measures it.",
         )
 
     def table(self, kernels: Sequence[Kernel], model: KernelModel) -> KernelTable:
         """The facts that a model wants: on the peaks it learnt with, where it learnt here."""
-        own = model.origin == self.device.class_key
-        return kernel_table(kernels, self.device, model.peaks if own else self.peaks)
+        own = model.origin == str(self.placement.key)
+        return kernel_table(kernels, self.placement, model.peaks if own else self.peaks)
 
     @cached_property
     def own_rows(self) -> list[Row]:
         """What this database knows of the device class."""
         workloads = {workload.key: workload for workload in self.store.workloads()}
-        measured = self.store.stored_measurements(device_class=self.device.class_key)
+        measured = self.store.stored_measurements(placement=self.placement.key)
         return rows_of([m for m in measured if m.kernel_hash], workloads)
 
     @cached_property
@@ -179,7 +180,7 @@ class Predictors:
             model = self._cached(family) or self._remembered(_of_shipped(shipped, family))
         except ModelError:
             return 1.0
-        return pace(own, model, self.device, model.peaks)
+        return pace(own, model, self.placement, model.peaks)
 
     def families(self) -> list[str]:
         """The families that rows are known of, be it of the nearest class."""
@@ -216,7 +217,7 @@ class Predictors:
             return _of_shipped(self.shipped, family)
         shipped = self.shipped
         peaks = shipped.peaks if shipped is not None and shipped.exact else self.peaks
-        return training_set(self._at_pace(family), family, self.device, peaks)
+        return training_set(self._at_pace(family), family, self.placement, peaks)
 
     def borrows(self, family: str) -> bool:
         """Whether a family is learnt from the nearest class, too little being known of this one."""
@@ -236,7 +237,7 @@ class Predictors:
         require_rows(data, trees=trees, base=base)
         self.events(Stage(name="fit", detail=f"{data.family}: {len(data)} kernels"))
         model = fit_kernel_model(data, trees=trees, base=base)
-        return replace(model, device_class=self.device.class_key)
+        return replace(model, device_class=str(self.placement.key))
 
     def model(self, family: str, *, fitting: bool = True) -> KernelModel | None:
         """A family's model from its file, fitted where there is none; None where too little is
@@ -253,7 +254,7 @@ class Predictors:
         """From its file; one of the cache, which learnt from what came along, at this machine's
         pace, and where it is broken it does not count."""
         if self._path(family).exists():
-            return load_model(self._path(family), self.device.class_key)
+            return load_model(self._path(family), self.placement)
         cached = self._cached(family)
         return replace(cached, pace=self.pace(family)) if cached is not None else None
 
@@ -263,7 +264,7 @@ class Predictors:
             if not cached.exists():
                 return None
             mark_used(cached.parent)
-            return load_model(cached, self.device.class_key)
+            return load_model(cached, self.placement)
         except ModelError:
             return None
 
@@ -292,15 +293,19 @@ class Predictors:
         tilewright, make another file."""
         rows = self.shipped.identity if self.shipped is not None else "none"
         origin = digest(f"{rows} {own_version()} {DEFAULT_TREES}")
-        folder = self.cache / PREDICTORS / self.device.class_key
+        folder = self.cache / PREDICTORS / str(self.placement.key)
         return folder / f"{family}-{origin}-{FORMAT}.json"
 
     def _path(self, family: str) -> Path:
-        return self.folder / self.device.class_key / f"{family}.json"
+        return self.path(f"{family}.json")
+
+    def path(self, name: str) -> Path:
+        """The file of a model of this device and resources."""
+        return folder_of(self.folder, self.placement) / name
 
 
 def _of_shipped(shipped: ShippedData, family: str) -> TrainingSet:
-    return training_set(shipped.rows, family, shipped.device, shipped.peaks)
+    return training_set(shipped.rows, family, shipped.placement, shipped.peaks)
 
 
 def models_folder(database: Path) -> Path:
@@ -308,10 +313,10 @@ def models_folder(database: Path) -> Path:
     return database.with_suffix(".models")
 
 
-def predictors_of(device: Device, store: SqliteStore, events: EventSink) -> Predictors:
+def predictors_of(placement: Placement, store: SqliteStore, events: EventSink) -> Predictors:
     """The predictors that go with a database."""
     return Predictors(
-        device=device,
+        placement=placement,
         store=store,
         folder=models_folder(store.path),
         cache=read_settings().cache,
@@ -320,14 +325,14 @@ def predictors_of(device: Device, store: SqliteStore, events: EventSink) -> Pred
 
 
 def fit_all(
-    device: Device, store: SqliteStore, events: EventSink, families: Sequence[str] = ()
+    placement: Placement, store: SqliteStore, events: EventSink, families: Sequence[str] = ()
 ) -> FitResult:
     """Fit these families anew, all that rows are known of where none is named.
 
     Raises UsageError for a family without rows; one with too few is reported, not raised.
     """
     began_s = time.monotonic()
-    predictors = predictors_of(device, store, events)
+    predictors = predictors_of(placement, store, events)
     known = predictors.families()
     for name in families:
         if name not in known:
@@ -348,7 +353,7 @@ def fit_all(
             FittedFamily(family=name, rows=model.rows, reach=reach, data_hash=model.data_hash)
         )
     return FitResult(
-        device_class=device.class_key,
+        device_class=str(placement.key),
         folder=str(predictors.folder),
         families=tuple(fitted),
         elapsed_s=time.monotonic() - began_s,
@@ -370,21 +375,24 @@ def write_model(values: Mapping[str, Any], path: Path) -> None:
         temporary.write_text(json.dumps(found), encoding="utf-8")
 
 
-def load_model(path: Path, device_class: str) -> KernelModel:
+def load_model(path: Path, placement: Placement) -> KernelModel:
     """Read a model's file.
 
     Raises ModelError for a file that is cut short, of another format, or of another device class.
     """
-    return of_class(read_model(path, from_json), path, device_class)
+    return of_class(read_model(path, from_json), path, placement)
 
 
-def of_class(model: KernelModel, path: Path, device_class: str) -> KernelModel:
-    """The model read from `path`; raises ModelError where it is of another device class."""
-    if model.device_class != device_class:
+def of_class(model: KernelModel, path: Path, placement: Placement) -> KernelModel:
+    """The model read from `path`, under today's name of its class; raises ModelError where it is of
+    another one."""
+    wanted, before = str(placement.key), name_of_before(placement)
+    if model.device_class not in (wanted, before):
         raise ModelError(
-            f"{path} is of device class {model.device_class}, not {device_class}", hint=_ANEW
+            f"{path} is of device class {model.device_class}, not {wanted}", hint=_ANEW
         )
-    return model
+    origin = wanted if model.origin == before else model.origin
+    return replace(model, device_class=wanted, origin=origin)
 
 
 def read_model(path: Path, parse: Callable[[Mapping[str, Any]], Parsed]) -> Parsed:

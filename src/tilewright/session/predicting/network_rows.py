@@ -34,9 +34,9 @@ def members_of(rows: Sequence[Row], predictors: Predictors) -> dict[str, Integer
 def _models_measured(predictors: Predictors) -> dict[str, set[str]]:
     """Networks by the workloads that runs measured for them. The probe of the machine's speed is
     no network's, nor is what a run over several models or over families measured."""
-    found = predictors.store.models_of_tasks(predictors.device.class_key)
+    found = predictors.store.models_of_tasks(predictors.placement.key)
     if found:
-        probe, _ = default_kernel(PROBE, ModelOptions(), predictors.device)
+        probe, _ = default_kernel(PROBE, ModelOptions(), predictors.placement)
         found.pop(probe.key, None)
     return {key: {name for name in names if _is_network(name)} for key, names in found.items()}
 

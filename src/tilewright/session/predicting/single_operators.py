@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.core.events import EventSink, Stage
-from tilewright.core.records import Device, Measurement
+from tilewright.core.records import Measurement, Placement
 from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
 from tilewright.predict.kernel_facts import Kernel
@@ -24,16 +24,16 @@ _STEPS = 17
 _FLAGS = frozenset({"bias", "relu", "groups", "dilation", "n"})
 
 
-def main_task(name: str, options: ModelOptions, device: Device) -> Task:
+def main_task(name: str, options: ModelOptions, placement: Placement) -> Task:
     """The operator's own kernel: the one with the most work, where there are copies around it."""
-    tasks = prepare_sketch(name, options, device).tasks.values()
+    tasks = prepare_sketch(name, options, placement).tasks.values()
     return max(tasks, key=lambda task: (task.workload.flop, task.workload.bytes))
 
 
-def default_kernel(name: str, options: ModelOptions, device: Device) -> Kernel:
+def default_kernel(name: str, options: ModelOptions, placement: Placement) -> Kernel:
     """The operator's kernel in its default settings."""
-    task = main_task(name, options, device)
-    return task.workload, default_candidate(task.workload, task.layouts, device)[0]
+    task = main_task(name, options, placement)
+    return task.workload, default_candidate(task.workload, task.layouts, placement)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,22 +41,24 @@ class KernelTimer:
     """Times kernels one after the other on a device and keeps what it measured. `measurers` opens
     the measurer of a device, with a seed."""
 
-    device: Device
+    placement: Placement
     store: SqliteStore
     events: EventSink
     seed: int
-    measurers: Callable[[Device, int], Measurer]
+    measurers: Callable[[Placement, int], Measurer]
 
     def times(self, kernels: Sequence[Kernel]) -> list[float | None]:
         """Median seconds of each; None where it failed."""
-        self.store.add_device(self.device)
+        self.store.add_device(self.placement.device)
         self.store.add_workloads([workload for workload, _ in kernels])
         found: list[float | None] = []
-        with self.measurers(self.device, self.seed) as measurer:
+        with self.measurers(self.placement, self.seed) as measurer:
             measurer.start()
             for workload, candidate in kernels:
                 self.events(Stage(name="time", detail=workload.key))
-                (outcome,) = measurer.measure(workload, [candidate], kernel_protocol(self.device))
+                (outcome,) = measurer.measure(
+                    workload, [candidate], kernel_protocol(self.placement)
+                )
                 self.store.add([outcome])
                 timed = isinstance(outcome, Measurement)
                 found.append(outcome.latency_s if timed else None)

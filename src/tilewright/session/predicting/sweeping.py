@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink
 from tilewright.core.predictions import SweepResult, SweepRow
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
 from tilewright.models.single_operator import with_default
@@ -44,11 +44,11 @@ _SHOWN = (
 class Sweeping:
     """One `study padding` command."""
 
-    device: Device
+    placement: Placement
     predictors: Predictors
     events: EventSink
     options: ModelOptions
-    measurers: Callable[[Device, int], Measurer] = opened
+    measurers: Callable[[Placement, int], Measurer] = opened
 
     def run(self, operator: str, parameter: str, values: tuple[int, ...]) -> SweepResult:
         """Measure and predict the operator at each value, in its default settings.
@@ -68,21 +68,23 @@ class Sweeping:
             )
         steps = values or _steps(parameter, known[parameter])
         kernels = [
-            default_kernel(with_number(written, parameter, step), self.options, self.device)
+            default_kernel(with_number(written, parameter, step), self.options, self.placement)
             for step in steps
         ]
         timer = KernelTimer(
-            device=self.device,
+            placement=self.placement,
             store=self.predictors.store,
             events=self.events,
             seed=self.options.seed,
             measurers=self.measurers,
         )
         times_s = timer.times(kernels)
-        forecaster = Forecaster(device=self.device, predictors=self.predictors, events=self.events)
+        forecaster = Forecaster(
+            placement=self.placement, predictors=self.predictors, events=self.events
+        )
         estimates = forecaster.modelled(kernels)
         peaks = self.predictors.peaks
-        table = kernel_table(kernels, self.device, peaks)
+        table = kernel_table(kernels, self.placement, peaks)
         changing = [
             name
             for column, name in enumerate(table.names)

@@ -7,7 +7,7 @@ from statistics import median
 
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.predictions import ThreadsResult, ThreadTime
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 from tilewright.core.scratch import scratch_folder
 from tilewright.graph.sample import random_inputs
 from tilewright.kernels.blueprint import blueprint
@@ -20,7 +20,7 @@ from tilewright.store.database import SqliteStore
 
 _REPEATS, _WARMUP = 15, 2
 
-Timer = Callable[[Device], float]
+Timer = Callable[[Placement], float]
 """Seconds of the network on a device with its number of threads."""
 
 
@@ -33,13 +33,13 @@ def network_timer(
 ) -> Timer:
     """Compiles a network for a device and times it alone."""
 
-    def timed(device: Device) -> float:
-        network = prepare(model, options, device)
-        chosen = choose(network, store, device, settings, max_error=max_error)
+    def timed(placement: Placement) -> float:
+        network = prepare(model, options, placement)
+        chosen = choose(network, store, placement, settings, max_error=max_error)
         plan = blueprint(network.arrangement, chosen)
         inputs = random_inputs(network.model.graph, options.seed)
         ordered = [inputs[name] for name in network.graph.inputs]
-        with scratch_folder() as folder, NetworkWorker(device) as worker:
+        with scratch_folder() as folder, NetworkWorker(placement) as worker:
             worker.compile(plan, network.graph.constants, folder)
             worker.load("network", folder, [c.parameter.name for c in plan.constants])
             samples_s = worker.time("network", ordered, repeats=_REPEATS, warmup=_WARMUP)
@@ -49,7 +49,7 @@ def network_timer(
 
 
 def study_threads(
-    model: str, device_with: Callable[[int], Device], most: int, timer: Timer, events: EventSink
+    model: str, device_with: Callable[[int], Placement], most: int, timer: Timer, events: EventSink
 ) -> ThreadsResult:
     """Measure `most` threads and up to four fewer, and pick the fastest measured."""
     times_s: dict[int, float] = {}

@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 
-from tilewright.core.records import Candidate, Device
+from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_facts import Kernel
@@ -25,7 +25,7 @@ class BestGuesses:
     """The best settings of a task by the family's model; none where no model knows this class.
     Models that are not there yet are made with `fitting` only."""
 
-    device: Device
+    placement: Placement
     predictors: Predictors
     max_error: float = inf
     fitting: bool = True
@@ -43,10 +43,10 @@ class BestGuesses:
     def _guessed(self, workload: Workload, layouts: tuple[str, ...]) -> tuple[Candidate, ...]:
         fitting = self.fitting and self.predictors.known
         model = self.predictors.model(family_of(workload), fitting=fitting)
-        if model is None or model.origin != self.device.class_key:
+        if model is None or model.origin != str(self.placement.key):
             return ()
         kernels: list[Kernel] = []
-        for space in spaces(workload, layouts, self.device, self.max_error):
+        for space in spaces(workload, layouts, self.placement, self.max_error):
             first = np.argsort(space.estimates_s, kind="stable")[:_CONSIDERED]
             kernels += [(workload, space.part.candidate(int(space.numbers[n]))) for n in first]
         times = model.times(self.predictors.table(kernels, model))

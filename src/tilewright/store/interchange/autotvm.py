@@ -23,17 +23,17 @@ import msgspec
 from tilewright.core.errors import TilewrightError
 from tilewright.core.records import (
     Candidate,
-    Device,
     Failure,
     FailureKind,
     Measurement,
+    Placement,
     Protocol,
 )
 from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.workload import Workload
 from tilewright.kernels.convolution import convolution
 from tilewright.kernels.registry import implementation
-from tilewright.store.interchange.devices import described_device, device_entry
+from tilewright.store.interchange.devices import described_by, device_entry
 from tilewright.store.interchange.fitting import fitted
 from tilewright.store.interchange.lines import (
     IMPORTED,
@@ -106,12 +106,12 @@ def _line(number: int, text: bytes) -> Line:
         if KEY in given:
             return restored(number, mapping(given[KEY], KEY))
         entry = _entry(given)
-        device = _device(entry)
-        workload, candidate = _meaning(entry, device)
+        placement = _placement(entry)
+        workload, candidate = _meaning(entry, placement)
         return Line(
             number=number,
-            record=_outcome(entry, workload, candidate, device),
-            support=(device_entry(device), workload_entry(workload)),
+            record=_outcome(entry, workload, candidate, placement),
+            support=(device_entry(placement.device), workload_entry(workload)),
             foreign=True,
         )
     except (NotUnderstood, TilewrightError) as error:
@@ -158,14 +158,14 @@ def _entry(given: Json) -> _Entry:
     )
 
 
-def _device(entry: _Entry) -> Device:
+def _placement(entry: _Entry) -> Placement:
     kind = entry.target.split()[:1]
     if kind and not entry.target.startswith("{") and kind[0] != "llvm":
         raise NotUnderstood(f"task {entry.task} is for {kind[0]}, not for a CPU")
-    return described_device(entry.target)
+    return described_by(entry.target)
 
 
-def _meaning(entry: _Entry, device: Device) -> tuple[Workload, Candidate]:
+def _meaning(entry: _Entry, placement: Placement) -> tuple[Workload, Candidate]:
     """What our direct convolution would be. Raises `NotUnderstood`."""
     strange = [name for name in entry.knobs if name not in _KNOWN]
     if entry.task not in _DIRECT or strange or any(n not in entry.knobs for n in _NEEDED):
@@ -187,7 +187,7 @@ def _meaning(entry: _Entry, device: Device) -> tuple[Workload, Candidate]:
     candidate = fitted(
         implementation("conv2d_direct"),
         workload,
-        device,
+        placement,
         (_layout(block_in), PLAIN, _layout(block_out)),
         {
             "lanes": (block_out,),
@@ -272,14 +272,15 @@ def _padding(value: object) -> Shape:
     return found * 2 if len(found) == 2 else found
 
 
-def _outcome(entry: _Entry, workload: Workload, candidate: Candidate, device: Device) -> Json:
+def _outcome(entry: _Entry, workload: Workload, candidate: Candidate, placement: Placement) -> Json:
     if len(entry.result) < 4:
         raise NotUnderstood("the result has fewer than 4 entries")
     costs, error = entry.result[0], whole(entry.result[1], "the error number")
     shared: dict[str, Any] = {
         "workload_key": workload.key,
         "candidate": candidate,
-        "device_class": device.class_key,
+        "device_class": placement.device.class_key,
+        "resources": placement.resources,
         "kernel_hash": KERNEL_HASH,
         "versions": entry.version,
         "created_at": finite(entry.result[3], "the time stamp"),

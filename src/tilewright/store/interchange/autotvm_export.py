@@ -40,7 +40,7 @@ def log_line(outcome: Outcome, texts: Mapping[str, str], device: Device | None) 
     found = readable_workloads([] if text is None else [text])
     task, arguments, entity = _task(outcome.candidate, found[0] if found else None)
     return {
-        "input": [target_words(device), task, arguments, {}],
+        "input": [target_words(device, outcome.resources), task, arguments, {}],
         "config": {"index": -1, "code_hash": None, "entity": entity},
         "result": _result(outcome),
         "version": 0.2,

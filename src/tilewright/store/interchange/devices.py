@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 
 from tilewright.core.errors import TargetError
-from tilewright.core.fingerprints import canonical_json
-from tilewright.core.records import Device
-from tilewright.hardware.device import ELSEWHERE, class_key
-from tilewright.hardware.target import facts_of_target, read_target
+from tilewright.core.records import Device, Placement
+from tilewright.core.targets import Resources
+from tilewright.hardware.device import described_placement
+from tilewright.hardware.target import read_target
 from tilewright.store.interchange.lines import Json, NotUnderstood
 
 
 @lru_cache(maxsize=64)
-def described_device(target: str) -> Device:
-    """The device class of a log's target, somewhere else by definition.
+def described_by(target: str) -> Placement:
+    """Where a log's target says that it was, somewhere else by definition.
 
     A log tells neither caches nor threads, so even where this machine has the instruction set the
     class is another one than this machine's: modest caches, and one thread unless the target says
@@ -28,24 +28,14 @@ def described_device(target: str) -> Device:
         given = read_target(target)
     except TargetError as error:
         raise NotUnderstood(error.message) from error
-    threads = int(given.get("num-cores", 1))
-    facts = facts_of_target(given, cores=threads)
-    text = canonical_json({**given, "num-cores": threads})
-    return Device(
-        class_key=class_key(facts, target=text, threads=threads, cores=threads),
-        instance=ELSEWHERE,
-        target=text,
-        threads=threads,
-        cpus=tuple(range(threads)),
-        cpu=facts,
-    )
+    return described_placement(given, given.get("num-cores"))
 
 
-def target_words(device: Device | None) -> str:
+def target_words(device: Device | None, resources: Resources) -> str:
     """A device's target in the older form that AutoTVM logs use; `llvm` for no device."""
     if device is None:
         return "llvm"
-    given: dict[str, Any] = json.loads(device.target)
+    given: dict[str, Any] = json.loads(device.target.tvm_target(resources))
     words = [str(given.pop("kind", "llvm"))]
     for name, value in given.items():
         words.append(f"-{name}={','.join(value) if isinstance(value, list) else value}")  # pyright: ignore[reportUnknownArgumentType]

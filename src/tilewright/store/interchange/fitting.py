@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.core.records import Candidate, Device, KnobValue
+from tilewright.core.records import Candidate, KnobValue, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Implementation
 from tilewright.store.interchange.lines import NotUnderstood
@@ -18,7 +18,7 @@ _SHOWN = 12
 def fitted(
     spec: Implementation,
     workload: Workload,
-    device: Device,
+    placement: Placement,
     layouts: tuple[str, ...],
     wanted: Wanted,
 ) -> Candidate:
@@ -28,10 +28,10 @@ def fitted(
     `NotUnderstood` for a value our knob does not take and for settings that are not valid
     together.
     """
-    if not spec.applies(workload, device):
+    if not spec.applies(workload, placement.target, placement.resources):
         raise NotUnderstood(f"{spec.name} does not compute {workload.key}")
     settings: dict[str, KnobValue] = {}
-    for knob in spec.knobs(workload, device, layouts):
+    for knob in spec.knobs(workload, placement.target, placement.resources, layouts):
         asked = wanted.get(knob.name)
         if asked is None:
             settings[knob.name] = knob.values[0]
@@ -44,7 +44,7 @@ def fitted(
                 f"{knob.name}={asked[0]} is no setting of {spec.name} here (it takes {shown}{more})"
             )
         settings[knob.name] = found[0]
-    if not spec.valid(workload, device, layouts, settings):
+    if not spec.valid(workload, placement.target, placement.resources, layouts, settings):
         together = ", ".join(f"{name}={value}" for name, value in settings.items())
         raise NotUnderstood(f"{spec.name} refuses these settings together: {together}")
     return Candidate(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tilewright.core.errors import ModelError
 from tilewright.core.input_files import require_regular
-from tilewright.core.records import Device
+from tilewright.core.records import Placement
 
 if TYPE_CHECKING:
     from tilewright.graph.workload import Workload
@@ -41,11 +41,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A file to read. `task` and `device` say what a log means that does not tell itself."""
+    """A file to read. `task` and `placement` say what a log means that does not tell itself."""
 
     path: Path
     task: Workload | None = None
-    device: Device | None = None
+    placement: Placement | None = None
 
 
 class NotUnderstood(ValueError):

@@ -25,6 +25,7 @@ from tilewright.core.records import (
     KnobValue,
     Measurement,
     Outcome,
+    Placement,
 )
 from tilewright.graph.layout import PLAIN
 from tilewright.graph.workload import Workload
@@ -145,19 +146,22 @@ def _line(number: int, item: Json, source: Source, brought: tuple[Json, dict[str
             "device": devices.get(str(record.get("device_class"))),
         }
         return restored(number, known)
-    if source.task is None or source.device is None:
+    if source.task is None or source.placement is None:
         raise NotUnderstood("the result names no task and no device; say --task KEY and --target")
-    record = _record(item, source.task, source.device)
-    support = (device_entry(source.device), workload_entry(source.task))
+    record = _record(item, source.task, source.placement)
+    support = (device_entry(source.placement.device), workload_entry(source.task))
     return Line(number=number, record=record, support=support, foreign=True)
 
 
-def _record(item: Json, task: Workload, device: Device) -> Json:
+def _record(item: Json, task: Workload, placement: Placement) -> Json:
     """A result of another tuner as an outcome of a task of ours, in plain layouts."""
     shared: dict[str, Any] = {
         "workload_key": task.key,
-        "candidate": _candidate(mapping(item.get("configuration"), "configuration"), task, device),
-        "device_class": device.class_key,
+        "candidate": _candidate(
+            mapping(item.get("configuration"), "configuration"), task, placement
+        ),
+        "device_class": placement.device.class_key,
+        "resources": placement.resources,
         "kernel_hash": KERNEL_HASH,
         "created_at": _seconds_of(item.get("timestamp")),
         "versions": "t4",
@@ -192,7 +196,7 @@ def _samples(times: Mapping[str, Any], item: Json) -> tuple[float, ...]:
     raise NotUnderstood("the result holds no times")
 
 
-def _candidate(configuration: Mapping[str, Any], task: Workload, device: Device) -> Candidate:
+def _candidate(configuration: Mapping[str, Any], task: Workload, placement: Placement) -> Candidate:
     layouts = (PLAIN,) * (len(task.arguments) + 1)
     given: dict[str, KnobValue] = {}
     for name, value in configuration.items():
@@ -200,11 +204,13 @@ def _candidate(configuration: Mapping[str, Any], task: Workload, device: Device)
             raise NotUnderstood(f"{name}={value!r:.40} is no value of a knob")
         given[name] = value
     names: list[str] = []
-    for spec in applicable(task, device):
-        knobs = {knob.name for knob in spec.knobs(task, device, layouts)}
+    for spec in applicable(task, placement.target, placement.resources):
+        knobs = {
+            knob.name for knob in spec.knobs(task, placement.target, placement.resources, layouts)
+        }
         if knobs and knobs == given.keys():
             wanted = {name: (value,) for name, value in given.items()}
-            return fitted(spec, task, device, layouts, wanted)
+            return fitted(spec, task, placement, layouts, wanted)
         names.append(f"{spec.name} ({', '.join(sorted(knobs)) or 'no knobs'})")
     raise NotUnderstood(
         f"the knobs {', '.join(given) or 'none'} are those of no implementation of {task.key}: "

@@ -8,8 +8,11 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from tilewright.core.errors import ModelError
+import msgspec
+
+from tilewright.core.errors import InternalError, ModelError
 from tilewright.core.records import Protocol
+from tilewright.core.targets import Binding, parse_resources
 from tilewright.store.interchange.lines import (
     Json,
     Line,
@@ -146,6 +149,22 @@ def _record(row: Mapping[str, Any]) -> Json:
         "run_id": None,
         "instance": row.get("instance") or "",
         "energy": _energy(row),
+        **_placement(row),
+    }
+
+
+def _placement(row: Mapping[str, Any]) -> Json:
+    """Resources and cores; tables of earlier versions have the threads in the device class."""
+    if not row.get("resources"):
+        return {}
+    try:
+        resources = parse_resources(str(row["resources"]))
+        cpus = [int(cpu) for cpu in str(row.get("binding") or "").split(",") if cpu]
+    except (InternalError, ValueError):
+        raise NotUnderstood(f"resources {row['resources']!r:.40} cannot be read") from None
+    return {
+        "resources": msgspec.to_builtins(resources),
+        "binding": msgspec.to_builtins(Binding(cpus=tuple(cpus))),
     }
 
 

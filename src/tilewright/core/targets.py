@@ -1,0 +1,143 @@
+"""What kind of processor there is, and how much of it a kernel may use: data, not types.
+
+    target.lanes("float32")             16 with AVX-512, 4 with NEON
+    target.operations_per_cycle("int8") 256 with AVX-512 VNNI
+    target.cache_bytes(2)               what one core has of the second level
+    Resources(cores=2, threads=2)       written `2t`
+
+A target says nothing about how many threads run: that is `Resources`, an argument of everything
+that depends on it and a column of every table that holds times. Which cores exactly were used is
+a `Binding`: it is recorded, and nothing is looked up by it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tilewright.core.element_types import element_type
+from tilewright.core.errors import InternalError
+from tilewright.core.fingerprints import canonical_json
+
+_RESOURCES = re.compile(r"(?P<threads>[1-9]\d*)t(?:(?P<cores>[1-9]\d*)c)?(?::(?P<kind>[\w-]+))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeUnit:
+    """Arithmetic that each core has.
+
+    It takes elements of the type `element`, adds up in `accumulator`, and works on granules of
+    `granule`: rows, columns and terms of a product (1, 16, 1 is a vector of sixteen, 16, 16, 32 a
+    tile). `operations_per_cycle` counts multiplications and additions of one core.
+    """
+
+    name: str
+    element: str
+    accumulator: str
+    granule: tuple[int, int, int]
+    operations_per_cycle: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLevel:
+    """A level of memory, `L1` the nearest. `bytes` is what each of its instances holds, `cores` how
+    many share one; a line is what moves at once."""
+
+    name: str
+    bytes: int
+    cores: int = 1
+    line_bytes: int = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A kind of processor.
+
+    `kind` is `cpu` for now; `features` are instruction sets in LLVM's spelling. Vector registers
+    are those kernels may count on. `memory` goes from the nearest level outwards. `cores` is what
+    the whole machine has. `tvm` is the JSON text of the TVM target without a number of threads.
+    """
+
+    kind: str = "cpu"
+    model: str
+    architecture: str
+    features: tuple[str, ...]
+    vector_bytes: int
+    vector_registers: int
+    units: tuple[ComputeUnit, ...]
+    memory: tuple[MemoryLevel, ...]
+    cores: int
+    tvm: str
+
+    def lanes(self, dtype: str) -> int:
+        """Elements of a type in one vector register; raises InternalError for no type."""
+        return max(1, self.vector_bytes // element_type(dtype).bytes)
+
+    def operations_per_cycle(self, dtype: str) -> int:
+        """Multiplications and additions of one core and cycle, by the fastest unit for the type.
+
+        A type that no unit takes is converted to the one its sums are kept in; for one that has no
+        unit either, a multiplication and an addition per lane and cycle are counted.
+        """
+        kind = element_type(dtype)
+        for name in (kind.name, kind.accumulator):
+            rates = [unit.operations_per_cycle for unit in self.units if unit.element == name]
+            if rates:
+                return max(rates)
+        return 2 * self.lanes(kind.accumulator)
+
+    def cache_bytes(self, level: int) -> int:
+        """Bytes of the cache of a level, 1 the nearest; 0 where there is none."""
+        return self.memory[level - 1].bytes if level <= len(self.memory) else 0
+
+    def tvm_target(self, resources: Resources) -> str:
+        """JSON text of the TVM target with as many threads as the resources have."""
+        return canonical_json({**json.loads(self.tvm), "num-cores": resources.threads})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """How much of a processor a kernel may use: `threads` on `cores` of them, all of one `kind`.
+
+    `cores` are physical ones of a CPU; there are more threads than cores where two share one. The
+    kind is empty where all cores of the processor are alike.
+    """
+
+    cores: int
+    threads: int
+    kind: str = ""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.cores <= self.threads:
+            raise InternalError(f"{self.threads} threads cannot use {self.cores} cores")
+
+    def __str__(self) -> str:
+        shared = f"{self.cores}c" if self.cores != self.threads else ""
+        return f"{self.threads}t{shared}" + (f":{self.kind}" if self.kind else "")
+
+
+@lru_cache(maxsize=256)
+def threads_alone(count: int) -> Resources:
+    """As many threads, each on a core of its own."""
+    return Resources(cores=count, threads=count)
+
+
+@lru_cache(maxsize=256)
+def parse_resources(text: str) -> Resources:
+    """The resources that are written so: `2t`, `4t2c`, `4t:efficiency`. Raises InternalError."""
+    found = _RESOURCES.fullmatch(text)
+    if found is None:
+        raise InternalError(f"{text!r} are no resources; an example is 2t")
+    threads = int(found["threads"])
+    return Resources(
+        cores=int(found["cores"] or threads), threads=threads, kind=found["kind"] or ""
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """Where exactly something ran: the logical CPUs it might use, one per physical core first."""
+
+    cpus: tuple[int, ...] = ()

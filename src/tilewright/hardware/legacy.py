@@ -1,0 +1,191 @@
+"""Devices as databases and files named them before version 5: with threads in their class.
+
+    amd-epyc-avx512-2t-747cbc7c2d   is now   amd-epyc-avx512-5d0f…  with resources 2t
+
+A class of before is carried over where the device's facts are known; its rows then belong to the
+new class. Rows whose device nobody described keep the class they had, and the threads that its
+name tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tilewright.core.errors import InternalError
+from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.core.records import Device, Placement, PlacementKey
+from tilewright.core.targets import Resources, Target, parse_resources, threads_alone
+from tilewright.hardware.device import ELSEWHERE, class_key, class_name
+from tilewright.hardware.remote import PREFIX
+from tilewright.hardware.target import text_of
+from tilewright.hardware.units import cpu_target
+
+_SUFFIX = re.compile(r"\+(cache|beside)=.*$")
+"""Circumstances of a class: they stay behind its name."""
+
+_THREADS = re.compile(r"-([1-9]\d{0,3})t-[0-9a-f]{10}$")
+
+
+class _CpuFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What was known of a CPU."""
+
+    model: str
+    architecture: str
+    features: tuple[str, ...]
+    vector_bytes: int
+    vector_registers: int
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    physical_cores: int
+
+
+class _Device(msgspec.Struct, frozen=True, kw_only=True):
+    """What a device was; threads and CPUs were part of it."""
+
+    class_key: str
+    instance: str
+    target: str
+    threads: int
+    cpus: tuple[int, ...]
+    cpu: _CpuFacts
+
+
+def is_legacy(fields: Mapping[str, Any]) -> bool:
+    """Whether the fields of a device are those of before."""
+    return "cpu" in fields
+
+
+def read_device(fields: Mapping[str, Any]) -> tuple[Device, str, Resources]:
+    """A device of before as it is now, the class that it had, and the resources which were part of
+    that. Raises msgspec.ValidationError or ValueError for what is no device."""
+    found = msgspec.convert(fields, _Device)
+    given = msgspec.json.decode(found.target, type=dict[str, Any])
+    cpu = found.cpu
+    target = cpu_target(
+        model=cpu.model,
+        architecture=cpu.architecture,
+        features=cpu.features,
+        cache_bytes=(cpu.l1_bytes, cpu.l2_bytes, cpu.l3_bytes),
+        cores=cpu.physical_cores,
+        tvm=text_of(given),
+    )
+    access = "rpc" if found.instance.startswith(PREFIX) else "described"
+    if found.instance != ELSEWHERE and access == "described":
+        access = "here"
+    usual, circumstances = _apart(found.class_key)
+    device = Device(
+        class_key=class_key(target) + circumstances,
+        instance=found.instance,
+        target=target,
+        access=access,
+    )
+    return device, found.class_key, _resources(usual, target, found.threads)
+
+
+def read_placement(fields: Mapping[str, Any], resources: str) -> Placement:
+    """A device as files name it, now or before, and its resources as a text; for a device of before
+    they are its own. Raises msgspec.ValidationError or ValueError for what is none."""
+    if is_legacy(fields):
+        device, _, own = read_device(fields)
+        return Placement(device=device, resources=own)
+    try:
+        found = parse_resources(resources)
+    except InternalError as error:
+        raise ValueError(error.message) from error
+    return Placement(device=msgspec.convert(fields, Device), resources=found)
+
+
+def class_of_before(target: Target, resources: Resources) -> str:
+    """The class that a processor had with these resources."""
+    counted = {
+        "model": target.model,
+        "architecture": target.architecture,
+        "features": target.features,
+        "target": target.tvm_target(resources),
+        "cores": resources.cores,
+        "threads": resources.threads,
+        "caches": [level.bytes for level in target.memory],
+    }
+    tail = digest(canonical_json(counted), length=10)
+    return f"{class_name(target)}-{resources.threads}t-{tail}"
+
+
+def folder_of(parent: Path, placement: Placement) -> Path:
+    """The folder in `parent` of what belongs to a device class and its resources; one that is named
+    as before is renamed. It need not be there."""
+    found = parent / str(placement.key)
+    before = parent / name_of_before(placement)
+    if before.is_dir() and not found.exists():
+        with suppress(OSError):
+            before.rename(found)
+            return found
+        return before
+    return found
+
+
+def name_of_before(placement: Placement) -> str:
+    """The class that a placement's device had."""
+    _, circumstances = _apart(placement.device.class_key)
+    return class_of_before(placement.target, placement.resources) + circumstances
+
+
+def _apart(key: str) -> tuple[str, str]:
+    """A class without its circumstances, and these."""
+    found = _SUFFIX.search(key)
+    return (key[: found.start()], found[0]) if found else (key, "")
+
+
+def _resources(key: str, target: Target, threads: int) -> Resources:
+    """What a class of before had: its name is a hash of it, so the cores are found by trying."""
+    tried = (Resources(cores=cores, threads=threads) for cores in range(threads, 0, -1))
+    fitting = (one for one in tried if class_of_before(target, one) == key)
+    return next(fitting, Resources(cores=min(threads, target.cores), threads=threads))
+
+
+@dataclass(slots=True)
+class ClassesOfBefore:
+    """Which class and resources stand behind the class keys of before."""
+
+    known: dict[str, PlacementKey] = field(default_factory=dict[str, PlacementKey])
+
+    def learn(self, devices: Iterable[Device]) -> None:
+        """Know the classes that these processors had, with as many threads as they have cores or
+        twice as many."""
+        for device in devices:
+            key, circumstances = _apart(device.class_key)
+            most = 2 * device.target.cores
+            for threads in range(1, most + 1):
+                for cores in sorted({threads, min(threads, device.target.cores)}):
+                    resources = Resources(cores=cores, threads=threads)
+                    before = class_of_before(device.target, resources) + circumstances
+                    self.known.setdefault(
+                        before, PlacementKey(device_class=key + circumstances, resources=resources)
+                    )
+
+    def add(self, before: str, device: Device, resources: Resources) -> None:
+        """Know a class by a device that was described."""
+        self.known[before] = PlacementKey(device_class=device.class_key, resources=resources)
+
+    def of(self, before: str) -> PlacementKey:
+        """What stands behind a class of before: without a device, the class itself with the threads
+        that its name tells, one where it tells none."""
+        if before in self.known:
+            return self.known[before]
+        usual, circumstances = _apart(before)
+        if usual in self.known:
+            found = self.known[usual]
+            return PlacementKey(
+                device_class=found.device_class + circumstances, resources=found.resources
+            )
+        told = _THREADS.search(usual)
+        return PlacementKey(
+            device_class=before, resources=threads_alone(int(told[1]) if told else 1)
+        )
