@@ -65,7 +65,7 @@ def _measured_machine(_cores: frozenset[int]) -> Path:
     path = Path(tempfile.mkdtemp(prefix="tilewright-tests-")) / "tilewright.db"
     placement = local_placement()
     with open_store(path) as store, KernelMeasurer(placement, builders=1) as measurer:
-        measured_peaks(store, placement.target, placement.resources, measurer)
+        measured_peaks(store, placement, measurer)
     return path
 
 

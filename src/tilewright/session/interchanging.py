@@ -14,7 +14,7 @@ from tilewright.core.records import Placement
 from tilewright.core.results import ImportResult, SkippedLine
 from tilewright.store import open_store
 from tilewright.store.interchange.devices import device_entry
-from tilewright.store.interchange.kinds import METASCHEDULE, export_kind, import_kind
+from tilewright.store.interchange.kinds import METASCHEDULE, TABLES, export_kind, import_kind
 from tilewright.store.interchange.lines import Line
 
 if TYPE_CHECKING:
@@ -36,13 +36,18 @@ class ImportRequest:
 def import_file(
     request: ImportRequest, store: SqliteStore, placement: Callable[[], Placement]
 ) -> ImportResult:
-    """Take in a file; `device` is asked for only where the kind needs this machine's.
+    """Take in a file; `placement` is asked for only where the kind needs this machine's.
+
+    A table names devices by their class alone: knowing this machine tells which rows are its own,
+    also those of before its class was named as it is now.
 
     Raises `UsageError` for an unknown kind or task, `ModelError` for a file that cannot be read.
     """
     kind = import_kind(request.path, request.kind)
     if kind == METASCHEDULE:
         return _import_metaschedule(request.path, store, placement())
+    if kind in TABLES:
+        store.add_device(placement().device)
     task = None if request.task is None else _task(request.task, store)
     return store.import_file(request.path, kind, task=task, placement=request.placement)
 

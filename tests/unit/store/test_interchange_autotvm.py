@@ -164,12 +164,14 @@ def test_what_is_not_understood_is_told_and_the_rest_taken(
 
 def test_the_class_of_a_log_is_never_this_machine(store: SqliteStore, tmp_path: Path) -> None:
     here = local_placement()
-    take(store, tmp_path, version_2(target=here.target), version_1())
-    classes = {placement.key: placement.device.instance for placement in store.placements()}
+    take(store, tmp_path, version_2(target=here.tvm_target), version_1())
+    classes = {device.class_key: device.instance for device in store.devices()}
     assert len(classes) == 2
     assert set(classes.values()) == {""}
-    assert here.key not in classes
-    assert parse_target("llvm").class_key not in classes
+    assert here.device.class_key not in classes
+    assert parse_target("llvm").device.class_key not in classes
+    measured = {m.resources for m in store.stored_measurements()}
+    assert here.resources in measured, "a target tells its threads, if nothing else"
 
 
 def test_lines_that_fit_no_task_are_counted(store: SqliteStore, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from tilewright.store.interchange.lines import json_object, readable
 
 METASCHEDULE = "metaschedule"
 DATABASE = "db"
+TABLES = ("csv", "parquet")
+"""One row per measurement: nothing tells of devices but the names of their classes."""
 IMPORTS = ("autotvm", METASCHEDULE, "t4", "csv", "parquet", "jsonl", "json", DATABASE)
 EXPORTS = ("jsonl", "json", "csv", "parquet", "autotvm", "t4", METASCHEDULE)
 
