@@ -21,6 +21,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from tilewright.core.fingerprints import canonical_json
+from tilewright.core.forms import form_texts
 from tilewright.core.records import Candidate, Device, Placement
 from tilewright.core.targets import threads_alone
 from tilewright.hardware.features import X86_V3, X86_V4
@@ -76,9 +77,9 @@ def lines_of(case: Case) -> dict[str, str]:
     on = placement(processor, threads)
     found: dict[str, str] = {}
     for task in prepare(f"zoo:{network}", ModelOptions(), on).tasks.values():
-        candidate, _ = default_candidate(task.workload, task.layouts, on, MAX_ERROR)
+        candidate, _ = default_candidate(task.workload, task.forms, on, MAX_ERROR)
         kernel = kernel_identity(task.workload, candidate, on.target, on.resources)
-        name = f"{processor}/{threads}/{network}\t{task.key[0]}\t{','.join(task.layouts)}"
+        name = f"{processor}/{threads}/{network}\t{task.key[0]}\t{','.join(form_texts(task.forms))}"
         found[name] = f"{_text(candidate)}\t{kernel}"
     return found
 

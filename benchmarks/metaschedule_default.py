@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Failure, Measurement, Placement, Protocol
 from tilewright.graph.workload import Workload, parse_workload
 from tilewright.hardware.device import local_placement
@@ -43,7 +44,7 @@ def tune(
     from tilewright.compiler.metaschedule.search import trace_text
 
     module = unscheduled(
-        workload, ("plain",) * (len(workload.arguments) + 1), placement.target, placement.resources
+        workload, (PLAIN,) * (len(workload.arguments) + 1), placement.target, placement.resources
     )
     # its own count stops at a `let` expression
     function = module["main"].with_attr("estimated_flops", max(1, workload.flop))
@@ -69,8 +70,8 @@ def measured(
     workload: Workload, placement: Placement, trace: str, protocol: Protocol
 ) -> Measurement | Failure:
     """The candidate under our protocol."""
-    layouts = ("plain",) * (len(workload.arguments) + 1)
-    candidate = Candidate(implementation=NAME, settings=((TRACE, trace),), layouts=layouts)
+    forms = (PLAIN,) * (len(workload.arguments) + 1)
+    candidate = Candidate(implementation=NAME, settings=((TRACE, trace),), forms=forms)
     with KernelMeasurer(placement, builders=1) as measurer:
         (outcome,) = measurer.measure(workload, [candidate], protocol)
         return outcome

@@ -32,7 +32,7 @@ from tilewright.graph.arrange import arrange
 from tilewright.graph.network import Graph
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.blueprint import blueprint, packed_constant, task_key
-from tilewright.kernels.layouts import choose_layouts
+from tilewright.kernels.forms import choose_forms
 from tilewright.models.loading import load_model
 from tilewright.session.preparation import fused_network
 from tilewright.tune.space import default_candidate
@@ -145,9 +145,9 @@ def _compiled(graph: Graph) -> LoadedNetwork:
     placement = _placement()
     check_supported(graph, placement.tvm_target)
     fused = fused_network(graph)
-    arrangement = arrange(fused, choose_layouts(fused, placement.target, placement.resources))
+    arrangement = arrange(fused, choose_forms(fused, placement.target, placement.resources))
     chosen = {
-        task_key(item): default_candidate(item.call.workload, item.layouts, placement)[0]
+        task_key(item): default_candidate(item.call.workload, item.forms, placement)[0]
         for item in arrangement.calls
     }
     plan = blueprint(arrangement, chosen)
@@ -180,8 +180,8 @@ def difference(found: Sequence[Any], test: NodeTest) -> str:
             off = ~np.isclose(ours, expected, relative, test.absolute, equal_nan=True)
             place = tuple(int(axis[0]) for axis in np.nonzero(off))
             return (
-                f"output {index}: {int(off.sum())} of {off.size} elements are off, the first at "
-                f"{list(place)}: {ours[place]} instead of {expected[place]}"
+                f"output {index}: {int(off.sum())} of {off.size} elements are off, the "
+                f"first at {list(place)}: {ours[place]} instead of {expected[place]}"
             )
     return ""
 

@@ -22,6 +22,7 @@ from time import perf_counter
 import numpy as np
 
 from tilewright.core.events import discard
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Placement
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
@@ -82,8 +83,8 @@ def kernels_of(placement: Placement, workloads: list[Workload], count: int) -> l
     random = np.random.default_rng(0)
     found: list[Kernel] = []
     for workload in workloads:
-        layouts = ("plain",) * (len(workload.arguments) + 1)
-        space = max(spaces(workload, layouts, placement), key=lambda space: len(space.numbers))
+        forms = (PLAIN,) * (len(workload.arguments) + 1)
+        space = max(spaces(workload, forms, placement), key=lambda space: len(space.numbers))
         numbers = random.choice(space.numbers, size=count)
         found += [(workload, space.part.candidate(int(number))) for number in numbers]
     return found
@@ -93,8 +94,8 @@ def in_default_settings(placement: Placement, workloads: list[Workload]) -> list
     """Each convolution once, in the implementation and settings that nothing measured picks."""
     found: list[Kernel] = []
     for workload in workloads:
-        layouts = ("plain",) * (len(workload.arguments) + 1)
-        found.append((workload, default_candidate(workload, layouts, placement)[0]))
+        forms = (PLAIN,) * (len(workload.arguments) + 1)
+        found.append((workload, default_candidate(workload, forms, placement)[0]))
     return found
 
 

@@ -58,18 +58,10 @@ SWEEPS = {
     "resnet50-3x3-stride2-28": Declared(
         network="zoo:resnet50",
         task="layer2.0.conv2",
-        values={
-            "in_block": (16,),
-            "cache_chunks": (0,),
-            "unroll": ("none", "lanes"),
-        },
+        values={"in_block": (16,), "cache_chunks": (0,), "unroll": ("none", "lanes")},
     ),
     "resnet50-3x3-7": Declared(
-        network="zoo:resnet50",
-        task="layer4.0.conv2",
-        values={
-            "in_block": (16,),
-        },
+        network="zoo:resnet50", task="layer4.0.conv2", values={"in_block": (16,)}
     ),
     "resnet50-1x1-14": Declared(network="zoo:resnet50", task="layer3.1.conv1", values={}),
 }
@@ -79,7 +71,7 @@ def declared_part(task: Task, declared: Declared, placement: Placement) -> Part:
     """The direct convolution's space with some knobs restricted."""
     (whole,) = (
         space.part
-        for space in spaces(task.workload, task.layouts, placement)
+        for space in spaces(task.workload, task.forms, placement)
         if space.spec.name == IMPLEMENTATION
     )
     knobs: list[Knob] = []

@@ -97,8 +97,8 @@ def _our_best(task: Task) -> Item:
     """30 measurements of the default tuner, the start of the workers included in the time."""
     placement = local_placement()
     protocol = kernel_protocol(placement)
-    space = search_space(task.workload, task.layouts, placement)
-    default, _ = default_candidate(task.workload, task.layouts, placement)
+    space = search_space(task.workload, task.forms, placement)
+    default, _ = default_candidate(task.workload, task.forms, placement)
     found: list[Measurement] = []
     with KernelMeasurer(placement) as measurer:
         measurer.start()

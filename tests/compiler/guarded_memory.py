@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tilewright.core.forms import Form, parse_forms
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload, parse_workload
@@ -39,10 +40,10 @@ def guarded(nbytes: int, *, at_end: bool) -> Array:
 
 
 def candidates(
-    task: Workload, layouts: tuple[str, ...], placement: Placement
+    task: Workload, forms: tuple[Form, ...], placement: Placement
 ) -> Iterator[Candidate]:
     """The best guess of each implementation, and others from all over its space."""
-    for space in spaces(task, layouts, placement):
+    for space in spaces(task, forms, placement):
         numbers = [int(n) for n in space.numbers]
         best = int(space.numbers[int(np.argmin(space.estimates_s))])
         spread = numbers[:: max(1, len(numbers) // _FEW)][:_FEW]
@@ -73,7 +74,7 @@ def main() -> None:
     placement = local_placement()
     for text, layouts in json.load(sys.stdin):
         task = parse_workload(text)
-        for candidate in candidates(task, tuple(layouts), placement):
+        for candidate in candidates(task, parse_forms(*layouts), placement):
             told = f"{candidate.implementation} {dict(candidate.settings)} {layouts} {text}"
             sys.stdout.write(told + "\n")
             sys.stdout.flush()

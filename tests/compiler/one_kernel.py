@@ -10,8 +10,9 @@ import numpy as np
 from placements import altered
 
 from tilewright.compiler.build import build_kernel
+from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement, Settings
-from tilewright.graph.layout import PLAIN, physical_shape, to_logical, to_physical
+from tilewright.graph.layout import to_logical, to_physical
 from tilewright.graph.network import Array, attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
@@ -54,49 +55,49 @@ def random_arrays(task: Workload, seed: int = 0) -> list[Array]:
     return arrays
 
 
-def all_settings(task: Workload, name: str, layouts: tuple[str, ...]) -> list[Settings]:
+def all_settings(task: Workload, name: str, forms: tuple[Form, ...]) -> list[Settings]:
     """Every valid combination of knob values."""
     spec = implementation(name)
-    knobs = spec.knobs(task, PLACEMENT.target, PLACEMENT.resources, layouts)
+    knobs = spec.knobs(task, PLACEMENT.target, PLACEMENT.resources, forms)
     names = [knob.name for knob in knobs]
     found = [
         dict(zip(names, values, strict=True))
         for values in itertools.product(*(knob.values for knob in knobs))
     ]
-    return [s for s in found if spec.valid(task, PLACEMENT.target, PLACEMENT.resources, layouts, s)]
+    return [s for s in found if spec.valid(task, PLACEMENT.target, PLACEMENT.resources, forms, s)]
 
 
 def run_kernel(
     task: Workload,
     name: str,
     arrays: Sequence[Array],
-    layouts: tuple[str, ...] = (),
+    forms: tuple[Form, ...] = (),
     settings: Settings | None = None,
     placement: Placement = PLACEMENT,
 ) -> Array:
     """The kernel's result, row-major; the best-looking settings unless told."""
     import tvm
 
-    layouts = layouts or (PLAIN,) * (len(task.arguments) + 1)
+    forms = forms or (PLAIN,) * (len(task.arguments) + 1)
     spec = implementation(name)
     if settings is None:
-        choices = all_settings(task, name, layouts)
+        choices = all_settings(task, name, forms)
         settings = choices[
             int(
                 np.argmin(
-                    spec.facts(task, placement.target, placement.resources, layouts, choices)[
+                    spec.facts(task, placement.target, placement.resources, forms, choices)[
                         "estimate_s"
                     ]
                 )
             )
         ]
-    candidate = Candidate(implementation=name, settings=tuple(settings.items()), layouts=layouts)
+    candidate = Candidate(implementation=name, settings=tuple(settings.items()), forms=forms)
     kernel = build_kernel(task, candidate, placement.target, placement.resources)
     tensors = [
-        tvm.runtime.tensor(to_physical(array, layout).reshape(physical_shape(array.shape, layout)))
-        for array, layout in zip(arrays, layouts, strict=False)
+        tvm.runtime.tensor(to_physical(array, form).reshape(form.physical_shape(array.shape)))
+        for array, form in zip(arrays, forms, strict=False)
     ]
     shape, dtype = kernel.argument_types[-1]
     result = tvm.runtime.tensor(np.full(shape, 77, dtype))
     kernel.call(*tensors, result)
-    return to_logical(result.numpy(), layouts[-1], task.result.shape)
+    return to_logical(result.numpy(), forms[-1], task.result.shape)

@@ -8,9 +8,10 @@ import numpy as np
 from one_kernel import PLACEMENT, all_settings, random_arrays
 
 from tilewright.compiler.build import build_kernel
+from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement, Settings
 from tilewright.graph.evaluate import run_workload
-from tilewright.graph.layout import PLAIN, to_logical, to_physical
+from tilewright.graph.layout import to_logical, to_physical
 from tilewright.graph.magnitude import magnitude
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
@@ -29,62 +30,55 @@ def constants_workload(
 
 
 def choose(
-    task: Workload, spec: Implementation, layouts: tuple[str, ...], choice: int | None
+    task: Workload, spec: Implementation, forms: tuple[Form, ...], choice: int | None
 ) -> Settings:
     """The setting with the best estimate, or the one a number picks."""
-    found = all_settings(task, spec.name, layouts)
+    found = all_settings(task, spec.name, forms)
     if choice is not None:
         return found[choice % len(found)]
     return found[
         int(
             np.argmin(
-                spec.facts(task, PLACEMENT.target, PLACEMENT.resources, layouts, found)[
-                    "estimate_s"
-                ]
+                spec.facts(task, PLACEMENT.target, PLACEMENT.resources, forms, found)["estimate_s"]
             )
         )
     ]
 
 
 def check_kernel(
-    task: Workload,
-    spec: Implementation,
-    layouts: tuple[str, ...] = (),
-    choice: int | None = None,
+    task: Workload, spec: Implementation, forms: tuple[Form, ...] = (), choice: int | None = None
 ) -> None:
     """Assert that a kernel gives numpy's result within the bound that its spec promises."""
-    layouts = layouts or (PLAIN,) * (len(task.arguments) + 1)
-    settings = choose(task, spec, layouts, choice)
-    error = kernel_error(task, spec, layouts, settings)
-    assert error <= spec.error_bound(task), f"{error:.1e} with {settings} on {layouts}"
+    forms = forms or (PLAIN,) * (len(task.arguments) + 1)
+    settings = choose(task, spec, forms, choice)
+    error = kernel_error(task, spec, forms, settings)
+    assert error <= spec.error_bound(task), f"{error:.1e} with {settings} on {forms}"
 
 
 def kernel_error(
     task: Workload,
     spec: Implementation,
-    layouts: tuple[str, ...],
+    forms: tuple[Form, ...],
     settings: Settings,
     placement: Placement = PLACEMENT,
 ) -> float:
     """Largest error relative to the magnitude of the sums; infinite where a NaN stays."""
     import tvm
 
-    candidate = Candidate(
-        implementation=spec.name, settings=tuple(settings.items()), layouts=layouts
-    )
+    candidate = Candidate(implementation=spec.name, settings=tuple(settings.items()), forms=forms)
     kernel = build_kernel(task, candidate, placement.target, placement.resources)
     arrays = random_arrays(task)
     constants = {i: arrays[i] for i, a in enumerate(task.arguments) if a.role == "constant"}
     packed = spec.pack(task, candidate, constants)
     tensors = [
-        packed[i] if i in spec.packed_shapes(task, candidate) else to_physical(array, layout)
-        for i, (array, layout) in enumerate(zip(arrays, layouts, strict=False))
+        packed[i] if i in spec.packed_shapes(task, candidate) else to_physical(array, form)
+        for i, (array, form) in enumerate(zip(arrays, forms, strict=False))
     ]
     assert [t.shape for t in tensors] == [shape for shape, _ in kernel.argument_types[:-1]]
     shape, dtype = kernel.argument_types[-1]
     result = tvm.runtime.tensor(np.full(shape, np.nan, dtype))
     kernel.call(*[tvm.runtime.tensor(t) for t in tensors], result)
-    found = to_logical(result.numpy(), layouts[-1], task.result.shape)
+    found = to_logical(result.numpy(), forms[-1], task.result.shape)
     difference = np.abs(found - run_workload(task, arrays))
     relative = difference / magnitude(task, arrays)
     return float("inf") if np.isnan(relative).any() else float(relative.max())

@@ -13,7 +13,7 @@ from tilewright.graph.arrange import Arrangement, arrange
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.network import Array, Graph
 from tilewright.kernels.blueprint import NetworkBlueprint, blueprint, packed_constant, task_key
-from tilewright.kernels.layouts import choose_layouts
+from tilewright.kernels.forms import choose_forms
 from tilewright.session.preparation import fused_network
 from tilewright.tune.space import default_candidate
 
@@ -41,9 +41,9 @@ def compiled(graph: Graph) -> tuple[NetworkBlueprint, LoadedNetwork]:
     from tilewright.compiler.network import compile_network
 
     network = fused_network(graph)
-    arrangement = arrange(network, choose_layouts(network, PLACEMENT.target, PLACEMENT.resources))
+    arrangement = arrange(network, choose_forms(network, PLACEMENT.target, PLACEMENT.resources))
     chosen = {
-        task_key(c): default_candidate(c.call.workload, c.layouts, PLACEMENT)[0]
+        task_key(c): default_candidate(c.call.workload, c.forms, PLACEMENT)[0]
         for c in arrangement.calls
     }
     plan = blueprint(arrangement, chosen)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from one_kernel import step
 from packed_kernel import check_kernel, constants_workload
 
-from tilewright.graph.layout import PLAIN, blocked
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.graph.workload import Workload
 from tilewright.kernels.conv2d_depthwise import SPEC
 
@@ -75,9 +75,9 @@ def test_channel_multiplier(multiplier: int, padding: str):
     from packed_kernel import kernel_error
 
     task = depthwise((2, 4, 6, 7), multiplier, (3, 3), padding=(1, 1, 1, 1))
-    layouts = (PLAIN, PLAIN, PLAIN, blocked(4))
-    chosen = [s for s in all_settings(task, SPEC.name, layouts) if s["padding"] == padding]
-    assert kernel_error(task, SPEC, layouts, chosen[len(chosen) // 2]) <= SPEC.error_bound(task)
+    forms = (PLAIN, PLAIN, PLAIN, blocked(4))
+    chosen = [s for s in all_settings(task, SPEC.name, forms) if s["padding"] == padding]
+    assert kernel_error(task, SPEC, forms, chosen[len(chosen) // 2]) <= SPEC.error_bound(task)
 
 
 def test_a_tile_that_overhangs_an_unpadded_input_reads_no_further():
@@ -85,10 +85,10 @@ def test_a_tile_that_overhangs_an_unpadded_input_reads_no_further():
     from packed_kernel import kernel_error
 
     task = depthwise((1, 8, 9, 13), 1, (3, 3))
-    layouts = (blocked(8), PLAIN, PLAIN, blocked(8))
-    chosen = [s for s in all_settings(task, SPEC.name, layouts) if s["tile_width"] == 6]
+    forms = (blocked(8), PLAIN, PLAIN, blocked(8))
+    chosen = [s for s in all_settings(task, SPEC.name, forms) if s["tile_width"] == 6]
     assert chosen
-    assert kernel_error(task, SPEC, layouts, chosen[-1]) <= SPEC.error_bound(task)
+    assert kernel_error(task, SPEC, forms, chosen[-1]) <= SPEC.error_bound(task)
 
 
 def test_residual_in_another_layout():

@@ -14,8 +14,8 @@ from packed_kernel import check_kernel, choose, constants_workload, kernel_error
 from placements import altered
 
 from tilewright.compiler.build import rendered
+from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate
-from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.workload import Step, Workload
 from tilewright.kernels.conv2d_direct import SPEC
 
@@ -53,7 +53,7 @@ def conv(
     return constants_workload(shapes, constants, steps)
 
 
-def layouts_for(task: Workload, data: str, result: str) -> tuple[str, ...]:
+def forms_for(task: Workload, data: Form, result: Form) -> tuple[Form, ...]:
     """Residuals come in the result's layout."""
     ports = [data, PLAIN]
     for argument in task.arguments[2:]:
@@ -61,7 +61,7 @@ def layouts_for(task: Workload, data: str, result: str) -> tuple[str, ...]:
     return (*ports, result)
 
 
-def block_or_plain(block: int, channels: int) -> str:
+def block_or_plain(block: int, channels: int) -> Form:
     return blocked(block) if block and channels % block == 0 else PLAIN
 
 
@@ -71,9 +71,9 @@ def test_whole_registers_of_channels_that_nothing_divides(kernel: Pair, epilogue
     filters = 4 * PLACEMENT.target.lanes("float32") + 5
     task = conv((1, 16, 12, 11), filters, kernel, epilogue, padding=(kernel[0] // 2,) * 4)
     for data in (PLAIN, blocked(8)):
-        layouts = layouts_for(task, data, PLAIN)
-        assert choose(task, SPEC, layouts, None)["lanes"] == PLACEMENT.target.lanes("float32")
-        check_kernel(task, SPEC, layouts)
+        forms = forms_for(task, data, PLAIN)
+        assert choose(task, SPEC, forms, None)["lanes"] == PLACEMENT.target.lanes("float32")
+        check_kernel(task, SPEC, forms)
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -97,7 +97,7 @@ def test_random_geometries(
         strides=strides, padding=padding, dilation=dilation,
     )  # fmt: skip
     data, result = block_or_plain(blocks[0], channels), block_or_plain(blocks[1], filters)
-    check_kernel(task, SPEC, layouts_for(task, data, result), choice)
+    check_kernel(task, SPEC, forms_for(task, data, result), choice)
 
 
 @settings(max_examples=8, deadline=None, derandomize=True)
@@ -115,7 +115,7 @@ def test_groups(groups, inside, outside, batch, blocked_data, choice):
         padding=(1, 1, 1, 1), groups=groups,
     )  # fmt: skip
     data = blocked(inside) if blocked_data else PLAIN
-    check_kernel(task, SPEC, layouts_for(task, data, blocked(outside)), choice)
+    check_kernel(task, SPEC, forms_for(task, data, blocked(outside)), choice)
 
 
 @pytest.mark.parametrize("choice", [None, 7, 101, 1003, 5021])
@@ -128,42 +128,42 @@ def test_groups_of_channels_that_nothing_divides(outside: int, kernel: int, choi
     )  # fmt: skip
     assert outside % PLACEMENT.target.lanes("float32")
     for data in (PLAIN, blocked(4)):
-        layouts = layouts_for(task, data, PLAIN)
-        lanes = {s["lanes"] for s in all_settings(task, SPEC.name, layouts)}
+        forms = forms_for(task, data, PLAIN)
+        lanes = {s["lanes"] for s in all_settings(task, SPEC.name, forms)}
         assert PLACEMENT.target.lanes("float32") in lanes
-        check_kernel(task, SPEC, layouts, choice)
+        check_kernel(task, SPEC, forms, choice)
 
 
 @pytest.mark.parametrize("extent", [149, 73, 35, 17, 7])
 def test_extents_without_good_divisors(extent: int):
     task = conv((1, 4, 7, extent), 8, (3, 3), "bu", padding=(1, 1, 1, 1))
-    check_kernel(task, SPEC, layouts_for(task, blocked(4), blocked(8)))
+    check_kernel(task, SPEC, forms_for(task, blocked(4), blocked(8)))
 
 
 @pytest.mark.parametrize("extent", [149, 73, 17])
 def test_collapsed_rows_of_pointwise_convolutions(extent: int):
     task = conv((1, 8, 1, extent), 16, (1, 1), "bru")
-    check_kernel(task, SPEC, layouts_for(task, blocked(8), blocked(16)))
+    check_kernel(task, SPEC, forms_for(task, blocked(8), blocked(16)))
 
 
 def test_every_tile_that_does_not_divide_the_plane():
     task = conv((1, 4, 7, 11), 8, padding=(1, 1, 1, 1))
-    layouts = (blocked(4), PLAIN, blocked(8))
+    forms = (blocked(4), PLAIN, blocked(8))
     odd = [
-        s for s in all_settings(task, SPEC.name, layouts)
+        s for s in all_settings(task, SPEC.name, forms)
         if 11 % int(s["tile_width"]) or 7 % int(s["tile_height"])
     ]  # fmt: skip
     assert odd
     for chosen in odd[:: max(1, len(odd) // 6)]:
-        assert kernel_error(task, SPEC, layouts, chosen) <= SPEC.error_bound(task)
+        assert kernel_error(task, SPEC, forms, chosen) <= SPEC.error_bound(task)
 
 
 @pytest.mark.parametrize("result", [PLAIN, blocked(8)])
 @pytest.mark.parametrize("kernel", [(7, 7), (3, 3)])
-def test_first_layers(kernel: Pair, result: str):
+def test_first_layers(kernel: Pair, result: Form):
     pad = kernel[0] // 2
     task = conv((1, 3, 19, 21), 8, kernel, "bu", strides=(2, 2), padding=(pad,) * 4)
-    check_kernel(task, SPEC, layouts_for(task, PLAIN, result))
+    check_kernel(task, SPEC, forms_for(task, PLAIN, result))
 
 
 LAYERS = {
@@ -182,8 +182,8 @@ LAYERS = {
 def test_every_value_of_every_knob(name: str):
     """A few settings that together hold every value of the knobs beside the tile."""
     task, data, result = LAYERS[name]
-    layouts = layouts_for(task, block_or_plain(data, 1024), block_or_plain(result, 1024))
-    found = all_settings(task, SPEC.name, layouts)
+    forms = forms_for(task, block_or_plain(data, 1024), block_or_plain(result, 1024))
+    found = all_settings(task, SPEC.name, forms)
     knobs = ("order", "in_block", "reduce_order", "unroll", "padding", "cache_chunks")
     missing = {(knob, s[knob]) for s in found for knob in knobs}
     assert ("cache_chunks", 0) in missing
@@ -195,19 +195,19 @@ def test_every_value_of_every_knob(name: str):
         chosen = max(drawn, key=lambda s: len({(k, s[k]) for k in knobs} & missing))
         drawn.remove(chosen)
         missing -= {(knob, chosen[knob]) for knob in knobs}
-        error = kernel_error(task, SPEC, layouts, chosen)
+        error = kernel_error(task, SPEC, forms, chosen)
         assert error <= SPEC.error_bound(task), chosen
 
 
 def test_sums_stay_in_registers():
     """No setting that the spec prefers may keep its accumulators in memory."""
     task = conv((1, 32, 14, 14), 32, (3, 3), "bu", padding=(1, 1, 1, 1))
-    layouts = layouts_for(task, blocked(8), blocked(8))
+    forms = forms_for(task, blocked(8), blocked(8))
     wide = {"kind": "llvm", "mcpu": "haswell"}
     placement = altered(PLACEMENT, tvm=json.dumps(wide))
-    chosen = choose(task, SPEC, layouts, None)
+    chosen = choose(task, SPEC, forms, None)
     settings_ = tuple(chosen.items())
-    candidate = Candidate(implementation=SPEC.name, settings=settings_, layouts=layouts)
+    candidate = Candidate(implementation=SPEC.name, settings=settings_, forms=forms)
     blocks = re.split(
         r"\n(?=\.L\w+:)", rendered(task, candidate, placement.target, placement.resources, "asm")
     )
@@ -223,15 +223,15 @@ def test_large_tiles_stay_in_the_registers_of_avx512(width: int, out: int) -> No
     placement = altered(PLACEMENT, tvm=target, vector_bytes=64, vector_registers=32)
     extent = 2 * width
     task = conv((1, 64, extent, extent), 16 * 2 * out, (3, 3), "bu", padding=(1, 1, 1, 1))
-    layouts = layouts_for(task, blocked(16), blocked(16))
+    forms = forms_for(task, blocked(16), blocked(16))
     chosen = {
         "lanes": 16, "tile_width": width, "tile_height": 1, "tile_out": out, "order": "channels",
         "in_block": 16, "reduce_order": "chunk,ky,kx,lane", "unroll": "none", "padding": "stage",
         "cache_chunks": 0,
     }  # fmt: skip
-    assert SPEC.valid(task, placement.target, placement.resources, layouts, chosen)
+    assert SPEC.valid(task, placement.target, placement.resources, forms, chosen)
     settings_ = tuple(chosen.items())
-    candidate = Candidate(implementation=SPEC.name, settings=settings_, layouts=layouts)
+    candidate = Candidate(implementation=SPEC.name, settings=settings_, forms=forms)
     blocks = re.split(
         r"\n(?=\.L\w+:)", rendered(task, candidate, placement.target, placement.resources, "asm")
     )
@@ -242,7 +242,7 @@ def test_large_tiles_stay_in_the_registers_of_avx512(width: int, out: int) -> No
 
 def test_padding_wider_than_the_kernel():
     task = conv((1, 4, 3, 3), 4, (2, 2), padding=(3, 2, 0, 4))
-    check_kernel(task, SPEC, layouts_for(task, blocked(4), blocked(4)))
+    check_kernel(task, SPEC, forms_for(task, blocked(4), blocked(4)))
 
 
 def test_a_residual_in_another_layout_and_a_plain_one():
@@ -257,4 +257,4 @@ def test_data_in_blocks_that_do_not_divide_a_group():
 
 def test_a_plane_of_one_pixel():
     task = conv((1, 16, 1, 1), 10, (1, 1), "bu")
-    check_kernel(task, SPEC, layouts_for(task, blocked(16), PLAIN))
+    check_kernel(task, SPEC, forms_for(task, blocked(16), PLAIN))

@@ -12,19 +12,19 @@ from one_kernel import PLACEMENT
 
 from tilewright.compiler.build import build_kernel, rendered
 from tilewright.compiler.kernel_runs import run_kernel
+from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.arrange import arrange
 from tilewright.graph.evaluate import run_fused, run_workload
 from tilewright.graph.fused import FusedNetwork
-from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.conv2d_int8 import SPEC, dot_lanes
-from tilewright.kernels.int8_case import int8_case, int8_layouts
+from tilewright.kernels.forms import choose_forms
+from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.knobspace import KnobSpace
-from tilewright.kernels.layouts import choose_layouts
 from tilewright.models.loading import load_model
 from tilewright.models.zoo._builder import GraphBuilder
 from tilewright.models.zoo.resnet_int8 import quantized_resnet
@@ -61,27 +61,25 @@ def conv(
 
 
 def chosen(
-    task: Workload, placement: Placement, layouts: tuple[str, ...], choice: int | None
+    task: Workload, placement: Placement, forms: tuple[Form, ...], choice: int | None
 ) -> Candidate:
     """The candidate with the best estimate, or number `choice`."""
     space = KnobSpace(
-        knobs=SPEC.knobs(task, placement.target, placement.resources, layouts),
-        filters=(lambda s: SPEC.valid(task, placement.target, placement.resources, layouts, s),),
+        knobs=SPEC.knobs(task, placement.target, placement.resources, forms),
+        filters=(lambda s: SPEC.valid(task, placement.target, placement.resources, forms, s),),
     )
     found = [space.settings(number) for number in space]
-    estimates = SPEC.facts(task, placement.target, placement.resources, layouts, found)[
-        "estimate_s"
-    ]
+    estimates = SPEC.facts(task, placement.target, placement.resources, forms, found)["estimate_s"]
     best = found[int(np.argmin(estimates)) if choice is None else choice % len(found)]
-    return Candidate(
-        implementation=SPEC.name, settings=tuple(sorted(best.items())), layouts=layouts
-    )
+    return Candidate(implementation=SPEC.name, settings=tuple(sorted(best.items())), forms=forms)
 
 
-def check(task: Workload, placement: Placement, data: str, result: str, choice: int | None = None):
+def check(
+    task: Workload, placement: Placement, data: Form, result: Form, choice: int | None = None
+):
     """Assert that the kernel gives numpy's result; the candidate."""
-    layouts = (data, *(PLAIN,) * (len(task.arguments) - 1), result)
-    candidate = chosen(task, placement, layouts, choice)
+    forms = (data, *(PLAIN,) * (len(task.arguments) - 1), result)
+    candidate = chosen(task, placement, forms, choice)
     arrays = sample_arguments(task, 0)
     kernel = build_kernel(task, candidate, placement.target, placement.resources)
     result_array = run_kernel(kernel, task, candidate, arrays)
@@ -89,7 +87,7 @@ def check(task: Workload, placement: Placement, data: str, result: str, choice: 
     return candidate
 
 
-def fitting(block: int, channels: int) -> str:
+def fitting(block: int, channels: int) -> Form:
     return blocked(block) if block and channels % block == 0 else PLAIN
 
 
@@ -134,8 +132,8 @@ def test_groups(dtype: str, placement: Placement):
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_the_fused_case_is_vector_code_throughout(kernel: int, dtype: str):
     _, fused = int8_case(kernel, data=dtype)
-    layouts = int8_layouts(fused, HERE.target)
-    candidate = check(fused, HERE, layouts[0], layouts[-1])
+    forms = int8_forms(fused, HERE.target)
+    candidate = check(fused, HERE, forms[0], forms[-1])
     text = rendered(fused, candidate, HERE.target, HERE.resources, "asm")
     assert "vpdpbusd" in text
     for vector in ("vcvtdq2ps", "vrndscaleps", "vmaxps", "vminps", "vcvttps2dq"):
@@ -144,7 +142,7 @@ def test_the_fused_case_is_vector_code_throughout(kernel: int, dtype: str):
 
 
 @pytest.mark.parametrize("result", [PLAIN, blocked(16)])
-def test_the_largest_sums_do_not_saturate(result: str):
+def test_the_largest_sums_do_not_saturate(result: Form):
     task = conv(TensorType((1, 64, 4, 4), "uint8"), 16, (1, 1), False)
     candidate = check(task, HERE, blocked(16), result)
     arrays = [np.full(a.type.shape, v, a.type.dtype)
@@ -167,10 +165,10 @@ def test_kernels_of_a_quantized_network_are_exact(quantized: FusedNetwork, place
     tensors = run_fused(quantized, {"input": image}, every=True) | {"input": image}
     residual = 0
     for item in arrange(
-        quantized, choose_layouts(quantized, placement.target, placement.resources)
+        quantized, choose_forms(quantized, placement.target, placement.resources)
     ).calls:
         task, call = item.call.workload, item.call
-        candidate = default_candidate(task, item.layouts, placement)[0]
+        candidate = default_candidate(task, item.forms, placement)[0]
         values = {**tensors, **quantized.graph.constants}
         arrays = [
             values[name].reshape(argument.type.shape)
@@ -227,8 +225,8 @@ def test_a_residual_of_any_scales_is_off_by_one_code_at_most(choice: int | None)
         np.asarray(0.031, "float32"),
         np.asarray(0.057, "float32"),
     ]
-    layouts = (blocked(16), *(PLAIN,) * 3, blocked(16), PLAIN, PLAIN, blocked(16))
-    candidate = chosen(task, HERE, layouts, choice)
+    forms = (blocked(16), *(PLAIN,) * 3, blocked(16), PLAIN, PLAIN, blocked(16))
+    candidate = chosen(task, HERE, forms, choice)
     result = run_kernel(
         build_kernel(task, candidate, HERE.target, HERE.resources), task, candidate, arrays
     )

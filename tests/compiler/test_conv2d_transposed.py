@@ -8,7 +8,7 @@ from one_kernel import step
 from packed_kernel import check_kernel, constants_workload
 
 from tilewright.core.errors import TilewrightError
-from tilewright.graph.layout import PLAIN, blocked
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.graph.workload import Workload
 from tilewright.kernels.conv2d_transposed import SPEC
 

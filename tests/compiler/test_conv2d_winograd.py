@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_kernel import PLACEMENT
 from packed_kernel import check_kernel, choose, kernel_error
-from test_conv2d_direct import conv, layouts_for
+from test_conv2d_direct import conv, forms_for
 
 from tilewright.compiler.build import build_kernel, rendered
 from tilewright.compiler.kernel_runs import run_kernel
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate
 from tilewright.graph.evaluate import run_workload
-from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.magnitude import magnitude
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
@@ -55,7 +55,7 @@ def test_any_shape(case, batch, extents, chunks, padding, plain, epilogue, choic
     task = conv(shape, LANES * chunks[1], kernel=kernel, epilogue=epilogue, padding=padding)
     assert spec.applies(task, PLACEMENT.target, PLACEMENT.resources)
     data, result = (PLAIN if p else blocked(LANES) for p in plain)
-    check_kernel(task, spec, layouts_for(task, data, result), choice)
+    check_kernel(task, spec, forms_for(task, data, result), choice)
 
 
 @pytest.mark.parametrize("epilogue", ["", "bru"])
@@ -65,9 +65,9 @@ def test_whole_registers_of_channels_that_nothing_divides(
 ) -> None:
     padding = (kernel[0] // 2, kernel[1] // 2) * 2
     task = conv((1, 2 * LANES, 12, 11), 4 * LANES + 5, kernel, epilogue, padding=padding)
-    layouts = layouts_for(task, blocked(LANES), PLAIN)
-    assert choose(task, spec, layouts, None)["lanes"] == LANES
-    check_kernel(task, spec, layouts)
+    forms = forms_for(task, blocked(LANES), PLAIN)
+    assert choose(task, spec, forms, None)["lanes"] == LANES
+    check_kernel(task, spec, forms)
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -76,8 +76,8 @@ def test_partial_tiles_on_every_side(spec: WinogradConvolution, kernel: Pair, pl
     down, across = kernel[0] // 2, kernel[1] // 2
     padding = (down, across, 0, across + 1)
     task = conv((1, 3 * LANES, 11, 13), 2 * LANES, kernel, "bru", padding=padding)
-    layout = PLAIN if plain else blocked(LANES)
-    check_kernel(task, spec, layouts_for(task, layout, layout))
+    form = PLAIN if plain else blocked(LANES)
+    check_kernel(task, spec, forms_for(task, form, form))
 
 
 @pytest.mark.parametrize("order", ["channels", "tiles"])
@@ -85,26 +85,26 @@ def test_partial_tiles_on_every_side(spec: WinogradConvolution, kernel: Pair, pl
 def test_strips_give_the_results_of_the_whole_plane(order: str, batch: int) -> None:
     spec = conv2d_winograd.SPEC
     task = conv((batch, 2 * LANES, 15, 18), 2 * LANES, epilogue="bru", padding=(1, 1, 1, 1))
-    layouts = layouts_for(task, blocked(LANES), blocked(LANES))
+    forms = forms_for(task, blocked(LANES), blocked(LANES))
     strips = next(
         k.values
-        for k in spec.knobs(task, PLACEMENT.target, PLACEMENT.resources, layouts)
+        for k in spec.knobs(task, PLACEMENT.target, PLACEMENT.resources, forms)
         if k.name == "strip"
     )
     assert strips == (0, 1, 2)
     for strip in strips:
         chosen = {"lanes": LANES, "tile_rows": 5, "tile_out": 1, "order": order, "strip": strip}
-        assert spec.valid(task, PLACEMENT.target, PLACEMENT.resources, layouts, chosen)
-        assert kernel_error(task, spec, layouts, chosen) <= spec.error_bound(task)
+        assert spec.valid(task, PLACEMENT.target, PLACEMENT.resources, forms, chosen)
+        assert kernel_error(task, spec, forms, chosen) <= spec.error_bound(task)
 
 
 def built_and_run(
     task: Workload, spec: WinogradConvolution, arrays: list[Array]
 ) -> tuple[Array, Array]:
     """The absolute error of a kernel on these arrays, and sum |w||x| of each output."""
-    layouts = layouts_for(task, blocked(LANES), blocked(LANES))
-    chosen = choose(task, spec, layouts, None)
-    candidate = Candidate(implementation=spec.name, settings=tuple(chosen.items()), layouts=layouts)
+    forms = forms_for(task, blocked(LANES), blocked(LANES))
+    chosen = choose(task, spec, forms, None)
+    candidate = Candidate(implementation=spec.name, settings=tuple(chosen.items()), forms=forms)
     kernel = build_kernel(task, candidate, PLACEMENT.target, PLACEMENT.resources)
     ours = run_kernel(kernel, task, candidate, arrays)
     exact = run_workload(task, [array.astype(np.float64) for array in arrays])
@@ -165,18 +165,12 @@ def test_a_huge_value_spoils_only_its_tiles(spec: WinogradConvolution, kernel: P
 def test_factors_of_one_and_zero_cost_nothing() -> None:
     spec = conv2d_winograd2.SPEC
     task = conv((1, 2 * LANES, 8, 8), LANES, (3, 3), padding=(1, 1, 1, 1))
-    layouts = layouts_for(task, blocked(LANES), blocked(LANES))
-    settings_ = choose(task, spec, layouts, None)
-    candidate = Candidate(
-        implementation=spec.name, settings=tuple(settings_.items()), layouts=layouts
-    )
+    forms = forms_for(task, blocked(LANES), blocked(LANES))
+    settings_ = choose(task, spec, forms, None)
+    candidate = Candidate(implementation=spec.name, settings=tuple(settings_.items()), forms=forms)
     target = json.dumps({"kind": "llvm", "mcpu": "haswell", "num-cores": 2})
     text = rendered(
-        task,
-        candidate,
-        replace(PLACEMENT.target, tvm=target),
-        PLACEMENT.resources,
-        "asm",
+        task, candidate, replace(PLACEMENT.target, tvm=target), PLACEMENT.resources, "asm"
     )
     assert re.search(r"\tvsub[ps]s", text) and re.search(r"\tvfmadd\d+ps", text)
     assert not re.search(r"\tvmul[ps]s", text)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from one_kernel import step
 from packed_kernel import check_kernel, constants_workload
 
-from tilewright.graph.layout import PLAIN, blocked
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.dense_packed import SPEC
 
 

@@ -12,6 +12,7 @@ from tvm.script import tirx as T
 from tilewright.compiler.build import kernel_module
 from tilewright.compiler.features.loops import loop_nests
 from tilewright.compiler.features.nests import Nest, heaviest, main_touches
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate
 from tilewright.graph.tensor import TensorType
 
@@ -35,7 +36,7 @@ def conv_nests(**changed) -> list[Nest]:
     candidate = Candidate(
         implementation="conv2d_direct",
         settings=tuple({**SETTINGS, **changed}.items()),
-        layouts=("blocked8", "plain", "plain", "blocked8"),
+        forms=(blocked(8), PLAIN, PLAIN, blocked(8)),
     )
     return loop_nests(kernel_module(CONV, candidate, PLACEMENT.target, PLACEMENT.resources)["main"])
 
@@ -132,7 +133,7 @@ def test_a_knob_changes_the_nest(knob: str, value: object) -> None:
 def test_indices_read_from_memory() -> None:
     task = workload([(64, 128), TensorType((10,), "int64")], step("gather", 0, 1, axis=0))
     candidate = Candidate(
-        implementation="injective", settings=_only_settings(task), layouts=("plain",) * 3
+        implementation="injective", settings=_only_settings(task), forms=(PLAIN,) * 3
     )
     (nest,) = loop_nests(
         kernel_module(task, candidate, PLACEMENT.target, PLACEMENT.resources)["main"]
@@ -167,4 +168,4 @@ def test_views_and_vectors() -> None:
 def _only_settings(task) -> tuple:
     from one_kernel import all_settings
 
-    return tuple(all_settings(task, "injective", ("plain",) * 3)[0].items())
+    return tuple(all_settings(task, "injective", (PLAIN,) * 3)[0].items())

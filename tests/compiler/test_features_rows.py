@@ -15,6 +15,7 @@ from tilewright.compiler.features.itervar import SLOTS, itervar_features
 from tilewright.compiler.features.kinds import WIDTHS, kernel_features
 from tilewright.compiler.features.loops import loop_nests
 from tilewright.compiler.features.store import PER_STORE, reduced
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
@@ -32,14 +33,14 @@ def conv_candidate(**changed) -> Candidate:
     return Candidate(
         implementation="conv2d_direct",
         settings=tuple({**SETTINGS, **changed}.items()),
-        layouts=("blocked8", "plain", "plain", "blocked8"),
+        forms=(blocked(8), PLAIN, PLAIN, blocked(8)),
     )
 
 
 def some_candidate(task: Workload, name: str) -> Candidate:
-    layouts = ("plain",) * (len(task.arguments) + 1)
-    chosen = all_settings(task, name, layouts)[0]
-    return Candidate(implementation=name, settings=tuple(chosen.items()), layouts=layouts)
+    forms = (PLAIN,) * (len(task.arguments) + 1)
+    chosen = all_settings(task, name, forms)[0]
+    return Candidate(implementation=name, settings=tuple(chosen.items()), forms=forms)
 
 
 def main_loops(row: np.ndarray) -> np.ndarray:

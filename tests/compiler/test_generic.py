@@ -9,6 +9,7 @@ from one_kernel import PLACEMENT, random_arrays, run_kernel, step, workload
 
 from tilewright.compiler.build import kernel_module
 from tilewright.compiler.lower.anchors import RULES
+from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.operators import OPERATORS
@@ -23,12 +24,12 @@ def test_every_anchor_has_a_rule_and_a_case() -> None:
     assert anchors == set(RULES) == set(CASES)
 
 
-def check(name: str, dtype: str, tolerance: float, written: str = "plain") -> None:
+def check(name: str, dtype: str, tolerance: float, written: Form = PLAIN) -> None:
     shapes, anchor = CASES[name]
     task = workload([TensorType(s, dtype) for s in shapes], anchor, step("relu", len(shapes)))
     arrays = random_arrays(task)
-    layouts = (*("plain",) * len(shapes), written)
-    found, expected = run_kernel(task, "generic", arrays, layouts), run_workload(task, arrays)
+    forms = (*(PLAIN,) * len(shapes), written)
+    found, expected = run_kernel(task, "generic", arrays, forms), run_workload(task, arrays)
     assert found.dtype == expected.dtype and found.shape == expected.shape
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
@@ -49,7 +50,7 @@ def test_anchor_in_whole_numbers(name: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("name", ["conv2d", "max_pool2d", "avg_pool2d", "softmax", "lrn"])
 def test_blocked_result(name: str) -> None:
-    check(name, "float32", 1e-5, "blocked4")
+    check(name, "float32", 1e-5, blocked(4))
 
 
 def test_large_convolution_is_parallel_and_vectorised_in_every_block() -> None:
@@ -57,6 +58,6 @@ def test_large_convolution_is_parallel_and_vectorised_in_every_block() -> None:
     task = workload(
         [(1, 16, 32, 32), (32, 16, 3, 3)], step("conv2d", 0, 1, **named), step("relu", 2)
     )
-    candidate = Candidate(implementation="generic", settings=(), layouts=("plain",) * 3)
+    candidate = Candidate(implementation="generic", settings=(), forms=(PLAIN,) * 3)
     text = kernel_module(task, candidate, PLACEMENT.target, PLACEMENT.resources).script()
     assert text.count("T.parallel") == 3 and text.count("T.vectorized") >= 3

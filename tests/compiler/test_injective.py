@@ -9,27 +9,28 @@ from hypothesis import strategies as st
 from one_kernel import PLACEMENT, random_arrays, run_kernel, step, workload
 
 from tilewright.compiler.build import kernel_module
+from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.workload import Workload
 
-LAYOUTS = ["plain", "blocked2", "blocked4", "blocked8"]
+FORMS = [PLAIN, blocked(2), blocked(4), blocked(8)]
 
 
-def check(task: Workload, layouts: tuple[str, ...]) -> None:
+def check(task: Workload, forms: tuple[Form, ...]) -> None:
     arrays = random_arrays(task)
-    found = run_kernel(task, "injective", arrays, layouts)
+    found = run_kernel(task, "injective", arrays, forms)
     np.testing.assert_allclose(found, run_workload(task, arrays), rtol=1e-5, atol=1e-6)
 
 
-def module_text(task: Workload, layouts: tuple[str, ...]) -> str:
-    candidate = Candidate(implementation="injective", settings=(("vector", 8),), layouts=layouts)
+def module_text(task: Workload, forms: tuple[Form, ...]) -> str:
+    candidate = Candidate(implementation="injective", settings=(("vector", 8),), forms=forms)
     return kernel_module(task, candidate, PLACEMENT.target, PLACEMENT.resources).script()
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.sampled_from(LAYOUTS), st.sampled_from(LAYOUTS), st.integers(1, 13), st.integers(1, 33))
-def test_layout_change(read: str, written: str, height: int, width: int) -> None:
+@given(st.sampled_from(FORMS), st.sampled_from(FORMS), st.integers(1, 13), st.integers(1, 33))
+def test_layout_change(read: Form, written: Form, height: int, width: int) -> None:
     check(workload([(2, 8, height, width)], step("identity", 0)), (read, written))
 
 
@@ -37,38 +38,38 @@ def test_layout_change(read: str, written: str, height: int, width: int) -> None
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=4),
     st.integers(1, 3),
-    st.sampled_from(["plain", "blocked4"]),
+    st.sampled_from([PLAIN, blocked(4)]),
     st.data(),
 )
 def test_concat_of_any_layouts(
-    parts: list[int], axis: int, written: str, data: st.DataObject
+    parts: list[int], axis: int, written: Form, data: st.DataObject
 ) -> None:
     shapes = [tuple(4 * p if a == 1 else p if a == axis else (1, 4, 5, 3)[a] for a in range(4))
               if axis != 1 else (1, 4 * p, 5, 3) for p in parts]  # fmt: skip
     if axis != 1:
         shapes = [tuple(p if a == axis else (1, 4, 5, 3)[a] for a in range(4)) for p in parts]
-    layouts = tuple(data.draw(st.sampled_from(["plain", "blocked2", "blocked4"])) for _ in parts)
+    forms = tuple(data.draw(st.sampled_from([PLAIN, blocked(2), blocked(4)])) for _ in parts)
     task = workload(shapes, step("concat", *range(len(parts)), axis=axis))
-    check(task, (*layouts, written))
+    check(task, (*forms, written))
 
 
 def test_concat_that_splits_a_channel_block_is_still_right() -> None:
     task = workload([(1, 3, 4, 4), (1, 5, 4, 4)], step("concat", 0, 1, axis=1))
-    check(task, ("plain", "plain", "blocked8"))
+    check(task, (PLAIN, PLAIN, blocked(8)))
 
 
 def test_concat_of_one_tensor_with_itself() -> None:
-    check(workload([(2, 3)], step("concat", 0, 0, axis=0)), ("plain", "plain"))
+    check(workload([(2, 3)], step("concat", 0, 0, axis=0)), (PLAIN, PLAIN))
 
 
 def test_concat_copies_without_branches() -> None:
     task = workload([(1, 16, 14, 14), (1, 32, 14, 14)], step("concat", 0, 1, axis=1))
-    text = module_text(task, ("blocked16",) * 3)
+    text = module_text(task, (blocked(16),) * 3)
     assert "if_then_else" not in text and "T.vectorized" in text
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_chain_with_broadcast_constants(layout: str) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_chain_with_broadcast_constants(form: Form) -> None:
     task = workload(
         [(2, 8, 7, 7), (8, 1, 1), (2, 8, 7, 7), ()],
         step("multiply", 0, 1),
@@ -76,11 +77,11 @@ def test_chain_with_broadcast_constants(layout: str) -> None:
         step("relu", 5),
         step("multiply", 6, 3),
     )
-    check(task, (layout, "plain", layout, "plain", layout))
-    check(task, ("plain", "plain", layout, "plain", layout))
+    check(task, (form, PLAIN, form, PLAIN, form))
+    check(task, (PLAIN, PLAIN, form, PLAIN, form))
 
 
 def test_large_elementwise_chain_is_one_parallel_vector_loop() -> None:
     task = workload([(1, 64, 28, 28), (1, 64, 28, 28)], step("add", 0, 1), step("relu", 2))
-    text = module_text(task, ("plain",) * 3)
+    text = module_text(task, (PLAIN,) * 3)
     assert text.count("T.parallel") == 1 and text.count("T.vectorized") == 1

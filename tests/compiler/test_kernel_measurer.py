@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 from offer import offered
 from one_kernel import step, workload
 
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Protocol
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
@@ -27,7 +29,7 @@ from tilewright.tune.space import default_candidate
 PLACEMENT = local_placement(2)
 TASK = workload([(8,)], step("relu", 0))
 QUICK = Protocol(warmup=1, repeats=3, sample_s=1e-4, rotation_bytes=0, timeout_s=20.0)
-LAYOUTS = ("plain", "plain")
+FORMS = (PLAIN, PLAIN)
 
 
 @pytest.fixture
@@ -43,11 +45,11 @@ def measurer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernel
 
 
 def candidate(way: str) -> Candidate:
-    return Candidate(implementation="misbehaving", settings=(("way", way),), layouts=LAYOUTS)
+    return Candidate(implementation="misbehaving", settings=(("way", way),), forms=FORMS)
 
 
 def generic() -> Candidate:
-    return Candidate(implementation="generic", settings=(), layouts=LAYOUTS)
+    return Candidate(implementation="generic", settings=(), forms=FORMS)
 
 
 def test_every_kind_of_failure_is_a_value_and_the_run_goes_on(
@@ -94,7 +96,7 @@ def test_the_largest_weights_of_the_zoo_are_timed_then_computed_with() -> None:
     data, weights = workload([(1, 25088), (25088, 4096)], step("dense", 0, 1)).arguments
     arguments = (data, replace(weights, role="constant"))
     large = Workload(arguments=arguments, steps=(step("dense", 0, 1),))
-    chosen, _ = default_candidate(large, ("plain",) * 3, PLACEMENT)
+    chosen, _ = default_candidate(large, (PLAIN,) * 3, PLACEMENT)
     assert chosen.implementation == "dense_packed"
     arrays = [np.ones(argument.type.shape, np.float32) for argument in large.arguments]
     with KernelMeasurer(PLACEMENT, memory_limit_bytes=1300 << 20) as measurer:
@@ -107,7 +109,7 @@ def test_the_largest_weights_of_the_zoo_are_timed_then_computed_with() -> None:
 
 def test_a_kernel_that_takes_too_long(measurer: KernelMeasurer) -> None:
     slow = workload([(3000, 3000), (3000, 3000)], step("dense", 0, 1))
-    plain = Candidate(implementation="generic", settings=(), layouts=("plain",) * 3)
+    plain = Candidate(implementation="generic", settings=(), forms=(PLAIN,) * 3)
     hurried = replace(QUICK, timeout_s=0.2)
     (outcome,) = measurer.measure(slow, [plain], hurried)
     assert isinstance(outcome, Failure) and outcome.kind == "timeout"
@@ -133,7 +135,7 @@ def test_hashes_of_kernels_that_do_not_build_are_none(measurer: KernelMeasurer) 
 
 def test_evaluation_takes_logical_arrays_and_scalars(measurer: KernelMeasurer) -> None:
     task: Workload = workload([(4, 3), ()], step("multiply", 0, 1))
-    plain = Candidate(implementation="generic", settings=(), layouts=("plain",) * 3)
+    plain = Candidate(implementation="generic", settings=(), forms=(PLAIN,) * 3)
     x, factor = np.ones((4, 3), np.float32), np.array(2.5, np.float32)
     result = measurer.evaluate(task, plain, [x, factor])
     assert not isinstance(result, Failure)
@@ -149,7 +151,9 @@ def test_a_kernel_beside_copies_of_itself() -> None:
     protocol = replace(QUICK, neighbours=1)
     with CrowdedMeasurer(local_placement(1), 1) as crowded:
         (one,) = crowded.measure(TASK, [generic()], protocol)
-        (bad,) = crowded.measure(TASK, [replace(generic(), implementation="gone")], protocol)
+        (bad,) = crowded.measure(
+            TASK, [structs.replace(generic(), implementation="gone")], protocol
+        )
         (again,) = crowded.measure(TASK, [generic()], protocol)
     assert isinstance(one, Measurement) and one.protocol.neighbours == 1
     assert isinstance(bad, Failure) and bad.kind == "build"

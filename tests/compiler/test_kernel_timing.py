@@ -16,18 +16,22 @@ from tilewright.compiler import kernel_runs
 from tilewright.compiler.build import build_kernel
 from tilewright.compiler.kernel_runs import keep_kernel_running, repeat_kernel, time_kernel
 from tilewright.compiler.rewriting import rewriter
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Protocol
 from tilewright.tune.space import default_candidate
 
 TASK = constants_workload([(4, 64), (64, 32)], [1], [step("dense", 0, 1)])
-PLAIN = ("plain",) * 3
+ALL_PLAIN = (PLAIN,) * 3
 FLUSHED_BYTES = 1 << 20
 STATES = (("rewritten", 0, 4 * 64 * 4), ("warm", 0, 0), ("cold", FLUSHED_BYTES // 2, 0))
 
 
 def kernel():
     return build_kernel(
-        TASK, default_candidate(TASK, PLAIN, PLACEMENT)[0], PLACEMENT.target, PLACEMENT.resources
+        TASK,
+        default_candidate(TASK, ALL_PLAIN, PLACEMENT)[0],
+        PLACEMENT.target,
+        PLACEMENT.resources,
     )
 
 

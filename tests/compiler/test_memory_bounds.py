@@ -11,13 +11,14 @@ import pytest
 
 pytest.importorskip("tvm")
 
+from tilewright.core.forms import PLAIN, Form, blocked, form_texts
 from tilewright.graph.workload import Workload
 from tilewright.testing.implementations import single
 
 WINDOW = {"dilation": (1, 1)}
 SAME = {"kernel": (3, 3), "strides": (1, 1), "padding": (1, 1, 1, 1), **WINDOW}
 DOWN = {"kernel": (3, 3), "strides": (2, 2), "padding": (0, 1, 1, 0), **WINDOW}
-B, P = "blocked16", "plain"
+B, P = blocked(16), PLAIN
 
 
 def conv(
@@ -36,26 +37,26 @@ def conv(
     )
 
 
-CASES: dict[str, list[tuple[Workload, tuple[str, ...]]]] = {
+CASES: dict[str, list[tuple[Workload, tuple[Form, ...]]]] = {
     "average pool": [
-        (single("avg_pool2d", (1, 32, 8, 8), count_include_pad=include, **named), layouts)
+        (single("avg_pool2d", (1, 32, 8, 8), count_include_pad=include, **named), forms)
         for include in (True, False)
         for named in (SAME, DOWN)
-        for layouts in ((B, B), (P, P), (P, B))
+        for forms in ((B, B), (P, P), (P, B))
     ],
     "max pool": [
-        (single("max_pool2d", (1, 32, 8, 8), **named), layouts)
+        (single("max_pool2d", (1, 32, 8, 8), **named), forms)
         for named in (SAME, DOWN, {**SAME, "padding": (2, 2, 2, 2)})
-        for layouts in ((B, B), (P, P), (B, "blocked32"))
+        for forms in ((B, B), (P, P), (B, blocked(32)))
     ],
     "3x3": [(conv(32, 32, 8, (3, 3)), (B, P, B)), (conv(32, 32, 7, (3, 3)), (P, P, B))],
     "1x7 and 7x1": [(conv(32, 32, 9, (1, 7)), (B, P, B)), (conv(32, 32, 9, (7, 1)), (B, P, B))],
-    "5x5": [(conv(32, 32, 9, (5, 5)), (B, P, "blocked32"))],
+    "5x5": [(conv(32, 32, 9, (5, 5)), (B, P, blocked(32)))],
     "1x1": [(conv(64, 32, 7, (1, 1)), (B, P, B)), (conv(64, 32, 7, (1, 1)), (P, P, P))],
     "channels that nothing divides": [
-        (conv(32, 37, 8, kernel), (layout, P, P))
+        (conv(32, 37, 8, kernel), (form, P, P))
         for kernel in ((1, 1), (3, 3))
-        for layout in (B, P)
+        for form in (B, P)
     ],
     "depthwise": [
         (conv(32, 32, 9, (3, 3), 32), (B, P, B)),
@@ -66,15 +67,15 @@ CASES: dict[str, list[tuple[Workload, tuple[str, ...]]]] = {
         (single("reduce_mean", (1, 64, 7, 7), axes=(2, 3), keepdims=True), (B, B)),
     ],
     "copies": [
-        (single("identity", (1, 64, 7, 7)), layouts)
-        for layouts in ((P, B), (B, "blocked32"), ("blocked64", P))
+        (single("identity", (1, 64, 7, 7)), forms)
+        for forms in ((P, B), (B, blocked(32)), (blocked(64), P))
     ],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_operands_may_lie_at_the_edge_of_memory(name: str) -> None:
-    cases = json.dumps([[task.text, layouts] for task, layouts in CASES[name]])
+    cases = json.dumps([[task.text, form_texts(forms)] for task, forms in CASES[name]])
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("guarded_memory.py"))],
         input=cases, capture_output=True, text=True, timeout=600, check=False,

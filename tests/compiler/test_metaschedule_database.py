@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 from one_kernel import PLACEMENT, all_settings, random_arrays, step, workload
 from packed_kernel import constants_workload
 from placements import altered
@@ -17,8 +18,9 @@ from traced_kernel import traced
 from tilewright.compiler.build import build_kernel, kernel_hash_of, kernel_identity, kernel_module
 from tilewright.compiler.metaschedule.records import MODULE, RECORDS, WORKLOADS
 from tilewright.core.errors import ModelError
+from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate, Measurement, Protocol
-from tilewright.graph.layout import PLAIN, blocked, to_physical
+from tilewright.graph.layout import to_physical
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 from tilewright.measure.metaschedule import SIDE_FILE, export_database, import_database
@@ -34,12 +36,12 @@ SOFTMAX = workload([(8, 32)], step("softmax", 0, axis=1))
 CONCAT = workload([(1, 8, 4, 4), (1, 8, 4, 4)], step("concat", 0, 1, axis=1))
 
 
-def ours(task: Workload, name: str, layouts: tuple[str, ...]) -> Candidate:
+def ours(task: Workload, name: str, forms: tuple[Form, ...]) -> Candidate:
     """An implementation's candidate with the least estimate."""
-    found = all_settings(task, name, layouts)
-    facts = implementation(name).facts(task, PLACEMENT.target, PLACEMENT.resources, layouts, found)
+    found = all_settings(task, name, forms)
+    facts = implementation(name).facts(task, PLACEMENT.target, PLACEMENT.resources, forms, found)
     settings = found[int(np.argmin(facts["estimate_s"]))]
-    return Candidate(implementation=name, settings=tuple(settings.items()), layouts=layouts)
+    return Candidate(implementation=name, settings=tuple(settings.items()), forms=forms)
 
 
 def row(task: Workload, candidate: Candidate, seconds: float) -> tuple[Workload, Measurement]:
@@ -117,7 +119,7 @@ def test_the_fastest_record_of_a_task_wins(tmp_path: Path) -> None:
     first, second = all_settings(CONV, "conv2d_direct", BLOCKED)[:2]
     rows = [
         row(CONV, Candidate(implementation="conv2d_direct", settings=tuple(s.items()),
-                            layouts=BLOCKED), seconds)
+                            forms=BLOCKED), seconds)
         for s, seconds in ((first, 2e-3), (second, 1e-3))
     ]  # fmt: skip
     starts = {kernel_hash_of(_start(measured.candidate)) for _, measured in rows}
@@ -135,7 +137,7 @@ def _start(candidate: Candidate) -> Any:
 
 def test_kernels_that_changed_are_left_out_and_named(tmp_path: Path) -> None:
     task, measured = row(SOFTMAX, ours(SOFTMAX, "rows", plain(SOFTMAX)), 1e-3)
-    gone = replace(measured.candidate, implementation="uninstalled")
+    gone = structs.replace(measured.candidate, implementation="uninstalled")
     rows = [
         (task, replace(measured, kernel_hash="old")),
         (task, replace(measured, candidate=gone)),

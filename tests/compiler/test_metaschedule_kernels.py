@@ -13,6 +13,7 @@ from test_opaque import CASES, encoded
 from traced_kernel import traced
 
 from tilewright.compiler.build import build_kernel
+from tilewright.core.forms import PLAIN
 from tilewright.graph.operators.opaque import results_text
 from tilewright.graph.tensor import TensorType
 
@@ -20,16 +21,16 @@ from tilewright.graph.tensor import TensorType
 def test_a_network_of_traced_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[str] = []
 
-    def chosen(task, layouts, _device):
-        used.append(layouts[-1])
-        return traced(task, layouts), 0.0
+    def chosen(task, forms, _device):
+        used.append(forms[-1])
+        return traced(task, forms), 0.0
 
     monkeypatch.setattr(small_networks, "default_candidate", chosen)
     b = Builder()
     first = b.add("relu", b.conv(b.input(1, 3, 8, 8), 16))
     second = b.add("add", b.conv(b.add("relu", b.conv(first, 16)), 16), first)
     check_network(b.graph(b.add("sigmoid", second)))
-    assert len(used) >= 3 and any(layout != "plain" for layout in used)
+    assert len(used) >= 3 and any(form != PLAIN for form in used)
 
 
 def test_an_operator_outside_the_vocabulary() -> None:

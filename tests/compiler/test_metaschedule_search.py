@@ -12,8 +12,8 @@ from packed_kernel import constants_workload, kernel_error
 from tilewright.compiler.build import kernel_identity
 from tilewright.compiler.metaschedule import search as search_module
 from tilewright.compiler.metaschedule.search import Search
+from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate, Measurement, Protocol
-from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.workload import Workload
 from tilewright.kernels.metaschedule import SPEC, TRACE
 from tilewright.tune.metaschedule import MetaScheduleTuner
@@ -36,39 +36,35 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_module, "BATCH", 6)
 
 
-def candidate(trace: str, layouts: tuple[str, ...]) -> Candidate:
-    return Candidate(implementation=SPEC.name, settings=((TRACE, trace),), layouts=layouts)
+def candidate(trace: str, forms: tuple[Form, ...]) -> Candidate:
+    return Candidate(implementation=SPEC.name, settings=((TRACE, trace),), forms=forms)
 
 
 @pytest.mark.parametrize(
-    ("task", "layouts"),
-    [
-        (CONV, (blocked(8), PLAIN, PLAIN, blocked(8))),
-        (DENSE, (PLAIN,) * 3),
-    ],
+    ("task", "forms"), [(CONV, (blocked(8), PLAIN, PLAIN, blocked(8))), (DENSE, (PLAIN,) * 3)]
 )
 def test_proposals_are_right_kernels_and_all_different(
-    task: Workload, layouts: tuple[str, ...]
+    task: Workload, forms: tuple[Form, ...]
 ) -> None:
-    search = Search(task, layouts, PLACEMENT.target, PLACEMENT.resources, seed=1)
+    search = Search(task, forms, PLACEMENT.target, PLACEMENT.resources, seed=1)
     first = search.propose()
     search.learn([(trace, 1e-3 * (1 + place)) for place, trace in enumerate(first)])
     traces = [*first, *search.propose()]
     assert len(first) > 2
     hashes = [
-        kernel_identity(task, candidate(trace, layouts), PLACEMENT.target, PLACEMENT.resources)
+        kernel_identity(task, candidate(trace, forms), PLACEMENT.target, PLACEMENT.resources)
         for trace in traces
     ]
     assert len(set(hashes)) == len(hashes) > len(first)
     for trace in traces[:3]:
-        error = kernel_error(task, SPEC, layouts, {TRACE: trace})
+        error = kernel_error(task, SPEC, forms, {TRACE: trace})
         assert error <= SPEC.error_bound(task)
 
 
 def test_another_search_does_not_propose_what_it_was_told() -> None:
-    layouts = (PLAIN,) * 3
-    first = Search(DENSE, layouts, PLACEMENT.target, PLACEMENT.resources, seed=1).propose()
-    again = Search(DENSE, layouts, PLACEMENT.target, PLACEMENT.resources, seed=1)
+    forms = (PLAIN,) * 3
+    first = Search(DENSE, forms, PLACEMENT.target, PLACEMENT.resources, seed=1).propose()
+    again = Search(DENSE, forms, PLACEMENT.target, PLACEMENT.resources, seed=1)
     again.learn([*[(trace, 1e-3) for trace in first[:-1]], (first[-1], None)])
     again.learn([("[[", 1e-3), ('[[["GetSBlock",[],["nowhere","main"],["b0"]]],[]]', 1e-3)])
     found = again.propose()
@@ -101,7 +97,7 @@ def test_a_tuner_survives_the_death_of_its_process(capfd: pytest.CaptureFixture[
         found = tuner.ask(4)
         assert found and not set(found) & {*first, *rest}
         assert tuner.search_s > 0
-        error = kernel_error(DENSE, SPEC, found[0].layouts, dict(found[0].settings))
+        error = kernel_error(DENSE, SPEC, found[0].forms, dict(found[0].settings))
         assert error <= SPEC.error_bound(DENSE)
     finally:
         tuner.close()
@@ -110,6 +106,6 @@ def test_a_tuner_survives_the_death_of_its_process(capfd: pytest.CaptureFixture[
 
 
 def test_what_cannot_be_searched_ends_the_search() -> None:
-    tuner = MetaScheduleTuner(DENSE, ("blocked3",) * 3, PLACEMENT)
+    tuner = MetaScheduleTuner(DENSE, (blocked(3),) * 3, PLACEMENT)
     assert tuner.ask(2) == [] and tuner.problem
     tuner.close()

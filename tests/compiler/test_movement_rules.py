@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from one_kernel import random_arrays, run_kernel, step, workload
 
 from tilewright.compiler.lower.movement import RULES
+from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.tensor import TensorType
@@ -16,10 +17,10 @@ from tilewright.graph.workload import Workload
 
 
 def check(
-    task: Workload, arrays: list | None = None, *, tolerance: float = 0, layouts: tuple = ()
+    task: Workload, arrays: list | None = None, *, tolerance: float = 0, forms: tuple = ()
 ) -> None:
     arrays = random_arrays(task) if arrays is None else arrays
-    found = run_kernel(task, "injective", arrays, layouts)
+    found = run_kernel(task, "injective", arrays, forms)
     np.testing.assert_allclose(found, run_workload(task, arrays), rtol=0, atol=tolerance)
 
 
@@ -128,8 +129,8 @@ def table(before: int, after: int, taps: int, seed: int) -> tuple[np.ndarray, np
     return rng.integers(0, before, shape).astype(np.int32), rng.random(shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("layout", ["plain", "blocked8"])
-def test_interpolation_along_two_axes_and_a_relu_is_one_kernel(layout: str) -> None:
+@pytest.mark.parametrize("form", [PLAIN, blocked(8)])
+def test_interpolation_along_two_axes_and_a_relu_is_one_kernel(form: Form) -> None:
     x = np.random.default_rng(0).standard_normal((1, 8, 5, 6)).astype(np.float32)
     tables = [*table(6, 11, 2, 1), *table(5, 3, 4, 2)]
     kinds = [TensorType(array.shape, str(array.dtype)) for array in (x, *tables)]
@@ -138,8 +139,8 @@ def test_interpolation_along_two_axes_and_a_relu_is_one_kernel(layout: str) -> N
         step("interpolate", 5, 3, 4, axis=2),
         step("relu", 6),
     )
-    layouts = (layout, *("plain",) * 4, layout)
-    check(workload(kinds, *steps), [x, *tables], tolerance=1e-5, layouts=layouts)
+    forms = (form, *(PLAIN,) * 4, form)
+    check(workload(kinds, *steps), [x, *tables], tolerance=1e-5, forms=forms)
 
 
 def test_interpolation_never_reads_outside() -> None:

@@ -234,6 +234,6 @@ def test_opaque_nodes_between_convolutions() -> None:
     x = rng.standard_normal((1, 3, 8, 8), np.float32)
     (wanted,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
     arrangement, ((found,), _) = compiled_outputs(load_model(model, "between").graph, {"x": x})
-    kinds = {layout.rstrip("0123456789") for layout in arrangement.layouts.values()}
+    kinds = {form.text.rstrip("0123456789") for form in arrangement.forms.values()}
     assert kinds == {"plain", "blocked"}
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

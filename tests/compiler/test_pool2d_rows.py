@@ -8,16 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_kernel import all_settings, random_arrays, run_kernel, step, workload
 
+from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 
-LAYOUTS = ["plain", "blocked4", "blocked8"]
+FORMS = [PLAIN, blocked(4), blocked(8)]
 
 
-def check(task: Workload, layouts: tuple[str, ...], chosen: dict | None = None) -> None:
+def check(task: Workload, forms: tuple[Form, ...], chosen: dict | None = None) -> None:
     arrays = random_arrays(task)
-    found = run_kernel(task, "pool2d_rows", arrays, layouts, chosen)
+    found = run_kernel(task, "pool2d_rows", arrays, forms, chosen)
     np.testing.assert_allclose(found, run_workload(task, arrays), rtol=1e-5, atol=1e-6)
 
 
@@ -37,29 +38,29 @@ def test_any_window(data: st.DataObject) -> None:
     else:
         anchor = step("max_pool2d", 0, **named)
     task = workload([shape], anchor, step("tanh", 1))
-    layouts = (data.draw(st.sampled_from(LAYOUTS)), data.draw(st.sampled_from(LAYOUTS)))
-    choices = all_settings(task, "pool2d_rows", layouts)
-    check(task, layouts, data.draw(st.sampled_from(choices)))
+    forms = (data.draw(st.sampled_from(FORMS)), data.draw(st.sampled_from(FORMS)))
+    choices = all_settings(task, "pool2d_rows", forms)
+    check(task, forms, data.draw(st.sampled_from(choices)))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_window_entirely_in_the_border(layout: str) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_window_entirely_in_the_border(form: Form) -> None:
     named = dict(kernel=(2, 2), strides=(3, 3), padding=(2, 2, 2, 2), dilation=(1, 1))
-    check(workload([(1, 8, 6, 6)], step("max_pool2d", 0, **named)), (layout, layout))
+    check(workload([(1, 8, 6, 6)], step("max_pool2d", 0, **named)), (form, form))
     mean = step("avg_pool2d", 0, count_include_pad=False, **named)
-    check(workload([(1, 8, 6, 6)], mean), (layout, layout))
+    check(workload([(1, 8, 6, 6)], mean), (form, form))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "float64"])
 def test_maximum_of_other_types(dtype: str) -> None:
     named = dict(kernel=(3, 3), strides=(2, 2), padding=(1, 1, 1, 1), dilation=(1, 1))
     task = workload([TensorType((1, 8, 9, 9), dtype)], step("max_pool2d", 0, **named))
-    for layout in ("plain", "blocked8"):
-        check(task, (layout, layout))
+    for form in (PLAIN, blocked(8)):
+        check(task, (form, form))
 
 
 def test_residual_after_the_pool_may_have_another_layout() -> None:
     named = dict(kernel=(2, 2), strides=(2, 2), padding=(0, 0, 0, 0), dilation=(1, 1))
     task = workload([(2, 8, 8, 8), (2, 8, 4, 4)], step("max_pool2d", 0, **named), step("add", 2, 1))
-    check(task, ("blocked8", "plain", "blocked8"))
-    check(task, ("plain", "blocked4", "plain"))
+    check(task, (blocked(8), PLAIN, blocked(8)))
+    check(task, (PLAIN, blocked(4), PLAIN))

@@ -20,7 +20,7 @@ from tilewright.kernels.registry import implementation
 from tilewright.measure.base import Measurer
 from tilewright.session.checking import KernelCheck, check_kernel
 
-GENERIC = Candidate(implementation="generic", settings=(), layouts=())
+GENERIC = Candidate(implementation="generic", settings=(), forms=())
 DTYPES = ["bfloat16", "float16", "float64"]
 CONV = dict(strides=(1, 1), padding=(1, 1, 1, 1), dilation=(1, 1), groups=1)
 CHAINS = {

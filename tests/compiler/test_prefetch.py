@@ -12,15 +12,15 @@ import pytest
 from one_kernel import PLACEMENT, all_settings, step, workload
 from packed_kernel import kernel_error
 from placements import altered, with_cache
-from test_conv2d_direct import conv, layouts_for
+from test_conv2d_direct import conv, forms_for
 from tvm import tirx
 from tvm.s_tir import SBlockRealize
 
 from tilewright.compiler.build import kernel_module, rendered
 from tilewright.compiler.prefetch import AHEAD, TILE, with_prefetches
 from tilewright.compiler.statements import children, loads
+from tilewright.core.forms import blocked
 from tilewright.core.records import Candidate, Settings
-from tilewright.graph.layout import blocked
 from tilewright.graph.workload import Workload
 from tilewright.kernels import conv2d_direct, conv2d_winograd, conv2d_winograd2, dense_packed
 from tilewright.kernels.base import Implementation
@@ -76,10 +76,10 @@ def candidates(name: str) -> list[Candidate]:
     """All settings of a case that are as it asks."""
     spec, task, asked = CASES[name]
     blocks = spec is not dense_packed.SPEC
-    layouts = layouts_for(task, blocked(LANES), blocked(LANES)) if blocks else plain(task)
+    forms = forms_for(task, blocked(LANES), blocked(LANES)) if blocks else plain(task)
     return [
-        Candidate(implementation=spec.name, settings=tuple(settings.items()), layouts=layouts)
-        for settings in all_settings(task, spec.name, layouts)
+        Candidate(implementation=spec.name, settings=tuple(settings.items()), forms=forms)
+        for settings in all_settings(task, spec.name, forms)
         if asked.items() <= settings.items()
     ]
 
@@ -167,7 +167,7 @@ def test_results_stay_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     spec, task, asked = CASES[name]
     for candidate in candidates(name)[:3]:
         assert "prefetch" in rendered(task, candidate, NEAR.target, NEAR.resources, "asm")
-        error = kernel_error(task, spec, candidate.layouts, dict(candidate.settings), NEAR)
+        error = kernel_error(task, spec, candidate.forms, dict(candidate.settings), NEAR)
         assert error <= spec.error_bound(task)
 
 

@@ -16,6 +16,7 @@ from rpc_processes import Farm, farm
 
 from tilewright.compiler import remote as compiled
 from tilewright.core.errors import TargetError
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Placement, Protocol
 from tilewright.graph.tensor import TensorType
 from tilewright.measure import boards, remote
@@ -37,8 +38,8 @@ def pair() -> Iterator[Farm]:
 
 
 def generic(arguments: int) -> Candidate:
-    layouts = ("plain",) * (arguments + 1)
-    return Candidate(implementation="generic", settings=(), layouts=layouts)
+    forms = (PLAIN,) * (arguments + 1)
+    return Candidate(implementation="generic", settings=(), forms=forms)
 
 
 def placement(of: Farm, target: str = "rpc:box") -> Placement:
@@ -176,9 +177,7 @@ def killed_after(victim: Farm, count: int, seen: list[Outcome]) -> None:
         victim.servers[0].kill()
 
 
-def test_a_server_killed_in_the_middle_costs_nothing_while_another_is_there(
-    tmp_path: Path,
-) -> None:
+def test_a_server_killed_in_the_middle_costs_nothing_while_another_is_there(tmp_path: Path) -> None:
     with farm(2) as both:
         found = placement(both)
         with measurer(both, found) as opened:

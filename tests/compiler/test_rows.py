@@ -10,6 +10,7 @@ from one_kernel import PLACEMENT, all_settings, random_arrays, run_kernel, step,
 from placements import altered
 
 from tilewright.compiler.build import kernel_module
+from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.workload import Workload
@@ -24,9 +25,9 @@ CHAIN = {
 }
 
 
-def check(task: Workload, layouts: tuple[str, ...] = (), chosen: dict | None = None) -> None:
+def check(task: Workload, forms: tuple[Form, ...] = (), chosen: dict | None = None) -> None:
     arrays = random_arrays(task)
-    found, expected = run_kernel(task, "rows", arrays, layouts, chosen), run_workload(task, arrays)
+    found, expected = run_kernel(task, "rows", arrays, forms, chosen), run_workload(task, arrays)
     assert found.shape == expected.shape and found.dtype == expected.dtype
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
 
@@ -39,8 +40,8 @@ def test_reduction_over_any_axes(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["sum", "mean", "max", "min", "prod"]))
     kept = data.draw(st.booleans())
     task = workload([shape], step(f"reduce_{name}", 0, axes=tuple(sorted(axes)), keepdims=kept))
-    choices = all_settings(task, "rows", ("plain", "plain"))
-    check(task, ("plain", "plain"), data.draw(st.sampled_from(choices)))
+    choices = all_settings(task, "rows", (PLAIN, PLAIN))
+    check(task, (PLAIN, PLAIN), data.draw(st.sampled_from(choices)))
 
 
 @settings(max_examples=15, deadline=None)
@@ -57,22 +58,22 @@ def test_rows_that_registers_do_not_divide(length: int, lanes: int) -> None:
     task = workload([(3, length)], step("softmax", 0, axis=1))
     arrays = random_arrays(task)
     wide = altered(PLACEMENT, vector_bytes=4 * lanes)
-    for chosen in all_settings(task, "rows", ("plain", "plain")):
-        found = run_kernel(task, "rows", arrays, ("plain", "plain"), chosen, placement=wide)
+    for chosen in all_settings(task, "rows", (PLAIN, PLAIN)):
+        found = run_kernel(task, "rows", arrays, (PLAIN, PLAIN), chosen, placement=wide)
         np.testing.assert_allclose(found, run_workload(task, arrays), rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", CHAIN)
-@pytest.mark.parametrize("read", ["plain", "blocked4", "blocked8"])
-@pytest.mark.parametrize("written", ["plain", "blocked8"])
-def test_layouts(name: str, read: str, written: str) -> None:
+@pytest.mark.parametrize("read", [PLAIN, blocked(4), blocked(8)])
+@pytest.mark.parametrize("written", [PLAIN, blocked(8)])
+def test_layouts(name: str, read: Form, written: Form) -> None:
     shapes: list[tuple[int, ...]] = [(2, 16, 5, 7)]
     if name == "layer_norm":
         shapes += [(16, 5, 7), (7,)]
     if name == "instance_norm":
         shapes += [(16,), (16,)]
     task = workload(shapes, CHAIN[name]())
-    check(task, (read, *("plain",) * (len(shapes) - 1), written))
+    check(task, (read, *(PLAIN,) * (len(shapes) - 1), written))
 
 
 @pytest.mark.parametrize("length", [1, 3, 8, 100, 768])
@@ -96,14 +97,14 @@ def test_softmax_of_large_values_stays_finite() -> None:
 def test_lrn_with_even_size_and_general_exponent() -> None:
     task = workload([(1, 6, 4, 5)], step("lrn", 0, size=4, alpha=0.5, beta=0.6, bias=2.0))
     check(task)
-    check(task, ("blocked2", "blocked2"))
+    check(task, (blocked(2), blocked(2)))
 
 
 def test_one_parallel_region_and_vectors() -> None:
     task = workload([(64, 256)], step("softmax", 0, axis=1))
-    layouts = ("plain", "plain")
-    chosen = tuple(all_settings(task, "rows", layouts)[0].items())
-    candidate = Candidate(implementation="rows", settings=chosen, layouts=layouts)
+    forms = (PLAIN, PLAIN)
+    chosen = tuple(all_settings(task, "rows", forms)[0].items())
+    candidate = Candidate(implementation="rows", settings=chosen, forms=forms)
     text = kernel_module(task, candidate, PLACEMENT.target, PLACEMENT.resources).script()
     assert text.count("T.parallel") == 1
     assert text.count("T.vectorized") >= 3

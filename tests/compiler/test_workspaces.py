@@ -12,20 +12,21 @@ from test_conv2d_direct import conv
 from tilewright.compiler.build import kernel_module
 from tilewright.compiler.pipeline import compiled
 from tilewright.compiler.workspaces import WorkspaceReader
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Workspaces
 from tilewright.kernels.planned_memory import PAGE_BYTES, workspaces_of
 
 CONVOLUTION = conv((1, 32, 32, 32), 64, padding=(1, 1, 1, 1))
-PLAIN = ("plain",) * (len(CONVOLUTION.arguments) + 1)
+ALL_PLAIN = (PLAIN,) * (len(CONVOLUTION.arguments) + 1)
 
 
 def candidate(task: Workload, name: str, **wanted: Any) -> Candidate:
     """The first setting of an implementation that has these values."""
-    found = (s for s in all_settings(task, name, PLAIN) if wanted.items() <= dict(s).items())
+    found = (s for s in all_settings(task, name, ALL_PLAIN) if wanted.items() <= dict(s).items())
     settings = tuple(sorted(next(found).items()))
-    return Candidate(implementation=name, settings=settings, layouts=PLAIN)
+    return Candidate(implementation=name, settings=settings, forms=ALL_PLAIN)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def manifest_content(**changed: Any) -> dict[str, Any]:
                 "layouts": ["plain", "plain"],
             }
         },
-        "plan": {"layouts": {"t": "NCHW16c"}, "ports": {"call": ["plain", "NCHW16c"]}},
+        "plan": {"layouts": {"t": "blocked16"}, "ports": {"call": ["plain", "blocked16"]}},
         "sizes_bytes": {name: len(content) for name, content in CONTENTS.items()},
         "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in CONTENTS.items()},
         "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32", "index_ranges": []}],

@@ -18,9 +18,9 @@ import tvm
 from tvm import relax, tirx
 
 from tilewright.compiler.guards import index_guard
+from tilewright.core.forms import PLAIN
 from tilewright.graph.arrange import Arrangement
 from tilewright.graph.indices import IndexRange, argument_uses
-from tilewright.graph.layout import PLAIN, physical_shape
 from tilewright.kernels.blueprint import ConstantParameter, KernelUse
 
 PIPELINE = (
@@ -139,7 +139,7 @@ def _guard(emitter: _Emitter, use: KernelUse, operands: Sequence[relax.Var]) -> 
 
 def _fresh(builder: relax.BlockBuilder, kind) -> relax.Var:
     """A graph output: memory of its own, so that it outlives the run."""
-    shape = relax.ShapeExpr(physical_shape(kind.shape, PLAIN))
+    shape = relax.ShapeExpr(PLAIN.physical_shape(kind.shape))
     return builder.emit(relax.op.builtin.alloc_tensor(shape, kind.dtype, 0))
 
 

@@ -250,7 +250,7 @@ def run_kernel(
     shape, dtype = kernel.argument_types[-1]
     result = tvm.runtime.tensor(np.zeros(shape, dtype))
     kernel.call(*tensors, result)
-    return to_logical(result.numpy(), candidate.layouts[-1], workload.result.shape)
+    return to_logical(result.numpy(), candidate.forms[-1], workload.result.shape)
 
 
 def physical_arguments(
@@ -269,6 +269,6 @@ def physical_arguments(
     packed = spec.packed_shapes(workload, candidate)
     physical = dict(spec.pack(workload, candidate, constants)) if packed else {}
     for index, array in enumerate(arrays):
-        layout = candidate.layouts[index]
-        value = physical.pop(index) if index in packed else to_physical(array, layout)
+        form = candidate.forms[index]
+        value = physical.pop(index) if index in packed else to_physical(array, form)
         yield np.asarray(value, order="C")

@@ -209,7 +209,7 @@ class RemoteSession:
         shape, dtype = kernel.types[-1]
         result = tvm.runtime.tensor(np.zeros(shape, dtype), self._cpu)
         library["main"](*tensors, result)
-        return to_logical(result.numpy(), candidate.layouts[-1], workload.result.shape)
+        return to_logical(result.numpy(), candidate.forms[-1], workload.result.shape)
 
     def peaks(self, target: Target, resources: Resources, folder: Path) -> dict[str, float]:
         """What the device reaches; see `compiler.peaks`.

@@ -6,10 +6,14 @@ import hashlib
 import json
 from typing import Any
 
+from tilewright.core.codec import to_builtins
+
 
 def canonical_json(value: Any) -> str:
-    """JSON text without spaces, keys sorted; tuples as lists."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    """JSON text without spaces, keys sorted; tuples as lists, records as `codec` writes them."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=to_builtins
+    )
 
 
 def digest(text: str | bytes, *, length: int = 16) -> str:

@@ -10,6 +10,11 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
 
+import msgspec
+from msgspec import Struct
+
+from tilewright.core.codec import FILE_NAMES
+from tilewright.core.forms import Form
 from tilewright.core.targets import Binding, Resources, Target
 
 KnobValue = int | str | bool
@@ -78,16 +83,16 @@ class Placement:
         return self.target.tvm_target(self.resources)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """One way to compute a workload: implementation, knob settings, and the layout of each port.
+class Candidate(Struct, frozen=True, kw_only=True, cache_hash=True, rename=FILE_NAMES):
+    """One way to compute a workload: implementation, knob settings, and the form of each port.
 
-    `layouts` has one entry per argument of the workload and a last one for the result.
+    `forms` has one entry per argument of the workload and a last one for the result; files and
+    tables call it `layouts`. `msgspec.structs.replace` makes a changed copy.
     """
 
     implementation: str
     settings: tuple[tuple[str, KnobValue], ...]
-    layouts: tuple[str, ...]
+    forms: tuple[Form, ...]
 
     def setting(self, name: str) -> KnobValue:
         """The value of one knob."""
@@ -227,16 +232,18 @@ class Run:
     created_at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutPlan:
-    """Layouts of a whole network where they differ from the default ones.
+class LayoutPlan(Struct, frozen=True, kw_only=True, rename=FILE_NAMES):
+    """Forms of a whole network where they differ from the default ones.
 
-    `layouts` names the layout of tensors, `ports` the layouts in which calls, by name, want their
-    arguments; where a tensor lies in another one, it is copied first.
+    `forms` has the form of tensors, `ports` the forms in which calls, by name, want their
+    arguments; where a tensor lies in another one, it is copied first. Files and tables call `forms`
+    `layouts`.
     """
 
-    layouts: Mapping[str, str] = field(default_factory=dict[str, str])
-    ports: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    forms: Mapping[str, Form] = msgspec.field(default_factory=dict[str, Form])
+    ports: Mapping[str, tuple[Form, ...]] = msgspec.field(
+        default_factory=dict[str, tuple[Form, ...]]
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilewright.graph.layout import channel_block
+from tilewright.core.forms import PLAIN, Form, channel_block
 from tilewright.graph.workload import Argument, Workload
 
 
@@ -13,10 +13,10 @@ class BareAnchor:
     """`workload` computes what the anchor computes inside a subgraph, with the same layouts."""
 
     workload: Workload
-    layouts: tuple[str, ...]
+    forms: tuple[Form, ...]
 
 
-def bare_anchor(workload: Workload, layouts: tuple[str, ...]) -> BareAnchor | None:
+def bare_anchor(workload: Workload, forms: tuple[Form, ...]) -> BareAnchor | None:
     """The anchor of a subgraph as a workload of its own; None where there is no anchor.
 
     conv2d(x, w) + b → relu → conv2d(x, w), its result in the type the anchor gives (an integer
@@ -28,25 +28,25 @@ def bare_anchor(workload: Workload, layouts: tuple[str, ...]) -> BareAnchor | No
         return None
     count = len(workload.arguments)
     arguments: list[Argument] = []
-    chosen: list[str] = []
+    chosen: list[Form] = []
     for value in step.inputs:
         if value < count:
             arguments.append(workload.arguments[value])
-            chosen.append(layouts[value])
+            chosen.append(forms[value])
             continue
         kind = workload.types[value]
         alike = [
-            layout
-            for argument, layout in zip(workload.arguments, layouts, strict=False)
+            form
+            for argument, form in zip(workload.arguments, forms, strict=False)
             if argument.type.shape == kind.shape and argument.role == "data"
         ]
         arguments.append(Argument(type=kind))
-        chosen.append(alike[0] if alike else "plain")
+        chosen.append(alike[0] if alike else PLAIN)
     bare = Workload(
         arguments=tuple(arguments),
         steps=(replace(step, inputs=tuple(range(len(step.inputs)))),),
     )
-    block = channel_block(layouts[-1])
+    block = channel_block(forms[-1])
     shape = bare.result.shape
     fits = block == 0 or (len(shape) == len(workload.result.shape) and shape[1] % block == 0)
-    return BareAnchor(workload=bare, layouts=(*chosen, layouts[-1] if fits else "plain"))
+    return BareAnchor(workload=bare, forms=(*chosen, forms[-1] if fits else PLAIN))

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilewright.core.errors import InternalError
+from tilewright.core.forms import PLAIN, Form, channel_block
 from tilewright.graph.conversions import copying
 from tilewright.graph.fused import FusedNetwork, TaskCall
-from tilewright.graph.layout import PLAIN, channel_block
 from tilewright.graph.memory import ALIGNMENT_BYTES, Lifetime, MemoryPlan, plan_memory
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
@@ -25,12 +25,12 @@ class KernelCall:
     """A kernel to run: the workload, the layout of each port (arguments, then the result)."""
 
     call: TaskCall
-    layouts: tuple[str, ...]
+    forms: tuple[Form, ...]
 
     @property
-    def task(self) -> tuple[Workload, tuple[str, ...]]:
+    def task(self) -> tuple[Workload, tuple[Form, ...]]:
         """What is tuned: calls with equal tasks share a kernel."""
-        return self.call.workload, self.layouts
+        return self.call.workload, self.forms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Arrangement:
     """Kernel calls in order, tensors that live inside others, and the memory plan."""
 
     network: FusedNetwork
-    layouts: Mapping[str, str]
+    forms: Mapping[str, Form]
     calls: tuple[KernelCall, ...]
     places: Mapping[str, Place]
 
@@ -80,32 +80,32 @@ class Arrangement:
         )
 
 
-def arrange(network: FusedNetwork, layouts: Mapping[str, str]) -> Arrangement:
+def arrange(network: FusedNetwork, forms: Mapping[str, Form]) -> Arrangement:
     """Decide views and in-place concatenations; what remains is a kernel call.
 
-    `layouts` names the layout of every tensor that calls read or write; constants are plain.
+    `forms` names the layout of every tensor that calls read or write; constants are plain.
     """
-    builder = _Builder(network, layouts)
+    builder = _Builder(network, forms)
     for call in network.calls:
         builder.add(call)
     return Arrangement(
         network=network,
-        layouts=layouts,
+        forms=forms,
         calls=tuple(builder.calls),
         places=builder.resolved(),
     )
 
 
 class _Builder:
-    def __init__(self, network: FusedNetwork, layouts: Mapping[str, str]) -> None:
+    def __init__(self, network: FusedNetwork, forms: Mapping[str, Form]) -> None:
         self.network = network
-        self.layouts = layouts
+        self.forms = forms
         self.parents: dict[str, Place] = {}
         self.calls: list[KernelCall] = []
         self.written_in_place = self._plan_concatenations()
 
-    def layout(self, tensor: str) -> str:
-        return self.layouts.get(tensor, PLAIN)
+    def form(self, tensor: str) -> Form:
+        return self.forms.get(tensor, PLAIN)
 
     def add(self, call: TaskCall) -> None:
         if call.workload.result.elements == 0:
@@ -115,8 +115,8 @@ class _Builder:
             return
         offsets = self.written_in_place.get(call.output)
         if offsets is None:
-            ports = tuple(self.layout(t) for t in (*call.inputs, call.output))
-            self.calls.append(KernelCall(call=call, layouts=ports))
+            ports = tuple(self.form(t) for t in (*call.inputs, call.output))
+            self.calls.append(KernelCall(call=call, forms=ports))
             return
         for position, (tensor, offset) in enumerate(zip(operands(call), offsets, strict=True)):
             if self.parents.get(tensor) != Place(root=call.output, offset_bytes=offset):
@@ -136,12 +136,12 @@ class _Builder:
             output=slice_name,
             nodes=call.nodes,
         )
-        ports = (self.layout(tensor), self.layout(call.output))
-        self.calls.append(KernelCall(call=copied, layouts=ports))
+        ports = (self.form(tensor), self.form(call.output))
+        self.calls.append(KernelCall(call=copied, forms=ports))
 
     def _is_view(self, call: TaskCall) -> bool:
-        source = self.layout(call.inputs[0]) if call.inputs else PLAIN
-        return is_view(self.network, call, source, self.layout(call.output))
+        source = self.form(call.inputs[0]) if call.inputs else PLAIN
+        return is_view(self.network, call, source, self.form(call.output))
 
     def _plan_concatenations(self) -> dict[str, list[int]]:
         """For each concatenation done in place: the byte offset of each input."""
@@ -149,7 +149,7 @@ class _Builder:
         planned: dict[str, list[int]] = {}
         for call in reversed(self.network.calls):
             joined = operands(call) if is_concatenation(call) else []
-            ports = tuple(self.layout(tensor) for tensor in (*joined, call.output))
+            ports = tuple(self.form(tensor) for tensor in (*joined, call.output))
             offsets = offsets_in_place(self.network, call, ports)
             if offsets is None:
                 continue
@@ -162,7 +162,7 @@ class _Builder:
     def _can_move(self, tensor: str, call: TaskCall, producers: Mapping[str, TaskCall]) -> bool:
         return (
             tensor not in self.parents
-            and self.layout(tensor) == self.layout(call.output)
+            and self.form(tensor) == self.form(call.output)
             and may_write_into(self.network, tensor, call, producers)
             and not self._is_view(producers[tensor])
         )
@@ -187,12 +187,12 @@ def may_be_view(call: TaskCall) -> bool:
     return moves and bool(call.inputs)
 
 
-def same_memory(kind: TensorType, one: str, other: str) -> bool:
+def same_memory(kind: TensorType, one: Form, other: Form) -> bool:
     """Whether a tensor's memory is the same in two layouts."""
     return one == other or (_row_major(kind, one) and _row_major(kind, other))
 
 
-def is_view(network: FusedNetwork, call: TaskCall, source: str, target: str) -> bool:
+def is_view(network: FusedNetwork, call: TaskCall, source: Form, target: Form) -> bool:
     """Whether a call does nothing when its data is laid out as `source`, its result as `target`."""
     if not may_be_view(call):
         return False
@@ -210,7 +210,7 @@ def is_concatenation(call: TaskCall) -> bool:
 
 
 def offsets_in_place(
-    network: FusedNetwork, call: TaskCall, ports: tuple[str, ...]
+    network: FusedNetwork, call: TaskCall, ports: tuple[Form, ...]
 ) -> list[int] | None:
     """Where in a concatenation's result each operand begins, in bytes, when written in place.
 
@@ -236,7 +236,7 @@ def may_write_into(
     return not fixed and operands(call).count(tensor) == 1 and tensor in producers
 
 
-def _outermost(call: TaskCall, shapes: list[tuple[int, ...]], ports: tuple[str, ...]) -> bool:
+def _outermost(call: TaskCall, shapes: list[tuple[int, ...]], ports: tuple[Form, ...]) -> bool:
     """Whether the joined axis is the outermost of the result's memory."""
     axis = call.workload.steps[0].integer("axis")
     block = channel_block(ports[-1])
@@ -244,7 +244,7 @@ def _outermost(call: TaskCall, shapes: list[tuple[int, ...]], ports: tuple[str, 
         return False
     if block:
         return axis == 1 and not any(shape[1] % block for shape in shapes)
-    return all(layout == PLAIN for layout in ports)
+    return not any(channel_block(form) for form in ports)
 
 
 def operands(call: TaskCall) -> list[str]:
@@ -252,8 +252,8 @@ def operands(call: TaskCall) -> list[str]:
     return [call.inputs[index] for index in call.workload.steps[0].inputs]
 
 
-def _row_major(kind: TensorType, layout: str) -> bool:
+def _row_major(kind: TensorType, form: Form) -> bool:
     """Whether memory order equals the plain one."""
-    if layout == PLAIN:
+    if not channel_block(form):
         return True
     return all(extent == 1 for extent in kind.shape[2:])

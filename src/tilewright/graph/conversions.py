@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tilewright.core.forms import PLAIN, Form
 from tilewright.graph.fused import FusedNetwork, TaskCall
-from tilewright.graph.layout import PLAIN
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
@@ -21,32 +21,32 @@ def copying(kind: TensorType) -> Workload:
 
 
 def with_conversions(
-    network: FusedNetwork, layouts: Mapping[str, str], wanted: Mapping[str, tuple[str, ...]]
-) -> tuple[FusedNetwork, dict[str, str]]:
+    network: FusedNetwork, forms: Mapping[str, Form], wanted: Mapping[str, tuple[Form, ...]]
+) -> tuple[FusedNetwork, dict[str, Form]]:
     """The network with a copy of every tensor that a call wants in another layout.
 
-    `layouts` names the layout each tensor is written in, `wanted` the layouts of the ports of calls
+    `forms` names the layout each tensor is written in, `wanted` the layouts of the ports of calls
     by name (calls left out read what is there). x@blocked32 = identity(x) goes right before its
     first reader; readers that want the same share it. Returns the network and all layouts.
     """
     graph = network.graph
-    types, placed = dict(graph.types), dict(layouts)
-    copies: dict[tuple[str, str], str] = {}
+    types, placed = dict(graph.types), dict(forms)
+    copies: dict[tuple[str, Form], str] = {}
     calls: list[TaskCall] = []
     for call in network.calls:
         ports = wanted.get(call.name, ())
         inputs = list(call.inputs)
-        for index, (tensor, layout) in enumerate(zip(call.inputs, ports, strict=False)):
-            if tensor in graph.constants or layouts.get(tensor, PLAIN) == layout:
+        for index, (tensor, form) in enumerate(zip(call.inputs, ports, strict=False)):
+            if tensor in graph.constants or forms.get(tensor, PLAIN) == form:
                 continue
-            if (tensor, layout) not in copies:
-                copied = f"{tensor}@{layout}"
+            if (tensor, form) not in copies:
+                copied = f"{tensor}@{form}"
                 while copied in types:
                     copied += "@"
-                types[copied], placed[copied] = types[tensor], layout
-                copies[tensor, layout] = copied
+                types[copied], placed[copied] = types[tensor], form
+                copies[tensor, form] = copied
                 calls.append(_copy(call, tensor, copied, types[tensor]))
-            inputs[index] = copies[tensor, layout]
+            inputs[index] = copies[tensor, form]
         calls.append(replace(call, inputs=tuple(inputs)))
     return FusedNetwork(graph=replace(graph, types=types), calls=tuple(calls)), placed
 

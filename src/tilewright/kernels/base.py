@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
@@ -38,9 +39,9 @@ class Implementation(Protocol):
         """Whether it can compute this workload on this device."""
         ...
 
-    def port_layouts(
+    def port_forms(
         self, workload: Workload, target: Target, resources: Resources
-    ) -> tuple[tuple[str, ...], ...]:
+    ) -> tuple[tuple[Form, ...], ...]:
         """Layouts worth considering for its ports (arguments, then the result), the usual first.
 
         The graph tuner chooses among them; `kernels.ports` has the common answers.
@@ -48,7 +49,7 @@ class Implementation(Protocol):
         ...
 
     def knobs(
-        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """The knobs, each with its candidate values."""
         ...
@@ -58,7 +59,7 @@ class Implementation(Protocol):
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Settings,
     ) -> bool:
         """Whether a combination of knob values makes sense together."""
@@ -69,7 +70,7 @@ class Implementation(Protocol):
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """What follows from each setting, vectorised: one array entry per setting.
@@ -106,7 +107,7 @@ class ValidatesMany(Protocol):
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Bools:
         """`valid` of each setting."""
@@ -123,7 +124,7 @@ class FactsOfMany(Protocol):
         workloads: Sequence[Workload],
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """`facts` of each workload in the setting of its place; the layouts are those of all."""

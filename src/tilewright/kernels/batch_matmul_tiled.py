@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 
 from tilewright.core.errors import InternalError
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
@@ -74,14 +75,14 @@ class TiledBatchMatmul:
         """Single precision."""
         return workload.types[batch_product(workload).left].dtype == "float32"
 
-    def port_layouts(
+    def port_forms(
         self, workload: Workload, target: Target, resources: Resources
     ) -> tuple[Ports, ...]:
         """Plain only."""
         return plain_ports(workload)
 
     def knobs(
-        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """Register tile, row tiles per piece of work, whether the right columns are copied."""
         matmul = batch_product(workload)
@@ -100,7 +101,7 @@ class TiledBatchMatmul:
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Settings,
     ) -> bool:
         """Accumulators fit the registers; only what is contiguous is read in place."""
@@ -118,7 +119,7 @@ class TiledBatchMatmul:
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """Register tile, wasted work, loads per multiply-add, cost of copying, balance."""

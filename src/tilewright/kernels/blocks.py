@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Settings
 from tilewright.core.targets import Target
-from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 
 
@@ -34,14 +34,14 @@ def best_block(channels: int, target: Target) -> int:
     return channel_blocks(channels, target)[0]
 
 
-def lane_counts(channels: int, layout: str, target: Target) -> tuple[int, ...]:
+def lane_counts(channels: int, form: Form, target: Target) -> tuple[int, ...]:
     """How many output channels to compute together, the preferred number first.
 
     The result's block where it has one. A plain result is not bound to divisors: where none fills a
     register, whole registers are offered too, and what they compute beyond the last channel is
     dropped.
     """
-    block = channel_block(layout)
+    block = channel_block(form)
     if block:
         return (block,)
     usual, lanes = best_block(channels, target), target.lanes("float32")
@@ -90,7 +90,7 @@ def registers_used(tile: int, lanes_per_tile: int, target: Target) -> int:
     return tile * -(-lanes_per_tile // target.lanes("float32"))
 
 
-def output_block(layouts: tuple[str, ...], settings: Settings) -> int:
+def output_block(forms: tuple[Form, ...], settings: Settings) -> int:
     """Output channels computed together: the result's block, or the knob `lanes` where it has
     none."""
-    return channel_block(layouts[-1]) or int(settings["lanes"])
+    return channel_block(forms[-1]) or int(settings["lanes"])

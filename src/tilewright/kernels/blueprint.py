@@ -9,13 +9,14 @@ import numpy as np
 
 from tilewright.core.errors import InternalError
 from tilewright.core.fingerprints import digest
+from tilewright.core.forms import Form, form_texts
 from tilewright.core.records import Candidate
 from tilewright.graph.arrange import Arrangement, KernelCall
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 
-TaskKey = tuple[str, tuple[str, ...]]
+TaskKey = tuple[str, tuple[Form, ...]]
 Assignment = Mapping[TaskKey, Candidate]
 
 
@@ -43,7 +44,7 @@ class ConstantParameter:
 
 def task_key(item: KernelCall) -> TaskKey:
     """Identity of a task: workload key and port layouts."""
-    return item.call.workload.key, item.layouts
+    return item.call.workload.key, item.forms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +132,7 @@ def _stored(
     shape = packed.get(index, kind.shape)
     # packing may fold several constants into one, so all of them take part in the name
     origin = [sources[i] for i in sorted(sources)] if index in packed else [sources[index]]
-    form = f"{candidate.implementation}{candidate.settings}{candidate.layouts}{index}"
+    form = f"{candidate.implementation}{candidate.settings}{form_texts(candidate.forms)}{index}"
     identity = digest("\0".join([*origin, str(shape), form if index in packed else ""]))
     return StoredConstant(
         parameter=ConstantParameter(name=f"w_{identity}", shape=shape, dtype=kind.dtype),

@@ -13,9 +13,9 @@ from math import prod
 
 import numpy as np
 
+from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
@@ -46,20 +46,20 @@ class DepthwiseConvolution:
             and conv.group_in == 1
         )
 
-    def port_layouts(
+    def port_forms(
         self, workload: Workload, target: Target, resources: Resources
     ) -> tuple[Ports, ...]:
         """Data and result in blocks or plain."""
         return anchored_ports(workload, target, convolution(workload).data)
 
     def knobs(
-        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """Register tile, where padding happens, and which loops over taps are unrolled."""
         conv = convolution(workload)
-        block = channel_block(layouts[-1])
+        block = channel_block(forms[-1])
         lanes = (block,) if block else channel_blocks(conv.out_channels, target)[:1]
-        arrives = channel_block(layouts[conv.data]) if conv.data < len(layouts) - 1 else 0
+        arrives = channel_block(forms[conv.data]) if conv.data < len(forms) - 1 else 0
         ready = arrives in lanes and not conv.padded
         padding = ("inline",) if ready else ("inline", "tile")
         return (
@@ -76,7 +76,7 @@ class DepthwiseConvolution:
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Settings,
     ) -> bool:
         """The tile fits the registers; unrolled code stays small."""
@@ -93,7 +93,7 @@ class DepthwiseConvolution:
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """See `facts_of_many`."""
@@ -104,7 +104,7 @@ class DepthwiseConvolution:
         workloads: Sequence[Workload],
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """Register tile, loads and cycles per vector of results, parallel balance."""
@@ -119,7 +119,7 @@ class DepthwiseConvolution:
     ) -> Mapping[int, tuple[int, ...]]:
         """Physical shape of the weights."""
         conv = convolution(workload)
-        block = output_block(candidate.layouts, dict(candidate.settings))
+        block = output_block(candidate.forms, dict(candidate.settings))
         return {conv.weight: (conv.out_channels // block, *conv.kernel, block)}
 
     def pack(

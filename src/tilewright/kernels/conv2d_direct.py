@@ -14,6 +14,7 @@ from math import prod
 
 import numpy as np
 
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
@@ -69,7 +70,7 @@ class DirectConvolution:
             and conv.group_out > 1
         )
 
-    def port_layouts(
+    def port_forms(
         self, workload: Workload, target: Target, resources: Resources
     ) -> tuple[Ports, ...]:
         """Data and result in blocks or plain; a block of results lies within a group."""
@@ -77,28 +78,28 @@ class DirectConvolution:
         return anchored_ports(workload, target, conv.data, groups=conv.groups)
 
     def knobs(
-        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """See `conv2d_direct_knobs`."""
-        return direct_knobs(convolution(workload), target, resources, layouts)
+        return direct_knobs(convolution(workload), target, resources, forms)
 
     def valid(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Settings,
     ) -> bool:
         """See `valid_many`."""
-        return bool(self.valid_many(workload, target, resources, layouts, [settings])[0])
+        return bool(self.valid_many(workload, target, resources, forms, [settings])[0])
 
     def valid_many(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Bools:
         """The tile divides the chunks and fits the registers with the weights beside it, it is
@@ -121,22 +122,22 @@ class DirectConvolution:
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """See `facts_of_many`."""
-        return _facts(convolutions((workload,)), target, resources, layouts, settings)
+        return _facts(convolutions((workload,)), target, resources, forms, settings)
 
     def facts_of_many(
         self,
         workloads: Sequence[Workload],
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """Register tile, wasted work, loads per multiply-add, parallel balance, working set."""
-        return _facts(convolutions(workloads), target, resources, layouts, settings)
+        return _facts(convolutions(workloads), target, resources, forms, settings)
 
     def error_bound(self, workload: Workload) -> float:
         """Summation in single precision; grows slowly with the length of the sum."""
@@ -166,7 +167,7 @@ class DirectConvolution:
     ) -> Mapping[int, tuple[int, ...]]:
         """Physical shape of the weights."""
         conv, settings = convolution(workload), dict(candidate.settings)
-        bo = output_block(candidate.layouts, settings)
+        bo = output_block(candidate.forms, settings)
         steps = reduction(conv, settings).values()
         return {conv.weight: (chunk_count(conv.out_channels, bo, conv.groups), *steps, bo)}
 
@@ -188,7 +189,7 @@ def _facts(
     conv: Convolutions,
     target: Target,
     resources: Resources,
-    layouts: tuple[str, ...],
+    forms: tuple[Form, ...],
     settings: Sequence[Settings],
 ) -> Mapping[str, FactColumn]:
     """Facts of settings, of one convolution or of as many as there are settings."""
@@ -217,7 +218,7 @@ def _facts(
     peak = peak_flop_per_s(target, resources)
     compute_s = conv.flop / peak * waste * slow * spill / (fill * balance)
     compute_s = compute_s * _reduction_speed(conv, target, settings, accumulators)
-    compute_s = compute_s * _doubt(conv, layouts, settings)
+    compute_s = compute_s * _doubt(conv, forms, settings)
     compute_s = compute_s * np.where(torn, _TORN_VECTORS, 1.0)
     ragged = (conv.groups > 1) & (conv.group_out % lanes > 0)
     moved = conv.moved_bytes + 0.1 * traffic + np.where(ragged, 2.0 * conv.result_bytes, 0.0)
@@ -273,10 +274,7 @@ def _tiles_apart(
 
 
 def _reduction_speed(
-    conv: Convolutions,
-    target: Target,
-    settings: Sequence[Settings],
-    accumulators: FactColumn,
+    conv: Convolutions, target: Target, settings: Sequence[Settings], accumulators: FactColumn
 ) -> FactColumn:
     """Time of the reduction's inner loops against the plain way.
 
@@ -293,15 +291,13 @@ def _reduction_speed(
     return np.where(lanes, _LANES_SPELLED_OUT, 1.0) * np.where(inside, taps, 1.0)
 
 
-def _doubt(
-    conv: Convolutions, layouts: tuple[str, ...], settings: Sequence[Settings]
-) -> FactColumn:
+def _doubt(conv: Convolutions, forms: tuple[Form, ...], settings: Sequence[Settings]) -> FactColumn:
     """What the other choices are expected to cost; a tuner finds out where they gain."""
-    collects = np.where(data_blocks(conv, layouts) > 0, 1.0, 3.0)
+    collects = np.where(data_blocks(conv, forms) > 0, 1.0, 3.0)
     unusual = (
         chosen(settings, "reduce_order", _CHUNKS_INSIDE) * 1.0
         + chosen(settings, "padding", "piece")
-        + collects * (column(settings, "in_block") != plain_blocks(conv, layouts))
+        + collects * (column(settings, "in_block") != plain_blocks(conv, forms))
         + ~chosen(settings, "cache_chunks", 0)
     )
     return np.power(_LESS_USUAL, unusual)

@@ -11,8 +11,8 @@ from math import prod
 
 import numpy as np
 
+from tilewright.core.forms import Form, channel_block
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.layout import channel_block
 from tilewright.kernels.base import FactColumn
 from tilewright.kernels.blocks import chunk_count, lane_counts, out_tiles
 from tilewright.kernels.columns import Bools, Numbers
@@ -30,12 +30,12 @@ _FEW_CHANNELS = 4
 
 
 def direct_knobs(
-    conv: Convolution, target: Target, resources: Resources, layouts: tuple[str, ...]
+    conv: Convolution, target: Target, resources: Resources, forms: tuple[Form, ...]
 ) -> tuple[Knob, ...]:
     """All knobs; the first value of each of `in_block` to `cache_chunks` is the plain way."""
-    lanes = lane_counts(conv.group_out, layouts[-1], target)
+    lanes = lane_counts(conv.group_out, forms[-1], target)
     chunks = [chunk_count(conv.group_out, count) for count in lanes]
-    in_blocks = input_blocks(conv, target, layouts)
+    in_blocks = input_blocks(conv, target, forms)
     orders: list[tuple[str, ...]] = [REDUCTION]
     if prod(conv.kernel) > 1:
         orders.append(("ky", "kx", "chunk", "lane"))
@@ -60,32 +60,32 @@ def direct_knobs(
     )
 
 
-def data_block(conv: Convolution, layouts: tuple[str, ...]) -> int:
+def data_block(conv: Convolution, forms: tuple[Form, ...]) -> int:
     """The channel block the data arrives in where it divides a group, else 0."""
-    return int(data_blocks(conv, layouts))
+    return int(data_blocks(conv, forms))
 
 
-def data_blocks(conv: Convolution | Convolutions, layouts: tuple[str, ...]) -> Numbers:
+def data_blocks(conv: Convolution | Convolutions, forms: tuple[Form, ...]) -> Numbers:
     """`data_block` of one convolution or of many."""
-    ports = np.array([*(channel_block(layout) for layout in layouts[:-1]), 0])
+    ports = np.array([*(channel_block(form) for form in forms[:-1]), 0])
     blocks = ports[np.minimum(conv.data, len(ports) - 1)]
     return np.where(conv.group_in % np.maximum(1, blocks) == 0, blocks, 0)
 
 
-def plain_blocks(conv: Convolution | Convolutions, layouts: tuple[str, ...]) -> Numbers:
+def plain_blocks(conv: Convolution | Convolutions, forms: tuple[Form, ...]) -> Numbers:
     """The first of `input_blocks`, of one convolution or of many."""
-    blocks, whole = data_blocks(conv, layouts), conv.group_in
+    blocks, whole = data_blocks(conv, forms), conv.group_in
     return np.where(blocks > 0, blocks, np.where(np.greater(whole, _FEW_CHANNELS), 1, whole))
 
 
-def input_blocks(conv: Convolution, target: Target, layouts: tuple[str, ...]) -> list[int]:
+def input_blocks(conv: Convolution, target: Target, forms: tuple[Form, ...]) -> list[int]:
     """Channels of the input per packed weight block, the plain choice first.
 
     It follows the block the data arrives in, so that a chunk is walked in the order of memory;
     half of that changes what lies between two taps of the kernel, double is for blocks smaller
     than a register. Plain data may be taken channel by channel or in blocks.
     """
-    block, plain = data_block(conv, layouts), int(plain_blocks(conv, layouts))
+    block, plain = data_block(conv, forms), int(plain_blocks(conv, forms))
     if block and prod(conv.kernel) == 1:
         return [plain]
     if block:

@@ -15,9 +15,9 @@ from math import prod
 
 import numpy as np
 
+from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
@@ -54,10 +54,10 @@ def quad(settings: Settings) -> int:
 
 
 def input_block(
-    conv: Convolution, layouts: tuple[str, ...], arguments: int, settings: Settings
+    conv: Convolution, forms: tuple[Form, ...], arguments: int, settings: Settings
 ) -> int:
     """Channels of the input that lie together when the loops read it."""
-    block = channel_block(layouts[conv.data]) if conv.data < arguments else 0
+    block = channel_block(forms[conv.data]) if conv.data < arguments else 0
     if block and conv.group_in % block == 0 and block % quad(settings) == 0:
         return block
     if quad(settings) == 1:
@@ -65,10 +65,10 @@ def input_block(
     return 16 if conv.group_in % 16 == 0 else QUAD
 
 
-def copied(conv: Convolution, layouts: tuple[str, ...], arguments: int, settings: Settings) -> bool:
+def copied(conv: Convolution, forms: tuple[Form, ...], arguments: int, settings: Settings) -> bool:
     """Whether the input is copied first: for its border, or into blocks that dot products read."""
-    block = channel_block(layouts[conv.data]) if conv.data < arguments else 0
-    inside = input_block(conv, layouts, arguments, settings)
+    block = channel_block(forms[conv.data]) if conv.data < arguments else 0
+    inside = input_block(conv, forms, arguments, settings)
     return conv.padded or (quad(settings) > 1 and block != inside)
 
 
@@ -94,7 +94,7 @@ class Int8Convolution:
             and conv.group_out > 1
         )
 
-    def port_layouts(
+    def port_forms(
         self, workload: Workload, target: Target, resources: Resources
     ) -> tuple[Ports, ...]:
         """Data and result in blocks or plain; a block of results lies within a group."""
@@ -102,11 +102,11 @@ class Int8Convolution:
         return anchored_ports(workload, target, conv.data, groups=conv.groups)
 
     def knobs(
-        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """Register tile, loop order of the parallel axes, and how bytes are multiplied."""
         conv = convolution(workload)
-        block = channel_block(layouts[-1])
+        block = channel_block(forms[-1])
         lanes = (block,) if block else channel_blocks(conv.group_out, target)[:1]
         chunks = conv.group_out // lanes[0]
         quads = conv.groups == 1 or conv.group_in % QUAD == 0
@@ -133,7 +133,7 @@ class Int8Convolution:
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Settings,
     ) -> bool:
         """The tile, the weights and an input beside it fit the registers, and it is worth it."""
@@ -149,7 +149,7 @@ class Int8Convolution:
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """Register tile, wasted work, loads per multiply-add, parallel balance, working set."""
@@ -157,7 +157,7 @@ class Int8Convolution:
         names = ("lanes", "tile_width", "tile_height", "tile_out")
         lanes, width, height, out = (column(settings, n) for n in names)
         quads = np.array([float(quad(s)) for s in settings])
-        moves = np.array([copied(conv, layouts, len(workload.arguments), s) for s in settings])
+        moves = np.array([copied(conv, forms, len(workload.arguments), s) for s in settings])
         tiles_w, tiles_h = np.ceil(conv.out_width / width), np.ceil(conv.out_height / height)
         pieces = conv.batch * tiles_h * conv.out_channels / lanes / out
         pieces = pieces * (tiles_w if conv.out_height == 1 else 1.0)
@@ -206,8 +206,8 @@ class Int8Convolution:
     ) -> Mapping[int, tuple[int, ...]]:
         """Physical shape of the weights."""
         conv, settings = convolution(workload), dict(candidate.settings)
-        block = input_block(conv, candidate.layouts, len(workload.arguments), settings)
-        lanes = output_block(candidate.layouts, settings)
+        block = input_block(conv, candidate.forms, len(workload.arguments), settings)
+        lanes = output_block(candidate.forms, settings)
         count = slots(conv, block, settings) + compensated(workload, settings)
         return {conv.weight: (conv.out_channels // lanes, count, lanes, quad(settings))}
 
@@ -216,7 +216,7 @@ class Int8Convolution:
     ) -> Mapping[int, Array]:
         """[O, I, kh, kw] → [O/bo, slots, bo, 4 or 1]; slots by input chunk, tap, lanes of it."""
         conv, settings = convolution(workload), dict(candidate.settings)
-        block = input_block(conv, candidate.layouts, len(workload.arguments), settings)
+        block = input_block(conv, candidate.forms, len(workload.arguments), settings)
         chunks, _, lanes, width = self.packed_shapes(workload, candidate)[conv.weight]
         inside = -(-conv.group_in // block)
         weights = np.zeros((conv.out_channels, inside * block, *conv.kernel), np.int8)

@@ -16,9 +16,9 @@ from math import gcd
 import numpy as np
 
 from tilewright.core.errors import InternalError
+from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob, Workspaces
@@ -142,9 +142,9 @@ def _phases(extents: tuple[int, int, int], stride: int, dilation: int, before: i
     )
 
 
-def input_block(conv: TransposedConvolution, layouts: tuple[str, ...], arguments: int) -> int:
+def input_block(conv: TransposedConvolution, forms: tuple[Form, ...], arguments: int) -> int:
     """Channels of the input that one packed weight block covers."""
-    block = channel_block(layouts[conv.data]) if conv.data < arguments else 0
+    block = channel_block(forms[conv.data]) if conv.data < arguments else 0
     if block and conv.group_in % block == 0:
         return block
     return 1 if conv.group_in > 4 else conv.group_in
@@ -161,7 +161,7 @@ class GatheringTransposedConvolution:
         conv = transposed_convolution(workload)
         return workload.types[conv.data].dtype == "float32" and workload.is_constant(conv.weight)
 
-    def port_layouts(
+    def port_forms(
         self, workload: Workload, target: Target, resources: Resources
     ) -> tuple[Ports, ...]:
         """Data and result in blocks or plain; a block of results lies within a group."""
@@ -169,11 +169,11 @@ class GatheringTransposedConvolution:
         return anchored_ports(workload, target, conv.data, groups=conv.groups)
 
     def knobs(
-        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """Register tile over positions of one phase and chunks of channels."""
         conv = transposed_convolution(workload)
-        block = channel_block(layouts[-1])
+        block = channel_block(forms[-1])
         lanes = (block,) if block else channel_blocks(conv.group_out, target)[:1]
         chunks = conv.group_out // lanes[0]
         return (
@@ -188,7 +188,7 @@ class GatheringTransposedConvolution:
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Settings,
     ) -> bool:
         """The tile and the weights beside it fit the registers."""
@@ -201,7 +201,7 @@ class GatheringTransposedConvolution:
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """Register tile, wasted work, loads per multiply-add, parallel balance."""
@@ -258,8 +258,8 @@ class GatheringTransposedConvolution:
     ) -> Mapping[int, tuple[int, ...]]:
         """Physical shape of the weights."""
         conv = transposed_convolution(workload)
-        bi = input_block(conv, candidate.layouts, len(workload.arguments))
-        bo = output_block(candidate.layouts, dict(candidate.settings))
+        bi = input_block(conv, candidate.forms, len(workload.arguments))
+        bo = output_block(candidate.forms, dict(candidate.settings))
         phases = (conv.rows.count, conv.columns.count)
         taps = (conv.rows.taps, conv.columns.taps)
         return {conv.weight: (conv.out_channels // bo, *phases, conv.group_in // bi, *taps, bi, bo)}

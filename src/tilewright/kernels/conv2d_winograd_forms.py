@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.core.errors import InternalError
+from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob, Workspaces
@@ -32,7 +32,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class Transforms:
     """The transforms down the columns and along the rows."""
 
     vertical: Transform
@@ -50,7 +50,7 @@ class Form:
 
 
 def strip_sizes(
-    form: Form, conv: Convolution, target: Target, resources: Resources
+    form: Transforms, conv: Convolution, target: Target, resources: Resources
 ) -> tuple[int, ...]:
     """Values of the knob `strip`: 0, and rows of tiles that the threads share evenly.
 
@@ -71,9 +71,9 @@ def _even(pieces: int, threads: int) -> bool:
     return pieces >= 0.9 * threads * -(-pieces // threads)
 
 
-def input_lanes(conv: Convolution, layouts: tuple[str, ...], device_lanes: int) -> int:
+def input_lanes(conv: Convolution, forms: tuple[Form, ...], device_lanes: int) -> int:
     """Channel block of the transformed input: the block the data comes in, where it divides."""
-    block = channel_block(layouts[conv.data]) if conv.data < len(layouts) - 1 else 0
+    block = channel_block(forms[conv.data]) if conv.data < len(forms) - 1 else 0
     if block and conv.in_channels % block == 0:
         return block
     lanes = device_lanes
@@ -112,12 +112,12 @@ class WinogradConvolution:
         self.outputs = dict(outputs)
         self.bound = dict(bound)
 
-    def form(self, conv: Convolution) -> Form:
+    def form(self, conv: Convolution) -> Transforms:
         """The transforms for a convolution. Raises InternalError for a kernel it has none for."""
         if conv.kernel not in self.outputs:
             raise InternalError(f"{self.name} has no transforms for kernels of {conv.kernel}")
         down, across = self.outputs[conv.kernel]
-        return Form(
+        return Transforms(
             vertical=transform(down, conv.kernel[0]), horizontal=transform(across, conv.kernel[1])
         )
 
@@ -140,18 +140,18 @@ class WinogradConvolution:
             and _sees_data(conv)
         )
 
-    def port_layouts(
+    def port_forms(
         self, workload: Workload, target: Target, resources: Resources
     ) -> tuple[Ports, ...]:
         """Data and result in blocks or plain."""
         return anchored_ports(workload, target, convolution(workload).data)
 
     def knobs(
-        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """The register tile of the products (input tiles × output channel chunks), and strips."""
         conv = convolution(workload)
-        lanes = lane_counts(conv.out_channels, layouts[-1], target)
+        lanes = lane_counts(conv.out_channels, forms[-1], target)
         chunks = [chunk_count(conv.out_channels, count) for count in lanes]
         form = self.form(conv)
         strips = strip_sizes(form, conv, target, resources)
@@ -170,18 +170,18 @@ class WinogradConvolution:
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Settings,
     ) -> bool:
         """See `valid_many`."""
-        return bool(self.valid_many(workload, target, resources, layouts, [settings])[0])
+        return bool(self.valid_many(workload, target, resources, forms, [settings])[0])
 
     def valid_many(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Bools:
         """The tile fits the registers, divides the chunks and wastes little of a strip."""
@@ -203,7 +203,7 @@ class WinogradConvolution:
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """See `facts_of_many`."""
@@ -214,7 +214,7 @@ class WinogradConvolution:
         workloads: Sequence[Workload],
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """Products as in the direct form, transforms by the bytes they move: from stage to stage
@@ -262,8 +262,8 @@ class WinogradConvolution:
         }
 
     def _tiles(self, conv: Convolutions) -> tuple[Numbers, Numbers, Numbers]:
-        """Output tiles down and across, and multiplications of a tile, as `Form` has them of one
-        convolution: F(m, r) takes m + r - 1."""
+        """Output tiles down and across, and multiplications of a tile, as `Transforms` has them
+        of one convolution: F(m, r) takes m + r - 1."""
         rows, columns = conv.kernel
         sizes = np.zeros((2, len(rows)), dtype=np.int64)
         for kernel, outputs in self.outputs.items():

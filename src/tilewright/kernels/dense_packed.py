@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 
 from tilewright.core.errors import InternalError
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
@@ -77,14 +78,14 @@ class PackedDense:
         dense = product(workload)
         return workload.types[dense.data].dtype == "float32" and workload.is_constant(dense.weight)
 
-    def port_layouts(
+    def port_forms(
         self, workload: Workload, target: Target, resources: Resources
     ) -> tuple[Ports, ...]:
         """Plain only."""
         return plain_ports(workload)
 
     def knobs(
-        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """Register tile and order of the parallel axes."""
         dense = product(workload)
@@ -104,7 +105,7 @@ class PackedDense:
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Settings,
     ) -> bool:
         """Accumulators and the weights beside them fit the registers."""
@@ -117,7 +118,7 @@ class PackedDense:
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """Register tile, wasted work, loads per multiply-add, traffic of the weights, balance."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tilewright.core.forms import Form
 from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
@@ -29,7 +30,7 @@ class Generic(Unpacked):
         return all(step.operator != "opaque" for step in workload.steps)
 
     def knobs(
-        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """None: there is one way."""
         return ()
@@ -39,7 +40,7 @@ class Generic(Unpacked):
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """A pessimistic time, so that whatever else applies is preferred."""

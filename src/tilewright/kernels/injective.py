@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.layout import channel_block
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
@@ -22,22 +22,22 @@ NAME = "injective"
 _MOVEMENTS = frozenset(name for name, operator in OPERATORS.items() if operator.movement)
 
 
-def copied_parts(workload: Workload, layouts: tuple[str, ...]) -> bool:
+def copied_parts(workload: Workload, forms: tuple[Form, ...]) -> bool:
     """Whether a workload is one concatenation whose parts start at whole channel chunks."""
     if len(workload.steps) != 1 or workload.steps[0].operator != "concat":
         return False
-    step, block = workload.steps[0], channel_block(layouts[-1])
+    step, block = workload.steps[0], channel_block(forms[-1])
     if block == 0 or step.integer("axis") != 1:
         return True
     return all(workload.types[i].shape[1] % block == 0 for i in step.inputs)
 
 
-def _blocks(workload: Workload, layouts: tuple[str, ...]) -> set[int]:
+def _blocks(workload: Workload, forms: tuple[Form, ...]) -> set[int]:
     """Channel blocks of the result and of what is large beside it."""
     large = workload.result.elements // 4
-    return {channel_block(layouts[-1])} | {
-        channel_block(layout)
-        for argument, layout in zip(workload.arguments, layouts, strict=False)
+    return {channel_block(forms[-1])} | {
+        channel_block(form)
+        for argument, form in zip(workload.arguments, forms, strict=False)
         if argument.type.elements > large
     }
 
@@ -56,7 +56,7 @@ class Injective(Unpacked):
         )
 
     def knobs(
-        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """Vector width in elements."""
         lanes = target.lanes("float32")
@@ -67,13 +67,13 @@ class Injective(Unpacked):
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """Bytes over bandwidth; strided access where layouts differ."""
         vector = column(settings, "vector")
         pieces = np.maximum(1.0, workload.result.elements / (64 * vector))
-        kinds = _blocks(workload, layouts)
+        kinds = _blocks(workload, forms)
         ordered = all(step.operator != "transpose" for step in workload.steps)
         strided = 1.0 if len(kinds) == 1 and ordered else 3.0
         preferred = 1.0 + 0.02 * np.log2(vector / target.lanes("float32"))

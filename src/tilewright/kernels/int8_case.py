@@ -6,9 +6,9 @@ sums it writes one, and arithmetic decides (apache/tvm pull request 10650).
 
 from __future__ import annotations
 
+from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.targets import Target
 from tilewright.graph.collapse import collapse_rows
-from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
@@ -49,7 +49,7 @@ def int8_case(kernel: int = 1, filters: int = 0, data: str = "uint8") -> tuple[W
     return collapse_rows(bare), collapse_rows(fused)
 
 
-def int8_layouts(workload: Workload, target: Target) -> tuple[str, ...]:
+def int8_forms(workload: Workload, target: Target) -> tuple[Form, ...]:
     """The layouts of the case's ports inside a network: data and result in blocks."""
     constants = (PLAIN,) * (len(workload.arguments) - 1)
     data = blocked(best_block(workload.arguments[0].type.shape[1], target))

@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 
 from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.core.forms import Form, own_layout
 from tilewright.core.records import KnobValue, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
@@ -207,17 +208,22 @@ def knob_space(
     workload: Workload,
     target: Target,
     resources: Resources,
-    layouts: tuple[str, ...],
+    forms: tuple[Form, ...],
 ) -> KnobSpace:
-    """All settings of an implementation for a workload in these layouts."""
-    knobs = spec.knobs(workload, target, resources, layouts)
+    """All settings of an implementation for a workload in these layouts.
+
+    Raises InternalError for a form that is not in its tensor's own type: no kernel takes one yet.
+    """
+    for form in forms:
+        own_layout(form)
+    knobs = spec.knobs(workload, target, resources, forms)
     if isinstance(spec, ValidatesMany):
         together = spec.valid_many
         return KnobSpace(
-            knobs=knobs, many=lambda s: together(workload, target, resources, layouts, s)
+            knobs=knobs, many=lambda s: together(workload, target, resources, forms, s)
         )
     return KnobSpace(
-        knobs=knobs, filters=(lambda s: spec.valid(workload, target, resources, layouts, s),)
+        knobs=knobs, filters=(lambda s: spec.valid(workload, target, resources, forms, s),)
     )
 
 

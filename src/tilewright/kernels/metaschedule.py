@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.layout import channel_block
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
@@ -40,7 +40,7 @@ class PackedWeight:
 
 def packed_weight(workload: Workload, candidate: Candidate) -> PackedWeight | None:
     """The weights that a blocked result wants packed: constants that only the anchor reads."""
-    index, block = workload.anchor_index, channel_block(candidate.layouts[-1])
+    index, block = workload.anchor_index, channel_block(candidate.forms[-1])
     if index is None or block == 0 or workload.steps[index].operator != "conv2d":
         return None
     weight = workload.steps[index].inputs[1]
@@ -65,7 +65,7 @@ class MetaSchedule(Unpacked):
         return False
 
     def knobs(
-        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """The trace, without values to choose from."""
         return (Knob(name=TRACE, values=()),)
@@ -75,19 +75,19 @@ class MetaSchedule(Unpacked):
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Settings,
     ) -> bool:
         """Imported operators only in plain layouts; the trace shows when it is applied."""
         imported = any(step.operator == "opaque" for step in workload.steps)
-        return not imported or all(layout == "plain" for layout in layouts)
+        return not imported or not any(channel_block(form) for form in forms)
 
     def facts(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """Work over modest rates: nothing is known before a trace is applied."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
@@ -28,14 +29,14 @@ class Opaque(Unpacked):
         """A single opaque step."""
         return len(workload.steps) == 1 and workload.steps[0].operator == "opaque"
 
-    def port_layouts(
+    def port_forms(
         self, workload: Workload, target: Target, resources: Resources
     ) -> tuple[Ports, ...]:
         """Plain only."""
         return plain_ports(workload)
 
     def knobs(
-        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """None: nothing is known about the operator."""
         return ()
@@ -45,18 +46,18 @@ class Opaque(Unpacked):
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Settings,
     ) -> bool:
         """Plain layouts only."""
-        return all(layout == "plain" for layout in layouts)
+        return not any(channel_block(form) for form in forms)
 
     def facts(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """Bytes over a modest bandwidth."""

@@ -75,7 +75,7 @@ def planned_memory(
     for use, item in zip(plan.uses, plan.arrangement.calls, strict=True):
         if use.symbol not in told:
             workload = item.call.workload
-            candidate = plan.assignment[workload.key, item.layouts]
+            candidate = plan.assignment[workload.key, item.forms]
             told[use.symbol] = workspaces_of(workload, candidate, target, resources)
         calls.append(told[use.symbol])
     constants = [TensorType(c.parameter.shape, c.parameter.dtype) for c in plan.constants]

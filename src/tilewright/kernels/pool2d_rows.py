@@ -12,9 +12,9 @@ from math import prod
 import numpy as np
 
 from tilewright.core.errors import InternalError
+from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.layout import channel_block
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
 from tilewright.kernels.blocks import tile_sizes
@@ -49,11 +49,11 @@ class PoolRows(Unpacked):
         return dtype in _TYPES and workload.result.shape == pooled_shape(workload)
 
     def knobs(
-        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """`tile_width`: columns computed together (in vectors, where columns are lanes)."""
         width = pooled_shape(workload)[3]
-        if channel_block(layouts[-1]):
+        if channel_block(forms[-1]):
             return (Knob(name="tile_width", values=tile_sizes(width, largest=12, tails=False)),)
         return (Knob(name="tile_width", values=(1, 2, 4)),)
 
@@ -62,7 +62,7 @@ class PoolRows(Unpacked):
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """Loads per result, latency of dependent operations, registers, balance."""
@@ -70,7 +70,7 @@ class PoolRows(Unpacked):
         assert anchor is not None
         tile = column(settings, "tile_width")
         n, channels, height, width = pooled_shape(workload)
-        block = channel_block(layouts[-1])
+        block = channel_block(forms[-1])
         taps = prod(anchor.integers("kernel"))
         lanes = float(min(block, target.lanes("float32")) if block else target.lanes("float32"))
         pieces = n * (channels // block * height if block else channels) * np.ones(len(settings))

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from itertools import product
 
+from tilewright.core.forms import PLAIN, Form, blocked, channel_block
 from tilewright.core.targets import Target
-from tilewright.graph.layout import PLAIN, blocked, channel_block
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.blocks import channel_blocks
 
-Ports = tuple[str, ...]
+Ports = tuple[Form, ...]
 _JOINING = frozenset({"concat", "slice", "pad"})
 _IMAGE_RANK = 4
 
 
-def layout_options(kind: TensorType, target: Target, *, groups: int = 1) -> Ports:
+def form_options(kind: TensorType, target: Target, *, groups: int = 1) -> Ports:
     """Layouts worth considering for a tensor, the usual one first and plain last.
 
     Images [n, c, h, w] may be blocked by as many channels as one, two or four registers hold;
@@ -51,9 +51,9 @@ def anchored_ports(
     Data that the subgraph computes itself comes as the result is.
     """
     if data >= len(workload.arguments):
-        return _alike(workload, layout_options(workload.result, target, groups=groups))
-    arriving = layout_options(workload.arguments[data].type, target)
-    leaving = layout_options(workload.result, target, groups=groups)
+        return _alike(workload, form_options(workload.result, target, groups=groups))
+    arriving = form_options(workload.arguments[data].type, target)
+    leaving = form_options(workload.result, target, groups=groups)
     found: list[Ports] = []
     for read, written in product(arriving, leaving):
         ports = [_following(workload, index, written) for index in range(len(workload.arguments))]
@@ -74,7 +74,7 @@ def alike_ports(workload: Workload, target: Target) -> tuple[Ports, ...]:
     )
     if moves and workload.arguments[0].role == "data":
         return anchored_ports(workload, target, 0)
-    return _alike(workload, layout_options(workload.result, target))
+    return _alike(workload, form_options(workload.result, target))
 
 
 def _alike(workload: Workload, results: Ports) -> tuple[Ports, ...]:
@@ -85,14 +85,14 @@ def _alike(workload: Workload, results: Ports) -> tuple[Ports, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _following(workload: Workload, index: int, written: str) -> str:
+def _following(workload: Workload, index: int, written: Form) -> Form:
     """`written` for data of the result's shape."""
     argument = workload.arguments[index]
     alike = argument.role == "data" and argument.type.shape == workload.result.shape
     return written if alike else PLAIN
 
 
-def _agreeing(workload: Workload, index: int, written: str) -> str:
+def _agreeing(workload: Workload, index: int, written: Form) -> Form:
     """`written` for image data whose channels it divides."""
     argument = workload.arguments[index]
     shape = argument.type.shape

@@ -14,9 +14,9 @@ from math import prod
 import numpy as np
 
 from tilewright.core.errors import InternalError
+from tilewright.core.forms import PLAIN, Form, channel_block
 from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.layout import channel_block
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Knob
 from tilewright.kernels.columns import column
@@ -66,9 +66,9 @@ class Frame:
         return tuple(self.axes[i][1] for i in places)
 
 
-def frame(shape: tuple[int, ...], layout: str, reduced: frozenset[int]) -> Frame:
-    """The axes of a tensor of logical `shape` stored in `layout`."""
-    block = channel_block(layout)
+def frame(shape: tuple[int, ...], form: Form, reduced: frozenset[int]) -> Frame:
+    """The axes of a tensor of logical `shape` stored in `form`."""
+    block = channel_block(form)
     extents = list(enumerate(shape))
     if block:
         extents[1] = (1, shape[1] // block)
@@ -91,7 +91,7 @@ def reduced_axes(workload: Workload) -> frozenset[int]:
     return frozenset(range(2, rank)) if anchor.operator == "instance_norm" else frozenset({1})
 
 
-def operand_frame(workload: Workload, layouts: tuple[str, ...]) -> Frame:
+def operand_frame(workload: Workload, forms: tuple[Form, ...]) -> Frame:
     """The axes that the schedule follows: the operand's, or the result's of the same shape."""
     anchor, index = workload.anchor, workload.anchor_index
     if anchor is None or index is None:
@@ -99,10 +99,10 @@ def operand_frame(workload: Workload, layouts: tuple[str, ...]) -> Frame:
     shape = workload.step_types(index)[0][0].shape
     keeps = anchor.operator not in _REDUCTIONS
     source = anchor.inputs[0]
-    layout = layouts[-1] if keeps or source >= len(workload.arguments) else layouts[source]
+    form = forms[-1] if keeps or source >= len(workload.arguments) else forms[source]
     if source >= len(workload.arguments) and not keeps:
-        layout = "plain"
-    return frame(shape, layout, reduced_axes(workload))
+        form = PLAIN
+    return frame(shape, form, reduced_axes(workload))
 
 
 class Rows(Unpacked):
@@ -122,7 +122,7 @@ class Rows(Unpacked):
         return data.dtype in _TYPES and result.shape == workload.result.shape and data.elements > 0
 
     def knobs(
-        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """`streams`: vectors in flight, as partial results or as rows side by side."""
         return (Knob(name="streams", values=(1, 2, 4, 8)),)
@@ -132,11 +132,11 @@ class Rows(Unpacked):
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Sequence[Settings],
     ) -> Mapping[str, FactColumn]:
         """Bytes over bandwidth, the latency of dependent additions, the cost of folding."""
-        axes = operand_frame(workload, layouts)
+        axes = operand_frame(workload, forms)
         streams = column(settings, "streams")
         rows = prod(axes.extents(axes.kept))
         length = prod(axes.extents(axes.gone))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilewright.core.element_types import element_type
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
@@ -80,7 +81,7 @@ def balance(pieces: FactColumn | float, resources: Resources) -> FactColumn:
 class Unpacked:
     """The parts of a spec that say: every knob combination is fine, no constant is repacked."""
 
-    def port_layouts(
+    def port_forms(
         self, workload: Workload, target: Target, resources: Resources
     ) -> tuple[Ports, ...]:
         """The result in blocks or plain, operands alike."""
@@ -91,7 +92,7 @@ class Unpacked:
         workload: Workload,
         target: Target,
         resources: Resources,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         settings: Settings,
     ) -> bool:
         """Always."""

@@ -6,11 +6,9 @@ import json
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from tilewright.compiler.metaschedule.records import (
     MODULE,
@@ -19,7 +17,9 @@ from tilewright.compiler.metaschedule.records import (
     ExportEntry,
     ScannedRecord,
 )
+from tilewright.core.codec import convert, to_builtins
 from tilewright.core.errors import ModelError, OutputError
+from tilewright.core.forms import Form
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Candidate, Measurement, Placement, Protocol
 from tilewright.graph.workload import Workload
@@ -80,12 +80,12 @@ class SearchProcess:
         self,
         slot: int,
         workload_text: str,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         placement: Placement,
         seed: int,
     ) -> None:
         """Open a search."""
-        message = ("begin", slot, workload_text, layouts, placement, seed)
+        message = ("begin", slot, workload_text, forms, placement, seed)
         self._request(message, _BEGIN_TIMEOUT_S)
 
     def learn(self, slot: int, outcomes: Sequence[tuple[str, float | None]]) -> None:
@@ -200,7 +200,7 @@ def _ask(message: tuple[Any, ...], placement: Placement) -> Any:
 
 def _write_side_file(path: Path, rows: Sequence[tuple[Workload, Measurement]]) -> None:
     lines = [
-        json.dumps({"line": number, "workload": workload.text, **asdict(measured)})
+        json.dumps({"line": number, "workload": workload.text, **to_builtins(measured)})
         for number, (workload, measured) in enumerate(rows, start=1)
     ]
     path.write_text("".join(line + "\n" for line in lines))
@@ -215,7 +215,7 @@ def _read_side_file(path: Path) -> dict[int, tuple[str, Measurement]]:
         with suppress(ValueError, KeyError, TypeError):
             row: dict[str, Any] = json.loads(line)
             number, text = int(row.pop("line")), str(row.pop("workload"))
-            found[number] = text, msgspec.convert(row, Measurement)
+            found[number] = text, convert(row, Measurement)
     return found
 
 
@@ -239,7 +239,7 @@ def _measurement(
     return Measurement(
         workload_key=workloads[record.position].key,
         candidate=Candidate(
-            implementation=NAME, settings=((TRACE, record.trace),), layouts=record.layouts
+            implementation=NAME, settings=((TRACE, record.trace),), forms=record.forms
         ),
         device_class=placement.device.class_key,
         resources=placement.resources,

@@ -11,6 +11,7 @@ from tilewright.compiler.metaschedule.database import read_database, write_datab
 from tilewright.compiler.metaschedule.records import ExportEntry, ScannedRecord
 from tilewright.compiler.metaschedule.search import Search
 from tilewright.core.child import serve, wait_until_asleep
+from tilewright.core.forms import Form
 from tilewright.core.records import Placement
 from tilewright.graph.workload import parse_workload
 
@@ -18,11 +19,11 @@ _searches: dict[int, Search] = {}
 
 
 def begin(
-    slot: int, workload_text: str, layouts: tuple[str, ...], placement: Placement, seed: int
+    slot: int, workload_text: str, forms: tuple[Form, ...], placement: Placement, seed: int
 ) -> None:
     """Open a search in `slot`."""
     _searches[slot] = Search(
-        parse_workload(workload_text), layouts, placement.target, placement.resources, seed
+        parse_workload(workload_text), forms, placement.target, placement.resources, seed
     )
 
 

@@ -9,6 +9,7 @@ from statistics import median
 import numpy as np
 
 from tilewright.core.fingerprints import canonical_json
+from tilewright.core.forms import form_texts
 from tilewright.core.records import Candidate, Measurement, Placement
 from tilewright.graph.workload import Workload
 from tilewright.predict.kernel_facts import KernelTable, kernel_table
@@ -92,4 +93,6 @@ def training_set(
 
 
 def _identity(candidate: Candidate) -> str:
-    return canonical_json([candidate.implementation, candidate.settings, candidate.layouts])
+    return canonical_json(
+        [candidate.implementation, candidate.settings, form_texts(candidate.forms)]
+    )

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, KnobValue, Placement, Settings
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactsOfMany, Implementation
@@ -84,22 +85,22 @@ def kernel_table(
     facts, floors_s = _of_operators(list(distinct.values()), placement, peaks)
     everywhere, roof_s = np.arange(len(kernels)), floors_s[which]
     parts: list[_Part] = [(everywhere, {name: found[which] for name, found in facts.items()})]
-    for (name, layouts), rows in _alike(kernels).items():
+    for (name, forms), rows in _alike(kernels).items():
         listed = [dict(kernels[row][1].settings) for row in rows]
         settings = knob_columns(listed) or listed
         asked = [kernels[row][0] for row in rows]
-        facts = _facts(implementation(name), asked, placement, layouts, settings)
-        mine: _Columns = {**_of_candidate(name, layouts), **_knobs(settings)}
+        facts = _facts(implementation(name), asked, placement, forms, settings)
+        mine: _Columns = {**_of_candidate(name, forms), **_knobs(settings)}
         mine |= _schedule(facts, placement, settings, roof_s[rows])
         parts.append((np.array(rows), mine))
     return _assembled(parts, roof_s)
 
 
-def _alike(kernels: Sequence[Kernel]) -> dict[tuple[str, tuple[str, ...]], list[int]]:
+def _alike(kernels: Sequence[Kernel]) -> dict[tuple[str, tuple[Form, ...]], list[int]]:
     """The kernels of each implementation with its layouts."""
-    groups: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    groups: dict[tuple[str, tuple[Form, ...]], list[int]] = {}
     for number, (_, candidate) in enumerate(kernels):
-        groups.setdefault((candidate.implementation, candidate.layouts), []).append(number)
+        groups.setdefault((candidate.implementation, candidate.forms), []).append(number)
     return groups
 
 
@@ -113,8 +114,8 @@ def _of_operators(
     return {f"op.{name}": found for name, found in columns.items()}, floors_s
 
 
-def _of_candidate(name: str, layouts: tuple[str, ...]) -> dict[str, float]:
-    blocks = {f"layout.{port}": value for port, value in layout_facts(layouts).items()}
+def _of_candidate(name: str, forms: tuple[Form, ...]) -> dict[str, float]:
+    blocks = {f"layout.{port}": value for port, value in layout_facts(forms).items()}
     return {**blocks, f"{_IMPLEMENTATION}{name}": 1.0}
 
 
@@ -156,13 +157,13 @@ def _facts(
     spec: Implementation,
     workloads: Sequence[Workload],
     placement: Placement,
-    layouts: tuple[str, ...],
+    forms: tuple[Form, ...],
     settings: Sequence[Settings],
 ) -> dict[str, Floats]:
     """What an implementation says of each workload in the setting of its place."""
     if isinstance(spec, FactsOfMany):
         return dict(
-            spec.facts_of_many(workloads, placement.target, placement.resources, layouts, settings)
+            spec.facts_of_many(workloads, placement.target, placement.resources, forms, settings)
         )
     same: dict[str, list[int]] = {}
     for row, workload in enumerate(workloads):
@@ -171,7 +172,7 @@ def _facts(
     for rows in same.values():
         mine = settings if len(same) == 1 else [settings[row] for row in rows]
         for name, values in spec.facts(
-            workloads[rows[0]], placement.target, placement.resources, layouts, mine
+            workloads[rows[0]], placement.target, placement.resources, forms, mine
         ).items():
             found.setdefault(name, np.full(len(workloads), np.nan))[rows] = values
     return found

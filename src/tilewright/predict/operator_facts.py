@@ -15,8 +15,8 @@ from math import log2
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Placement
-from tilewright.graph.layout import channel_block
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.columns import Numbers
@@ -249,11 +249,11 @@ def _of_convolutions(workloads: Sequence[Workload], placement: Placement) -> Map
     return {name: np.asarray(found, dtype=np.float64) for name, found in columns.items()}
 
 
-def layout_facts(layouts: tuple[str, ...]) -> dict[str, float]:
+def layout_facts(forms: tuple[Form, ...]) -> dict[str, float]:
     """The blocks of channels of the first operand and of the result, 0 where they are plain."""
     return {
-        "data_block": float(channel_block(layouts[0])),
-        "result_block": float(channel_block(layouts[-1])),
+        "data_block": float(channel_block(forms[0])),
+        "result_block": float(channel_block(forms[-1])),
     }
 
 

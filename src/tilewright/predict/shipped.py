@@ -11,10 +11,10 @@ from math import log2
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from tilewright.core.codec import convert, to_builtins
 from tilewright.core.errors import ModelError
 from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.core.forms import parse_forms
 from tilewright.core.records import Candidate, Device, Placement
 from tilewright.core.targets import parse_resources
 from tilewright.graph.workload import parse_workload
@@ -97,8 +97,7 @@ def _read(name: str) -> dict[str, Any]:
 def _described(name: str) -> tuple[Placement, dict[str, float], str]:
     found = _read(name)
     placement = Placement(
-        device=msgspec.convert(found["device"], Device),
-        resources=parse_resources(found["resources"]),
+        device=convert(found["device"], Device), resources=parse_resources(found["resources"])
     )
     return placement, dict(found["peaks"]), name
 
@@ -138,14 +137,14 @@ def read_rows(path: Path) -> tuple[Row, ...]:
     settings = {
         text: tuple(sorted(json.loads(text).items())) for text in table["settings"].unique()
     }
-    layouts = {text: tuple(json.loads(text)) for text in table["layouts"].unique()}
+    forms = {text: parse_forms(*json.loads(text)) for text in table["layouts"].unique()}
     return tuple(
         Row(
             workload=workloads[row["workload"]],
             candidate=Candidate(
                 implementation=row["implementation"],
                 settings=settings[row["settings"]],
-                layouts=layouts[row["layouts"]],
+                forms=forms[row["layouts"]],
             ),
             latency_s=row["latency_s"],
         )
@@ -171,7 +170,7 @@ def write_rows(
                 "workload": row.workload.text,
                 "implementation": row.candidate.implementation,
                 "settings": canonical_json(dict(row.candidate.settings)),
-                "layouts": canonical_json(row.candidate.layouts),
+                "layouts": canonical_json(row.candidate.forms),
                 "latency_s": row.latency_s,
             }
             for row in rows
@@ -179,7 +178,7 @@ def write_rows(
     ).sort(_COLUMNS[:-1])
     table.write_parquet(path, compression="zstd", compression_level=19)
     described: dict[str, object] = {
-        "device": msgspec.to_builtins(replace(placement.device, instance="", access="described")),
+        "device": to_builtins(replace(placement.device, instance="", access="described")),
         "resources": str(placement.resources),
         "peaks": dict(peaks),
     }

@@ -91,12 +91,12 @@ class _Probe:
         whole = self.network.arrangement
         tensor = whole.network.calls[last].output
         shorter = _probed(whole.network, last)
-        arrangement = arrange(shorter, whole.layouts)
+        arrangement = arrange(shorter, whole.forms)
         assignment: dict[TaskKey, Candidate] = {}
         for item in arrangement.calls:
             key, workload = task_key(item), item.call.workload
             known = self.chosen.get(key)
-            assignment[key] = known or default_candidate(workload, item.layouts, self.placement)[0]
+            assignment[key] = known or default_candidate(workload, item.forms, self.placement)[0]
         plan = blueprint(arrangement, assignment)
         # a path of its own: the loader takes a library it knows by path for the one it has loaded
         place = self.folder / f".bisect-{last}"

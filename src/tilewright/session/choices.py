@@ -7,6 +7,7 @@ from math import inf
 from typing import Literal
 
 from tilewright.core.errors import UsageError, close_matches
+from tilewright.core.forms import form_texts
 from tilewright.core.protocols import MeasurementStore
 from tilewright.core.records import Candidate, LayoutPlan, Measurement, Outcome, Placement
 from tilewright.kernels.blueprint import TaskKey
@@ -38,7 +39,7 @@ def defaults(
     """Our default settings, from facts and device alone, none with an error bound above
     `max_error` where a more exact one is to be had."""
     return {
-        key: default_candidate(task.workload, task.layouts, placement, max_error)[0]
+        key: default_candidate(task.workload, task.forms, placement, max_error)[0]
         for key, task in network.tasks.items()
     }
 
@@ -48,7 +49,7 @@ def known_outcomes(task: Task, store: MeasurementStore, placement: Placement) ->
     return [
         outcome
         for outcome in store.outcomes(task.workload.key, placement.key)
-        if outcome.candidate.layouts == task.layouts
+        if outcome.candidate.forms == task.forms
     ]
 
 
@@ -108,7 +109,7 @@ def choose(
             chosen[key] = shipped.get(shipping_key(key), chosen[key])
             continue
         best = ranked(own(known_outcomes(task, store, placement)))
-        out = too_inexact(task.workload, task.layouts, placement, max_error)
+        out = too_inexact(task.workload, task.forms, placement, max_error)
         exact = [found for found in best if found.candidate.implementation not in out]
         if exact:
             chosen[key] = exact[0].candidate
@@ -117,4 +118,4 @@ def choose(
 
 def shipping_key(key: TaskKey) -> str:
     """A task key as text, for the assignment that ships."""
-    return f"{key[0]}@{','.join(key[1])}"
+    return f"{key[0]}@{','.join(form_texts(key[1]))}"

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tilewright.core.artifacts import ArtifactFile, ArtifactPort, ArtifactResult
+from tilewright.core.codec import convert, to_builtins
 from tilewright.core.errors import DamagedArtifact
 from tilewright.core.results import TaskReport
 from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS, Manifest, Port
@@ -32,13 +33,13 @@ def describe(folder: Path, *, verify: bool = True) -> ArtifactResult:
     """Read an artifact without loading it; `verify` as in `load`. Raises ModelError."""
     manifest = open_artifact(folder, verify=verify).manifest
     try:
-        told = msgspec.convert(manifest.result, _Told)
+        told = convert(manifest.result, _Told)
     except msgspec.ValidationError as error:
         raise DamagedArtifact(folder / MANIFEST, f"in `result`: {error}") from error
     return ArtifactResult(
         artifact=str(folder),
         model=manifest.model,
-        source=msgspec.to_builtins(manifest.source),
+        source=to_builtins(manifest.source),
         fingerprint=manifest.fingerprint,
         inputs=_ports(manifest.inputs),
         outputs=_ports(manifest.outputs),

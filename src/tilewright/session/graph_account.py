@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from tilewright.core.events import EventSink, Stage
+from tilewright.core.forms import form_texts
 from tilewright.core.records import Placement
 from tilewright.core.results import AssignmentRow, ChoiceRow, GraphTuneResult, OptimizeResult
 from tilewright.graph.conversions import copying
 from tilewright.session.contenders import DEFAULT, TUNED
 from tilewright.session.graph_search import CHOSEN, RECONSIDERED, Proposal, proposals_of
-from tilewright.session.layout_costs import LayoutCosts, stored_by_layouts
+from tilewright.session.layout_costs import LayoutCosts, stored_by_forms
 from tilewright.session.levels import GraphLevel, level_name
 from tilewright.session.preparation import PreparedNetwork
 from tilewright.session.requests import OptimizeRequest
@@ -20,8 +21,8 @@ from tilewright.tune.assignment.problem_file import write_problem
 from tilewright.tune.network_problem import PICOSECONDS, NetworkProblem
 
 PREDICTED = (
-    "Nothing was built or measured: all times are predicted from records and facts, and no "
-    "artifact was written."
+    "Nothing was built or measured: all times are predicted from records and "
+    "facts, and no artifact was written."
 )
 _ORDER = (DEFAULT, TUNED, "uniform", "history_best", CHOSEN, RECONSIDERED)
 
@@ -77,15 +78,15 @@ def choice_rows(proposal: Proposal, problem: NetworkProblem) -> tuple[ChoiceRow,
         changes = [
             (tensor, problem.times.change(types[tensor], source, target).seconds)
             for tensor in dict.fromkeys(call.inputs)
-            if tensor in decision.layouts
-            for source, target in problem.copies(call, tensor, choice, decision.layouts[tensor])
+            if tensor in decision.forms
+            for source, target in problem.copies(call, tensor, choice, decision.forms[tensor])
         ]
         rows.append(
             ChoiceRow(
                 call=call.name,
                 anchor=call.workload.anchor_name,
                 implementation=choice.implementation,
-                layouts=choice.ports,
+                layouts=form_texts(choice.ports),
                 changed=tuple(tensor for tensor, _ in changes),
                 kernel_s=choice.time.seconds,
                 change_s=sum(seconds for _, seconds in changes),
@@ -109,11 +110,11 @@ def predicted_only(
     copies = {copying(kind).key: copying(kind) for kind in fused.graph.types.values()}
     costs = LayoutCosts(placement=placement, max_error=request.max_error)
     for workload in {**fused.workloads, **copies}.values():
-        for ports, outcomes in stored_by_layouts(workload, store, placement).items():
+        for ports, outcomes in stored_by_forms(workload, store, placement).items():
             costs.learn(workload, ports, outcomes, searched=False)
     problem = NetworkProblem(
         network=fused,
-        usual=network.arrangement.layouts,
+        usual=network.arrangement.forms,
         placement=placement,
         times=costs,
         name=network.model.name,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.core.errors import TilewrightError
 from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.forms import PLAIN, Form, blocked, channel_block
 from tilewright.core.records import LayoutPlan, Outcome, Placement
-from tilewright.graph.layout import PLAIN, blocked, channel_block
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.measure.base import Measurer
 from tilewright.session.layout_costs import LayoutCosts
@@ -105,7 +105,7 @@ class GraphSearch:
         """The problem with the costs as they are known now."""
         return NetworkProblem(
             network=self.network.arrangement.network,
-            usual=self.network.arrangement.layouts,
+            usual=self.network.arrangement.forms,
             placement=self.placement,
             times=self.costs,
             name=self.network.model.name,
@@ -189,16 +189,16 @@ class GraphSearch:
     def _uniform_tasks(self) -> dict[TaskKey, Task]:
         """The tasks that come up when all blocks are wider."""
         options = self.problem.options
-        usual = self.network.arrangement.layouts
+        usual = self.network.arrangement.forms
         found: dict[TaskKey, Task] = {}
         for factor in _WIDER:
             wider = blocked(factor * self.placement.target.lanes("float32"))
-            layouts = {
+            forms = {
                 tensor: wider
                 for tensor, allowed in options.items()
                 if wider in allowed and channel_block(usual.get(tensor, PLAIN))
             }
-            found |= laid_out(self.network, LayoutPlan(layouts=layouts)).tasks
+            found |= laid_out(self.network, LayoutPlan(forms=forms)).tasks
         return {key: task for key, task in found.items() if key not in self.network.tasks}
 
     def _recall(self, tasks: Mapping[TaskKey, Task]) -> bool:
@@ -243,7 +243,7 @@ class GraphSearch:
         for key, task in tasks.items():
             (costs or self.costs).learn(
                 task.workload,
-                task.layouts,
+                task.forms,
                 self.known.get(key, []),
                 searched=key in self._asked or self._tried(task),
                 needed=key in self.network.tasks,
@@ -252,7 +252,7 @@ class GraphSearch:
     def _tried(self, task: Task) -> bool:
         """Whether every implementation worth it was tried for a task."""
         tried = {outcome.candidate.implementation for outcome in self.known.get(task.key, ())}
-        offered = spaces(task.workload, task.layouts, self.placement, self.terms.max_error)
+        offered = spaces(task.workload, task.forms, self.placement, self.terms.max_error)
         return all(space.spec.name in tried for space in offered)
 
 
@@ -293,11 +293,11 @@ def _proposal(
 
 def _plan(network: PreparedNetwork, decision: Decision) -> LayoutPlan:
     """What differs from the default layouts."""
-    usual = network.arrangement.layouts
-    layouts = {t: layout for t, layout in decision.layouts.items() if layout != usual.get(t)}
-    ports: dict[str, tuple[str, ...]] = {}
+    usual = network.arrangement.forms
+    forms = {t: form for t, form in decision.forms.items() if form != usual.get(t)}
+    ports: dict[str, tuple[Form, ...]] = {}
     for call in network.arrangement.network.calls:
-        read = tuple(decision.layouts.get(tensor, PLAIN) for tensor in call.inputs)
+        read = tuple(decision.forms.get(tensor, PLAIN) for tensor in call.inputs)
         if decision.wanted[call.name] != read:
             ports[call.name] = decision.wanted[call.name]
-    return LayoutPlan(layouts=layouts, ports=ports)
+    return LayoutPlan(forms=forms, ports=ports)

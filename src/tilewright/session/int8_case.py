@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.core.records import Placement
 from tilewright.kernels.blueprint import TaskKey
-from tilewright.kernels.int8_case import int8_case, int8_layouts
+from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.session.preparation import Task
 
 _KERNELS = (1, 3)
@@ -15,13 +15,13 @@ def int8_tasks(placement: Placement) -> dict[TaskKey, Task]:
     found: dict[TaskKey, Task] = {}
     for kernel in _KERNELS:
         _, fused = int8_case(kernel)
-        layouts = int8_layouts(fused, placement.target)
-        key = (fused.key, layouts)
+        forms = int8_forms(fused, placement.target)
+        key = (fused.key, forms)
         found[key] = Task(
             key=key,
             name=f"int8 case {kernel}x{kernel}",
             workload=fused,
-            layouts=layouts,
+            forms=forms,
             count=1,
             nodes=(),
         )

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from tilewright.core.codec import to_builtins
 from tilewright.core.errors import StoreError, UsageError
 from tilewright.core.records import Placement
 from tilewright.core.results import ImportResult, SkippedLine
@@ -94,7 +93,7 @@ def _sum(one: ImportResult, other: ImportResult) -> ImportResult:
     """Both imports as one; lines of the second file keep their numbers."""
     counts = {
         name: getattr(one, name) + getattr(other, name)
-        for name, value in msgspec.to_builtins(other).items()
+        for name, value in to_builtins(other).items()
         if isinstance(value, int)
     }
     notes = " ".join(filter(None, (one.note, other.note)))
@@ -118,7 +117,7 @@ def _import_metaschedule(path: Path, store: SqliteStore, placement: Placement) -
 
     def taken() -> Iterator[Line]:
         for number, measurement in enumerate(measurements, start=1):
-            record = {"record": "measurement", **msgspec.to_builtins(measurement)}
+            record = {"record": "measurement", **to_builtins(measurement)}
             yield Line(number=number, record=record, support=(device_entry(placement.device),))
 
     result = store.take_in(taken(), path, METASCHEDULE)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import exp, inf, log
 from statistics import median
 
+from tilewright.core.forms import Form
 from tilewright.core.protocols import MeasurementStore
 from tilewright.core.records import Outcome, Placement
 from tilewright.graph.conversions import copying
@@ -110,7 +111,7 @@ class LayoutCosts:
             _usual=dict(self._usual),
         )
 
-    def change(self, kind: TensorType, source: str, target: str) -> Time:
+    def change(self, kind: TensorType, source: Form, target: Form) -> Time:
         """The time to copy a tensor from one layout into another; infinite where that failed."""
         times = self.kernels(copying(kind), (source, target)).values()
         failed = Time(seconds=inf, measured=True)
@@ -157,11 +158,11 @@ class LayoutCosts:
         return measured[name] / guess if guess else None
 
 
-def stored_by_layouts(
+def stored_by_forms(
     workload: Workload, store: MeasurementStore, placement: Placement
 ) -> dict[Ports, list[Outcome]]:
     """All that the store knows of a workload on a device of this class, by port layouts."""
     found: dict[Ports, list[Outcome]] = {}
     for outcome in own(store.outcomes(workload.key, placement.key)):
-        found.setdefault(outcome.candidate.layouts, []).append(outcome)
+        found.setdefault(outcome.candidate.forms, []).append(outcome)
     return found

@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from msgspec import structs
+
 from tilewright.core.errors import UsageError, close_matches
+from tilewright.core.forms import form_texts
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.anchors import bare_anchor
 from tilewright.kernels.blueprint import TaskKey
@@ -65,17 +68,17 @@ def level_name(level: Scope) -> str:
 
 def family_of(task: Task) -> str:
     """What tasks with the same anchor in the same layouts share; empty without an anchor."""
-    bare = bare_anchor(task.workload, task.layouts)
-    return "" if bare is None else f"{bare.workload.key}@{','.join(bare.layouts)}"
+    bare = bare_anchor(task.workload, task.forms)
+    return "" if bare is None else f"{bare.workload.key}@{','.join(form_texts(bare.forms))}"
 
 
 def bare_task(task: Task) -> Task:
     """The task that is tuned at the operator level: the bare anchor, or the task without one."""
-    bare = bare_anchor(task.workload, task.layouts)
+    bare = bare_anchor(task.workload, task.forms)
     if bare is None:
         return task
-    key = (bare.workload.key, bare.layouts)
-    return replace(task, key=key, workload=bare.workload, layouts=bare.layouts)
+    key = (bare.workload.key, bare.forms)
+    return replace(task, key=key, workload=bare.workload, forms=bare.forms)
 
 
 def bare_tasks(tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Task]:
@@ -90,9 +93,9 @@ def bare_tasks(tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Task]:
 
 def carried_over(ranked: Sequence[Candidate], task: Task, placement: Placement) -> Candidate | None:
     """The best of a bare anchor's candidates that the fused task can take, in its layouts."""
-    space = search_space(task.workload, task.layouts, placement)
+    space = search_space(task.workload, task.forms, placement)
     for candidate in ranked:
-        moved = replace(candidate, layouts=task.layouts)
+        moved = structs.replace(candidate, forms=task.forms)
         number = space.number(moved)
         if number is not None and space.valid(number):
             return moved

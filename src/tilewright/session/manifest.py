@@ -10,8 +10,10 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
+from tilewright.core.codec import FILE_NAMES, convert, to_builtins
 from tilewright.core.element_types import is_element_type
 from tilewright.core.errors import DamagedArtifact, ModelError, UsageError
+from tilewright.core.forms import Form
 from tilewright.core.input_files import require_regular
 from tilewright.core.records import Candidate, KnobValue, LayoutPlan, Placement
 from tilewright.core.results import OptimizeResult
@@ -44,7 +46,7 @@ class Origin:
     model: str
     options: ModelOptions
     fingerprint: str
-    layouts: LayoutPlan = LayoutPlan()
+    plan: LayoutPlan = LayoutPlan()
     given: str = ""
 
 
@@ -82,12 +84,12 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(IndexRange(lowest=low, highest=high) for low, high in self.index_ranges)
 
 
-class ShippedCandidate(msgspec.Struct, frozen=True, kw_only=True):
+class ShippedCandidate(msgspec.Struct, frozen=True, kw_only=True, rename=FILE_NAMES):
     """How a task is computed."""
 
     implementation: str
     settings: dict[str, KnobValue]
-    layouts: tuple[str, ...]
+    forms: tuple[Form, ...]
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +139,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def content(self) -> dict[str, Any]:
         """The same as json has it."""
-        return json.loads(json.dumps(msgspec.to_builtins(self)))
+        return json.loads(json.dumps(to_builtins(self)))
 
     @property
     def origin(self) -> Origin:
@@ -148,7 +150,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             model=source.model,
             options=options,
             fingerprint=self.fingerprint,
-            layouts=self.plan,
+            plan=self.plan,
             given=source.given,
         )
 
@@ -159,7 +161,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             key: Candidate(
                 implementation=entry.implementation,
                 settings=tuple(sorted(entry.settings.items())),
-                layouts=entry.layouts,
+                forms=entry.forms,
             )
             for key, entry in self.assignment.items()
         }
@@ -192,11 +194,11 @@ def write_manifest(
             shipping_key(key): ShippedCandidate(
                 implementation=candidate.implementation,
                 settings=dict(candidate.settings),
-                layouts=candidate.layouts,
+                forms=candidate.forms,
             )
             for key, candidate in plan.assignment.items()
         },
-        plan=origin.layouts,
+        plan=origin.plan,
         sizes_bytes={name: (folder / name).stat().st_size for name in files},
         sha256={name: file_sha256(folder / name) for name in files},
         inputs=_inputs(network),
@@ -253,7 +255,7 @@ def read_manifest(folder: Path, *, verify: bool = True) -> Manifest:
         )
     hashed = found != _WITHOUT_HASHES
     try:
-        manifest = msgspec.convert(known, Manifest)
+        manifest = convert(known, Manifest)
     except msgspec.ValidationError as error:
         raise DamagedArtifact(path, str(error)) from error
     if hashed != bool(manifest.sha256) or (verify and hashed and not is_sealed(known, MANIFEST)):

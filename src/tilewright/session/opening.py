@@ -37,7 +37,7 @@ class OpenedArtifact:
         if inputs != known or network.model.outputs != outputs:
             raise self._other_network("its inputs and outputs are others now")
         try:
-            return laid_out(network, origin.layouts)
+            return laid_out(network, origin.plan)
         except (KeyError, ValueError, InternalError) as error:
             raise self._other_network(f"its layouts do not fit: {error}") from error
 
@@ -81,11 +81,11 @@ def open_artifact(folder: Path, *, verify: bool = True) -> OpenedArtifact:
 
 def _is_possible(task: Task, candidate: Candidate, placement: Placement) -> bool:
     spec = implementations().get(candidate.implementation)
-    if spec is None or candidate.layouts != task.layouts:
+    if spec is None or candidate.forms != task.forms:
         return False
     if not spec.applies(
         task.workload, placement.target, placement.resources
     ):  # those that are never enumerated, such as traces
         return True
-    knobs = knob_space(spec, task.workload, placement.target, placement.resources, task.layouts)
+    knobs = knob_space(spec, task.workload, placement.target, placement.resources, task.forms)
     return knobs.number(dict(candidate.settings)) is not None

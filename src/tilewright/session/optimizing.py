@@ -291,7 +291,7 @@ class _Work:
                 model=_absolute(self.request.model),
                 options=self.request.options,
                 fingerprint=shipped.fingerprint,
-                layouts=shipped.network.plan,
+                plan=shipped.network.plan,
                 given=self.request.origin,
             ),
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Measurement, Outcome, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.blueprint import TaskKey
@@ -57,7 +58,7 @@ def best_elsewhere(task: Task, store: SqliteStore, placement: Placement) -> tupl
     classes = dict.fromkeys(name for name in others if is_usual(name.device_class))
     for name in classes:
         of_class = [
-            m for m in elsewhere if m.placement_key == name and m.candidate.layouts == task.layouts
+            m for m in elsewhere if m.placement_key == name and m.candidate.forms == task.forms
         ]
         found += [m.candidate for m in ranked(list(of_class))[:_GUESSES]]
     return tuple(dict.fromkeys(found))[: 2 * _GUESSES]
@@ -79,14 +80,12 @@ def neighbours_in_store(
         others = [w for w in store.workloads() if _kind(w) == kind and w.key not in own]
         others.sort(key=lambda w: (min(_doublings(task.workload, w) for task in mine), w.key))
         for workload in others[:_STORED]:
-            grouped: dict[tuple[str, ...], list[Outcome]] = {}
+            grouped: dict[tuple[Form, ...], list[Outcome]] = {}
             for outcome in store.outcomes(workload.key, placement.key):
-                grouped.setdefault(outcome.candidate.layouts, []).append(outcome)
-            for layouts, outcomes in grouped.items():
-                key = (workload.key, layouts)
-                task = Task(
-                    key=key, name=key[0], workload=workload, layouts=layouts, count=1, nodes=()
-                )
+                grouped.setdefault(outcome.candidate.forms, []).append(outcome)
+            for forms, outcomes in grouped.items():
+                key = (workload.key, forms)
+                task = Task(key=key, name=key[0], workload=workload, forms=forms, count=1, nodes=())
                 found[key] = (task, outcomes)
     return found
 
@@ -105,7 +104,7 @@ def _precedent(
     space: SearchSpace, other: Task, measured: Sequence[Measurement], placement: Placement
 ) -> Precedent | None:
     """Candidates of another task in the features of this one's space, where they have a place."""
-    own = search_space(other.workload, other.layouts, placement)
+    own = search_space(other.workload, other.forms, placement)
     rows: list[Floats] = []
     numbers: list[int] = []
     seconds: list[float] = []

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tilewright.core.errors import ModelError
+from tilewright.core.forms import Form
 from tilewright.core.input_files import machine_memory_bytes
 from tilewright.core.processes import Child, RemoteError
 from tilewright.core.records import LayoutPlan, Placement
@@ -19,7 +20,7 @@ from tilewright.graph.fused import FusedNetwork
 from tilewright.graph.network import Graph
 from tilewright.graph.workload import Workload
 from tilewright.kernels.blueprint import TaskKey, task_key
-from tilewright.kernels.layouts import choose_layouts
+from tilewright.kernels.forms import choose_forms
 from tilewright.measure.kernels import WORKER
 from tilewright.models import LoadedModel, ModelOptions, load, sketch
 
@@ -33,7 +34,7 @@ class Task:
     key: TaskKey
     name: str
     workload: Workload
-    layouts: tuple[str, ...]
+    forms: tuple[Form, ...]
     count: int
     nodes: tuple[str, ...]
 
@@ -77,7 +78,7 @@ def prepare_sketch(argument: str, options: ModelOptions, placement: Placement) -
 
 def _cut(model: LoadedModel, placement: Placement) -> PreparedNetwork:
     network = fused_network(model.graph)
-    arrangement = arrange(network, choose_layouts(network, placement.target, placement.resources))
+    arrangement = arrange(network, choose_forms(network, placement.target, placement.resources))
     require_memory(arrangement, machine_memory_bytes())
     require_supported(model.graph, placement)
     return PreparedNetwork(
@@ -90,8 +91,8 @@ def laid_out(network: PreparedNetwork, plan: LayoutPlan) -> PreparedNetwork:
     if plan == LayoutPlan():
         return network
     usual = network.arrangement
-    layouts = {**usual.layouts, **plan.layouts}
-    arrangement = arrange(*with_conversions(usual.network, layouts, plan.ports))
+    forms = {**usual.forms, **plan.forms}
+    arrangement = arrange(*with_conversions(usual.network, forms, plan.ports))
     return replace(network, arrangement=arrangement, tasks=tasks_of(arrangement), plan=plan)
 
 
@@ -139,7 +140,7 @@ def tasks_of(arrangement: Arrangement) -> dict[TaskKey, Task]:
                 key=key,
                 name=item.call.name,
                 workload=item.call.workload,
-                layouts=item.layouts,
+                forms=item.forms,
                 count=1,
                 nodes=item.call.nodes,
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tilewright.core.forms import form_texts
 from tilewright.core.records import Candidate, Measurement
 from tilewright.core.results import TaskReport
 from tilewright.kernels.blueprint import TaskKey
@@ -91,7 +92,7 @@ def task_reports(
                 flop=task.workload.flop,
                 bytes=task.workload.bytes,
                 settings=dict(chosen[key].settings),
-                layouts=task.layouts,
+                layouts=form_texts(task.forms),
                 error=check.error if check else None,
                 error_bound=check.bound if check else None,
                 spread=measurement.spread if measurement else 0.0,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +36,7 @@ def artifact_fingerprint(
         canonical_json(
             [
                 network.key,
-                asdict(network.plan),
+                network.plan,
                 weights,
                 assignment,
                 placement.tvm_target,

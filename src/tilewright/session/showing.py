@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilewright.core.errors import TilewrightError, UsageError, close_matches
+from tilewright.core.forms import PLAIN
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
@@ -73,8 +74,8 @@ def _tasks(name: str, placement: Placement, seed: int) -> list[Task]:
     if ":" not in name and not is_model_file(name):
         raise UsageError(
             f"no task or model is called {name!r}",
-            hint="Keys of tasks are in the report and in `tilewright profile --format json`; "
-            "models are FILE.onnx, zoo:NAME, op:NAME[...] and others.",
+            hint="Keys of tasks are in the report and in `tilewright profile --format "
+            "json`; models are FILE.onnx, zoo:NAME, op:NAME[...] and others.",
         )
     return list(prepare(name, ModelOptions(seed=seed), placement).tasks.values())
 
@@ -83,7 +84,7 @@ def _best(workload: Workload, store: SqliteStore, placement: Placement) -> Candi
     best = ranked(store.outcomes(workload.key, placement.key))
     if best:
         return best[0].candidate
-    plain = ("plain",) * (len(workload.arguments) + 1)
+    plain = (PLAIN,) * (len(workload.arguments) + 1)
     return default_candidate(workload, plain, placement)[0]
 
 
@@ -91,20 +92,20 @@ def _best_of_task(task: Task, store: SqliteStore, placement: Placement) -> Candi
     outcomes = [
         outcome
         for outcome in store.outcomes(task.workload.key, placement.key)
-        if outcome.candidate.layouts == task.layouts
+        if outcome.candidate.forms == task.forms
     ]
     best = ranked(outcomes)
     if best:
         return best[0].candidate
-    return default_candidate(task.workload, task.layouts, placement)[0]
+    return default_candidate(task.workload, task.forms, placement)[0]
 
 
 def describe(workload: Workload, candidate: Candidate) -> str:
     """A workload as text: arguments, steps, and what was chosen for it."""
     lines = [f"task {workload.key}"]
-    ports = zip(workload.arguments, candidate.layouts, strict=False)
-    for number, (argument, layout) in enumerate(ports):
-        lines.append(f"  %{number} = {argument.role} {argument.type} {layout}")
+    ports = zip(workload.arguments, candidate.forms, strict=False)
+    for number, (argument, form) in enumerate(ports):
+        lines.append(f"  %{number} = {argument.role} {argument.type} {form}")
     for index, step in enumerate(workload.steps):
         value = len(workload.arguments) + index
         inputs = ", ".join(f"%{i}" for i in step.inputs)
@@ -112,7 +113,7 @@ def describe(workload: Workload, candidate: Candidate) -> str:
         mark = "  # anchor" if index == workload.anchor_index else ""
         kind = workload.types[value]
         lines.append(f"  %{value} = {step.operator}({inputs}; {named}) -> {kind}{mark}")
-    lines.append(f"  result layout {candidate.layouts[-1]}")
+    lines.append(f"  result layout {candidate.forms[-1]}")
     settings = ", ".join(f"{key}={brief(value)}" for key, value in candidate.settings)
     lines.append(f"  {candidate.implementation}: {settings or 'no knobs'}")
     lines.append(f"  {workload.flop} FLOP, {workload.bytes} bytes")

@@ -133,7 +133,7 @@ class SubgraphStudy:
         found = (
             carried_over(best, task, self.placement) if level == "op" else next(iter(best), None)
         )
-        return found or default_candidate(task.workload, task.layouts, self.placement)[0]
+        return found or default_candidate(task.workload, task.forms, self.placement)[0]
 
     def _row(
         self, task: Task, chosen: Mapping[Level, Choice], measurer: Measurer
@@ -165,10 +165,7 @@ class SubgraphStudy:
         ordered = [inputs[name] for name in network.graph.inputs]
         if all(chosen["op"][key] == chosen["subgraph"][key] for key in network.tasks):
             return Speedup(value=1.0, low=1.0, high=1.0)
-        with (
-            scratch_folder() as folder,
-            NetworkWorker(self.placement) as worker,
-        ):
+        with scratch_folder() as folder, NetworkWorker(self.placement) as worker:
             for level in LEVELS:
                 plan = blueprint(network.arrangement, {k: chosen[level][k] for k in network.tasks})
                 worker.compile(plan, network.graph.constants, folder / level)

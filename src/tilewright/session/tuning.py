@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import inf
 
 from tilewright.core.events import EventSink, Note
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, KnobValue, Measurement, Outcome, Placement, Protocol
 from tilewright.core.results import CurvePoint, TaskSearchReport
 from tilewright.core.results import Trial as TrialReport
@@ -32,10 +33,10 @@ from tilewright.tune.tuners import DEFAULT, make_tuner
 
 _LONGEST = 120
 
-Guess = Callable[[Workload, tuple[str, ...]], Sequence[Candidate]]
+Guess = Callable[[Workload, tuple[Form, ...]], Sequence[Candidate]]
 
 
-def no_guess(_workload: Workload, _layouts: tuple[str, ...]) -> Sequence[Candidate]:
+def no_guess(_workload: Workload, _forms: tuple[Form, ...]) -> Sequence[Candidate]:
     """Nothing is known beforehand."""
     return ()
 
@@ -114,11 +115,11 @@ class NetworkTuner:
         return {key: self._exact_enough(every[key], found) for key, found in known.items()}
 
     def _exact_enough(self, task: Task, outcomes: list[Outcome]) -> list[Outcome]:
-        out = too_inexact(task.workload, task.layouts, self._placement, self._terms.max_error)
+        out = too_inexact(task.workload, task.forms, self._placement, self._terms.max_error)
         return [o for o in outcomes if o.candidate.implementation not in out]
 
     def _space(self, task: Task) -> SearchSpace:
-        return search_space(task.workload, task.layouts, self._placement, self._terms.max_error)
+        return search_space(task.workload, task.forms, self._placement, self._terms.max_error)
 
     def _tell_of_other_spaces(self, known: Mapping[TaskKey, list[Outcome]]) -> None:
         """Say how many records were made in spaces that have changed since: no tuner reads them."""
@@ -183,9 +184,7 @@ class NetworkTuner:
         the estimates put second is measured too."""
         known = self.known[task.key]
         space = self._space(task)
-        ranking = ranked_defaults(
-            task.workload, task.layouts, self._placement, self._terms.max_error
-        )
+        ranking = ranked_defaults(task.workload, task.forms, self._placement, self._terms.max_error)
         estimates = {c: seconds for c, seconds in ranking if space.number(c) is not None}
         defaults = list(estimates)
 
@@ -196,7 +195,7 @@ class NetworkTuner:
                     space=space,
                     seed=self._terms.seed,
                     workload=task.workload,
-                    layouts=task.layouts,
+                    forms=task.forms,
                     placement=self._placement,
                     featurizer=WorkloadFeaturizer(self._measurer, task.workload),
                     precedents=precedents(
@@ -204,7 +203,7 @@ class NetworkTuner:
                     ),
                     guesses=(
                         *defaults,
-                        *self._terms.guess(task.workload, task.layouts),
+                        *self._terms.guess(task.workload, task.forms),
                         *self._elsewhere(task),
                     ),
                 ),
@@ -215,7 +214,7 @@ class NetworkTuner:
         tuner.tell(known)
         state = TaskState(
             workload=task.workload,
-            layouts=task.layouts,
+            forms=task.forms,
             count=task.count,
             tuner=tuner,
             space=space,

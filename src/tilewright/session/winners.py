@@ -115,10 +115,7 @@ class Referee:
         self._terms = terms
 
     def winners(
-        self,
-        *,
-        spending: Spending | None,
-        checked: Mapping[TaskKey, tuple[Candidate, KernelCheck]],
+        self, *, spending: Spending | None, checked: Mapping[TaskKey, tuple[Candidate, KernelCheck]]
     ) -> dict[TaskKey, Winner]:
         """The candidate for each task: finalists measured again, the winner checked.
 
@@ -149,7 +146,7 @@ class Referee:
     def _from_subgraph(self, task: Task) -> _Offer:
         """What was measured of the task; a guess where nothing was."""
         known = ranked(self._known[task.key])
-        guesses = () if known else self._terms.guess(task.workload, task.layouts)
+        guesses = () if known else self._terms.guess(task.workload, task.forms)
         return self._offer(task, known, guesses[:1])
 
     def _from_operator(self, task: Task, spending: Spending | None) -> _Offer:
@@ -169,9 +166,7 @@ class Referee:
     def _offer(
         self, task: Task, known: Sequence[Measurement], guesses: Sequence[Candidate]
     ) -> _Offer:
-        ranking = ranked_defaults(
-            task.workload, task.layouts, self._placement, self._terms.max_error
-        )
+        ranking = ranked_defaults(task.workload, task.forms, self._placement, self._terms.max_error)
         return _Offer(
             task=task,
             known=known,
@@ -199,9 +194,7 @@ class Referee:
             spending.count += len(outcomes)
 
     def _checked_winners(
-        self,
-        offers: Sequence[_Offer],
-        checked: Mapping[TaskKey, tuple[Candidate, KernelCheck]],
+        self, offers: Sequence[_Offer], checked: Mapping[TaskKey, tuple[Candidate, KernelCheck]]
     ) -> dict[TaskKey, Winner]:
         """The best of each offer whose results are right, checked side by side."""
         chosen: dict[TaskKey, Winner] = {}
@@ -240,8 +233,8 @@ class Referee:
         self._remember(task, [failure])
         self._terms.events(
             Note(
-                message=f"{task.name}: a candidate of {failure.candidate.implementation} was "
-                f"rejected, {failure.kind}: {failure.message.splitlines()[0]}"
+                message=f"{task.name}: a candidate of {failure.candidate.implementation} "
+                f"was rejected, {failure.kind}: {failure.message.splitlines()[0]}"
             )
         )
 

@@ -8,6 +8,7 @@ from typing import Any
 import polars
 
 from tilewright.core.fingerprints import canonical_json
+from tilewright.core.forms import form_texts
 from tilewright.core.records import Measurement
 from tilewright.store.rows import energy_row
 
@@ -64,7 +65,7 @@ def flat(measurement: Measurement) -> dict[str, Any]:
         "resources": str(measurement.resources),
         "implementation": candidate.implementation,
         "settings": canonical_json(dict(candidate.settings)),
-        "layouts": canonical_json(candidate.layouts),
+        "layouts": canonical_json(form_texts(candidate.forms)),
         "kernel_hash": measurement.kernel_hash,
         "versions": measurement.versions,
         "created_at": measurement.created_at,

@@ -15,6 +15,7 @@ import msgspec
 from sqlalchemy import Connection, Table, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
+from tilewright.core.codec import convert
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import (
     Device,
@@ -31,13 +32,7 @@ from tilewright.store import rows, schema
 from tilewright.store.entries import BATCH_ROWS, Entry, device_facts
 from tilewright.store.interchange.lines import Line
 
-_COUNTED = (
-    schema.measurements,
-    schema.failures,
-    schema.shipments,
-    schema.networks,
-    schema.peaks,
-)
+_COUNTED = (schema.measurements, schema.failures, schema.shipments, schema.networks, schema.peaks)
 """Tables whose rows are told by their content and may be there several times."""
 
 
@@ -69,9 +64,7 @@ class Intake:
                 skipped.append(SkippedLine(line=line.number, reason=reason))
         self._flush()
         result = ImportResult(
-            lines=count,
-            imported=count - len(skipped) - self.added["known"],
-            skipped=tuple(skipped),
+            lines=count, imported=count - len(skipped) - self.added["known"], skipped=tuple(skipped)
         )
         return replace(result, **self.added)
 
@@ -119,7 +112,7 @@ class Intake:
     def _device(self, fields: Entry) -> Device:
         """A device, be it one of before resources were told apart."""
         if not is_legacy(fields):
-            return msgspec.convert(fields, Device)
+            return convert(fields, Device)
         device, before, resources = read_device(fields)
         self.classes_of_before.add(before, device, resources)
         return device
@@ -148,7 +141,7 @@ class Intake:
 
     def _take_run(self, fields: Entry) -> None:
         uid = fields.pop("uid", None)
-        run = msgspec.convert(fields, Run)
+        run = convert(fields, Run)
         if not isinstance(uid, str) or run.id is None:
             raise BadEntry("a run needs an id and a uid")
         row = _checked(rows.run_row(run))
@@ -208,20 +201,20 @@ def _content_row(kind: object, fields: Entry, run_ids: dict[int, int]) -> tuple[
         foreign_id = fields.get("run_id")
         fields["run_id"] = run_ids.get(foreign_id) if isinstance(foreign_id, int) else None
         if kind == "failure":
-            return schema.failures, rows.outcome_row(msgspec.convert(fields, Failure))
-        measurement = msgspec.convert(fields, Measurement)
+            return schema.failures, rows.outcome_row(convert(fields, Failure))
+        measurement = convert(fields, Measurement)
         if not measurement.samples_s or not all(map(math.isfinite, measurement.samples_s)):
             raise BadEntry("a measurement needs finite samples")
         _check_energy(measurement.energy)
         return schema.measurements, rows.outcome_row(measurement)
     if kind == "shipment":
-        return schema.shipments, rows.shipment_row(msgspec.convert(fields, Shipment))
+        return schema.shipments, rows.shipment_row(convert(fields, Shipment))
     if kind == "network":
-        network = msgspec.convert(fields, NetworkMeasurement)
+        network = convert(fields, NetworkMeasurement)
         _check_energy(network.energy)
         return schema.networks, rows.network_row(network)
     if kind == "peak":
-        return schema.peaks, rows.peak_row(msgspec.convert(fields, rows.Peak))
+        return schema.peaks, rows.peak_row(convert(fields, rows.Peak))
     raise BadEntry(f"unknown kind of record {kind!r:.80}")
 
 

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
-import msgspec
 from sqlalchemy import RowMapping
 
+from tilewright.core.codec import convert, to_builtins
 from tilewright.core.errors import InternalError, StoreError
 from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.core.forms import form_texts
 from tilewright.core.records import (
     Device,
     EnergyUse,
@@ -35,19 +36,14 @@ from tilewright.store.schema import energy_columns
 
 Row = dict[str, Any]
 _LOCAL_FIELDS = ("run_id", "id", "content")
-_LATER_FIELDS = (
-    "instance",
-    "binding",
-    "plan",
-    *(column.name for column in energy_columns()),
-)
+_LATER_FIELDS = ("instance", "binding", "plan", *(column.name for column in energy_columns()))
 _ALONE = "neighbours"
 """A field of protocols that is left out where it is 0, so that older rows keep their hash."""
 
 
 def plain(record: object) -> Row:
     """A record as nested dicts and lists."""
-    return msgspec.to_builtins(record)
+    return to_builtins(record)
 
 
 def with_content(row: Row) -> Row:
@@ -76,7 +72,7 @@ def outcome_row(outcome: Outcome) -> Row:
         "resources": str(outcome.resources),
         "implementation": storable(outcome.candidate.implementation),
         "settings": canonical_json(outcome.candidate.settings),
-        "layouts": canonical_json(outcome.candidate.layouts),
+        "layouts": canonical_json(form_texts(outcome.candidate.forms)),
         "kernel_hash": storable(outcome.kernel_hash),
         "versions": storable(outcome.versions),
         "created_at": float(outcome.created_at),
@@ -87,7 +83,7 @@ def outcome_row(outcome: Outcome) -> Row:
     if isinstance(outcome, Failure):
         row |= {"kind": outcome.kind, "message": storable(outcome.message)}
     else:
-        protocol = plain(msgspec.convert(plain(outcome.protocol), Protocol))
+        protocol = plain(convert(plain(outcome.protocol), Protocol))
         if not protocol[_ALONE]:
             del protocol[_ALONE]
         row |= {
@@ -177,7 +173,7 @@ def measurement(row: RowMapping) -> Measurement:
             "build_s": row["build_s"],
             "energy": energy(row),
         }
-        found = msgspec.convert(known, Measurement)
+        found = convert(known, Measurement)
         if not found.samples_s or not all(map(math.isfinite, found.samples_s)):
             raise ValueError("its samples are no finite numbers")
         return found
@@ -187,7 +183,7 @@ def failure(row: RowMapping) -> Failure:
     """The record in a row of `failures`. Raises `DamagedRow`."""
     with _understood("failures", row):
         known = {**_shared_fields(row), "kind": row["kind"], "message": row["message"]}
-        return msgspec.convert(known, Failure)
+        return convert(known, Failure)
 
 
 def network_row(measured: NetworkMeasurement) -> Row:
@@ -217,7 +213,7 @@ def network(row: RowMapping) -> NetworkMeasurement:
     with _understood("networks", row):
         known = {name: row[name] for name in names}
         known |= {"resources": _resources(row), "energy": energy(row)}
-        return msgspec.convert(known, NetworkMeasurement)
+        return convert(known, NetworkMeasurement)
 
 
 def device_row(device: Device) -> Row:
@@ -232,7 +228,7 @@ def device_row(device: Device) -> Row:
 def device(row: RowMapping) -> Device:
     """The record in a row of `devices`. Raises `DamagedRow`."""
     with _understood("devices", row):
-        return msgspec.convert(json.loads(row["facts"]), Device)
+        return convert(json.loads(row["facts"]), Device)
 
 
 def run_row(run: Run) -> Row:
@@ -248,13 +244,13 @@ def run(row: RowMapping) -> Run:
     with _understood("runs", row):
         known = {field.name: row[field.name] for field in fields(Run)}
         known |= {"seed": int(row["seed"]), "resources": _resources(row)}
-        return msgspec.convert(known, Run)
+        return convert(known, Run)
 
 
 def shipment_row(shipment: Shipment) -> Row:
     """Columns of `shipments`."""
     known = plain(shipment)
-    numbers = msgspec.convert(known["numbers"], dict[str, float | None])
+    numbers = convert(known["numbers"], dict[str, float | None])
     row: Row = {
         "network_key": storable(shipment.network_key),
         "device_class": storable(shipment.device_class),
@@ -280,7 +276,7 @@ def shipment(row: RowMapping) -> Shipment:
             "plan": json.loads(row["plan"] or "{}"),
             "resources": _resources(row),
         }
-        return msgspec.convert(known, Shipment)
+        return convert(known, Shipment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +296,7 @@ def peak(row: RowMapping) -> Peak:
     names = ("device_class", "name", "value", "created_at")
     with _understood("peaks", row):
         known = {name: row[name] for name in names} | {"resources": _resources(row)}
-        return msgspec.convert(known, Peak)
+        return convert(known, Peak)
 
 
 def peak_row(peak: Peak) -> Row:

@@ -19,9 +19,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from tilewright.core.forms import PLAIN, Form, channel_block
 from tilewright.core.records import Candidate, Device, Placement, Settings
 from tilewright.core.targets import Binding, MemoryLevel, Target, threads_alone
-from tilewright.graph.layout import PLAIN, channel_block
 from tilewright.graph.network import Array, AttributeValue, attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
@@ -35,10 +35,7 @@ _SEED = 0
 
 
 def single(
-    operator: str,
-    *shapes: tuple[int, ...],
-    constants: Sequence[int] = (),
-    **named: AttributeValue,
+    operator: str, *shapes: tuple[int, ...], constants: Sequence[int] = (), **named: AttributeValue
 ) -> Workload:
     """The workload of one bare operator on float32 arguments; those at `constants` are constants.
 
@@ -78,7 +75,7 @@ def made_up_placement(vector_bytes: int = 64, registers: int = 32, threads: int 
 PLACEMENTS = (made_up_placement(), made_up_placement(32, 16), made_up_placement(16, 32, threads=4))
 
 
-def plain(workload: Workload) -> tuple[str, ...]:
+def plain(workload: Workload) -> tuple[Form, ...]:
     """Every port row-major."""
     return (PLAIN,) * (len(workload.arguments) + 1)
 
@@ -99,22 +96,22 @@ def some_settings(space: KnobSpace, count: int) -> list[Settings]:
     return [space.settings(number) for number in [*valid][:count]]
 
 
-def candidate_of(spec: Implementation, settings: Settings, layouts: tuple[str, ...]) -> Candidate:
+def candidate_of(spec: Implementation, settings: Settings, forms: tuple[Form, ...]) -> Candidate:
     """The candidate of these settings, in the order that tuners write them."""
     return Candidate(
-        implementation=spec.name, settings=tuple(sorted(settings.items())), layouts=layouts
+        implementation=spec.name, settings=tuple(sorted(settings.items())), forms=forms
     )
 
 
 def check_space(
-    spec: Implementation, workload: Workload, placement: Placement, layouts: tuple[str, ...] = ()
+    spec: Implementation, workload: Workload, placement: Placement, forms: tuple[Form, ...] = ()
 ) -> None:
     """Knobs have distinct values, numbers stand for the same settings each time, some are valid."""
     assert spec.applies(workload, placement.target, placement.resources), (
         f"{spec.name} does not apply to {workload.key}"
     )
     assert isinstance(spec.name, str) and spec.name, "it has no name"
-    ports = layouts or plain(workload)
+    ports = forms or plain(workload)
     space = knob_space(spec, workload, placement.target, placement.resources, ports)
     names = [knob.name for knob in space.knobs]
     assert len(set(names)) == len(names), f"two knobs have one name: {names}"
@@ -138,10 +135,10 @@ def check_space(
 
 
 def check_facts(
-    spec: Implementation, workload: Workload, placement: Placement, layouts: tuple[str, ...] = ()
+    spec: Implementation, workload: Workload, placement: Placement, forms: tuple[Form, ...] = ()
 ) -> None:
     """Facts have one finite entry per setting, and the same one whatever else is asked about."""
-    ports = layouts or plain(workload)
+    ports = forms or plain(workload)
     settings = some_settings(
         knob_space(spec, workload, placement.target, placement.resources, ports), _LOOKED_AT
     )
@@ -173,23 +170,23 @@ def check_promises(spec: Implementation, workload: Workload, placement: Placemen
     """Its error bound is one, and the layouts it offers fit its ports."""
     bound = spec.error_bound(workload)
     assert 0 < bound < 0.1, f"an error bound of {bound}"
-    offered = spec.port_layouts(workload, placement.target, placement.resources)
+    offered = spec.port_forms(workload, placement.target, placement.resources)
     assert offered, "it offers no layouts for its ports"
     assert len(set(offered)) == len(offered), "it offers the same layouts twice"
     kinds = [*(argument.type for argument in workload.arguments), workload.result]
     for ports in offered:
         assert len(ports) == len(kinds), f"{len(ports)} layouts for {len(kinds)} ports"
-        for kind, layout in zip(kinds, ports, strict=True):
-            block = channel_block(layout)
+        for kind, form in zip(kinds, ports, strict=True):
+            block = channel_block(form)
             divides = block == 0 or (len(kind.shape) > 1 and kind.shape[1] % block == 0)
             assert divides, f"channels of {kind.shape} come in no blocks of {block}"
 
 
 def check_packing(
-    spec: Implementation, workload: Workload, placement: Placement, layouts: tuple[str, ...] = ()
+    spec: Implementation, workload: Workload, placement: Placement, forms: tuple[Form, ...] = ()
 ) -> None:
     """`check_packed` for settings from all over the space."""
-    ports = layouts or plain(workload)
+    ports = forms or plain(workload)
     for settings in some_settings(
         knob_space(spec, workload, placement.target, placement.resources, ports), 4
     ):
@@ -228,11 +225,7 @@ def check_installed(spec: Implementation, workload: Workload, placement: Placeme
 
 
 def check_numbers(
-    spec: Implementation,
-    workload: Workload,
-    layouts: tuple[str, ...] = (),
-    *,
-    settings: int = 4,
+    spec: Implementation, workload: Workload, forms: tuple[Form, ...] = (), *, settings: int = 4
 ) -> None:
     """Kernels on this machine give numpy's numbers within the bound that the spec promises.
 
@@ -242,7 +235,7 @@ def check_numbers(
     from tilewright.measure.kernels import KernelMeasurer
     from tilewright.session.checking import check_kernel
 
-    placement, ports = local_placement(), layouts or plain(workload)
+    placement, ports = local_placement(), forms or plain(workload)
     drawn = some_settings(
         knob_space(spec, workload, placement.target, placement.resources, ports), _LOOKED_AT
     )
@@ -261,7 +254,7 @@ def check_numbers(
             )
 
 
-def check_spec(spec: Implementation, workload: Workload, layouts: tuple[str, ...] = ()) -> None:
+def check_spec(spec: Implementation, workload: Workload, forms: tuple[Form, ...] = ()) -> None:
     """All checks of the spec, on devices with vectors of several widths where it applies."""
     placements = [
         placement
@@ -270,24 +263,24 @@ def check_spec(spec: Implementation, workload: Workload, layouts: tuple[str, ...
     ]
     assert placements, f"{spec.name} applies to {workload.key} on no device"
     for placement in placements:
-        check_space(spec, workload, placement, layouts)
-        check_facts(spec, workload, placement, layouts)
+        check_space(spec, workload, placement, forms)
+        check_facts(spec, workload, placement, forms)
         check_promises(spec, workload, placement)
-        check_packing(spec, workload, placement, layouts)
+        check_packing(spec, workload, placement, forms)
 
 
 class ImplementationConformance:
     """The checks as tests for pytest; a subclass called `Test…` sets `spec` and `workloads`.
 
-    `layouts` has one entry per workload, its port layouts; all are row-major where it is empty.
+    `forms` has one entry per workload, its port layouts; all are row-major where it is empty.
     """
 
     spec: ClassVar[Implementation]
     workloads: ClassVar[Sequence[Workload]]
-    layouts: ClassVar[Sequence[tuple[str, ...]]] = ()
+    forms: ClassVar[Sequence[tuple[Form, ...]]] = ()
 
-    def _cases(self) -> list[tuple[Workload, tuple[str, ...]]]:
-        ports = self.layouts or [plain(workload) for workload in self.workloads]
+    def _cases(self) -> list[tuple[Workload, tuple[Form, ...]]]:
+        ports = self.forms or [plain(workload) for workload in self.workloads]
         return list(zip(self.workloads, ports, strict=True))
 
     def test_spec(self) -> None:

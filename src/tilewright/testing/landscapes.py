@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Protocol, Settings
 from tilewright.core.targets import threads_alone
 from tilewright.kernels.knobs import Knob, choice, split
@@ -15,7 +16,7 @@ from tilewright.kernels.knobspace import Filter, KnobSpace
 from tilewright.tune.base import Tuner, TunerFactory, TuningTask
 from tilewright.tune.search import Floats, Part, SearchSpace
 
-LAYOUTS = ("plain", "plain")
+FORMS = (PLAIN, PLAIN)
 Times = Callable[[Settings], float | None]
 
 
@@ -99,7 +100,7 @@ def part(
 
     return Part(
         name=name,
-        layouts=LAYOUTS,
+        forms=FORMS,
         knobs=KnobSpace(knobs=tuple(knobs), filters=tuple(filters)),
         facts=facts if estimate else None,
     )

@@ -11,8 +11,10 @@ Every check takes seconds at most and needs no compiler.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
+from msgspec import structs
+
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate, Settings
 from tilewright.kernels.knobs import choice, split
 from tilewright.testing.landscapes import Landscape, failed, measured, part, smooth
@@ -150,11 +152,11 @@ def check_foreign_outcomes(factory: TunerFactory) -> None:
     space = small()
     own = space.candidate(1)
     strangers = [
-        replace(own, implementation="another"),
-        replace(own, layouts=("plain", "blocked16")),
-        replace(own, settings=(("a", 999),)),
-        replace(own, settings=()),
-        replace(own, settings=(*own.settings, ("more", True))),
+        structs.replace(own, implementation="another"),
+        structs.replace(own, forms=(PLAIN, blocked(16))),
+        structs.replace(own, settings=(("a", 999),)),
+        structs.replace(own, settings=()),
+        structs.replace(own, settings=(*own.settings, ("more", True))),
     ]
     untouched, tuner = factory(TuningTask(space=space)), factory(TuningTask(space=space))
     tuner.tell([measured(c, 1e-9) for c in strangers])
@@ -176,7 +178,7 @@ def check_guesses_first(factory: TunerFactory) -> None:
     space = small()
     guesses = tuple(space.candidate(number) for number in (5, 9, 3))
     invalid = space.candidate(0)
-    strange = replace(guesses[0], implementation="another")
+    strange = structs.replace(guesses[0], implementation="another")
     task = TuningTask(space=space, guesses=(invalid, strange, *guesses, guesses[0]))
     tuner, seen = factory(task), set[Candidate]()
     first = [*_asked(tuner, space, 2, seen), *_asked(tuner, space, 2, seen)]

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Measurement, Outcome, Placement
 from tilewright.graph.workload import Workload
 from tilewright.tune.search import Floats, SearchSpace
@@ -60,7 +61,7 @@ class Precedent:
 class TuningTask:
     """What a tuner is made from.
 
-    `workload`, `layouts` and `device` are absent when a stored sweep is replayed, `featurizer`
+    `workload`, `forms` and `device` are absent when a stored sweep is replayed, `featurizer`
     where nothing can be lowered. `precedents` come from similar tasks. `guesses` are candidates to
     try first, a predictor's best guesses say.
     """
@@ -68,7 +69,7 @@ class TuningTask:
     space: SearchSpace
     seed: int = 0
     workload: Workload | None = None
-    layouts: tuple[str, ...] = ()
+    forms: tuple[Form, ...] = ()
     placement: Placement | None = None
     featurizer: Featurizer | None = None
     precedents: tuple[Precedent, ...] = ()

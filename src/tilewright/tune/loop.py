@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import exp, inf, log
 from statistics import fmean
 from typing import Protocol as TypingProtocol
 
+from msgspec import structs
+
 from tilewright.core.events import EventSink, TuningProgress
+from tilewright.core.forms import Form
 from tilewright.core.protocols import MeasurementStore
 from tilewright.core.records import Candidate, Measurement, Outcome, Protocol
 from tilewright.core.results import CurvePoint
@@ -83,7 +86,7 @@ class TaskState:
     """
 
     workload: Workload
-    layouts: tuple[str, ...]
+    forms: tuple[Form, ...]
     count: int
     tuner: Tuner
     space: SearchSpace
@@ -141,7 +144,7 @@ class TaskState:
     def untried(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Candidates of the family in this task's layouts, where they fit and are new here."""
         tried = {outcome.candidate for outcome in self.outcomes}
-        moved = [replace(candidate, layouts=self.layouts) for candidate in candidates]
+        moved = [structs.replace(candidate, forms=self.forms) for candidate in candidates]
         return [c for c in moved if c not in tried and self.space.number(c) is not None]
 
     @property

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from tilewright.core.errors import UsageError
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Measurement, Outcome, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.metaschedule import NAME, TRACE
@@ -32,7 +33,7 @@ class MetaScheduleTuner:
     def __init__(
         self,
         workload: Workload,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         placement: Placement,
         *,
         seed: int = 0,
@@ -40,8 +41,8 @@ class MetaScheduleTuner:
     ) -> None:
         self.search_s = 0.0
         self.problem = ""
-        self._layouts = layouts
-        self._description = (workload.text, layouts, placement, seed)
+        self._forms = forms
+        self._description = (workload.text, forms, placement, seed)
         self._process: SearchProcess | None = shared_process(placement)
         self._slot = self._process.new_slot()
         self._pid: int | None = None
@@ -68,7 +69,7 @@ class MetaScheduleTuner:
         """Keep outcomes for the next generation; candidates of other kinds are ignored."""
         for outcome in outcomes:
             candidate = outcome.candidate
-            if candidate.implementation != NAME or candidate.layouts != self._layouts:
+            if candidate.implementation != NAME or candidate.forms != self._forms:
                 continue
             self._seen.add(candidate)
             seconds = outcome.latency_s if isinstance(outcome, Measurement) else None
@@ -82,7 +83,7 @@ class MetaScheduleTuner:
 
     def _candidate(self, trace: str) -> Candidate:
         settings = ((TRACE, trace),)
-        return Candidate(implementation=NAME, settings=settings, layouts=self._layouts)
+        return Candidate(implementation=NAME, settings=settings, forms=self._forms)
 
     def _take(self, candidate: Candidate, found: list[Candidate]) -> None:
         if candidate not in self._seen:
@@ -124,7 +125,7 @@ def _made(task: TuningTask) -> Tuner:
             hint="It cannot be replayed over a sweep; use it with `tune --tuner metaschedule`.",
         )
     return MetaScheduleTuner(
-        task.workload, task.layouts, task.placement, seed=task.seed, guesses=task.guesses
+        task.workload, task.forms, task.placement, seed=task.seed, guesses=task.guesses
     )
 
 

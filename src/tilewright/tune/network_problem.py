@@ -19,6 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
+from tilewright.core.forms import PLAIN, Form, form_texts, parse_form
 from tilewright.core.records import Placement
 from tilewright.graph.arrange import (
     is_concatenation,
@@ -30,10 +31,9 @@ from tilewright.graph.arrange import (
     same_memory,
 )
 from tilewright.graph.fused import FusedNetwork, TaskCall
-from tilewright.graph.layout import PLAIN
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
-from tilewright.kernels.ports import Ports, layout_options
+from tilewright.kernels.ports import Ports, form_options
 from tilewright.kernels.registry import applicable
 from tilewright.tune.assignment.problem import Problem
 from tilewright.tune.assignment.records import FORBIDDEN, Table, Variable
@@ -58,7 +58,7 @@ class KernelTimes(Protocol):
         where all of them failed."""
         ...
 
-    def change(self, kind: TensorType, source: str, target: str) -> Time:
+    def change(self, kind: TensorType, source: Form, target: Form) -> Time:
         """The time to copy a tensor from one layout into another, infinite where that failed."""
         ...
 
@@ -74,7 +74,7 @@ class Choice:
     @property
     def value(self) -> str:
         """How the problem names it."""
-        return f"{self.implementation}:{','.join(self.ports)}"
+        return f"{self.implementation}:{','.join(form_texts(self.ports))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class Decision:
     """An assignment in terms of the network: the layout each tensor is written in, the layouts in
     which calls want their ports (by call name), and what was chosen at each call."""
 
-    layouts: Mapping[str, str]
+    forms: Mapping[str, Form]
     wanted: Mapping[str, Ports]
     choices: Mapping[str, Choice]
 
@@ -95,15 +95,15 @@ class NetworkProblem:
     """
 
     network: FusedNetwork
-    usual: Mapping[str, str]
+    usual: Mapping[str, Form]
     placement: Placement
     times: KernelTimes
     name: str = ""
 
     @cached_property
-    def options(self) -> dict[str, tuple[str, ...]]:
+    def options(self) -> dict[str, tuple[Form, ...]]:
         """The layouts of every tensor, the default one first."""
-        found: dict[str, tuple[str, ...]] = {}
+        found: dict[str, tuple[Form, ...]] = {}
         graph = self.network.graph
         tensors = [t for call in self.network.calls for t in (*call.inputs, call.output)]
         for tensor in dict.fromkeys(tensors):
@@ -111,7 +111,7 @@ class NetworkProblem:
                 continue
             usual = self.usual.get(tensor, PLAIN)
             given = tensor in self.network.pinned
-            more = () if given else layout_options(graph.types[tensor], self.placement.target)
+            more = () if given else form_options(graph.types[tensor], self.placement.target)
             found[tensor] = tuple(dict.fromkeys((usual, *more)))
         return found
 
@@ -144,7 +144,7 @@ class NetworkProblem:
 
     def decision(self, assignment: Mapping[str, str]) -> Decision:
         """What an assignment of `problem` means."""
-        layouts = {tensor: assignment[_layout_name(tensor)] for tensor in self.options}
+        forms = {tensor: parse_form(assignment[_layout_name(tensor)]) for tensor in self.options}
         wanted: dict[str, Ports] = {}
         chosen: dict[str, Choice] = {}
         for call in self.network.calls:
@@ -152,12 +152,12 @@ class NetworkProblem:
             choice = next(c for c in self.choices[call.name] if c.value == value)
             chosen[call.name] = choice
             wanted[call.name] = choice.ports[:-1]
-        return Decision(layouts=layouts, wanted=wanted, choices=chosen)
+        return Decision(forms=forms, wanted=wanted, choices=chosen)
 
     @cached_property
     def _default(self) -> dict[str, str]:
         """The default layouts, with the fastest choice for them."""
-        found = {_layout_name(t): self.options[t][0] for t in self.options}
+        found = {_layout_name(t): self.options[t][0].text for t in self.options}
         for call in self.network.calls:
             ports = self._usual_ports(call)
             joined = self._in_place(call, ports)
@@ -173,10 +173,10 @@ class NetworkProblem:
         free = Time(seconds=0.0, measured=True)
         found: list[Choice] = []
         if is_concatenation(call):
-            for layout in self.options[call.output]:
-                ports = (layout,) * (len(call.inputs) + 1)
+            for form in self.options[call.output]:
+                ports = (form,) * (len(call.inputs) + 1)
                 if self._in_place(call, ports):
-                    time = self._joining(call, layout)
+                    time = self._joining(call, form)
                     found.append(Choice(implementation=IN_PLACE, ports=ports, time=time))
         for ports in self._ports(call):
             if self._in_place(call, ports):
@@ -188,11 +188,11 @@ class NetworkProblem:
                 found.append(Choice(implementation=name, ports=ports, time=time))
         return tuple(found)
 
-    def _joining(self, call: TaskCall, layout: str) -> Time:
+    def _joining(self, call: TaskCall, form: Form) -> Time:
         """The constants of a concatenation are copied; its other operands are priced apart."""
         graph = self.network.graph
         copies = [
-            self.times.change(graph.types[tensor], PLAIN, layout)
+            self.times.change(graph.types[tensor], PLAIN, form)
             for tensor in operands(call)
             if tensor in graph.constants
         ]
@@ -213,7 +213,7 @@ class NetworkProblem:
         offered = [
             ports
             for spec in applicable(call.workload, self.placement.target, self.placement.resources)
-            for ports in spec.port_layouts(
+            for ports in spec.port_forms(
                 call.workload, self.placement.target, self.placement.resources
             )
         ]
@@ -223,8 +223,8 @@ class NetworkProblem:
             for ports in dict.fromkeys((self._usual_ports(call), *offered))
             if ports[-1] in self.options[call.output]
             and all(
-                layout in self.options.get(tensor, (PLAIN,)) or tensor in self.network.pinned
-                for tensor, layout in zip(tensors, ports, strict=True)
+                form in self.options.get(tensor, (PLAIN,)) or tensor in self.network.pinned
+                for tensor, form in zip(tensors, ports, strict=True)
             )
         ]
 
@@ -248,8 +248,8 @@ class NetworkProblem:
 
     def _rule(self, call: TaskCall, chosen: Sequence[Choice]) -> Table:
         """The result is written in the layout that was chosen."""
-        layouts = self.options[call.output]
-        allowed = [[choice.ports[-1] == layout for layout in layouts] for choice in chosen]
+        forms = self.options[call.output]
+        allowed = [[choice.ports[-1] == form for form in forms] for choice in chosen]
         return Table(
             variables=(_choice_name(call), _layout_name(call.output)),
             costs=np.where(np.array(allowed), 0, FORBIDDEN),
@@ -260,13 +260,13 @@ class NetworkProblem:
 
     def _changes(self, call: TaskCall, tensor: str, chosen: Sequence[Choice]) -> Table:
         """What it costs that a tensor lies in one layout and the choice wants another."""
-        layouts = self.options[tensor]
+        forms = self.options[tensor]
         kind = self.network.graph.types[tensor]
-        costs = np.zeros((len(layouts), len(chosen)), dtype=np.int64)
+        costs = np.zeros((len(forms), len(chosen)), dtype=np.int64)
         measured, priced = True, False
-        for row, layout in enumerate(layouts):
+        for row, form in enumerate(forms):
             for column, choice in enumerate(chosen):
-                for source, target in self.copies(call, tensor, choice, layout):
+                for source, target in self.copies(call, tensor, choice, form):
                     time = self.times.change(kind, source, target)
                     costs[row, column] = min(FORBIDDEN, costs[row, column] + _picoseconds(time))
                     measured, priced = measured and time.measured, True
@@ -279,22 +279,22 @@ class NetworkProblem:
         )
 
     def copies(
-        self, call: TaskCall, tensor: str, choice: Choice, layout: str
-    ) -> list[tuple[str, str]]:
-        """The changes of layout (from, to) that a choice needs of a tensor lying in `layout`."""
+        self, call: TaskCall, tensor: str, choice: Choice, form: Form
+    ) -> list[tuple[Form, Form]]:
+        """The changes of layout (from, to) that a choice needs of a tensor lying in `form`."""
         kind = self.network.graph.types[tensor]
         if choice.implementation != IN_PLACE:
             ports = zip(call.inputs, choice.ports, strict=False)
             wanted = dict.fromkeys(port for name, port in ports if name == tensor)
-            return [(layout, t) for t in wanted if t != layout and not same_memory(kind, layout, t)]
+            return [(form, t) for t in wanted if t != form and not same_memory(kind, form, t)]
         target, count = choice.ports[-1], operands(call).count(tensor)
         again = [(target, target)] * count
-        if layout == target:
+        if form == target:
             return [] if self._movable(call, tensor) else again
-        if same_memory(kind, layout, target):
+        if same_memory(kind, form, target):
             return again
         # the changed copy is written in place, unless it is joined more than once
-        return [(layout, target), *(again if count > 1 else [])]
+        return [(form, target), *(again if count > 1 else [])]
 
     def _movable(self, call: TaskCall, tensor: str) -> bool:
         """Whether the producer of an operand writes it in place where the layouts agree."""
@@ -340,5 +340,6 @@ def _choice_name(call: TaskCall) -> str:
     return f"choice at {call.name}"
 
 
-def _layout(tensor: str, layouts: tuple[str, ...]) -> Variable:
-    return Variable(name=_layout_name(tensor), kind="layout", values=layouts, subject=tensor)
+def _layout(tensor: str, forms: tuple[Form, ...]) -> Variable:
+    texts = form_texts(forms)
+    return Variable(name=_layout_name(tensor), kind="layout", values=texts, subject=tensor)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, KnobValue, Settings
 from tilewright.kernels.columns import Bools
 from tilewright.kernels.knobs import Knob, split_sizes
@@ -36,7 +37,7 @@ class Part:
     """
 
     name: str
-    layouts: tuple[str, ...]
+    forms: tuple[Form, ...]
     knobs: KnobSpace
     facts: FactFunction | None = None
 
@@ -46,7 +47,7 @@ class Part:
         return Candidate(
             implementation=self.name,
             settings=tuple(sorted(settings.items())),
-            layouts=self.layouts,
+            forms=self.forms,
         )
 
 
@@ -66,9 +67,7 @@ class SearchSpace:
     @cached_property
     def fingerprint(self) -> str:
         """Identity of all parts; another one means the numbers moved."""
-        return digest(
-            canonical_json([[p.name, p.layouts, p.knobs.fingerprint] for p in self.parts])
-        )
+        return digest(canonical_json([[p.name, p.forms, p.knobs.fingerprint] for p in self.parts]))
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
@@ -102,7 +101,7 @@ class SearchSpace:
     def number(self, candidate: Candidate) -> int | None:
         """The number of a candidate; None when it is not of this space."""
         for part, offset in zip(self.parts, self._offsets, strict=False):
-            if part.name == candidate.implementation and part.layouts == candidate.layouts:
+            if part.name == candidate.implementation and part.forms == candidate.forms:
                 inner = part.knobs.number(dict(candidate.settings))
                 if inner is not None:
                     return int(offset) + inner

@@ -10,6 +10,7 @@ from math import inf
 import numpy as np
 
 from tilewright.core.errors import InternalError
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Implementation
@@ -27,20 +28,20 @@ class TaskSpace:
     """All candidates of one implementation for a workload in fixed port layouts."""
 
     workload: Workload
-    layouts: tuple[str, ...]
+    forms: tuple[Form, ...]
     placement: Placement
     spec: Implementation
 
     @cached_property
     def part(self) -> Part:
         """The implementation's knobs and facts as a tuner sees them."""
-        workload, placement, layouts, spec = self.workload, self.placement, self.layouts, self.spec
+        workload, placement, forms, spec = self.workload, self.placement, self.forms, self.spec
         return Part(
             name=spec.name,
-            layouts=layouts,
-            knobs=knob_space(spec, workload, placement.target, placement.resources, layouts),
+            forms=forms,
+            knobs=knob_space(spec, workload, placement.target, placement.resources, forms),
             facts=lambda settings: spec.facts(
-                workload, placement.target, placement.resources, layouts, settings
+                workload, placement.target, placement.resources, forms, settings
             ),
         )
 
@@ -68,7 +69,7 @@ class TaskSpace:
         """The facts' rough time of each of `numbers`."""
         settings = self.part.knobs.columns(self.numbers)
         facts = self.spec.facts(
-            self.workload, self.placement.target, self.placement.resources, self.layouts, settings
+            self.workload, self.placement.target, self.placement.resources, self.forms, settings
         )
         return np.asarray(facts["estimate_s"], dtype=np.float64)
 
@@ -83,11 +84,11 @@ class TaskSpace:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _all_spaces(
-    workload: Workload, layouts: tuple[str, ...], placement: Placement
+    workload: Workload, forms: tuple[Form, ...], placement: Placement
 ) -> tuple[TaskSpace, ...]:
     """The spaces of all implementations that apply and have valid settings, at least one."""
     found = [
-        TaskSpace(workload=workload, layouts=layouts, placement=placement, spec=spec)
+        TaskSpace(workload=workload, forms=forms, placement=placement, spec=spec)
         for spec in applicable(workload, placement.target, placement.resources)
     ]
     found = [space for space in found if space.best_guess is not None]
@@ -97,10 +98,10 @@ def _all_spaces(
 
 
 def _task_spaces(
-    workload: Workload, layouts: tuple[str, ...], placement: Placement, max_error: float
+    workload: Workload, forms: tuple[Form, ...], placement: Placement, max_error: float
 ) -> tuple[TaskSpace, ...]:
     """Those of all spaces that are exact enough, at least one."""
-    found = _all_spaces(workload, layouts, placement)
+    found = _all_spaces(workload, forms, placement)
     return tuple(space for space in found if space.exact_enough(found, max_error))
 
 
@@ -110,44 +111,44 @@ def forget_spaces() -> None:
 
 
 def spaces(
-    workload: Workload, layouts: tuple[str, ...], placement: Placement, max_error: float = inf
+    workload: Workload, forms: tuple[Form, ...], placement: Placement, max_error: float = inf
 ) -> list[TaskSpace]:
     """The space of every implementation that applies, at least one.
 
     Left out are implementations whose error bound (relative to sum |w||x|) is above `max_error`,
     unless none is more exact, and those that their own estimate puts far behind the best.
     """
-    found = _task_spaces(workload, layouts, placement, max_error)
+    found = _task_spaces(workload, forms, placement, max_error)
     least_s = min(float(space.estimates_s.min()) for space in found)
     return [space for space in found if space.estimates_s.min() <= _HOPELESS * least_s]
 
 
 def search_space(
-    workload: Workload, layouts: tuple[str, ...], placement: Placement, max_error: float = inf
+    workload: Workload, forms: tuple[Form, ...], placement: Placement, max_error: float = inf
 ) -> SearchSpace:
     """What a tuner searches for a task: the united spaces of its implementations."""
-    return SearchSpace([space.part for space in spaces(workload, layouts, placement, max_error)])
+    return SearchSpace([space.part for space in spaces(workload, forms, placement, max_error)])
 
 
 def default_candidate(
-    workload: Workload, layouts: tuple[str, ...], placement: Placement, max_error: float = inf
+    workload: Workload, forms: tuple[Form, ...], placement: Placement, max_error: float = inf
 ) -> tuple[Candidate, float]:
     """The candidate with the least estimated time over all implementations, and that time."""
-    return ranked_defaults(workload, layouts, placement, max_error)[0]
+    return ranked_defaults(workload, forms, placement, max_error)[0]
 
 
 def ranked_defaults(
-    workload: Workload, layouts: tuple[str, ...], placement: Placement, max_error: float = inf
+    workload: Workload, forms: tuple[Form, ...], placement: Placement, max_error: float = inf
 ) -> list[tuple[Candidate, float]]:
     """The best guess of each implementation with its estimated time, fastest first."""
-    guesses = [space.best_guess for space in _task_spaces(workload, layouts, placement, max_error)]
+    guesses = [space.best_guess for space in _task_spaces(workload, forms, placement, max_error)]
     return sorted((g for g in guesses if g is not None), key=lambda guess: guess[1])
 
 
 def too_inexact(
-    workload: Workload, layouts: tuple[str, ...], placement: Placement, max_error: float
+    workload: Workload, forms: tuple[Form, ...], placement: Placement, max_error: float
 ) -> frozenset[str]:
     """The names of the implementations that `max_error` forbids for a task."""
-    every = _task_spaces(workload, layouts, placement, inf)
-    left = _task_spaces(workload, layouts, placement, max_error)
+    every = _task_spaces(workload, forms, placement, inf)
+    left = _task_spaces(workload, forms, placement, max_error)
     return frozenset(s.spec.name for s in every) - {s.spec.name for s in left}

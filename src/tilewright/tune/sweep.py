@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from tilewright.core.forms import Form
 from tilewright.core.records import (
     Candidate,
     Failure,
@@ -115,7 +116,7 @@ def listed_part(
 
 def swept_part(
     name: str,
-    layouts: tuple[str, ...],
+    forms: tuple[Form, ...],
     knobs: tuple[Knob, ...],
     seconds: Mapping[int, float | None],
     facts: FactFunction | None,
@@ -126,9 +127,7 @@ def swept_part(
     def swept(settings: Mapping[str, KnobValue]) -> bool:
         return whole.number(settings) in seconds
 
-    return Part(
-        name=name, layouts=layouts, knobs=KnobSpace(knobs=knobs, filters=(swept,)), facts=facts
-    )
+    return Part(name=name, forms=forms, knobs=KnobSpace(knobs=knobs, filters=(swept,)), facts=facts)
 
 
 def usable_times(seconds: dict[int, float | None]) -> dict[int, float | None]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from msgspec import Struct
 
+from tilewright.core.codec import FILE_NAMES, decode, encode, to_builtins
 from tilewright.core.errors import InternalError, ModelError
+from tilewright.core.forms import Form
 from tilewright.core.input_files import require_regular
 from tilewright.core.records import Placement
 from tilewright.graph.workload import Workload, parse_workload
@@ -47,15 +48,14 @@ def read_sweeps(path: Path) -> list[Sweep]:
         ) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _File:
+class _File(Struct, frozen=True, kw_only=True, rename=FILE_NAMES):
     """A sweep as its file holds it; files of before have the threads in the device."""
 
     format: str
     name: str
     origin: str
     implementation: str
-    layouts: tuple[str, ...]
+    forms: tuple[Form, ...]
     workload: str
     device: dict[str, Any]
     knobs: tuple[Knob, ...]
@@ -67,16 +67,16 @@ class _File:
 
 def parse_sweep(text: str) -> Sweep:
     """A sweep from its JSON text; raises ValueError when it is none."""
-    file = msgspec.json.decode(text, type=_File)
+    file = decode(text, _File)
     if file.format != FORMAT:
         raise ValueError(f"its format is {file.format!r}, not {FORMAT!r}")
     workload = parse_workload(file.workload)
     seconds = _numbered(file)
     placement = read_placement(file.device, file.resources)
-    facts = _facts(file.implementation, workload, placement, file.layouts)
+    facts = _facts(file.implementation, workload, placement, file.forms)
     return Sweep(
         name=file.name,
-        part=swept_part(file.implementation, file.layouts, file.knobs, seconds, facts),
+        part=swept_part(file.implementation, file.forms, file.knobs, seconds, facts),
         seconds=seconds,
         again=dict(file.again),
         origin=file.origin,
@@ -112,27 +112,27 @@ def sweep_text(sweep: Sweep) -> str:
         name=sweep.name,
         origin=sweep.origin,
         implementation=sweep.part.name,
-        layouts=sweep.part.layouts,
+        forms=sweep.part.forms,
         workload=sweep.workload.text,
-        device=msgspec.to_builtins(sweep.placement.device),
+        device=to_builtins(sweep.placement.device),
         resources=str(sweep.placement.resources),
         knobs=sweep.part.knobs.knobs,
         numbers=numbers,
         seconds=tuple(_rounded(sweep.seconds[number]) for number in numbers),
         again=tuple((n, _digits(sweep.again[n])) for n in sorted(sweep.again)),
     )
-    return msgspec.json.encode(file).decode() + "\n"
+    return encode(file).decode() + "\n"
 
 
 def _facts(
-    implementation: str, workload: Workload, placement: Placement, layouts: tuple[str, ...]
+    implementation: str, workload: Workload, placement: Placement, forms: tuple[Form, ...]
 ) -> FactFunction | None:
     """The facts as today's implementation tells them, None where it is gone."""
     spec = implementations().get(implementation)
     if spec is None:
         return None
     return lambda settings: spec.facts(
-        workload, placement.target, placement.resources, layouts, settings
+        workload, placement.target, placement.resources, forms, settings
     )
 
 

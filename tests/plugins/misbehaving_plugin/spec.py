@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.core.forms import PLAIN
 from tilewright.kernels.base import Knob
 
 WAYS = ("right", "refuse", "abort", "hang", "memory", "wrong", "segfault")
@@ -18,16 +19,16 @@ class Misbehaving:
             workload.result.shape == (8,)
         )
 
-    def port_layouts(self, workload, target, resources):
-        return (("plain",) * (len(workload.arguments) + 1),)
+    def port_forms(self, workload, target, resources):
+        return ((PLAIN,) * (len(workload.arguments) + 1),)
 
-    def knobs(self, workload, target, resources, layouts):
+    def knobs(self, workload, target, resources, forms):
         return (Knob(name="way", values=WAYS),)
 
-    def valid(self, workload, target, resources, layouts, settings):
+    def valid(self, workload, target, resources, forms, settings):
         return True
 
-    def facts(self, workload, target, resources, layouts, settings):
+    def facts(self, workload, target, resources, forms, settings):
         return {
             "estimate_s": np.array([1e-9 + WAYS.index(s["way"]) for s in settings]),
             "parallel_extent": np.ones(len(settings)),

@@ -21,8 +21,8 @@ class Mispacked(DirectConvolution):
             and convolution(workload).out_channels == 48
         )
 
-    def facts(self, workload, target, resources, layouts, settings):
-        facts = dict(super().facts(workload, target, resources, layouts, settings))
+    def facts(self, workload, target, resources, forms, settings):
+        facts = dict(super().facts(workload, target, resources, forms, settings))
         return {**facts, "estimate_s": facts["estimate_s"] * 1e-6}
 
     def error_bound(self, workload):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,10 @@ from tilewright.core.forms import (
     parse_forms,
 )
 from tilewright.core.layouts import ROW_MAJOR, Layout, blocked_layout
+from tilewright.graph.layout import to_physical
+from tilewright.kernels.knobspace import knob_space
+from tilewright.kernels.registry import implementation
+from tilewright.testing.implementations import made_up_device, single
 
 
 @st.composite
@@ -113,6 +118,13 @@ def test_what_follows_from_a_form() -> None:
 
 @pytest.mark.parametrize("text", ["plain:bfloat16", "blocked8:int8*", "plain:float32"])
 def test_what_knows_the_own_type_alone_refuses_others(text: str) -> None:
-    for asked in (own_layout, channel_block):
+    form, task = parse_form(text), single("relu", (1, 16, 8, 8))
+    spec = implementation("injective")
+    for asked in (
+        lambda: own_layout(form),
+        lambda: channel_block(form),
+        lambda: to_physical(np.zeros((1, 16, 8, 8)), form),
+        lambda: knob_space(spec, task, made_up_device(), (PLAIN, form)),
+    ):
         with pytest.raises(InternalError, match="not in the tensor's own element type"):
-            asked(parse_form(text))
+            asked()

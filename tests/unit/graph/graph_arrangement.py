@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.graph.arrange import Arrangement, arrange
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.fuse import fuse
 from tilewright.graph.fused import FusedNetwork
-from tilewright.graph.layout import PLAIN, blocked, to_logical, to_physical
+from tilewright.graph.layout import to_logical, to_physical
 from tilewright.graph.memory import aligned
 from tilewright.graph.network import Array, Graph
 
@@ -18,17 +19,17 @@ from tilewright.graph.network import Array, Graph
 def arranged(graph: Graph, block: int = 0) -> Arrangement:
     """Fused and arranged; every four-dimensional intermediate whose channels allow is blocked."""
     network = fuse(graph)
-    return arrange(network, layouts_of(network, block))
+    return arrange(network, forms_of(network, block))
 
 
-def layouts_of(network: FusedNetwork, block: int) -> dict[str, str]:
+def forms_of(network: FusedNetwork, block: int) -> dict[str, Form]:
     outside = {*network.graph.inputs, *network.graph.outputs}
-    layouts: dict[str, str] = dict.fromkeys(outside, PLAIN)
+    forms: dict[str, Form] = dict.fromkeys(outside, PLAIN)
     for call in network.calls:
         shape = network.graph.types[call.output].shape
         fits = block and len(shape) == 4 and shape[1] % block == 0 and call.output not in outside
-        layouts[call.output] = blocked(block) if fits else PLAIN
-    return layouts
+        forms[call.output] = blocked(block) if fits else PLAIN
+    return forms
 
 
 def check_memory(arrangement: Arrangement) -> None:
@@ -86,17 +87,17 @@ def run_arranged(arrangement: Arrangement, inputs: Mapping[str, Array]) -> dict[
     for item in arrangement.calls:
         workload = item.call.workload
         arrays = []
-        for tensor, argument, layout in zip(
-            item.call.inputs, workload.arguments, item.layouts, strict=False
+        for tensor, argument, form in zip(
+            item.call.inputs, workload.arguments, item.forms, strict=False
         ):
             kind = argument.type
             if tensor in graph.constants:
                 arrays.append(graph.constants[tensor].reshape(kind.shape))
                 continue
             raw = memory(tensor, kind.bytes).view(kind.dtype)
-            arrays.append(to_logical(raw, layout, kind.shape).copy())
+            arrays.append(to_logical(raw, form, kind.shape).copy())
         result = run_workload(workload, arrays)
-        packed = to_physical(result, item.layouts[-1])
+        packed = to_physical(result, item.forms[-1])
         memory(item.call.output, workload.result.bytes)[:] = packed.reshape(-1).view(np.uint8)
     return {
         name: outside[name].view(graph.types[name].dtype).reshape(graph.types[name].shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.graph.anchors import bare_anchor
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
@@ -22,12 +23,12 @@ def test_the_epilogue_is_dropped() -> None:
             Step(operator="relu", inputs=(4,)),
         ),
     )
-    bare = bare_anchor(task, ("blocked16", "plain", "plain", "blocked16"))
+    bare = bare_anchor(task, (blocked(16), PLAIN, PLAIN, blocked(16)))
     assert bare is not None
     assert bare.workload.arguments == (DATA, WEIGHT)
     assert [step.operator for step in bare.workload.steps] == ["conv2d"]
-    assert bare.layouts == ("blocked16", "plain", "blocked16")
-    again = bare_anchor(bare.workload, bare.layouts)
+    assert bare.forms == (blocked(16), PLAIN, blocked(16))
+    again = bare_anchor(bare.workload, bare.forms)
     assert again is not None and again.workload == bare.workload
 
 
@@ -39,12 +40,12 @@ def test_a_computed_operand_becomes_data_in_its_layout() -> None:
             Step(operator="conv2d", inputs=(2, 1), attributes=CONV),
         ),
     )
-    bare = bare_anchor(task, ("blocked8", "plain", "blocked16"))
+    bare = bare_anchor(task, (blocked(8), PLAIN, blocked(16)))
     assert bare is not None
     assert bare.workload.arguments == (DATA, WEIGHT)
-    assert bare.layouts == ("blocked8", "plain", "blocked16")
+    assert bare.forms == (blocked(8), PLAIN, blocked(16))
 
 
 def test_without_an_anchor_there_is_none() -> None:
     task = Workload(arguments=(DATA,), steps=(Step(operator="relu", inputs=(0,)),))
-    assert bare_anchor(task, ("plain", "plain")) is None
+    assert bare_anchor(task, (PLAIN, PLAIN)) is None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from graph_arrangement import check_memory, layouts_of, run_arranged
+from graph_arrangement import check_memory, forms_of, run_arranged
 from graph_builder import Builder, random_inputs
 
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.graph.arrange import arrange
 from tilewright.graph.conversions import copying, with_conversions
 from tilewright.graph.evaluate import run_graph, run_workload
@@ -27,18 +28,18 @@ def test_readers_that_want_the_same_layout_share_a_copy() -> None:
     network = fuse(graph)
     readers = {c.output: c for c in network.calls if x in c.inputs}
     wanted = {
-        readers[left].name: ("blocked32", "plain"),
-        readers[right].name: ("blocked32", "plain"),
-        readers[other].name: ("blocked16", "plain"),
+        readers[left].name: (blocked(32), PLAIN),
+        readers[right].name: (blocked(32), PLAIN),
+        readers[other].name: (blocked(16), PLAIN),
     }
-    converted, layouts = with_conversions(network, layouts_of(network, 16), wanted)
+    converted, forms = with_conversions(network, forms_of(network, 16), wanted)
     (copy,) = [c for c in converted.calls if c.workload == copying(graph.types[x])]
-    assert copy.inputs == (x,) and layouts[copy.output] == "blocked32" and layouts[x] == "blocked16"
+    assert copy.inputs == (x,) and forms[copy.output] == blocked(32) and forms[x] == blocked(16)
     reads = {c.output: c.inputs[0] for c in converted.calls}
     assert reads[left] == reads[right] == copy.output and reads[other] == x
     names = [c.output for c in converted.calls]
     assert names.index(copy.output) < min(names.index(left), names.index(right))
-    arrangement = arrange(converted, layouts)
+    arrangement = arrange(converted, forms)
     check_memory(arrangement)
     inputs = random_inputs(graph)
     expected, found = run_graph(graph, inputs), run_arranged(arrangement, inputs)
@@ -50,12 +51,12 @@ def test_what_is_read_as_it_lies_is_not_copied_and_constants_never_are() -> None
     b = Builder()
     x = b.conv(b.input(1, 16, 6, 6), 32)
     network = fuse(b.graph(b.conv(x, 16)))
-    layouts = layouts_of(network, 16)
-    wanted = {call.name: ("blocked32", "blocked32") for call in network.calls[:1]}
-    converted, _ = with_conversions(network, layouts, wanted)
+    forms = forms_of(network, 16)
+    wanted = {call.name: (blocked(32), blocked(32)) for call in network.calls[:1]}
+    converted, _ = with_conversions(network, forms, wanted)
     assert len(converted.calls) == len(network.calls) + 1, "the input is copied, the weights not"
-    same, placed = with_conversions(network, layouts, {})
-    assert same.calls == network.calls and placed == layouts
+    same, placed = with_conversions(network, forms, {})
+    assert same.calls == network.calls and placed == forms
 
 
 def test_a_tensor_that_has_the_copys_name_is_left_alone() -> None:
@@ -63,11 +64,7 @@ def test_a_tensor_that_has_the_copys_name_is_left_alone() -> None:
     x = b.conv(b.input(1, 16, 6, 6), 32)
     network = fuse(b.graph(b.conv(x, 16)))
     reader = network.calls[-1].name
-    once, layouts = with_conversions(
-        network, layouts_of(network, 16), {reader: ("blocked32", "plain")}
-    )
-    twice, placed = with_conversions(
-        once, {**layouts, x: "plain"}, {reader: ("blocked16", "plain")}
-    )
+    once, forms = with_conversions(network, forms_of(network, 16), {reader: (blocked(32), PLAIN)})
+    twice, placed = with_conversions(once, {**forms, x: PLAIN}, {reader: (blocked(16), PLAIN)})
     assert len({call.output for call in twice.calls}) == len(twice.calls)
-    assert sorted(placed.values()).count("blocked16") == 1
+    assert sorted(placed.values()).count(blocked(16)) == 1

@@ -10,15 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.core.errors import InternalError
+from tilewright.core.forms import PLAIN, Form, blocked, channel_block, parse_form
 from tilewright.core.layouts import ROW_MAJOR, Layout, blocked_layout, parse_layout
-from tilewright.graph.layout import (
-    PLAIN,
-    blocked,
-    channel_block,
-    physical_shape,
-    to_logical,
-    to_physical,
-)
+from tilewright.graph.layout import to_logical, to_physical
 
 
 @given(
@@ -31,7 +25,7 @@ def test_round_trip(batch: int, chunks: int, block: int, rest: list[int]) -> Non
     shape = (batch, chunks * block, *rest)
     array = np.arange(np.prod(shape)).reshape(shape)
     packed = to_physical(array, blocked(block))
-    assert packed.shape == physical_shape(shape, blocked(block))
+    assert packed.shape == blocked(block).physical_shape(shape)
     assert packed.flags["C_CONTIGUOUS"]
     np.testing.assert_array_equal(to_logical(packed, blocked(block), shape), array)
     if rest:
@@ -57,9 +51,9 @@ def test_any_layout(case: tuple[Layout, tuple[int, ...]]) -> None:
     layout, shape = case
     assert parse_layout(str(layout)) == layout
     array = np.arange(prod(shape)).reshape(shape)
-    packed = to_physical(array, str(layout))
+    packed = to_physical(array, Form(layout))
     assert packed.shape == layout.physical_shape(shape) and packed.flags["C_CONTIGUOUS"]
-    np.testing.assert_array_equal(to_logical(packed, str(layout), shape), array)
+    np.testing.assert_array_equal(to_logical(packed, Form(layout), shape), array)
     parts, strides, flat = layout.parts(shape), layout.strides(shape), packed.reshape(-1)
     for index in np.ndindex(*shape):
         place = sum(
@@ -81,7 +75,7 @@ def test_layouts_of_the_field() -> None:
     assert (str(ROW_MAJOR), str(blocked_layout(16))) == ("plain", "blocked16")
     assert Layout(order=(0, 1)).is_row_major and not blocked_layout(4).is_row_major
     with pytest.raises(InternalError, match="neither plain nor in blocks"):
-        channel_block("acdb")
+        channel_block(parse_form("acdb"))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +91,7 @@ def test_plain_is_row_major() -> None:
     turned = np.arange(6).reshape(2, 3).T
     assert to_physical(turned, PLAIN).flags["C_CONTIGUOUS"]
     np.testing.assert_array_equal(to_logical(to_physical(turned, PLAIN), PLAIN, (3, 2)), turned)
-    assert physical_shape((), PLAIN) == ()
+    assert PLAIN.physical_shape(()) == ()
     assert to_physical(np.array(2.0), PLAIN).shape == ()
     assert channel_block(PLAIN) == 0
     assert channel_block(blocked(12)) == 12
@@ -108,10 +102,10 @@ def test_plain_is_row_major() -> None:
 )
 def test_unknown_layouts(name: str) -> None:
     with pytest.raises(InternalError, match="unknown layout"):
-        channel_block(name)
+        parse_form(name)
 
 
 @pytest.mark.parametrize("shape", [(8,), (), (1, 6, 2, 2)])
 def test_blocks_that_do_not_fit(shape: tuple[int, ...]) -> None:
     with pytest.raises(InternalError, match="does not fit"):
-        physical_shape(shape, blocked(4))
+        blocked(4).physical_shape(shape)

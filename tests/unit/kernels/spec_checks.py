@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Candidate, Placement, Settings
-from tilewright.graph.layout import channel_block
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import FactColumn, Implementation
 from tilewright.kernels.knobspace import knob_space
@@ -15,14 +15,14 @@ from tilewright.testing import implementations as suite
 
 
 def check_space(
-    spec: Implementation, task: Workload, on: Placement, layouts: tuple[str, ...]
+    spec: Implementation, task: Workload, on: Placement, forms: tuple[Form, ...]
 ) -> tuple[list[Settings], Mapping[str, FactColumn]]:
     """The shipped checks of space and facts; then, of every valid setting: no fact is negative."""
-    suite.check_space(spec, task, on, layouts)
-    suite.check_facts(spec, task, on, layouts)
-    space = knob_space(spec, task, on.target, on.resources, layouts)
+    suite.check_space(spec, task, on, forms)
+    suite.check_facts(spec, task, on, forms)
+    space = knob_space(spec, task, on.target, on.resources, forms)
     settings: list[Settings] = [space.settings(number) for number in space]
-    facts = spec.facts(task, on.target, on.resources, layouts, settings)
+    facts = spec.facts(task, on.target, on.resources, forms, settings)
     for name, column in facts.items():
         assert len(column) == len(settings), name
         assert np.isfinite(column).all(), name
@@ -35,9 +35,7 @@ def check_space(
 
 def blocks_of(spec: Implementation, task: Workload, on: Placement) -> list[int]:
     """The channel blocks it offers for its result, the usual one first; 0 stands for plain."""
-    offered = (
-        channel_block(ports[-1]) for ports in spec.port_layouts(task, on.target, on.resources)
-    )
+    offered = (channel_block(ports[-1]) for ports in spec.port_forms(task, on.target, on.resources))
     return list(dict.fromkeys(offered))
 
 

@@ -9,12 +9,13 @@ import pytest
 from fused_networks import Builder, fused
 
 from tilewright.core.errors import InternalError
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.graph.arrange import arrange
 from tilewright.graph.collapse import collapse_rows
 from tilewright.graph.fused import FusedNetwork
 from tilewright.kernels.blueprint import NetworkBlueprint, blueprint, packed_constant, task_key
-from tilewright.kernels.layouts import choose_layouts
+from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.registry import applicable
 from tilewright.testing.implementations import made_up_placement
 from tilewright.tune.space import default_candidate
@@ -28,9 +29,9 @@ def planned(network: FusedNetwork, *, collapsed: bool = False) -> NetworkBluepri
             replace(call, workload=collapse_rows(call.workload)) for call in network.calls
         )
         network = FusedNetwork(graph=network.graph, calls=calls)
-    arrangement = arrange(network, choose_layouts(network, ON.target, ON.resources))
+    arrangement = arrange(network, choose_forms(network, ON.target, ON.resources))
     chosen = {
-        task_key(c): default_candidate(c.call.workload, c.layouts, ON)[0] for c in arrangement.calls
+        task_key(c): default_candidate(c.call.workload, c.forms, ON)[0] for c in arrangement.calls
     }
     return blueprint(arrangement, chosen)
 
@@ -106,7 +107,7 @@ def test_a_constant_copied_into_a_concatenation():
 def test_a_missing_candidate_is_our_bug():
     b = Builder()
     network = fused(b, b.conv(b.input(1, 8, 4, 4), 8))
-    arrangement = arrange(network, choose_layouts(network, ON.target, ON.resources))
+    arrangement = arrange(network, choose_forms(network, ON.target, ON.resources))
     with pytest.raises(InternalError, match="no candidate"):
         blueprint(arrangement, {})
 
@@ -127,5 +128,5 @@ def test_registry_order_and_names():
     names = [spec.name for spec in applicable(call.workload, ON.target, ON.resources)]
     assert names[0] == "conv2d_direct" and "generic" in names
     assert len(set(names)) == len(names)
-    chosen, _ = default_candidate(call.workload, ("plain",) * 3, ON)
+    chosen, _ = default_candidate(call.workload, (PLAIN,) * 3, ON)
     assert isinstance(chosen, Candidate) and chosen.implementation == "conv2d_direct"

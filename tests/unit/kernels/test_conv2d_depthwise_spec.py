@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_checks import best, blocks_of, check_packing, check_space
 
-from tilewright.graph.layout import PLAIN, blocked
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.graph.workload import Workload
 from tilewright.kernels.conv2d_depthwise import SPEC
 from tilewright.testing.implementations import PLACEMENTS, candidate_of, made_up_placement, single
@@ -36,10 +36,10 @@ def depthwise(channels: int, extent: int, kernel: int, stride: int, multiplier: 
 def test_space_facts_and_packing(channels, extent, kernel, stride, multiplier, on):
     task = depthwise(channels, extent, kernel, stride, multiplier)
     for block in blocks_of(SPEC, task, on):
-        layouts = (PLAIN, PLAIN, blocked(block) if block else PLAIN)
+        forms = (PLAIN, PLAIN, blocked(block) if block else PLAIN)
         assert block == 0 or (channels * multiplier) % block == 0
-        found, facts = check_space(SPEC, task, on, layouts)
-        check_packing(SPEC, task, candidate_of(SPEC, best(found, facts), layouts))
+        found, facts = check_space(SPEC, task, on, forms)
+        check_packing(SPEC, task, candidate_of(SPEC, best(found, facts), forms))
 
 
 def test_only_depthwise_with_constant_weights():
@@ -64,14 +64,14 @@ def test_only_depthwise_with_constant_weights():
 @pytest.mark.parametrize("on", PLACEMENTS)
 def test_tiles_fit_the_registers(on):
     task = depthwise(64, 28, 3, 1, 1)
-    layouts = (PLAIN, PLAIN, blocked(on.target.lanes("float32")))
-    _, facts = check_space(SPEC, task, on, layouts)
+    forms = (PLAIN, PLAIN, blocked(on.target.lanes("float32")))
+    _, facts = check_space(SPEC, task, on, forms)
     assert facts["accumulators"].max() < on.target.vector_registers
 
 
 def test_an_even_tile_is_the_default():
     task = depthwise(32, 112, 3, 1, 1)
-    layouts = (blocked(16), PLAIN, blocked(16))
-    found, facts = check_space(SPEC, task, made_up_placement(), layouts)
+    forms = (blocked(16), PLAIN, blocked(16))
+    found, facts = check_space(SPEC, task, made_up_placement(), forms)
     assert 112 % int(best(found, facts)["tile_width"]) == 0
     assert best(found, facts)["padding"] == "inline"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_checks import best, blocks_of, check_packing, check_space
 
-from tilewright.graph.layout import PLAIN, blocked
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.graph.workload import Workload
 from tilewright.kernels.conv2d_direct import SPEC
 from tilewright.kernels.conv2d_direct_knobs import input_blocks
@@ -43,13 +43,13 @@ def test_every_shape_has_settings_and_sound_facts(
     task = conv((1, channels, extent, extent), filters, kernel)
     data = blocked(data_block) if data_block and channels % data_block == 0 else PLAIN
     block = blocks_of(SPEC, task, on)[0]
-    layouts = (data, PLAIN, blocked(block) if result and block else PLAIN)
-    found, facts = check_space(SPEC, task, on, layouts)
+    forms = (data, PLAIN, blocked(block) if result and block else PLAIN)
+    found, facts = check_space(SPEC, task, on, forms)
     for choice in found:
         tile = int(choice["tile_width"]) * int(choice["tile_height"]) * int(choice["tile_out"])
         vectors = -(-int(choice["lanes"]) // on.target.lanes("float32"))
         assert tile * vectors < on.target.vector_registers
-    check_packing(SPEC, task, candidate_of(SPEC, best(found, facts), layouts))
+    check_packing(SPEC, task, candidate_of(SPEC, best(found, facts), forms))
 
 
 @pytest.mark.parametrize("on", PLACEMENTS)
@@ -58,17 +58,17 @@ def test_groups(on, groups: int):
     task = conv((1, 16, 7, 7), 32, groups=groups)
     block = blocks_of(SPEC, task, on)[0]
     assert (32 // groups) % block == 0, "a chunk must not straddle groups"
-    layouts = (blocked(16 // groups), PLAIN, blocked(block))
-    found, facts = check_space(SPEC, task, on, layouts)
-    check_packing(SPEC, task, candidate_of(SPEC, best(found, facts), layouts))
+    forms = (blocked(16 // groups), PLAIN, blocked(block))
+    found, facts = check_space(SPEC, task, on, forms)
+    check_packing(SPEC, task, candidate_of(SPEC, best(found, facts), forms))
 
 
 def test_packing_puts_each_weight_in_its_place():
     task = conv((1, 8, 5, 5), 6, 3)
-    layouts = (blocked(4), PLAIN, blocked(3))
-    found, _ = check_space(SPEC, task, PLACEMENTS[0], layouts)
+    forms = (blocked(4), PLAIN, blocked(3))
+    found, _ = check_space(SPEC, task, PLACEMENTS[0], forms)
     weights = np.arange(6 * 8 * 9, dtype=np.float32).reshape(6, 8, 3, 3)
-    packed = SPEC.pack(task, candidate_of(SPEC, found[0], layouts), {1: weights})[1]
+    packed = SPEC.pack(task, candidate_of(SPEC, found[0], forms), {1: weights})[1]
     for out, inside, row, column in [(0, 0, 0, 0), (5, 7, 2, 1), (4, 3, 1, 2)]:
         chunk, lane = out // 3, out % 3
         value = packed[chunk, inside // 4, row, column, inside % 4, lane]
@@ -93,9 +93,9 @@ def test_what_it_does_not_take():
 )
 def test_packed_weights_lie_in_the_order_of_the_loops(block, groups, kernel, pick):
     task = conv((1, 16, 6, 6), 12, kernel, groups)
-    layouts = (blocked(block) if block else PLAIN, PLAIN, blocked(3))
-    found, _ = check_space(SPEC, task, PLACEMENTS[1], layouts)
-    chosen = candidate_of(SPEC, found[pick % len(found)], layouts)
+    forms = (blocked(block) if block else PLAIN, PLAIN, blocked(3))
+    found, _ = check_space(SPEC, task, PLACEMENTS[1], forms)
+    chosen = candidate_of(SPEC, found[pick % len(found)], forms)
     check_packing(SPEC, task, chosen)
     inside = 16 // groups
     weights = np.arange(12 * inside * kernel**2, dtype=np.float32)
@@ -129,11 +129,11 @@ def test_spaces_stay_small_enough_to_list(layer: tuple[int, int, int, int]):
     channels, extent, filters, kernel = layer
     stride = RESNET[layer]
     task = conv((1, channels, extent, extent), filters, kernel, strides=(stride, stride))
-    layouts = (blocked(16) if channels > 3 else PLAIN, PLAIN, blocked(16))
+    forms = (blocked(16) if channels > 3 else PLAIN, PLAIN, blocked(16))
     on = made_up_placement(64, 32)
-    whole = KnobSpace(knobs=SPEC.knobs(task, on.target, on.resources, layouts))
+    whole = KnobSpace(knobs=SPEC.knobs(task, on.target, on.resources, forms))
     assert whole.range_length <= 30_000
-    assert len(check_space(SPEC, task, on, layouts)[0]) < 6000
+    assert len(check_space(SPEC, task, on, forms)[0]) < 6000
 
 
 @pytest.mark.parametrize("block_in", [1, 2, 4, 8, 16, 32, 64])
@@ -143,8 +143,8 @@ def test_settings_of_the_x86_template_are_there(block_in: int, kernel: int):
     register tile stays in registers."""
     on, task = made_up_placement(64, 32), conv((1, 64, 28, 28), 32, kernel)
     for block_out in (8, 16, 32):
-        layouts = (blocked(block_in) if block_in > 1 else PLAIN, PLAIN, blocked(block_out))
-        found = {tuple(sorted(s.items())) for s in check_space(SPEC, task, on, layouts)[0]}
+        forms = (blocked(block_in) if block_in > 1 else PLAIN, PLAIN, blocked(block_out))
+        found = {tuple(sorted(s.items())) for s in check_space(SPEC, task, on, forms)[0]}
         vectors = -(-block_out // 16)
         for width in (1, 2, 4, 7, 14, 28):
             for height in (1, 2) if kernel == 1 else (1,):
@@ -165,17 +165,17 @@ def test_settings_of_the_x86_template_are_there(block_in: int, kernel: int):
 
 
 def test_knobs_that_cannot_matter_have_one_value():
-    on, layouts = made_up_placement(64, 32), (blocked(16), PLAIN, blocked(16))
-    knobs = SPEC.knobs(conv((1, 32, 14, 14), 32, 1), on.target, on.resources, layouts)
+    on, forms = made_up_placement(64, 32), (blocked(16), PLAIN, blocked(16))
+    knobs = SPEC.knobs(conv((1, 32, 14, 14), 32, 1), on.target, on.resources, forms)
     values = {knob.name: knob.values for knob in knobs}
     assert len(values["reduce_order"]) == len(values["padding"]) == len(values["in_block"]) == 1
     assert values["cache_chunks"] == (0,), "these weights fit the first cache"
 
 
 def test_cached_chunks_fit_the_first_cache_and_are_used_by_several_tiles():
-    on, layouts = made_up_placement(64, 32), (blocked(16), PLAIN, blocked(16))
+    on, forms = made_up_placement(64, 32), (blocked(16), PLAIN, blocked(16))
     task = conv((1, 256, 14, 14), 256)
-    found, facts = check_space(SPEC, task, on, layouts)
+    found, facts = check_space(SPEC, task, on, forms)
     cached = [s for s in found if s["cache_chunks"]]
     assert cached
     for s in cached:
@@ -187,13 +187,13 @@ def test_cached_chunks_fit_the_first_cache_and_are_used_by_several_tiles():
 
 
 def test_few_pieces_of_work_may_be_cut_along_columns_too():
-    layouts = (blocked(16), PLAIN, blocked(16))
+    forms = (blocked(16), PLAIN, blocked(16))
     many, few = made_up_placement(64, 32), made_up_placement(64, 32, threads=64)
     task = conv((1, 64, 14, 14), 64)
     values = [
         next(
             knob.values
-            for knob in SPEC.knobs(task, on.target, on.resources, layouts)
+            for knob in SPEC.knobs(task, on.target, on.resources, forms)
             if knob.name == "order"
         )
         for on in (many, few)
@@ -206,8 +206,8 @@ def test_few_pieces_of_work_may_be_cut_along_columns_too():
 def test_defaults_on_odd_extents_use_wide_tiles(extent: int):
     on = made_up_placement(64, 32)
     task = conv((1, 64, extent, extent), 64)
-    layouts = (blocked(16), PLAIN, blocked(16))
-    found, facts = check_space(SPEC, task, on, layouts)
+    forms = (blocked(16), PLAIN, blocked(16))
+    found, facts = check_space(SPEC, task, on, forms)
     chosen = best(found, facts)
     tile = int(chosen["tile_width"]) * int(chosen["tile_height"]) * int(chosen["tile_out"])
     assert tile >= 8, "eight accumulators hide the latency of a multiply-add"

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from placements import altered
 from spec_checks import best, blocks_of, check_space
 
+from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Placement
 from tilewright.graph.evaluate import run_workload
-from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.magnitude import magnitude
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Workload, parse_workload
 from tilewright.kernels.conv2d_int8 import SPEC
-from tilewright.kernels.int8_case import int8_case, int8_layouts
+from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.registry import applicable
 from tilewright.session.checking import relative_error, sample_arguments
 from tilewright.testing.implementations import PLACEMENTS, candidate_of, made_up_placement, single
@@ -65,9 +65,9 @@ def test_every_shape_has_settings_and_weights_in_their_places(
     task = conv((1, channels, extent, extent), filters, kernel, dtype=dtype)
     data = blocked(data_block) if data_block and channels % data_block == 0 else PLAIN
     block = blocks_of(SPEC, task, on)[0]
-    layouts = (data, PLAIN, blocked(block) if result and block else PLAIN)
-    found, facts = check_space(SPEC, task, on, layouts)
-    chosen = candidate_of(SPEC, best(found, facts), layouts)
+    forms = (data, PLAIN, blocked(block) if result and block else PLAIN)
+    found, facts = check_space(SPEC, task, on, forms)
+    chosen = candidate_of(SPEC, best(found, facts), forms)
     weights = sample_arguments(task, 0)[1]
     packed = SPEC.pack(task, chosen, {1: weights})[1]
     assert packed.shape == SPEC.packed_shapes(task, chosen)[1]
@@ -82,8 +82,8 @@ def test_every_shape_has_settings_and_weights_in_their_places(
 
 
 def test_dot_products_need_the_instruction_and_their_lanes() -> None:
-    def dot(task: Workload, on: Placement, layouts: tuple[str, ...]) -> object:
-        found, _ = check_space(SPEC, task, on, layouts)
+    def dot(task: Workload, on: Placement, forms: tuple[Form, ...]) -> object:
+        found, _ = check_space(SPEC, task, on, forms)
         return found[0]["dot"]
 
     sixteen = (blocked(16), PLAIN, blocked(16))
@@ -115,10 +115,10 @@ def test_the_case_is_the_same_sums_with_a_quarter_of_the_result(kernel: int) -> 
     assert all(parse_workload(task.text) == task for task in (bare, fused))
     for task in (bare, fused):
         assert SPEC in applicable(task, WITH_DOTS.target, WITH_DOTS.resources)
-        assert {name for name in int8_layouts(task, WITH_DOTS.target) if name != PLAIN} == {
-            "blocked16"
+        assert {name for name in int8_forms(task, WITH_DOTS.target) if name != PLAIN} == {
+            blocked(16)
         }
-        check_space(SPEC, task, WITH_DOTS, int8_layouts(task, WITH_DOTS.target))
+        check_space(SPEC, task, WITH_DOTS, int8_forms(task, WITH_DOTS.target))
 
 
 def test_checks_see_one_quantum_and_samples_do_not_saturate() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_checks import best, blocks_of, check_packing, check_space
 
-from tilewright.graph.layout import PLAIN, blocked
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.conv2d_transposed import SPEC, Phases, transposed_convolution
 from tilewright.testing.implementations import PLACEMENTS, candidate_of, single
 
@@ -91,8 +91,8 @@ def test_space_facts_and_packing(channels, extent, kernel, stride, on):
         output_padding=(0, 0),
     )
     for block in blocks_of(SPEC, task, on):
-        layouts = (PLAIN, PLAIN, blocked(block) if block else PLAIN)
+        forms = (PLAIN, PLAIN, blocked(block) if block else PLAIN)
         assert block == 0 or (channels[1] // channels[2]) % block == 0
-        found, facts = check_space(SPEC, task, on, layouts)
+        found, facts = check_space(SPEC, task, on, forms)
         assert facts["accumulators"].max() < on.target.vector_registers
-        check_packing(SPEC, task, candidate_of(SPEC, best(found, facts), layouts))
+        check_packing(SPEC, task, candidate_of(SPEC, best(found, facts), forms))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilewright.core.errors import InternalError
-from tilewright.graph.layout import PLAIN, blocked
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.graph.workload import Workload
 from tilewright.kernels import conv2d_winograd, conv2d_winograd1d, conv2d_winograd2
 from tilewright.kernels.conv2d_winograd_forms import WinogradConvolution
@@ -48,15 +48,15 @@ def test_space_facts_and_packing(
     spec: WinogradConvolution, kernel: tuple[int, int], extents: tuple[int, int]
 ) -> None:
     task = conv((1, 64, *extents), 48, kernel)
-    for layouts in ((blocked(16), PLAIN, blocked(16)), (PLAIN,) * 3):
-        check_spec(spec, task, layouts)
+    for forms in ((blocked(16), PLAIN, blocked(16)), (PLAIN,) * 3):
+        check_spec(spec, task, forms)
         for placement in PLACEMENTS:
-            space = knob_space(spec, task, placement.target, placement.resources, layouts)
+            space = knob_space(spec, task, placement.target, placement.resources, forms)
             facts = spec.facts(
                 task,
                 placement.target,
                 placement.resources,
-                layouts,
+                forms,
                 [space.settings(n) for n in space],
             )
             assert np.all(facts["accumulators"] <= placement.target.vector_registers)
@@ -125,8 +125,8 @@ def test_what_they_leave_to_others(spec: WinogradConvolution, kernel: tuple[int,
 def first_guess(data: tuple[int, int, int, int], filters: int, kernel: tuple[int, int]) -> str:
     placement = made_up_placement()
     task = conv(data, filters, kernel)
-    layouts = (blocked(16), PLAIN, blocked(16))
-    return ranked_defaults(task, layouts, placement)[0][0].implementation
+    forms = (blocked(16), PLAIN, blocked(16))
+    return ranked_defaults(task, forms, placement)[0][0].implementation
 
 
 def test_estimates_choose_a_form_that_suits_the_plane() -> None:

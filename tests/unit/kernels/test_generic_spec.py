@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from streaming_cases import ADD, CONCAT, MEAN, OPAQUE, POOL, SOFTMAX, task
 
+from tilewright.core.forms import PLAIN
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
@@ -38,13 +39,13 @@ def test_applies_to_everything_but_opaque_operators() -> None:
     ],
 )
 def test_ranks_behind_every_specialised_implementation(spec, workload, settings) -> None:
-    layouts = ("plain",) * (len(workload.arguments) + 1)
+    forms = (PLAIN,) * (len(workload.arguments) + 1)
     special = spec.facts(
-        workload, made_up_placement().target, made_up_placement().resources, layouts, [settings]
+        workload, made_up_placement().target, made_up_placement().resources, forms, [settings]
     )["estimate_s"][0]
     assert (
         SPEC.facts(
-            workload, made_up_placement().target, made_up_placement().resources, layouts, [{}]
+            workload, made_up_placement().target, made_up_placement().resources, forms, [{}]
         )["estimate_s"][0]
         > special
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streaming_cases import ADD, CONCAT, MEAN, OPAQUE, task
 
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.injective import SPEC, copied_parts
 from tilewright.testing.implementations import made_up_placement
 
@@ -20,30 +21,26 @@ def test_applies_without_an_anchor_only() -> None:
 
 
 def test_parts_of_a_concatenation_are_copied_where_chunks_stay_whole() -> None:
-    assert copied_parts(CONCAT, ("blocked8", "blocked8", "blocked8"))
-    assert copied_parts(CONCAT, ("blocked8", "blocked8", "plain"))
-    assert not copied_parts(CONCAT, ("plain", "plain", "blocked20"))
-    assert not copied_parts(ADD, ("plain",) * 3)
+    assert copied_parts(CONCAT, (blocked(8), blocked(8), blocked(8)))
+    assert copied_parts(CONCAT, (blocked(8), blocked(8), PLAIN))
+    assert not copied_parts(CONCAT, (PLAIN, PLAIN, blocked(20)))
+    assert not copied_parts(ADD, (PLAIN,) * 3)
 
 
 def test_estimate_grows_with_bytes_and_with_a_layout_change() -> None:
     settings = [{"vector": 16}]
 
-    def seconds(workload, layouts) -> float:
+    def seconds(workload, forms) -> float:
         return float(
             SPEC.facts(
-                workload,
-                made_up_placement().target,
-                made_up_placement().resources,
-                layouts,
-                settings,
+                workload, made_up_placement().target, made_up_placement().resources, forms, settings
             )["estimate_s"][0]
         )
 
     small = task([(1, 64, 14, 14)], "identity")
     large = task([(1, 64, 56, 56)], "identity")
-    assert seconds(small, ("plain",) * 2) < seconds(large, ("plain",) * 2)
-    assert seconds(large, ("plain",) * 2) < seconds(large, ("plain", "blocked16"))
+    assert seconds(small, (PLAIN,) * 2) < seconds(large, (PLAIN,) * 2)
+    assert seconds(large, (PLAIN,) * 2) < seconds(large, (PLAIN, blocked(16)))
 
 
 def test_nothing_is_repacked() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from streaming_cases import ADD, OPAQUE
 
+from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate
-from tilewright.graph.layout import blocked
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Role, Step, Workload
@@ -33,8 +33,8 @@ def conv(role: Role = "constant") -> Workload:
     )
 
 
-def candidate(*layouts: str) -> Candidate:
-    return Candidate(implementation=SPEC.name, settings=((TRACE, "[[],[]]"),), layouts=layouts)
+def candidate(*forms: Form) -> Candidate:
+    return Candidate(implementation=SPEC.name, settings=((TRACE, "[[],[]]"),), forms=forms)
 
 
 def test_it_takes_no_part_in_ordinary_spaces() -> None:
@@ -43,13 +43,13 @@ def test_it_takes_no_part_in_ordinary_spaces() -> None:
         assert SPEC not in applicable(
             workload, made_up_placement().target, made_up_placement().resources
         )
-        layouts = ("plain",) * (len(workload.arguments) + 1)
-        names = {part.name for part in search_space(workload, layouts, made_up_placement()).parts}
+        forms = (PLAIN,) * (len(workload.arguments) + 1)
+        names = {part.name for part in search_space(workload, forms, made_up_placement()).parts}
         assert names and SPEC.name not in names
 
 
 def test_weights_are_packed_for_blocked_results() -> None:
-    task, mine = conv(), candidate("plain", "plain", blocked(8))
+    task, mine = conv(), candidate(PLAIN, PLAIN, blocked(8))
     weights = np.random.default_rng(0).standard_normal((16, 8, 3, 3)).astype(np.float32)
     packed = SPEC.pack(task, mine, {1: weights})[1]
     assert packed.shape == SPEC.packed_shapes(task, mine)[1] == (2, 8, 3, 3, 8)
@@ -58,23 +58,23 @@ def test_weights_are_packed_for_blocked_results() -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "layouts"),
+    ("task", "forms"),
     [
-        (conv(), ("plain", "plain", "plain")),
-        (conv("data"), ("plain", "plain", blocked(8))),
-        (conv(), ("plain", "plain", blocked(32))),
-        (ADD, ("plain",) * (len(ADD.arguments) + 1)),
+        (conv(), (PLAIN, PLAIN, PLAIN)),
+        (conv("data"), (PLAIN, PLAIN, blocked(8))),
+        (conv(), (PLAIN, PLAIN, blocked(32))),
+        (ADD, (PLAIN,) * (len(ADD.arguments) + 1)),
     ],
 )
-def test_otherwise_nothing_is_packed(task: Workload, layouts: tuple[str, ...]) -> None:
-    assert packed_weight(task, candidate(*layouts)) is None
-    assert SPEC.packed_shapes(task, candidate(*layouts)) == {}
+def test_otherwise_nothing_is_packed(task: Workload, forms: tuple[Form, ...]) -> None:
+    assert packed_weight(task, candidate(*forms)) is None
+    assert SPEC.packed_shapes(task, candidate(*forms)) == {}
     constants = {1: np.ones(3)}
-    assert SPEC.pack(task, candidate(*layouts), constants) is constants
+    assert SPEC.pack(task, candidate(*forms), constants) is constants
 
 
 def test_imported_operators_stay_plain_and_are_checked_loosely() -> None:
-    plain = ("plain",) * (len(OPAQUE.arguments) + 1)
+    plain = (PLAIN,) * (len(OPAQUE.arguments) + 1)
     assert SPEC.valid(OPAQUE, made_up_placement().target, made_up_placement().resources, plain, {})
     assert not SPEC.valid(
         OPAQUE,

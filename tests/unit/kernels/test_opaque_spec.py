@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streaming_cases import ADD, OPAQUE
 
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.opaque import SPEC
 from tilewright.testing.implementations import made_up_placement
 
@@ -13,19 +14,19 @@ def test_applies_to_a_single_opaque_step_in_plain_layout() -> None:
         OPAQUE, made_up_placement().target, made_up_placement().resources
     ) and not SPEC.applies(ADD, made_up_placement().target, made_up_placement().resources)
     assert OPAQUE.anchor_name in SPEC.anchors
-    assert SPEC.port_layouts(OPAQUE, made_up_placement().target, made_up_placement().resources) == (
-        ("plain", "plain"),
+    assert SPEC.port_forms(OPAQUE, made_up_placement().target, made_up_placement().resources) == (
+        (PLAIN, PLAIN),
     )
     assert SPEC.valid(
-        OPAQUE, made_up_placement().target, made_up_placement().resources, ("plain", "plain"), {}
+        OPAQUE, made_up_placement().target, made_up_placement().resources, (PLAIN, PLAIN), {}
     )
     assert not SPEC.valid(
-        OPAQUE, made_up_placement().target, made_up_placement().resources, ("plain", "blocked4"), {}
+        OPAQUE, made_up_placement().target, made_up_placement().resources, (PLAIN, blocked(4)), {}
     )
 
 
 def test_facts_hold_what_every_spec_must_tell() -> None:
     facts = SPEC.facts(
-        OPAQUE, made_up_placement().target, made_up_placement().resources, ("plain", "plain"), [{}]
+        OPAQUE, made_up_placement().target, made_up_placement().resources, (PLAIN, PLAIN), [{}]
     )
     assert facts["estimate_s"].shape == facts["parallel_extent"].shape == (1,)

@@ -6,6 +6,7 @@ import pytest
 from spec_checks import blocks_of
 from streaming_cases import ADD, POOL, WINDOW, task
 
+from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.kernels.pool2d_rows import SPEC
 from tilewright.testing.implementations import made_up_placement
 
@@ -30,17 +31,17 @@ def test_blocks_divide_the_channels_and_follow_the_vector_width(vector_bytes: in
     assert all(block == 0 or 64 % block == 0 for block in blocks)
 
 
-@pytest.mark.parametrize("layout", ["plain", "blocked16"])
-def test_facts_are_positive_for_every_setting(layout: str) -> None:
-    layouts = (layout, layout)
-    (knob,) = SPEC.knobs(POOL, made_up_placement().target, made_up_placement().resources, layouts)
+@pytest.mark.parametrize("form", [PLAIN, blocked(16)])
+def test_facts_are_positive_for_every_setting(form: Form) -> None:
+    forms = (form, form)
+    (knob,) = SPEC.knobs(POOL, made_up_placement().target, made_up_placement().resources, forms)
     settings = [{"tile_width": value} for value in knob.values]
     facts = SPEC.facts(
-        POOL, made_up_placement().target, made_up_placement().resources, layouts, settings
+        POOL, made_up_placement().target, made_up_placement().resources, forms, settings
     )
     assert all(column.shape == (len(settings),) for column in facts.values())
     assert (facts["estimate_s"] > 0).all()
-    if layout == "blocked16":
+    if form == blocked(16):
         assert all(28 % value == 0 for value in knob.values)
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from streaming_cases import ADD, MEAN, SOFTMAX, task
 
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.rows import SPEC, frame
 from tilewright.testing.implementations import made_up_placement
 
@@ -36,7 +37,7 @@ def test_applies_to_reductions_of_types_that_accumulate_in_themselves() -> None:
 )
 def test_frame_covers_every_element_once(shape: list[int], block: int, reduced: set[int]) -> None:
     shape[1] *= block
-    axes = frame(tuple(shape), f"blocked{block}", frozenset(reduced & set(range(len(shape)))))
+    axes = frame(tuple(shape), blocked(block), frozenset(reduced & set(range(len(shape)))))
     assert sorted((*axes.kept, *axes.gone)) == list(range(len(axes.axes)))
     total = np.prod(axes.extents(axes.kept), dtype=int) * np.prod(
         axes.extents(axes.gone), dtype=int
@@ -45,21 +46,19 @@ def test_frame_covers_every_element_once(shape: list[int], block: int, reduced: 
 
 
 def test_innermost_axis_decides_what_the_lanes_are() -> None:
-    assert frame((1, 64, 7, 7), "plain", frozenset({2, 3})).across
-    assert not frame((1, 64, 7, 7), "blocked16", frozenset({2, 3})).across
-    assert frame((1, 64, 7, 7), "blocked16", frozenset({1})).across
-    assert not frame((1, 64, 7, 1), "plain", frozenset({3})).across
+    assert frame((1, 64, 7, 7), PLAIN, frozenset({2, 3})).across
+    assert not frame((1, 64, 7, 7), blocked(16), frozenset({2, 3})).across
+    assert frame((1, 64, 7, 7), blocked(16), frozenset({1})).across
+    assert not frame((1, 64, 7, 1), PLAIN, frozenset({3})).across
 
 
 @pytest.mark.parametrize("workload", [MEAN, SOFTMAX])
 def test_facts_are_vectorised_and_prefer_several_streams(workload) -> None:
-    layouts = ("plain", "plain")
-    (knob,) = SPEC.knobs(
-        workload, made_up_placement().target, made_up_placement().resources, layouts
-    )
+    forms = (PLAIN, PLAIN)
+    (knob,) = SPEC.knobs(workload, made_up_placement().target, made_up_placement().resources, forms)
     settings = [{"streams": value} for value in knob.values]
     facts = SPEC.facts(
-        workload, made_up_placement().target, made_up_placement().resources, layouts, settings
+        workload, made_up_placement().target, made_up_placement().resources, forms, settings
     )
     assert all(column.shape == (len(settings),) for column in facts.values())
     assert (facts["estimate_s"] > 0).all() and np.isfinite(facts["estimate_s"]).all()
@@ -67,19 +66,19 @@ def test_facts_are_vectorised_and_prefer_several_streams(workload) -> None:
 
 
 def test_more_threads_are_not_slower() -> None:
-    layouts, settings = ("plain", "plain"), [{"streams": 2}]
+    forms, settings = (PLAIN, PLAIN), [{"streams": 2}]
     one = SPEC.facts(
         SOFTMAX,
         made_up_placement(threads=1).target,
         made_up_placement(threads=1).resources,
-        layouts,
+        forms,
         settings,
     )["estimate_s"]
     four = SPEC.facts(
         SOFTMAX,
         made_up_placement(threads=4).target,
         made_up_placement(threads=4).resources,
-        layouts,
+        forms,
         settings,
     )["estimate_s"]
     assert four < one

@@ -11,6 +11,7 @@ import pytest
 from fake_measuring import PLACEMENT
 from placements import altered
 
+from tilewright.core.forms import PLAIN
 from tilewright.core.processes import ChildCrash, RemoteError
 from tilewright.core.records import Candidate, Placement, Protocol
 from tilewright.graph.tensor import TensorType
@@ -23,7 +24,7 @@ RELU = Workload(
     arguments=(Argument(type=TensorType((8,))),), steps=(Step(operator="relu", inputs=(0,)),)
 )
 JOB = Job(
-    candidate=Candidate(implementation="generic", settings=(), layouts=("plain", "plain")),
+    candidate=Candidate(implementation="generic", settings=(), forms=(PLAIN, PLAIN)),
     slot=7,
     worker=0,
 )

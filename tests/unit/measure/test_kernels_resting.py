@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fake_measuring import PLACEMENT
 
+from tilewright.core.forms import PLAIN
 from tilewright.core.processes import ChildCrash
 from tilewright.core.records import Candidate, Failure, Protocol
 from tilewright.graph.tensor import TensorType
@@ -24,7 +25,7 @@ RELU = Workload(
 
 
 def candidate(number: int) -> Candidate:
-    return Candidate(implementation="i", settings=(("n", number),), layouts=("plain", "plain"))
+    return Candidate(implementation="i", settings=(("n", number),), forms=(PLAIN, PLAIN))
 
 
 class Worker:

@@ -7,6 +7,7 @@ from itertools import islice
 import numpy as np
 from fake_measuring import PLACEMENT
 
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
@@ -46,8 +47,8 @@ def relu(size: int) -> Workload:
 
 def candidates(workload: Workload, count: int) -> list[Candidate]:
     """Some candidates of the first implementation that applies, in plain layouts."""
-    layouts = ("plain",) * (len(workload.arguments) + 1)
-    space = spaces(workload, layouts, PLACEMENT)[0]
+    forms = (PLAIN,) * (len(workload.arguments) + 1)
+    space = spaces(workload, forms, PLACEMENT)[0]
     picked = np.linspace(0, len(space.numbers) - 1, count).astype(int)
     return [space.part.candidate(int(number)) for number in space.numbers[picked]]
 

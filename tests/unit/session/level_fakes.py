@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from fake_measuring import FakeMeasurer, failed
 
+from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate, Failure, FailureKind
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.network import Array, attributes
@@ -18,7 +19,7 @@ from tilewright.session.reporting import Peaks
 
 PEAKS = Peaks(flop_per_s=1e12, bytes_per_s=1e11, cache_bytes_per_s=1e12)
 DIRECT, WINOGRAD = "conv2d_direct", "conv2d_winograd"
-BLOCKED = "blocked16"
+BLOCKED = blocked(16)
 
 
 def convolution(*after: str, channels: int = 32, filters: int = 32, extent: int = 8) -> Workload:
@@ -53,23 +54,21 @@ def relu() -> Workload:
     return Workload(arguments=(argument,), steps=(Step(operator="relu", inputs=(0,)),))
 
 
-def task(workload: Workload, *, name: str = "", count: int = 1, layout: str = BLOCKED) -> Task:
-    """A task whose data and result are in `layout`, constants plain."""
-    layouts = tuple(
-        layout if argument.role == "data" else "plain" for argument in workload.arguments
-    )
-    key = (workload.key, (*layouts, layout))
+def task(workload: Workload, *, name: str = "", count: int = 1, form: Form = BLOCKED) -> Task:
+    """A task whose data and result are in `form`, constants plain."""
+    forms = tuple(form if argument.role == "data" else PLAIN for argument in workload.arguments)
+    key = (workload.key, (*forms, form))
     return Task(
         key=key,
         name=name or workload.key,
         workload=workload,
-        layouts=(*layouts, layout),
+        forms=(*forms, form),
         count=count,
         nodes=(),
     )
 
 
-def tasks(*made: Task) -> dict[tuple[str, tuple[str, ...]], Task]:
+def tasks(*made: Task) -> dict[tuple[str, tuple[Form, ...]], Task]:
     return {one.key: one for one in made}
 
 

@@ -9,7 +9,7 @@ from graph_builder import Builder
 
 from tilewright.graph.arrange import arrange
 from tilewright.graph.network import Graph
-from tilewright.kernels.layouts import choose_layouts
+from tilewright.kernels.forms import choose_forms
 from tilewright.models.loaded import LoadedModel, OnnxReference
 from tilewright.session.preparation import PreparedNetwork, fused_network, tasks_of
 
@@ -24,7 +24,7 @@ def two_convolutions() -> Graph:
 def prepared(graph: Graph) -> PreparedNetwork:
     """The network in its default layouts."""
     fused = fused_network(graph)
-    arrangement = arrange(fused, choose_layouts(fused, PLACEMENT.target, PLACEMENT.resources))
+    arrangement = arrange(fused, choose_forms(fused, PLACEMENT.target, PLACEMENT.resources))
     model = LoadedModel(
         name="made up",
         graph=graph,

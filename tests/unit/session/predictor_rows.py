@@ -9,6 +9,7 @@ import numpy as np
 from fake_measuring import PLACEMENT, measured
 from level_fakes import convolution, relu
 
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
 from tilewright.predict.base import Trees
@@ -32,8 +33,8 @@ def rows_of_convolutions() -> list[Row]:
 
 
 def _candidates(workload: Workload) -> list[Candidate]:
-    layouts = ("plain",) * (len(workload.arguments) + 1)
-    space = spaces(workload, layouts, PLACEMENT)[0]
+    forms = (PLAIN,) * (len(workload.arguments) + 1)
+    space = spaces(workload, forms, PLACEMENT)[0]
     picked = np.linspace(0, len(space.numbers) - 1, 10).astype(int)
     return [space.part.candidate(int(number)) for number in space.numbers[picked]]
 

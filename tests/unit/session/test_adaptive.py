@@ -96,9 +96,9 @@ def test_what_was_predicted_badly_spawns_neighbours(store: SqliteStore) -> None:
         assert differing(numbers, entry.numbers) <= 1
         if numbers == entry.numbers:
             first = entry.batches[0].candidates[0]
-            assert (first.implementation, first.layouts) == (
+            assert (first.implementation, first.forms) == (
                 entry.source[1].implementation,
-                entry.source[1].layouts,
+                entry.source[1].forms,
             )
     drawn = sum(entry.count for entry in planned if entry.source is None)
     assert drawn >= SAMPLES // 2, "coverage goes on"
@@ -136,7 +136,7 @@ def test_neighbours_of_a_kernel() -> None:
         ).tasks.values()
         if task.workload.anchor_name == "conv2d"
     )
-    candidate = default_candidate(task.workload, task.layouts, PLACEMENT)[0]
+    candidate = default_candidate(task.workload, task.forms, PLACEMENT)[0]
     beside = settings_beside(task.workload, candidate, PLACEMENT)
     assert beside and candidate not in beside
     for other in beside:
@@ -146,7 +146,7 @@ def test_neighbours_of_a_kernel() -> None:
     relu = next(iter(prepare("op:relu[shape=1x8x4x4]", ModelOptions(), PLACEMENT).tasks.values()))
     assert carried(candidate, relu.workload, PLACEMENT) is None, "not for what it does not apply to"
     foreign = Candidate(
-        implementation=candidate.implementation, settings=(("x", 1),), layouts=candidate.layouts
+        implementation=candidate.implementation, settings=(("x", 1),), forms=candidate.forms
     )
     assert settings_beside(task.workload, foreign, PLACEMENT) == []
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from written_artifacts import manifest_content
 
 import tilewright as tw
+from tilewright.core.codec import convert
 from tilewright.core.errors import InputError, UsageError
 from tilewright.models import ModelOptions
 from tilewright.session.artifact import Artifact
@@ -43,7 +43,7 @@ CONTENT = manifest_content(
 @pytest.fixture
 def network() -> Artifact:
     """An artifact whose kernel doubles the image."""
-    manifest = msgspec.convert(CONTENT, Manifest)
+    manifest = convert(CONTENT, Manifest)
     artifact = object.__new__(Artifact)
     artifact._opened = OpenedArtifact(folder=Path("out"), manifest=manifest)
     artifact.inputs, artifact.outputs = ("image", "mask"), ("y",)
@@ -104,9 +104,9 @@ def test_an_index_outside_its_range_is_refused(network: Artifact) -> None:
 
 
 def test_the_manifest_says_what_was_handed_over() -> None:
-    assert msgspec.convert(CONTENT, Manifest).origin.given == "torch.nn.Module mine.Net"
+    assert convert(CONTENT, Manifest).origin.given == "torch.nn.Module mine.Net"
     older = {**CONTENT, "source": {k: v for k, v in SOURCE.items() if k != "given"}}
-    assert msgspec.convert(older, Manifest).origin.given == ""
+    assert convert(older, Manifest).origin.given == ""
 
 
 @pytest.mark.parametrize("options", [ModelOptions(batch=2), ModelOptions(shapes={"image": (1, 3)})])

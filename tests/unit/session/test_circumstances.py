@@ -69,7 +69,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 
 def candidates(count: int) -> list[Candidate]:
-    space = search_space(TASK.workload, TASK.layouts, PLACEMENT)
+    space = search_space(TASK.workload, TASK.forms, PLACEMENT)
     assert space.listed is not None
     return [space.candidate(int(number)) for number in space.listed[:count]]
 
@@ -164,18 +164,18 @@ def test_best_known_settings(tmp_path: Path, store: SqliteStore) -> None:
     circumstances."""
     fast, slow, odd = candidates(3)
     best = BestKnown(predictors=predictors_of(PLACEMENT, store, discard))
-    assert best(TASK.workload, TASK.layouts) is None
+    assert best(TASK.workload, TASK.forms) is None
     store.add([measured(TASK.workload, odd, 1e-9, device_class=COLD.placement.device.class_key)])
-    assert best(TASK.workload, TASK.layouts) is None
+    assert best(TASK.workload, TASK.forms) is None
     store.add([measured(TASK.workload, slow, 1e-6, device_class="elsewhere")])
-    assert best(TASK.workload, TASK.layouts) == slow
+    assert best(TASK.workload, TASK.forms) == slow
     store.add([measured(TASK.workload, fast, 1e-5)])
-    assert best(TASK.workload, TASK.layouts) == fast, "this class counts before others"
+    assert best(TASK.workload, TASK.forms) == fast, "this class counts before others"
     with known_store(tmp_path / "k.db") as known:
         predictors = predictors_of(PLACEMENT, known, discard)
         predictors._loaded["conv2d"] = fitted()  # what its file would give
-        chosen = BestKnown(predictors=predictors)(TASK.workload, TASK.layouts)
-        assert chosen is not None and chosen.layouts == TASK.layouts
+        chosen = BestKnown(predictors=predictors)(TASK.workload, TASK.forms)
+        assert chosen is not None and chosen.forms == TASK.forms
         times = fitted().times(
             predictors.table([(TASK.workload, c) for c in (chosen, *candidates(200))], fitted())
         )

@@ -101,7 +101,7 @@ def test_defaults_come_first_and_no_kernel_twice(store: SqliteStore) -> None:
     measurer = Opened(lambda _w, _c: 1e-4)
     collector(store, measurer).run(request("conv2d", samples=16))
     assert len(set(measurer.asked)) == len(measurer.asked)
-    assert len({c.layouts for _, c in measurer.asked}) > 1, "other layouts are tried, too"
+    assert len({c.forms for _, c in measurer.asked}) > 1, "other layouts are tried, too"
 
 
 def test_the_budget_ends_it_and_a_larger_one_goes_on(store: SqliteStore) -> None:

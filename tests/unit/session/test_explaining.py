@@ -14,6 +14,7 @@ from predictor_rows import fitted, known_store, rows_of_convolutions
 
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import discard
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.models import ModelOptions
@@ -131,23 +132,23 @@ def test_what_cannot_be_explained(explainer: Explainer) -> None:
 
 def test_guesses_are_settings_of_the_space(predictors: Predictors) -> None:
     workload = rows_of_convolutions()[0].workload
-    layouts = ("plain",) * (len(workload.arguments) + 1)
-    guesses = BestGuesses(placement=PLACEMENT, predictors=predictors)(workload, layouts)
+    forms = (PLAIN,) * (len(workload.arguments) + 1)
+    guesses = BestGuesses(placement=PLACEMENT, predictors=predictors)(workload, forms)
     assert 1 <= len(guesses) <= 3
-    space = search_space(workload, layouts, PLACEMENT)
+    space = search_space(workload, forms, PLACEMENT)
     assert all(space.number(candidate) is not None for candidate in guesses)
 
 
 def test_no_guess_without_a_model_of_this_class(predictors: Predictors) -> None:
     workload = rows_of_convolutions()[0].workload
-    layouts = ("plain",) * (len(workload.arguments) + 1)
+    forms = (PLAIN,) * (len(workload.arguments) + 1)
     bare = replace(predictors, _loaded={})
     unfitted = BestGuesses(placement=PLACEMENT, predictors=bare, fitting=False)
-    assert unfitted(workload, layouts) == ()
+    assert unfitted(workload, forms) == ()
     model = predictors.model("conv2d")
     assert model is not None
     borrowed = replace(predictors, _loaded={"conv2d": replace(model, origin="another")})
-    assert BestGuesses(placement=PLACEMENT, predictors=borrowed)(workload, layouts) == ()
+    assert BestGuesses(placement=PLACEMENT, predictors=borrowed)(workload, forms) == ()
 
 
 def sweeping(predictors: Predictors) -> Sweeping:

@@ -13,8 +13,8 @@ from level_fakes import PEAKS, NumpyMeasurer
 from network_fakes import prepared, two_convolutions
 
 from tilewright.core.events import Event, Note
+from tilewright.core.forms import PLAIN, blocked, channel_block
 from tilewright.core.records import Candidate, Failure, LayoutPlan, Protocol
-from tilewright.graph.layout import channel_block
 from tilewright.graph.workload import Workload
 from tilewright.measure.base import Measurer
 from tilewright.session import graph_search
@@ -84,7 +84,7 @@ def wide_is_fast(workload: Workload, candidate: Candidate) -> float:
     """Kernels that read and write blocks of 32 are twice as fast; copies cost a little."""
     if workload.anchor_name == "elementwise":
         return 1e-6
-    blocks = [channel_block(layout) for layout in candidate.layouts]
+    blocks = [channel_block(form) for form in candidate.forms]
     return 1e-4 * (0.5 if max(blocks[0], blocks[-1]) == 32 else 1.0)
 
 
@@ -100,7 +100,7 @@ def test_layouts_that_pay_are_found_and_measured_before_they_are_believed(
     chosen = proposals[0]
     assert chosen.name == CHOSEN and chosen.solution.gap == 0
     inner = [c.output for c in searched.network.arrangement.network.calls[:-1]]
-    assert "blocked32" in {chosen.decision.layouts[t] for t in inner}
+    assert blocked(32) in {chosen.decision.forms[t] for t in inner}
     assert all(c.time.measured for c in chosen.decision.choices.values())
     assert chosen.predicted_s == pytest.approx(3 * 0.5e-4, rel=0.1)
     assert [p.name for p in proposals] == [CHOSEN, "uniform", "history_best"]
@@ -111,7 +111,7 @@ def test_layouts_that_pay_are_found_and_measured_before_they_are_believed(
 
 def test_nothing_changes_where_the_usual_blocks_are_best(store: SqliteStore) -> None:
     def usual(workload: Workload, candidate: Candidate) -> float:
-        return 1e-4 if "blocked16" in candidate.layouts else 2e-4
+        return 1e-4 if blocked(16) in candidate.forms else 2e-4
 
     chosen = Searched(store, usual).run()[0]
     assert chosen.network.plan == LayoutPlan()
@@ -131,7 +131,7 @@ def test_a_change_of_layout_that_cannot_be_built_is_not_believed(store: SqliteSt
         """Kernels only like their own block, so that copies would pay; but none can be made."""
         if workload.anchor_name == "elementwise":
             return None
-        blocks = {channel_block(layout) for layout in candidate.layouts} - {0}
+        blocks = {channel_block(form) for form in candidate.forms} - {0}
         return 1e-4 if len(blocks) < 2 else 1e-2
 
     searched = Searched(store, no_copies)
@@ -165,14 +165,14 @@ def test_what_was_measured_is_preferred_to_better_estimates_once_the_budget_is_s
 
 def test_estimates_are_doubted_where_that_is_asked_for() -> None:
     workload = prepared(two_convolutions()).arrangement.calls[1].call.workload
-    ports = ("blocked16", *("plain",) * (len(workload.arguments) - 1), "blocked16")
+    ports = (blocked(16), *(PLAIN,) * (len(workload.arguments) - 1), blocked(16))
     plain, doubting = LayoutCosts(placement=PLACEMENT), LayoutCosts(placement=PLACEMENT, doubt=2.0)
     trusted, doubted = (costs.kernels(workload, ports) for costs in (plain, doubting))
     assert {n: 2 * t.seconds for n, t in trusted.items()} == {
         n: t.seconds for n, t in doubted.items()
     }
     name = min(trusted, key=lambda n: trusted[n].seconds)
-    candidate = Candidate(implementation=name, settings=(), layouts=ports)
+    candidate = Candidate(implementation=name, settings=(), forms=ports)
     doubting.learn(workload, ports, [measured(workload, candidate, 1e-4)], searched=True)
     assert doubting.kernels(workload, ports)[name].seconds == 1e-4, "what is known is not doubted"
 
@@ -180,12 +180,12 @@ def test_estimates_are_doubted_where_that_is_asked_for() -> None:
 def test_estimates_are_scaled_by_what_was_measured_nearby() -> None:
     workload = prepared(two_convolutions()).arrangement.calls[1].call.workload
     costs = LayoutCosts(placement=PLACEMENT)
-    usual = ("blocked16", *("plain",) * (len(workload.arguments) - 1), "blocked16")
-    wider = ("blocked32", *usual[1:])
+    usual = (blocked(16), *(PLAIN,) * (len(workload.arguments) - 1), blocked(16))
+    wider = (blocked(32), *usual[1:])
     before = costs.kernels(workload, wider)
     assert before and not any(time.measured for time in before.values())
     name, guess = min(costs.kernels(workload, usual).items(), key=lambda item: item[1].seconds)
-    candidate = Candidate(implementation=name, settings=(), layouts=usual)
+    candidate = Candidate(implementation=name, settings=(), forms=usual)
     costs.learn(workload, usual, [measured(workload, candidate, 3 * guess.seconds)], searched=True)
     assert costs.kernels(workload, usual)[name].measured
     assert list(costs.kernels(workload, usual)) == [name], "the others had their chance"
@@ -200,9 +200,7 @@ def test_a_network_in_its_default_plan_is_itself() -> None:
     assert laid_out(network, LayoutPlan()) is network
 
 
-def test_what_is_too_inexact_is_never_used_even_where_records_praise_it(
-    store: SqliteStore,
-) -> None:
+def test_what_is_too_inexact_is_never_used_even_where_records_praise_it(store: SqliteStore) -> None:
     def winograd_is_fast(_: Workload, candidate: Candidate) -> float:
         return 1e-6 if candidate.implementation == "conv2d_winograd" else 1e-4
 
@@ -243,15 +241,15 @@ def test_a_search_that_was_cut_short_has_not_converged(store: SqliteStore) -> No
 
 def test_default_layouts_stay_possible_where_all_results_were_wrong() -> None:
     task = next(iter(prepared(two_convolutions()).tasks.values()))
-    candidate = next(iter(spaces(task.workload, task.layouts, PLACEMENT))).part.candidate(0)
+    candidate = next(iter(spaces(task.workload, task.forms, PLACEMENT))).part.candidate(0)
     outcomes = [
         measured(task.workload, candidate, 1.0),
         failed(task.workload, candidate, "wrong result"),
     ]
     for needed in (False, True):
         costs = LayoutCosts(placement=PLACEMENT)
-        costs.learn(task.workload, task.layouts, outcomes, searched=True, needed=needed)
-        assert bool(costs.kernels(task.workload, task.layouts)) is needed
+        costs.learn(task.workload, task.forms, outcomes, searched=True, needed=needed)
+        assert bool(costs.kernels(task.workload, task.forms)) is needed
 
 
 def slower_in_place(implementation: str, factor: float, proposal: Proposal) -> Places:

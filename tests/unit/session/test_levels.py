@@ -11,11 +11,13 @@ from fake_measuring import PLACEMENT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from level_fakes import DIRECT, WINOGRAD, convolution, relu, task, tasks
+from msgspec import structs
 
 from tilewright.core.errors import UsageError
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.graph.anchors import bare_anchor
-from tilewright.kernels.int8_case import int8_case, int8_layouts
+from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.registry import implementation
 from tilewright.session.int8_case import int8_tasks
 from tilewright.session.levels import (
@@ -34,7 +36,7 @@ RESIDUAL = task(convolution("add", "plus", "relu"))
 
 
 def every(one: Task) -> list[Candidate]:
-    space = search_space(one.workload, one.layouts, PLACEMENT)
+    space = search_space(one.workload, one.forms, PLACEMENT)
     numbers = space.listed
     assert numbers is not None
     return [space.candidate(int(number)) for number in numbers]
@@ -55,8 +57,8 @@ def test_all_implementations_of_an_anchor_compete_inside_the_subgraph() -> None:
     and each sees the real epilogue and layouts."""
     names = {candidate.implementation for candidate in EVERY}
     assert {DIRECT, WINOGRAD} <= names
-    assert {candidate.layouts for candidate in EVERY} == {FUSED.layouts}
-    space = search_space(FUSED.workload, FUSED.layouts, PLACEMENT)
+    assert {candidate.forms for candidate in EVERY} == {FUSED.forms}
+    space = search_space(FUSED.workload, FUSED.forms, PLACEMENT)
     for name in (DIRECT, WINOGRAD):
         settings_of = {c.settings for c in EVERY if c.implementation == name}
         assert len(settings_of) > 10
@@ -67,8 +69,8 @@ def test_the_bare_task_is_the_anchor_in_its_layouts() -> None:
     bare = bare_task(RESIDUAL)
     assert [step.operator for step in bare.workload.steps] == ["conv2d"]
     assert bare.workload.arguments == RESIDUAL.workload.arguments[:2]
-    assert bare.layouts == (RESIDUAL.layouts[0], "plain", RESIDUAL.layouts[-1])
-    assert bare.key == (bare.workload.key, bare.layouts)
+    assert bare.forms == (RESIDUAL.forms[0], PLAIN, RESIDUAL.forms[-1])
+    assert bare.key == (bare.workload.key, bare.forms)
     assert (bare.name, bare.count) == (RESIDUAL.name, RESIDUAL.count)
 
 
@@ -76,12 +78,12 @@ def test_without_an_anchor_the_task_stays() -> None:
     plain = task(relu())
     assert bare_task(plain) == plain
     assert family_of(plain) == ""
-    assert bare_anchor(plain.workload, plain.layouts) is None
+    assert bare_anchor(plain.workload, plain.forms) is None
 
 
 def test_a_family_shares_anchor_and_layouts() -> None:
     assert family_of(FUSED) == family_of(RESIDUAL) == family_of(task(convolution())) != ""
-    assert family_of(task(convolution("add", "relu"), layout="plain")) != family_of(FUSED)
+    assert family_of(task(convolution("add", "relu"), form=PLAIN)) != family_of(FUSED)
     assert family_of(task(convolution("add", "relu", extent=12))) != family_of(FUSED)
 
 
@@ -95,9 +97,9 @@ def test_an_anchor_that_many_share_is_one_bare_task() -> None:
 def test_a_setting_is_carried_over_in_the_layouts_of_the_task() -> None:
     bare = bare_task(RESIDUAL)
     ranked = every(bare)
-    assert len(bare.layouts) != len(RESIDUAL.layouts)
+    assert len(bare.forms) != len(RESIDUAL.forms)
     moved = carried_over(ranked, RESIDUAL, PLACEMENT)
-    assert moved is not None and moved.layouts == RESIDUAL.layouts
+    assert moved is not None and moved.forms == RESIDUAL.forms
     assert (moved.implementation, moved.settings) in {
         (c.implementation, c.settings) for c in ranked
     }
@@ -105,8 +107,8 @@ def test_a_setting_is_carried_over_in_the_layouts_of_the_task() -> None:
 
 
 def test_what_the_task_cannot_take_is_passed_over() -> None:
-    strange = Candidate(implementation="another", settings=(), layouts=bare_task(FUSED).layouts)
-    twisted = replace(EVERY[0], settings=(("lanes", 7),))
+    strange = Candidate(implementation="another", settings=(), forms=bare_task(FUSED).forms)
+    twisted = structs.replace(EVERY[0], settings=(("lanes", 7),))
     assert carried_over([strange, twisted, EVERY[3]], FUSED, PLACEMENT) == EVERY[3]
     assert carried_over([strange, twisted], FUSED, PLACEMENT) is None
     assert carried_over([], FUSED, PLACEMENT) is None
@@ -156,10 +158,10 @@ def test_the_int8_case_is_bound_by_other_things_at_each_level(kernel: int) -> No
     assert bare.result.dtype == "int32" and fused.result.dtype == "int8"
     assert bare.result.shape == fused.result.shape
     assert bare.result.bytes == 4 * fused.result.bytes
-    found = bare_anchor(fused, int8_layouts(fused, PLACEMENT.target))
+    found = bare_anchor(fused, int8_forms(fused, PLACEMENT.target))
     assert found is not None and found.workload == bare
     made = [one for one in int8_tasks(PLACEMENT).values() if one.workload == fused]
     assert len(made) == 1 and bare_task(made[0]).workload.key == bare.key
     best = every(bare_task(made[0]))[0]
     moved = carried_over([best], made[0], PLACEMENT)
-    assert moved is not None and moved.layouts == made[0].layouts
+    assert moved is not None and moved.forms == made[0].forms

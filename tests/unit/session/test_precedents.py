@@ -23,7 +23,7 @@ FAR = task(convolution("add", "relu", extent=24))
 
 
 def space_of(one: Task) -> SearchSpace:
-    return search_space(one.workload, one.layouts, PLACEMENT)
+    return search_space(one.workload, one.forms, PLACEMENT)
 
 
 SPACE = space_of(NEW)
@@ -111,7 +111,7 @@ def test_another_element_type_says_nothing() -> None:
         for argument in NEAR.workload.arguments
     )
     doubles = replace(NEAR.workload, arguments=arguments)
-    other = replace(NEAR, key=(doubles.key, NEAR.layouts), workload=doubles)
+    other = replace(NEAR, key=(doubles.key, NEAR.forms), workload=doubles)
     known = {NEAR.key: history(NEAR, 10), other.key: history(NEAR, 10)}
     assert len(precedents(NEW, SPACE, known, [NEW, NEAR, other], PLACEMENT)) == 1
     assert precedents(NEW, SPACE, known, [NEW, other], PLACEMENT) == ()

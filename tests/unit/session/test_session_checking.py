@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from level_fakes import BLOCKED, DIRECT, NumpyMeasurer, convolution
 
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Failure
 from tilewright.graph.network import Array, attributes
 from tilewright.graph.tensor import TensorType
@@ -167,8 +168,8 @@ class Cramped(NumpyMeasurer):
 @pytest.mark.parametrize(("short", "checked"), [(0, True), (1, True), (2, False)])
 def test_a_worker_too_small_for_a_kernel_says_nothing_against_it(short: int, checked: bool) -> None:
     workload = convolution()
-    layouts = (BLOCKED, "plain", BLOCKED)
-    candidate = Candidate(implementation=DIRECT, settings=(), layouts=layouts)
+    forms = (BLOCKED, PLAIN, BLOCKED)
+    candidate = Candidate(implementation=DIRECT, settings=(), forms=forms)
     measurer = Cramped(short)
     found = check_kernel(cast(Measurer, measurer), workload, candidate, 0)
     assert found.failure is None

@@ -11,6 +11,7 @@ from fake_measuring import PLACEMENT, measured
 from level_fakes import DIRECT, WINOGRAD, convolution, task
 
 from tilewright.core.errors import UsageError
+from tilewright.core.forms import PLAIN, blocked, parse_form
 from tilewright.core.records import Candidate, Failure, FailureKind, Measurement, Outcome, Protocol
 from tilewright.core.targets import threads_alone
 from tilewright.session.choices import checked_settings, choose, ranked, shipping_key
@@ -21,7 +22,7 @@ from tilewright.tune.space import ranked_defaults
 
 
 def candidate(number: int) -> Candidate:
-    return Candidate(implementation="one", settings=(("k", number),), layouts=("plain",))
+    return Candidate(implementation="one", settings=(("k", number),), forms=(PLAIN,))
 
 
 def took(number: int, *seconds: float) -> Measurement:
@@ -76,7 +77,7 @@ def test_other_failures_do_not_take_a_measurement_away(kind: FailureKind) -> Non
 
 def test_times_of_other_programs_choose_nothing(tmp_path: Path) -> None:
     relu = task(convolution("relu"))
-    default, second = (c for c, _ in ranked_defaults(relu.workload, relu.layouts, PLACEMENT)[:2])
+    default, second = (c for c, _ in ranked_defaults(relu.workload, relu.forms, PLACEMENT)[:2])
     network = cast(PreparedNetwork, SimpleNamespace(tasks={relu.key: relu}))
     with open_store(tmp_path / "a.db") as store:
         store.add_device(PLACEMENT.device)
@@ -90,7 +91,7 @@ def test_times_of_other_programs_choose_nothing(tmp_path: Path) -> None:
 def test_the_best_known_obeys_the_allowed_error(tmp_path: Path) -> None:
     relu = task(convolution("relu"))
     network = cast(PreparedNetwork, SimpleNamespace(tasks={relu.key: relu}))
-    ranking = ranked_defaults(relu.workload, relu.layouts, PLACEMENT)
+    ranking = ranked_defaults(relu.workload, relu.forms, PLACEMENT)
     fast = next(c for c, _ in ranking if c.implementation == WINOGRAD)
     exact = next(c for c, _ in ranking if c.implementation == DIRECT)
     with open_store(tmp_path / "a.db") as store:
@@ -113,5 +114,6 @@ def test_names_of_settings() -> None:
 
 
 def test_shipping_keys_tell_layouts_apart() -> None:
-    keys = {shipping_key(("w", layouts)) for layouts in [("plain",), ("blocked8",), ("plain", "a")]}
+    every = [(PLAIN,), (blocked(8),), (PLAIN, parse_form("a"))]
+    keys = {shipping_key(("w", forms)) for forms in every}
     assert len(keys) == 3

@@ -9,6 +9,7 @@ import pytest
 from placements import altered
 
 from tilewright.core.errors import ModelError, StoreError, UsageError
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Measurement, Placement, Protocol
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
@@ -25,17 +26,17 @@ from tilewright.store.interchange.lines import IMPORTED
 WORKLOAD = Workload(
     arguments=(Argument(type=TensorType((4,))),), steps=(Step(operator="relu", inputs=(0,)),)
 )
-LAYOUTS = ("plain", "plain")
+FORMS = (PLAIN, PLAIN)
 HERE = local_placement()
 TASK = Task(
-    key=(WORKLOAD.key, LAYOUTS), name="relu", workload=WORKLOAD, layouts=LAYOUTS, count=1, nodes=()
+    key=(WORKLOAD.key, FORMS), name="relu", workload=WORKLOAD, forms=FORMS, count=1, nodes=()
 )
 
 
 def took(placement: Placement, number: int = 0, *, kernel_hash: str = "h") -> Measurement:
     return Measurement(
         workload_key=WORKLOAD.key,
-        candidate=Candidate(implementation="one", settings=(("k", number),), layouts=LAYOUTS),
+        candidate=Candidate(implementation="one", settings=(("k", number),), forms=FORMS),
         device_class=placement.device.class_key,
         resources=placement.resources,
         protocol=Protocol(),

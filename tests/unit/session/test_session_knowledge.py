@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Protocol
 from tilewright.core.targets import threads_alone
 from tilewright.graph.tensor import TensorType
@@ -14,11 +15,11 @@ from tilewright.session.knowledge import believed
 WORKLOAD = Workload(
     arguments=(Argument(type=TensorType((4,))),), steps=(Step(operator="relu", inputs=(0,)),)
 )
-KEY = (WORKLOAD.key, ("plain", "plain"))
+KEY = (WORKLOAD.key, (PLAIN, PLAIN))
 
 
 def candidate(number: int, name: str = "one") -> Candidate:
-    return Candidate(implementation=name, settings=(("k", number),), layouts=KEY[1])
+    return Candidate(implementation=name, settings=(("k", number),), forms=KEY[1])
 
 
 def took(number: int, template: str, at: float, name: str = "one") -> Measurement:

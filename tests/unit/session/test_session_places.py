@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.session.places import Place, Places
 
-HERE, THERE = ("blocked16", "blocked16"), ("blocked32", "blocked32")
+HERE, THERE = (blocked(16), blocked(16)), (blocked(32), blocked(32))
 
 
 def place(
     workload: str = "w",
     implementation: str = "direct",
-    ports: tuple[str, ...] = HERE,
+    ports: tuple[Form, ...] = HERE,
     *,
     alone_s: float = 1.0,
     in_place_s: float = 1.0,
@@ -44,7 +45,7 @@ def test_the_most_special_sight_wins() -> None:
     )
     assert places.factor("w", HERE, "direct") == 2.0
     assert places.factor("w", THERE, "direct") == 4.0
-    assert places.factor("w", ("plain",), "direct") == 3.0, "as in other layouts"
+    assert places.factor("w", (PLAIN,), "direct") == 3.0, "as in other layouts"
     assert places.factor("w", HERE, "winograd") == 3.0, "as its workload"
     assert places.factor("new", HERE, "winograd") == 0.5, "as its implementation"
     assert places.factor("new", HERE, "new") == pytest.approx(6.5 / 3), "as everything"

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Measurement, Protocol
 from tilewright.core.results import TaskReport
 from tilewright.core.targets import threads_alone
@@ -25,7 +26,7 @@ from tilewright.session.reporting import (
 )
 
 PEAKS = Peaks(flop_per_s=1e11, bytes_per_s=1e10, cache_bytes_per_s=1e10)
-LAYOUTS = ("plain", "plain", "plain")
+FORMS = (PLAIN, PLAIN, PLAIN)
 
 
 def dense(rows: int, inside: int = 64, outside: int = 64) -> Workload:
@@ -38,10 +39,10 @@ def dense(rows: int, inside: int = 64, outside: int = 64) -> Workload:
 
 def task(workload: Workload, count: int = 1, name: str = "task") -> Task:
     return Task(
-        key=(workload.key, LAYOUTS),
+        key=(workload.key, FORMS),
         name=name,
         workload=workload,
-        layouts=LAYOUTS,
+        forms=FORMS,
         count=count,
         nodes=("node",),
     )
@@ -60,7 +61,7 @@ def measured(workload: Workload, seconds: float) -> Measurement:
     )
 
 
-CHOSEN = Candidate(implementation="one", settings=(("k", 1),), layouts=LAYOUTS)
+CHOSEN = Candidate(implementation="one", settings=(("k", 1),), forms=FORMS)
 
 
 def by_key(*tasks: Task) -> dict[TaskKey, Task]:

@@ -17,6 +17,7 @@ from written_artifacts import manifest_content, write_content
 
 from tilewright.core.errors import ModelError, NegativeVerdict
 from tilewright.core.events import Event, Note
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import LayoutPlan
 from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.measure.peers.base import EngineRefused
@@ -186,7 +187,7 @@ def contender(name: str, plan: LayoutPlan = USUAL, *, choice: int = 0) -> Conten
     network = laid_out(NETWORK, plan)
     winners = {}
     for key, task in network.tasks.items():
-        space = next(s for s in spaces(task.workload, task.layouts, PLACEMENT))
+        space = next(s for s in spaces(task.workload, task.forms, PLACEMENT))
         candidate = space.part.candidate(int(space.numbers[choice % len(space.numbers)]))
         winners[key] = Winner(candidate=candidate, measurement=None, check=None)
     return Contender(name=name, network=network, winners=winners)
@@ -202,8 +203,8 @@ def timed(found: Contender, seconds: float = 1e-6) -> Contender:
 
 
 def elsewhere() -> LayoutPlan:
-    tensor = next(t for t, layout in NETWORK.arrangement.layouts.items() if layout != "plain")
-    return LayoutPlan(layouts={tensor: "plain"})
+    tensor = next(t for t, form in NETWORK.arrangement.forms.items() if form != PLAIN)
+    return LayoutPlan(forms={tensor: PLAIN})
 
 
 def chosen(choice: int = 3) -> Contender:

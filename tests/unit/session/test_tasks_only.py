@@ -24,7 +24,7 @@ def winners(*seconds: float | None) -> dict[Any, Winner]:
     """A default candidate for each task, timed where there is a number."""
     found: dict[Any, Winner] = {}
     for (key, task), time_s in zip(NETWORK.tasks.items(), seconds, strict=True):
-        candidate = default_candidate(task.workload, task.layouts, PLACEMENT)[0]
+        candidate = default_candidate(task.workload, task.forms, PLACEMENT)[0]
         timed: Any = SimpleNamespace(latency_s=time_s, spread=0.0)
         found[key] = Winner(
             candidate=candidate, measurement=None if time_s is None else timed, check=None

@@ -10,18 +10,12 @@ from typing import cast
 
 import pytest
 from fake_measuring import PLACEMENT
-from level_fakes import (
-    DIRECT,
-    PEAKS,
-    WINOGRAD,
-    NumpyMeasurer,
-    convolution,
-    task,
-    tasks,
-)
+from level_fakes import DIRECT, PEAKS, WINOGRAD, NumpyMeasurer, convolution, task, tasks
+from msgspec import structs
 
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Event, Note
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Failure, Measurement, Protocol
 from tilewright.graph.workload import Workload
 from tilewright.measure.base import Measurer
@@ -73,7 +67,7 @@ class Tuned:
             self.tuner.run(self.spending, PEAKS, stop=lambda: False, checkpoint=lambda: None)
         self.referee = Referee(self.tuner, PLACEMENT, store, as_measurer, terms)
 
-    def winners(self, more: int = 50) -> dict[tuple[str, tuple[str, ...]], Winner]:
+    def winners(self, more: int = 50) -> dict[tuple[str, tuple[Form, ...]], Winner]:
         spending = Spending(Budget(measurements=more), [], began_s=0.0, clock=lambda: 0.0)
         return self.referee.winners(spending=spending if more else None, checked={})
 
@@ -99,10 +93,10 @@ def test_whichever_implementation_is_fastest_inside_the_subgraph_ships(
     assert {DIRECT, WINOGRAD} <= asked
     chosen = tuned.winners()[FUSED.key]
     assert chosen.candidate.implementation == winner
-    assert chosen.candidate.layouts == FUSED.layouts
+    assert chosen.candidate.forms == FUSED.forms
     assert chosen.measurement is not None and chosen.check is not None
     assert chosen.check.error == 0.0
-    assert default_candidate(FUSED.workload, FUSED.layouts, PLACEMENT)[0] in measurer.of(
+    assert default_candidate(FUSED.workload, FUSED.forms, PLACEMENT)[0] in measurer.of(
         FUSED.workload
     )
 
@@ -163,15 +157,15 @@ def test_an_anchor_that_many_share_is_searched_once_and_its_best_measured_in_eac
     known = {o.candidate: o.latency_s for o in states[heavy.key].outcomes
              if isinstance(o, Measurement)}  # fmt: skip
     first, last = (
-        replace(min(seen, key=lambda c: known[c]), layouts=RESIDUAL.layouts)
+        structs.replace(min(seen, key=lambda c: known[c]), forms=RESIDUAL.forms)
         for seen in (led[:8], led)
     )
     assert first in follower[:9], "its best settings come right after the default"
     assert last in follower, "and what it finds later comes too"
     chosen = tuned.winners()
-    assert {key: w.candidate.layouts for key, w in chosen.items()} == {
-        heavy.key: heavy.layouts,
-        RESIDUAL.key: RESIDUAL.layouts,
+    assert {key: w.candidate.forms for key, w in chosen.items()} == {
+        heavy.key: heavy.forms,
+        RESIDUAL.key: RESIDUAL.forms,
     }
 
 
@@ -189,7 +183,7 @@ def test_an_operators_setting_is_timed_once_in_the_fused_kernel(store: SqliteSto
     (fused,) = measurer.of(FUSED.workload)
     best = min(measurer.of(bare_task(FUSED).workload), key=lambda c: c.implementation != WINOGRAD)
     assert best.implementation == fused.implementation == WINOGRAD, "its best alone, not fused"
-    assert fused == chosen.candidate and fused.layouts == FUSED.layouts
+    assert fused == chosen.candidate and fused.forms == FUSED.forms
     assert chosen.measurement is not None and chosen.measurement.latency_s == pytest.approx(3e-4)
     again = Tuned(store, measurer, FUSED, budget=0, level="op")
     assert again.winners(0)[FUSED.key].candidate == fused
@@ -201,7 +195,7 @@ def test_an_operator_nobody_measured_gives_the_default(store: SqliteStore) -> No
     for level in ("op", "subgraph"):
         chosen = Tuned(store, measurer, FUSED, budget=0, level=level).winners(0)[FUSED.key]
         assert chosen.measurement is None
-        assert chosen.candidate == default_candidate(FUSED.workload, FUSED.layouts, PLACEMENT)[0]
+        assert chosen.candidate == default_candidate(FUSED.workload, FUSED.forms, PLACEMENT)[0]
     assert measurer.asked == []
 
 
@@ -222,7 +216,7 @@ def test_close_finalists_are_measured_again_and_the_second_look_decides(
     measurer = NumpyMeasurer(truth)
     tuned = Tuned(store, measurer, FUSED, budget=16, level=level)
     chosen = tuned.winners()[FUSED.key]
-    assert replace(chosen.candidate, layouts=lucky[0].layouts) not in lucky
+    assert structs.replace(chosen.candidate, forms=lucky[0].forms) not in lucky
     assert tuned.referee.measurements == len(measurer.asked) - 16 >= 2
 
 
@@ -247,7 +241,7 @@ def test_failures_alone_leave_the_default(store: SqliteStore) -> None:
     tuned = Tuned(store, NumpyMeasurer(lambda *_: None), FUSED, budget=40)
     chosen = tuned.winners()[FUSED.key]
     assert chosen.measurement is None
-    assert chosen.candidate == default_candidate(FUSED.workload, FUSED.layouts, PLACEMENT)[0]
+    assert chosen.candidate == default_candidate(FUSED.workload, FUSED.forms, PLACEMENT)[0]
     assert all(isinstance(o, Failure) for o in tuned.tuner.known[FUSED.key])
 
 

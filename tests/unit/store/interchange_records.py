@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Protocol
-from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 from tilewright.store.interchange.devices import described_by
@@ -87,9 +87,9 @@ PLACEMENT = described_by(SKYLAKE)
 CONVOLUTION: Workload = convolution_task(
     (1, 32, 14, 14), (32, 32, 3, 3), strides=(1, 1), padding=(1, 1, 1, 1), dilation=(1, 1)
 )
-LAYOUTS = (blocked(16), PLAIN, blocked(16))
+FORMS = (blocked(16), PLAIN, blocked(16))
 _KNOBS = implementation("conv2d_direct").knobs(
-    CONVOLUTION, PLACEMENT.target, PLACEMENT.resources, LAYOUTS
+    CONVOLUTION, PLACEMENT.target, PLACEMENT.resources, FORMS
 )
 _SECONDS = st.floats(min_value=1e-9, max_value=1e3)
 
@@ -101,9 +101,7 @@ def convolution_outcomes(draw: st.DrawFn) -> Outcome:
     shared: dict[str, Any] = {
         "workload_key": CONVOLUTION.key,
         "candidate": Candidate(
-            implementation="conv2d_direct",
-            settings=tuple(sorted(settings.items())),
-            layouts=LAYOUTS,
+            implementation="conv2d_direct", settings=tuple(sorted(settings.items())), forms=FORMS
         ),
         "device_class": PLACEMENT.device.class_key,
         "resources": PLACEMENT.resources,

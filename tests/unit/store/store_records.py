@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from tilewright.core.forms import PLAIN, parse_forms
 from tilewright.core.records import (
     Candidate,
     Device,
@@ -28,6 +29,9 @@ from tilewright.core.targets import (
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 SECONDS = st.floats(min_value=0, max_value=1e6, allow_nan=False)
+FORMS = st.sampled_from(
+    parse_forms("plain", "blocked16", "acdb", "BA16a16b2a", "plain:bfloat16", "blocked8:int8*1")
+)
 KNOB = st.one_of(st.integers(), st.booleans(), TEXT)
 
 ONE, SHARED = threads_alone(1), Resources(cores=2, threads=4, kind="big")
@@ -40,7 +44,7 @@ CANDIDATES = st.builds(
     Candidate,
     implementation=TEXT,
     settings=st.dictionaries(TEXT, KNOB, max_size=4).map(lambda knobs: tuple(knobs.items())),
-    layouts=st.lists(TEXT, max_size=3).map(tuple),
+    forms=st.lists(FORMS, max_size=3).map(tuple),
 )
 PROTOCOLS = st.builds(
     Protocol,
@@ -166,7 +170,7 @@ def measurement(
     return Measurement(
         workload_key=workload_key,
         candidate=Candidate(
-            implementation="direct", settings=(("tile", 8), ("unroll", True)), layouts=("plain",)
+            implementation="direct", settings=(("tile", 8), ("unroll", True)), forms=(PLAIN,)
         ),
         device_class=device_class,
         resources=threads_alone(threads),
@@ -184,7 +188,7 @@ def failure(*, number: int = 0, message: str = "segmentation fault") -> Failure:
     """A plain failure."""
     return Failure(
         workload_key="conv2d-1",
-        candidate=Candidate(implementation="direct", settings=(("tile", 99),), layouts=("plain",)),
+        candidate=Candidate(implementation="direct", settings=(("tile", 99),), forms=(PLAIN,)),
         device_class="cpu-a",
         resources=threads_alone(1),
         kind="crash",
@@ -195,7 +199,7 @@ def failure(*, number: int = 0, message: str = "segmentation fault") -> Failure:
 
 def shipment() -> Shipment:
     """A plain shipment."""
-    candidate = Candidate(implementation="direct", settings=(("tile", 8),), layouts=("plain",))
+    candidate = Candidate(implementation="direct", settings=(("tile", 8),), forms=(PLAIN,))
     return Shipment(
         network_key="network",
         device_class="cpu-a",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from interchange_records import (
     CONVOLUTION,
-    LAYOUTS,
+    FORMS,
     PLACEMENT,
     SHARED_LOG,
     SKYLAKE,
@@ -17,6 +17,7 @@ from interchange_records import (
     version_2,
 )
 
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate, Measurement, Protocol
 from tilewright.core.results import ImportResult
 from tilewright.graph.workload import Argument, Step, Workload
@@ -61,7 +62,7 @@ def test_format_1_becomes_settings_of_the_direct_convolution(
     assert workload.arguments[1].role == "constant"
     settings = dict(found.candidate.settings)
     assert found.candidate.implementation == "conv2d_direct"
-    assert found.candidate.layouts == ("blocked64", "plain", "blocked32")
+    assert found.candidate.forms == (blocked(64), PLAIN, blocked(32))
     assert (settings["lanes"], settings["tile_width"], settings["tile_height"]) == (32, 4, 1)
     assert (settings["tile_out"], settings["in_block"]) == (1, 64)
     assert (settings["unroll"], settings["reduce_order"]) == ("kx", "chunk,ky,lane,kx")
@@ -244,12 +245,12 @@ def direct(**wanted: int) -> Measurement:
     spec = implementation("conv2d_direct")
     settings = {
         knob.name: wanted.get(knob.name, knob.values[0])
-        for knob in spec.knobs(CONVOLUTION, PLACEMENT.target, PLACEMENT.resources, LAYOUTS)
+        for knob in spec.knobs(CONVOLUTION, PLACEMENT.target, PLACEMENT.resources, FORMS)
     }
     return Measurement(
         workload_key=CONVOLUTION.key,
         candidate=Candidate(
-            implementation=spec.name, settings=tuple(sorted(settings.items())), layouts=LAYOUTS
+            implementation=spec.name, settings=tuple(sorted(settings.items())), forms=FORMS
         ),
         device_class=PLACEMENT.device.class_key,
         resources=PLACEMENT.resources,

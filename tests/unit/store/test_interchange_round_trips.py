@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interchange_records import CONVOLUTION, PLACEMENT, convolution_outcomes
+from msgspec import structs
 from store_records import MEASUREMENTS, OUTCOMES, failure, measurement
 
 from tilewright.core.errors import ModelError
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Measurement, Outcome
 from tilewright.core.results import ImportResult
 from tilewright.graph.tensor import TensorType
@@ -71,7 +73,9 @@ def test_outcomes_come_back_equal(kind: str, random: list[Outcome], real: list[O
 def test_tables_come_back_equal(kind: str, random: list[Measurement]) -> None:
     """Knobs are sorted in a table; nothing else changes."""
     ordered = [
-        replace(m, candidate=replace(m.candidate, settings=tuple(sorted(m.candidate.settings))))
+        replace(
+            m, candidate=structs.replace(m.candidate, settings=tuple(sorted(m.candidate.settings)))
+        )
         for m in random
     ]
     with tempfile.TemporaryDirectory() as name:
@@ -195,11 +199,11 @@ def configuration() -> dict[str, Any]:
     from tilewright.kernels.registry import implementation
 
     spec = implementation("conv2d_direct")
-    layouts = ("plain",) * 3
+    forms = (PLAIN,) * 3
     space = KnobSpace(
-        knobs=spec.knobs(CONVOLUTION, PLACEMENT.target, PLACEMENT.resources, layouts),
+        knobs=spec.knobs(CONVOLUTION, PLACEMENT.target, PLACEMENT.resources, forms),
         filters=(
-            lambda s: spec.valid(CONVOLUTION, PLACEMENT.target, PLACEMENT.resources, layouts, s),
+            lambda s: spec.valid(CONVOLUTION, PLACEMENT.target, PLACEMENT.resources, forms, s),
         ),
     )
     return space.settings(next(iter(space)))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from store_records import CPU_A, ONE, failure, measurement, shipment
 
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import EnergyUse, LayoutPlan, NetworkMeasurement
 from tilewright.store import open_store
 from tilewright.store.schema import energy_columns
@@ -76,7 +77,7 @@ def test_version_1_is_brought_up_to_date(first_version: Path, tmp_path: Path) ->
 
 def test_a_shipment_keeps_the_layouts_of_its_network(tmp_path: Path) -> None:
     plan = LayoutPlan(
-        layouts={"x": "blocked32"}, ports={"conv": ("blocked16", "plain"), "add": ("plain",)}
+        forms={"x": blocked(32)}, ports={"conv": (blocked(16), PLAIN), "add": (PLAIN,)}
     )
     shipped = replace(shipment(), plan=plan)
     with open_store(tmp_path / "a.db") as store:

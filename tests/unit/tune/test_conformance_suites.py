@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tuning_fakes import MadeUp
 
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.base import Knob
 from tilewright.kernels.registry import applicable
 from tilewright.testing import implementations as specs
@@ -188,7 +189,7 @@ def good(**changes: Callable) -> MadeUp:
 
 
 def facts_with(**columns) -> Callable:
-    def facts(workload, target, resources, layouts, settings):
+    def facts(workload, target, resources, forms, settings):
         made = {
             "estimate_s": np.full(len(settings), 1e-4),
             "parallel_extent": np.ones(len(settings)),
@@ -233,10 +234,10 @@ PLACEMENT = specs.PLACEMENTS[0]
             {"facts": facts_with(more=lambda s: np.arange(len(s)) + 1.0 * len(s))},
         ),
         ("error bound", specs.check_promises, {"error_bound": lambda _: 0.0}),
-        ("no blocks", specs.check_promises, {"port_layouts": lambda *_: (("blocked3",) * 2,)}),
-        ("twice", specs.check_promises, {"port_layouts": lambda *_: (("plain",) * 2,) * 2}),
-        ("no layouts", specs.check_promises, {"port_layouts": lambda *_: ()}),
-        ("1 layouts for", specs.check_promises, {"port_layouts": lambda *_: (("plain",),)}),
+        ("no blocks", specs.check_promises, {"port_forms": lambda *_: ((blocked(3),) * 2,)}),
+        ("twice", specs.check_promises, {"port_forms": lambda *_: ((PLAIN,) * 2,) * 2}),
+        ("no layouts", specs.check_promises, {"port_forms": lambda *_: ()}),
+        ("1 layouts for", specs.check_promises, {"port_forms": lambda *_: ((PLAIN,),)}),
     ],
 )
 def test_specs_that_break_a_promise_are_found(message: str, check, changes) -> None:
@@ -269,7 +270,7 @@ def test_a_large_spec_is_not_listed() -> None:
     knobs = tuple(Knob(name=name, values=tuple(range(1000))) for name in "abc")
     looks = 0
 
-    def valid(workload, target, resources, layouts, settings) -> bool:
+    def valid(workload, target, resources, forms, settings) -> bool:
         nonlocal looks
         looks += 1
         return settings["a"] != settings["b"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from fake_measuring import PLACEMENT, FakeMeasurer, measured
 from hypothesis import given
 from hypothesis import strategies as st
-from tuning_fakes import LAYOUTS, FakeStore, MadeUp, workload
+from msgspec import structs
+from tuning_fakes import FORMS, FakeStore, MadeUp, workload
 
 from tilewright.core.events import Event, TuningProgress
 from tilewright.core.records import Candidate, Protocol
@@ -38,15 +38,15 @@ def state(
     family: str = "",
     estimate_s: float = 1e-4,
 ) -> TaskState:
-    space = search_space(task, LAYOUTS, PLACEMENT)
+    space = search_space(task, FORMS, PLACEMENT)
     return TaskState(
         workload=task,
-        layouts=LAYOUTS,
+        forms=FORMS,
         count=count,
         tuner=NeighbourhoodTuner(TuningTask(space=space)),
         space=space,
         family=family,
-        default=default_candidate(task, LAYOUTS, PLACEMENT)[0],
+        default=default_candidate(task, FORMS, PLACEMENT)[0],
         floor_s=floor_s,
         estimate_s=estimate_s,
     )
@@ -281,9 +281,9 @@ def test_the_curve_falls() -> None:
 
 
 def test_a_late_tuner_is_told_what_came_before() -> None:
-    space = search_space(BIG, LAYOUTS, PLACEMENT)
+    space = search_space(BIG, FORMS, PLACEMENT)
     late = LateTuner(lambda: NeighbourhoodTuner(TuningTask(space=space)))
-    first = default_candidate(BIG, LAYOUTS, PLACEMENT)[0]
+    first = default_candidate(BIG, FORMS, PLACEMENT)[0]
     late.tell(FakeMeasurer(flat).measure(BIG, [first], Protocol()))
     asked = late.ask(10_000)
     assert first not in asked and len(asked) == 40 * 4 - 1
@@ -313,7 +313,7 @@ def test_estimates_that_are_off_are_corrected_by_what_was_measured() -> None:
     slow, usual = [workload(e) for e in (1, 2, 3)], [workload(e) for e in (11, 12, 13, 14)]
     tasks = [state(t, estimate_s=2e-5) for t in slow] + [state(t, estimate_s=1e-4) for t in usual]
     for task, name in zip(tasks, ["slow"] * 3 + ["usual"] * 4, strict=True):
-        task.default = replace(task.default, implementation=name)
+        task.default = structs.replace(task.default, implementation=name)
     tasks[0].count, tasks[0].floor_s = 6, 4e-4  # the first to be looked at, nothing to gain
     keys = {task.key for task in slow}
     measurer = FakeMeasurer(lambda t, c: 4e-4 if t.key in keys else 1e-4)

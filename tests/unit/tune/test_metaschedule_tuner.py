@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from fake_measuring import PLACEMENT
-from tuning_fakes import LAYOUTS, workload
+from msgspec import structs
+from tuning_fakes import FORMS, workload
 
 from tilewright.core.errors import UsageError
+from tilewright.core.forms import blocked
 from tilewright.core.records import Candidate, Failure, Measurement, Protocol
 from tilewright.measure.metaschedule import SearchFailed
 from tilewright.tune import metaschedule
@@ -61,11 +62,11 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeProcess]:
 
 
 def tuner(**named: Any) -> MetaScheduleTuner:
-    return MetaScheduleTuner(TASK, LAYOUTS, PLACEMENT, **named)
+    return MetaScheduleTuner(TASK, FORMS, PLACEMENT, **named)
 
 
 def traces(candidates: Sequence[Candidate]) -> list[str]:
-    assert all(c.implementation == "metaschedule" and c.layouts == LAYOUTS for c in candidates)
+    assert all(c.implementation == "metaschedule" and c.forms == FORMS for c in candidates)
     return [str(candidate.setting("trace")) for candidate in candidates]
 
 
@@ -107,8 +108,8 @@ def test_outcomes_reach_the_search_before_the_next_generation(process: FakeProce
     mine = tuner()
     a, b, c = mine.ask(3)
     mine.tell([measured(a, 2e-3), failed(b)])
-    other = Candidate(implementation="generic", settings=(), layouts=LAYOUTS)
-    elsewhere = replace(c, layouts=("blocked8", "blocked8"))
+    other = Candidate(implementation="generic", settings=(), forms=FORMS)
+    elsewhere = structs.replace(c, forms=(blocked(8), blocked(8)))
     mine.tell([measured(other, 1e-3), measured(elsewhere, 1e-3)])
     assert process.learnt == []
     mine.ask(1)
@@ -170,5 +171,5 @@ def test_a_stored_sweep_cannot_be_searched(process: FakeProcess) -> None:
 
 
 def test_the_factory_makes_a_tuner(process: FakeProcess) -> None:
-    task = TuningTask(space=SearchSpace([]), workload=TASK, layouts=LAYOUTS, placement=PLACEMENT)
+    task = TuningTask(space=SearchSpace([]), workload=TASK, forms=FORMS, placement=PLACEMENT)
     assert traces(TUNERS["metaschedule"](task).ask(1)) == ["a"]

@@ -8,8 +8,9 @@ import numpy as np
 from fake_measuring import failed, measured
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tuning_fakes import LAYOUTS, workload
+from tuning_fakes import FORMS, workload
 
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate, Settings
 from tilewright.kernels.knobs import Knob
 from tilewright.testing.landscapes import part
@@ -109,9 +110,9 @@ def test_foreign_outcomes_are_ignored() -> None:
     search_with, untouched = tuner(one), tuner(one)
     own = untouched.ask(1)[0]
     strangers = [
-        Candidate(implementation="other", settings=own.settings, layouts=LAYOUTS),
-        Candidate(implementation="one", settings=own.settings, layouts=("plain", "blocked8")),
-        Candidate(implementation="one", settings=(("a", 99),), layouts=LAYOUTS),
+        Candidate(implementation="other", settings=own.settings, forms=FORMS),
+        Candidate(implementation="one", settings=own.settings, forms=(PLAIN, blocked(8))),
+        Candidate(implementation="one", settings=(("a", 99),), forms=FORMS),
     ]
     search_with.tell([measured(TASK, c, 1e-9) for c in strangers])
     assert search_with.ask(1) == [own]

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_graph_random import graphs
 
+from tilewright.core.forms import PLAIN, Form
 from tilewright.graph.arrange import Arrangement, arrange
 from tilewright.graph.clean import clean
 from tilewright.graph.conversions import copying, with_conversions
@@ -22,7 +23,7 @@ from tilewright.graph.fuse import fuse
 from tilewright.graph.network import Graph
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
-from tilewright.kernels.layouts import choose_layouts
+from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.ports import Ports
 from tilewright.testing.implementations import made_up_placement
 from tilewright.tune.assignment.solving import solve
@@ -56,7 +57,7 @@ class MadeUpTimes:
             for name in ("one", "two")
         }
 
-    def change(self, kind: TensorType, source: str, target: str) -> Time:
+    def change(self, kind: TensorType, source: Form, target: Form) -> Time:
         return Time(seconds=self._ns(kind) * 1e-9, measured=True)
 
     def best_s(self, workload: Workload, ports: Ports) -> float:
@@ -67,30 +68,30 @@ def problem_of(graph: Graph, seed: int = 0) -> NetworkProblem:
     network = fuse(clean(graph))
     return NetworkProblem(
         network=network,
-        usual=choose_layouts(network, PLACEMENT.target, PLACEMENT.resources),
+        usual=choose_forms(network, PLACEMENT.target, PLACEMENT.resources),
         placement=PLACEMENT,
         times=MadeUpTimes(seed),
     )
 
 
 def built(problem: NetworkProblem, decision: Decision) -> Arrangement:
-    return arrange(*with_conversions(problem.network, decision.layouts, decision.wanted))
+    return arrange(*with_conversions(problem.network, decision.forms, decision.wanted))
 
 
 def shared_s(problem: NetworkProblem, decision: Decision) -> float:
     """What readers that share a changed copy were charged too much."""
-    wanted: Counter[tuple[str, str]] = Counter()
+    wanted: Counter[tuple[str, Form]] = Counter()
     for call in problem.network.calls:
         pairs = {
-            (tensor, layout)
-            for tensor, layout in zip(call.inputs, decision.wanted[call.name], strict=False)
-            if tensor in decision.layouts and decision.layouts[tensor] != layout
+            (tensor, form)
+            for tensor, form in zip(call.inputs, decision.wanted[call.name], strict=False)
+            if tensor in decision.forms and decision.forms[tensor] != form
         }
         wanted.update(pairs)
     types = problem.network.graph.types
     return sum(
-        (count - 1) * problem.times.change(types[t], decision.layouts[t], layout).seconds
-        for (t, layout), count in wanted.items()
+        (count - 1) * problem.times.change(types[t], decision.forms[t], form).seconds
+        for (t, form), count in wanted.items()
     )
 
 
@@ -104,7 +105,7 @@ def test_the_objective_is_what_the_arranged_network_costs(graph: Graph, seed: in
         decision = problem.decision(assignment)
         arrangement = built(problem, decision)
         check_memory(arrangement)
-        real_s = sum(times.best_s(i.call.workload, i.layouts) for i in arrangement.calls)
+        real_s = sum(times.best_s(i.call.workload, i.forms) for i in arrangement.calls)
         told_s = problem.problem.cost(assignment) / PICOSECONDS
         assert real_s <= told_s + 1e-12, "a network may cost less than told, never more"
         if not any(c.implementation == IN_PLACE for c in decision.choices.values()):
@@ -129,7 +130,7 @@ def test_ends_are_plain_and_every_convolution_has_eight_candidates() -> None:
     problem = problem_of(residual())
     graph = problem.network.graph
     for tensor in (*graph.inputs, *graph.outputs):
-        assert problem.options[tensor] == ("plain",)
+        assert problem.options[tensor] == (PLAIN,)
     inner = [c for c in problem.network.calls if c.output not in graph.outputs]
     for call in inner[1:]:
         assert len(problem.choices[call.name]) >= 8
@@ -156,7 +157,7 @@ def test_a_concatenation_in_place_costs_nothing_where_the_layouts_agree() -> Non
     both = b.add("concat", left, right, axis=1)
     problem = problem_of(b.graph(b.conv(both, 8)))
     (call,) = [c for c in problem.network.calls if c.workload.anchor_name == "concat"]
-    kinds = {c.implementation for c in problem.choices[call.name] if "blocked" in c.ports[-1]}
+    kinds = {c.implementation for c in problem.choices[call.name] if c.ports[-1] != PLAIN}
     assert kinds == {IN_PLACE}
     decision = problem.decision(solve(problem.problem).assignment)
     arrangement = built(problem, decision)
@@ -180,7 +181,7 @@ def test_reshapes_of_plain_tensors_are_views() -> None:
     problem = problem_of(b.graph(b.add("softmax", flat, axis=1)))
     (call,) = [c for c in problem.network.calls if c.workload.anchor_name == "reshape"]
     views = [c for c in problem.choices[call.name] if c.implementation == VIEW]
-    assert [c.ports for c in views] == [("plain", "plain")] and views[0].time.seconds == 0
+    assert [c.ports for c in views] == [(PLAIN, PLAIN)] and views[0].time.seconds == 0
 
 
 def test_concat_x_with_f_of_x() -> None:

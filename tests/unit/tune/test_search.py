@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.knobs import choice, order, split
 from tilewright.testing.landscapes import part
 from tilewright.tune.moves import changed, crossed, valid_mask
@@ -31,8 +33,8 @@ def test_numbers_run_through_the_parts() -> None:
     for number in range(space.range_length):
         candidate = space.candidate(number)
         assert space.number(candidate) == number
-        assert space.number(replace(candidate, layouts=("blocked8",))) is None
-        assert space.number(replace(candidate, implementation="third")) is None
+        assert space.number(structs.replace(candidate, forms=(blocked(8),))) is None
+        assert space.number(structs.replace(candidate, implementation="third")) is None
         assert space.valid(number) == (number in space.listed)
         owner, inner = space.located([number])
         assert (owner[0], inner[0]) == space.part_of(number)
@@ -73,10 +75,10 @@ def test_encoding_ones_own_candidate_gives_its_features(number: int) -> None:
 def test_a_foreign_candidate_is_encoded_as_far_as_it_fits() -> None:
     space = united()
     own = space.candidate(0)
-    strange = replace(own, settings=(("flag", True), ("nest", "b,a"), ("tile", 32)))
+    strange = structs.replace(own, settings=(("flag", True), ("nest", "b,a"), ("tile", 32)))
     encoded = space.encode(strange)
     assert encoded is not None and encoded[3] == 5.0
-    assert space.encode(replace(own, implementation="third")) is None
+    assert space.encode(structs.replace(own, implementation="third")) is None
 
 
 def test_another_space_has_another_fingerprint() -> None:
@@ -84,7 +86,7 @@ def test_another_space_has_another_fingerprint() -> None:
     assert united().fingerprint == space.fingerprint
     assert SearchSpace(space.parts[:2]).fingerprint != space.fingerprint
     assert SearchSpace(space.parts[::-1]).fingerprint != space.fingerprint
-    moved = [replace(space.parts[0], layouts=("blocked8", "plain")), *space.parts[1:]]
+    moved = [replace(space.parts[0], forms=(blocked(8), PLAIN)), *space.parts[1:]]
     assert SearchSpace(moved).fingerprint != space.fingerprint
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from fake_measuring import PLACEMENT
-from tuning_fakes import LAYOUTS, MadeUp, workload
+from tuning_fakes import FORMS, MadeUp, workload
 
 from tilewright.core.errors import InternalError
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
@@ -35,7 +36,7 @@ def made_up(**knobs) -> MadeUp:
 
 
 def space(spec: MadeUp) -> TaskSpace:
-    return TaskSpace(workload=workload(), layouts=LAYOUTS, placement=PLACEMENT, spec=spec)
+    return TaskSpace(workload=workload(), forms=FORMS, placement=PLACEMENT, spec=spec)
 
 
 @pytest.fixture
@@ -58,35 +59,35 @@ def test_both_ways() -> None:
         candidate = found.part.candidate(int(number))
         assert found.part.knobs.number(dict(candidate.settings)) == number
         assert list(candidate.settings) == sorted(candidate.settings)
-        assert candidate.layouts == LAYOUTS
+        assert candidate.forms == FORMS
         seen.add(candidate)
     assert len(seen) == len(found.numbers) == len(found.estimates_s)
 
 
 def test_the_default_has_the_least_estimate(offer) -> None:
     offer(MadeUp("two", {"k": (1,)}, guess=lambda _: 5.0), made_up())
-    chosen, estimate = default_candidate(workload(), LAYOUTS, PLACEMENT)
+    chosen, estimate = default_candidate(workload(), FORMS, PLACEMENT)
     assert chosen.implementation == "one" and chosen.setting("z") == 2
     assert chosen.setting("a") == "y"
     assert estimate == 1.0
-    ranked = ranked_defaults(workload(), LAYOUTS, PLACEMENT)
+    ranked = ranked_defaults(workload(), FORMS, PLACEMENT)
     assert [(c.implementation, s) for c, s in ranked] == [("one", 1.0), ("two", 5.0)]
 
 
 def test_implementations_without_settings_are_left_out(offer) -> None:
     empty = MadeUp("none", {"k": (1, 2)}, guess=lambda _: 0.1, allowed=lambda _: False)
     offer(empty, made_up())
-    assert [s.spec.name for s in spaces(workload(), LAYOUTS, PLACEMENT)] == ["one"]
+    assert [s.spec.name for s in spaces(workload(), FORMS, PLACEMENT)] == ["one"]
     offer(empty)
     with pytest.raises(InternalError, match="no implementation"):
-        spaces(workload(), LAYOUTS, PLACEMENT)
+        spaces(workload(), FORMS, PLACEMENT)
 
 
 def test_the_hopeless_are_not_searched_yet_have_a_default(offer) -> None:
     offer(made_up(), MadeUp("slow", {"k": (1,)}, guess=lambda _: 50.0))
-    assert [s.spec.name for s in spaces(workload(), LAYOUTS, PLACEMENT)] == ["one"]
-    assert [p.name for p in search_space(workload(), LAYOUTS, PLACEMENT).parts] == ["one"]
-    ranked = ranked_defaults(workload(), LAYOUTS, PLACEMENT)
+    assert [s.spec.name for s in spaces(workload(), FORMS, PLACEMENT)] == ["one"]
+    assert [p.name for p in search_space(workload(), FORMS, PLACEMENT).parts] == ["one"]
+    ranked = ranked_defaults(workload(), FORMS, PLACEMENT)
     assert [candidate.implementation for candidate, _ in ranked] == ["one", "slow"]
 
 
@@ -96,15 +97,15 @@ def test_what_is_too_inexact_is_left_out_unless_nothing_is_more_exact(offer) -> 
     offer(rough, exact)
 
     def left(max_error: float) -> list[str]:
-        ranked = ranked_defaults(workload(), LAYOUTS, PLACEMENT, max_error)
-        searched = [s.spec.name for s in spaces(workload(), LAYOUTS, PLACEMENT, max_error)]
+        ranked = ranked_defaults(workload(), FORMS, PLACEMENT, max_error)
+        searched = [s.spec.name for s in spaces(workload(), FORMS, PLACEMENT, max_error)]
         assert searched == sorted(c.implementation for c, _ in ranked)
         return searched
 
     assert left(1e-4) == left(1e-5) == ["one", "two"]
     assert left(5e-6) == left(1e-12) == ["two"]
-    assert too_inexact(workload(), LAYOUTS, PLACEMENT, 5e-6) == {"one"}
-    assert not too_inexact(workload(), LAYOUTS, PLACEMENT, 1e-5)
+    assert too_inexact(workload(), FORMS, PLACEMENT, 5e-6) == {"one"}
+    assert not too_inexact(workload(), FORMS, PLACEMENT, 1e-5)
 
 
 def test_codes_may_round_to_their_neighbour_whatever_error_is_allowed(offer) -> None:
@@ -114,7 +115,7 @@ def test_codes_may_round_to_their_neighbour_whatever_error_is_allowed(offer) -> 
     argument = Argument(type=TensorType((4, 8), "int8"))
     codes = Workload(arguments=(argument,), steps=(Step(operator="relu", inputs=(0,)),))
     assert codes.result.dtype == "int8"
-    assert not too_inexact(codes, ("plain", "plain"), PLACEMENT, 1e-4)
+    assert not too_inexact(codes, (PLAIN, PLAIN), PLACEMENT, 1e-4)
 
 
 def test_a_large_space_is_sampled() -> None:
@@ -144,7 +145,7 @@ def test_real_spaces_number_both_ways(extent: int) -> None:
         ),
         steps=(Step(operator="conv2d", inputs=(0, 1), attributes=named),),
     )
-    found = search_space(task, ("blocked16", "plain", "blocked16"), PLACEMENT)
+    found = search_space(task, (blocked(16), PLAIN, blocked(16)), PLACEMENT)
     numbers = found.sample(np.random.default_rng(0), 200)
     assert len(set(numbers)) == 200
     for number in numbers:
@@ -162,4 +163,4 @@ def test_the_allowed_error_holds_for_every_type_of_floats(offer, dtype: str) -> 
     offer(rough, exact)
     argument = Argument(type=TensorType((4, 8), dtype))
     floats = Workload(arguments=(argument,), steps=(Step(operator="relu", inputs=(0,)),))
-    assert too_inexact(floats, ("plain", "plain"), PLACEMENT, 1e-4) == {"one"}
+    assert too_inexact(floats, (PLAIN, PLAIN), PLACEMENT, 1e-4) == {"one"}

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from fake_measuring import PLACEMENT
-from tuning_fakes import LAYOUTS, workload
+from tuning_fakes import FORMS, workload
 
 from tilewright.core.errors import ModelError
 from tilewright.core.records import Candidate, Failure, Measurement, Settings
@@ -52,7 +52,7 @@ def test_a_sweep_answers_what_was_measured() -> None:
             assert isinstance(outcome, Failure)
         else:
             assert isinstance(outcome, Measurement) and outcome.latency_s == expected
-    foreign = Candidate(implementation="made", settings=(("tile", 3),), layouts=())
+    foreign = Candidate(implementation="made", settings=(("tile", 3),), forms=())
     assert isinstance(sweep.outcome(foreign), Failure)
 
 
@@ -108,7 +108,7 @@ def test_the_default_beats_random_on_a_smooth_sweep() -> None:
 
 def test_text_both_ways() -> None:
     task = workload(64)
-    part = Part(name="gone", layouts=LAYOUTS, knobs=KnobSpace(knobs=KNOBS))
+    part = Part(name="gone", forms=FORMS, knobs=KnobSpace(knobs=KNOBS))
     seconds = {n: truth(part.knobs.settings(n)) for n in range(40)}
     sweep = Sweep(
         name="s",
@@ -127,7 +127,7 @@ def test_text_both_ways() -> None:
     )
     assert back.again == {3: 0.001235}
     assert set(back.seconds) == set(seconds)
-    assert back.part.knobs.knobs == KNOBS and back.part.layouts == LAYOUTS
+    assert back.part.knobs.knobs == KNOBS and back.part.forms == FORMS
     for number, value in seconds.items():
         assert back.seconds[number] == (None if value is None else pytest.approx(value, rel=1e-3))
 
@@ -194,7 +194,7 @@ def test_tables_that_are_no_sweep(tmp_path: Path, columns: dict[str, list], mess
     ],
 )
 def test_sweeps_whose_numbers_do_not_fit(fields: dict[str, list], message: str) -> None:
-    part = Part(name="gone", layouts=LAYOUTS, knobs=KnobSpace(knobs=KNOBS))
+    part = Part(name="gone", forms=FORMS, knobs=KnobSpace(knobs=KNOBS))
     sweep = Sweep(
         name="s", part=part, seconds={0: 1e-3, 1: 2e-3, 2: None}, again={1: 1e-3},
         workload=workload(64), placement=PLACEMENT,

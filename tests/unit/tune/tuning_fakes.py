@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Outcome, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.base import FactColumn, Knob
-from tilewright.testing.landscapes import LAYOUTS
+from tilewright.testing.landscapes import FORMS
 
-__all__ = ["LAYOUTS", "FakeStore", "Landscape", "MadeUp", "workload"]
+__all__ = ["FORMS", "FakeStore", "Landscape", "MadeUp", "workload"]
 
 Landscape = Callable[[Settings], float]
 
@@ -45,21 +46,21 @@ class MadeUp:
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         return True
 
-    def port_layouts(
+    def port_forms(
         self, workload: Workload, target: Target, resources: Resources
-    ) -> tuple[tuple[str, ...], ...]:
-        return (("plain",) * (len(workload.arguments) + 1),)
+    ) -> tuple[tuple[Form, ...], ...]:
+        return ((PLAIN,) * (len(workload.arguments) + 1),)
 
     def knobs(
-        self, workload: Workload, target: Target, resources: Resources, layouts: tuple[str, ...]
+        self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ):
         return self._knobs
 
-    def valid(self, workload, target, resources, layouts, settings: Settings) -> bool:
+    def valid(self, workload, target, resources, forms, settings: Settings) -> bool:
         return self._allowed(settings)
 
     def facts(
-        self, workload, target, resources, layouts, settings: Sequence[Settings]
+        self, workload, target, resources, forms, settings: Sequence[Settings]
     ) -> Mapping[str, FactColumn]:
         return {
             "estimate_s": np.array([self._guess(s) for s in settings], dtype=np.float64),

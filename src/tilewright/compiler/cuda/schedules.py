@@ -14,6 +14,7 @@ from tilewright.compiler.lower.anchors import compute_anchor, infinity
 from tilewright.compiler.lower.cuts import cut_deep_chains
 from tilewright.compiler.lower.program import Program
 from tilewright.core.errors import InternalError
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
 
@@ -59,7 +60,7 @@ def _tensors(workload: Workload) -> list[te.Tensor]:
     plain = Candidate(
         implementation="generic",
         settings=(),
-        layouts=("plain",) * (len(workload.arguments) + 1),
+        forms=(PLAIN,) * (len(workload.arguments) + 1),
     )
     program = Program(workload, plain)
     cut_deep_chains(program, compute_anchor)

@@ -17,7 +17,7 @@ from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, broadcast_index, stored
 from tilewright.core.element_types import element_type
 from tilewright.core.errors import InternalError
-from tilewright.graph.layout import PLAIN, channel_block
+from tilewright.core.forms import PLAIN, Form, channel_block
 from tilewright.graph.tensor import TensorType
 
 Expr = tirx.Expr
@@ -65,19 +65,19 @@ def storable(value: Value) -> Value:
     return widened(value) if value.type.dtype == "bfloat16" else value
 
 
-def stage_layout(program: Program, shape: tuple[int, ...]) -> str:
+def stage_form(program: Program, shape: tuple[int, ...]) -> Form:
     """The result's layout where it fits `shape`, else plain."""
-    block = channel_block(program.result_layout)
+    block = channel_block(program.result_form)
     fits = block > 0 and len(shape) >= 2 and shape[1] % block == 0
-    return program.result_layout if fits else PLAIN
+    return program.result_form if fits else PLAIN
 
 
 def staged(program: Program, value: Value, name: str) -> Value:
     """The value computed once, in memory, in the layout of the result where that fits."""
     value = storable(value)
-    layout = stage_layout(program, value.type.shape)
-    tensor = program.stage(value, layout, name)
-    return stored(tensor, value.type, layout, program.simplify)
+    form = stage_form(program, value.type.shape)
+    tensor = program.stage(value, form, name)
+    return stored(tensor, value.type, form, program.simplify)
 
 
 def axes(program: Program, extents: tuple[int, ...], name: str) -> list[Any]:

@@ -16,6 +16,7 @@ from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
+from tilewright.core.forms import PLAIN
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.blocks import output_block
 from tilewright.kernels.convolution import Convolution, convolution
@@ -25,7 +26,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     conv = convolution(program.workload)
     settings = dict(program.candidate.settings)
-    lanes = output_block(program.candidate.layouts, settings)
+    lanes = output_block(program.candidate.forms, settings)
     accumulator = _accumulate(program, conv, lanes)
     index = program.workload.anchor_index
     assert index is not None
@@ -140,7 +141,7 @@ def _schedule(schedule: Schedule, conv: Convolution, program: Program) -> None:
     schedule.set_scope(anchor, 0, "local")
     result = schedule.get_sblock("result")
     schedule.reverse_compute_at(result, x_outer, preserve_unit_loops=True)
-    if program.result_layout != "plain":
+    if program.result_form != PLAIN:
         schedule.vectorize(schedule.get_loops(result)[-1])
     if settings["padding"] == "tile":
         padded = schedule.get_sblock("padded")

@@ -35,6 +35,7 @@ from tilewright.compiler.lower.conv2d_direct_data import source
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
+from tilewright.core.forms import PLAIN
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.blocks import chunk_count, output_block
 from tilewright.kernels.conv2d_direct import ragged_groups, reduction
@@ -46,7 +47,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     conv = convolution(program.workload)
     settings = dict(program.candidate.settings)
-    lanes = output_block(program.candidate.layouts, settings)
+    lanes = output_block(program.candidate.forms, settings)
     accumulator = _accumulate(program, conv, lanes)
     index = program.workload.anchor_index
     assert index is not None
@@ -159,14 +160,14 @@ def _schedule(
     if settings["padding"] == "piece":
         _pad_piece(schedule, sums[0] if settings["cache_chunks"] else parallel)
     result = schedule.get_sblock("result")
-    if ragged_groups(conv, output_block(program.candidate.layouts, settings)):
+    if ragged_groups(conv, output_block(program.candidate.forms, settings)):
         _gather(schedule, anchor, None if settings["cache_chunks"] else home)
         schedule.decompose_reduction(anchor, sums[0])
         return
     if not settings["cache_chunks"]:
         schedule.set_scope(anchor, 0, "local")
     schedule.reverse_compute_at(result, home, preserve_unit_loops=True)
-    if program.result_layout != "plain":
+    if program.result_form != PLAIN:
         schedule.vectorize(schedule.get_loops(result)[-1])
     schedule.decompose_reduction(anchor, sums[0])
 

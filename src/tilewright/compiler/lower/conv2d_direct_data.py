@@ -41,7 +41,7 @@ def _padded(program: Program, conv: Convolution, reach: tuple[int, int]) -> Valu
     data = program.operand(conv.data)
     top, left = conv.padding[:2]
     n, c, h, w = data.type.shape
-    block = data_block(conv, program.candidate.layouts) or int(
+    block = data_block(conv, program.candidate.forms) or int(
         dict(program.candidate.settings)["in_block"]
     )
     physical = (n, c // block, *reach, block)

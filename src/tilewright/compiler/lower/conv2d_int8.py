@@ -19,16 +19,10 @@ from tvm.s_tir import Schedule
 from tilewright.compiler.lower.dot_products import byte_dot
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, stored
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.layout import PLAIN, blocked
 from tilewright.kernels.blocks import output_block
-from tilewright.kernels.conv2d_int8 import (
-    OFFSET,
-    compensated,
-    copied,
-    input_block,
-    quad,
-)
+from tilewright.kernels.conv2d_int8 import OFFSET, compensated, copied, input_block, quad
 from tilewright.kernels.convolution import Convolution, convolution
 
 _KIND = "int32"
@@ -37,7 +31,7 @@ _KIND = "int32"
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     conv = convolution(program.workload)
-    lanes = output_block(program.candidate.layouts, dict(program.candidate.settings))
+    lanes = output_block(program.candidate.forms, dict(program.candidate.settings))
     accumulator = _accumulate(program, conv, lanes)
     offset = compensated(program.workload, dict(program.candidate.settings))
     index = program.workload.anchor_index
@@ -52,7 +46,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         return total + _compensation(program, chunk, lane, lanes) if offset else total
 
     program.set_step(index, Value(type=result_type, read=read))
-    if program.result_layout == PLAIN:
+    if program.result_form == PLAIN:
         _stage_epilogue(program, lanes)
     schedule = program.schedule()
     _schedule(schedule, conv, program, resources)
@@ -78,15 +72,15 @@ def _source(program: Program, conv: Convolution, plane: tuple[int, int]):
     """A function from (n, chunk, row, column, lane) to a byte: of a copy with its border of zeros,
     or of the data itself with the surplus clamped to the last row and column."""
     arguments = len(program.workload.arguments)
-    layouts, settings = program.candidate.layouts, dict(program.candidate.settings)
-    block = input_block(conv, layouts, arguments, settings)
+    forms, settings = program.candidate.forms, dict(program.candidate.settings)
+    block = input_block(conv, forms, arguments, settings)
     reach = tuple(
         (extent - 1) * stride + (kernel - 1) * dilation + 1
         for extent, stride, kernel, dilation in zip(
             plane, conv.strides, conv.kernel, conv.dilation, strict=True
         )
     )
-    if copied(conv, layouts, arguments, settings):
+    if copied(conv, forms, arguments, settings):
         return _copy(program, conv, reach, block)
     data = program.operand(conv.data)
     last = (conv.in_height - 1, conv.in_width - 1)
@@ -129,7 +123,7 @@ def _accumulate(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
     weights = program.tensors[conv.weight]
     settings = dict(program.candidate.settings)
     width = quad(settings)
-    block = input_block(conv, program.candidate.layouts, len(program.workload.arguments), settings)
+    block = input_block(conv, program.candidate.forms, len(program.workload.arguments), settings)
     inside, quads = -(-conv.group_in // block), block // width
     (kh, kw), (sh, sw), (dh, dw) = conv.kernel, conv.strides, conv.dilation
     sizes = {"in_chunk": inside, "ky": kh, "kx": kw, "quad": quads, "byte": width}
@@ -199,7 +193,7 @@ def _schedule(
         return
     start = schedule.decompose_reduction(anchor, chunk)
     schedule.vectorize(schedule.get_loops(start)[-1])
-    lanes = output_block(program.candidate.layouts, settings)
+    lanes = output_block(program.candidate.forms, settings)
     schedule.tensorize(lane, byte_dot(lanes, program.operand(conv.data).type.dtype))
 
 

@@ -17,6 +17,7 @@ from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
+from tilewright.core.forms import PLAIN
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.blocks import output_block
 from tilewright.kernels.conv2d_transposed import (
@@ -30,7 +31,7 @@ from tilewright.kernels.conv2d_transposed import (
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     conv = transposed_convolution(program.workload)
-    lanes = output_block(program.candidate.layouts, dict(program.candidate.settings))
+    lanes = output_block(program.candidate.forms, dict(program.candidate.settings))
     accumulator = _accumulate(program, conv, lanes)
     index = program.workload.anchor_index
     assert index is not None
@@ -88,7 +89,7 @@ def _offset(phase: tirx.Expr, base: tuple[int, ...]) -> tirx.Expr:
 
 
 def _accumulate(program: Program, conv: TransposedConvolution, lanes: int) -> te.Tensor:
-    block = input_block(conv, program.candidate.layouts, len(program.workload.arguments))
+    block = input_block(conv, program.candidate.forms, len(program.workload.arguments))
     padded = _bordered(program, conv, block)
     weights = program.tensors[conv.weight]
     rows, columns = conv.rows, conv.columns
@@ -137,6 +138,6 @@ def _schedule(schedule: Schedule, program: Program) -> None:
     schedule.set_scope(anchor, 0, "local")
     result = schedule.get_sblock("result")
     schedule.reverse_compute_at(result, x_outer, preserve_unit_loops=True)
-    if program.result_layout != "plain":
+    if program.result_form != PLAIN:
         schedule.vectorize(schedule.get_loops(result)[-1])
     schedule.decompose_reduction(anchor, reduction[0])

@@ -25,10 +25,10 @@ from tvm.s_tir.schedule import LoopRV
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
+from tilewright.core.forms import PLAIN
 from tilewright.core.targets import Target
-from tilewright.graph.layout import PLAIN
 from tilewright.kernels.blocks import chunk_count
-from tilewright.kernels.conv2d_winograd_forms import Form, input_lanes
+from tilewright.kernels.conv2d_winograd_forms import Transforms, input_lanes
 from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.winograd_transforms import Matrix, Row
 
@@ -38,7 +38,7 @@ class _Plan:
     """What the stages are made from; `lanes` and `block` are channels of result and data,
     `strip` the rows of tiles that are done together, 0 for all."""
 
-    form: Form
+    form: Transforms
     conv: Convolution
     lanes: int
     block: int
@@ -55,14 +55,14 @@ class _Plan:
         return chunk_count(self.conv.out_channels, self.lanes)
 
 
-def lower_form(program: Program, target: Target, form: Form) -> Schedule:
+def lower_form(program: Program, target: Target, form: Transforms) -> Schedule:
     """Build and schedule the kernel of a Winograd convolution."""
     conv = convolution(program.workload)
     plan = _Plan(
         form=form,
         conv=conv,
         lanes=int(program.candidate.setting("lanes")),
-        block=input_lanes(conv, program.candidate.layouts, target.lanes("float32")),
+        block=input_lanes(conv, program.candidate.forms, target.lanes("float32")),
         strip=int(program.candidate.setting("strip")),
     )
     product = _product_stage(program, plan, _input_stages(program, plan))
@@ -171,15 +171,7 @@ def _back_stage(plan: _Plan, product: te.Tensor) -> te.Tensor:
         terms = [product(e, v, o, tile, lane) for e in range(vertical.positions)]
         return _combine(vertical.output, i, terms)
 
-    shape = (
-        conv.batch,
-        plan.chunks,
-        down,
-        vertical.outputs,
-        horizontal.positions,
-        across,
-        lanes,
-    )
+    shape = (conv.batch, plan.chunks, down, vertical.outputs, horizontal.positions, across, lanes)
     return te.compute(shape, columns, name="output_columns")
 
 
@@ -284,7 +276,7 @@ def _schedule_result(
     """Back transform and epilogue; returns the loops over images, strips, chunks and rows."""
     result = schedule.get_sblock("result")
     half = schedule.get_sblock("output_columns")
-    plain = program.result_layout == PLAIN
+    plain = program.result_form == PLAIN
     if plain:
         n, channel, y, x = schedule.get_loops(result)
         chunk, lane = schedule.split(channel, [None, program.candidate.setting("lanes")])

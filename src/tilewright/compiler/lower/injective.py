@@ -20,9 +20,8 @@ from tilewright.compiler.lower.positions import logical_index
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import stored
 from tilewright.core.element_types import element_type
-from tilewright.core.layouts import parse_layout
+from tilewright.core.forms import channel_block, own_layout
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.layout import channel_block, physical_shape
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.tensor import TensorType
 from tilewright.kernels.injective import copied_parts
@@ -33,7 +32,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     lanes = int(dict(program.candidate.settings)["vector"])
     narrow = max(1, element_type(program.workload.result.dtype).bytes // 4)
     lanes = max(1, lanes // narrow)
-    if copied_parts(program.workload, program.candidate.layouts):
+    if copied_parts(program.workload, program.candidate.forms):
         schedule = program.begin(_copies(program))
         for part in range(len(program.workload.steps[0].inputs)):
             block = schedule.get_sblock(f"part{part}")
@@ -54,18 +53,18 @@ def _tail(program: Program) -> int | None:
 
     None when a step moves elements, for then nothing is known.
     """
-    workload, layouts = program.workload, program.candidate.layouts
+    workload, forms = program.workload, program.candidate.forms
     if any(not OPERATORS[step.operator].elementwise for step in workload.steps):
         return None
-    physical = physical_shape(workload.result.shape, layouts[-1])
+    physical = forms[-1].physical_shape(workload.result.shape)
     moves: list[tuple[bool, ...]] = []
-    for argument, layout in zip(workload.arguments, layouts, strict=False):
+    for argument, form in zip(workload.arguments, forms, strict=False):
         shape = argument.type.shape
         full = (1,) * (len(workload.result.shape) - len(shape)) + shape
         varies = [extent > 1 for extent in full]
-        if channel_block(layouts[-1]):
+        if channel_block(forms[-1]):
             varies = [*varies, varies[1]]
-        if layout != layouts[-1] and len(shape) > 1 and sum(varies) > 2:
+        if form != forms[-1] and len(shape) > 1 and sum(varies) > 2:
             return None
         moves.append(tuple(varies))
     tail = len(physical)
@@ -83,19 +82,19 @@ def _tail(program: Program) -> int | None:
 def _part_tail(program: Program, part: int) -> int | None:
     """Loops that run through memory in order in both the part and the result."""
     step = program.workload.steps[0]
-    if program.candidate.layouts[step.inputs[part]] != program.result_layout:
+    if program.candidate.forms[step.inputs[part]] != program.result_form:
         return None
     axis = step.integer("axis")
-    block = channel_block(program.result_layout)
-    rank = len(physical_shape(program.workload.result.shape, program.result_layout))
+    block = channel_block(program.result_form)
+    rank = len(program.result_form.physical_shape(program.workload.result.shape))
     return min(axis + 1, rank - 1) if not block or axis > 1 else axis + 1
 
 
 def _copies(program: Program) -> tirx.PrimFunc:
     """One block `partN` per operand that fills its part of the result."""
-    workload, layouts = program.workload, program.candidate.layouts
+    workload, forms = program.workload, program.candidate.forms
     result, step = workload.result, workload.steps[0]
-    block = channel_block(layouts[-1])
+    block = channel_block(forms[-1])
     axis = step.integer("axis")
     with IRBuilder() as builder:
         with script.prim_func(s_tir=True):
@@ -105,19 +104,19 @@ def _copies(program: Program) -> tirx.PrimFunc:
                 script.arg(
                     f"argument{index}",
                     script.buffer(
-                        physical_shape(argument.type.shape, layouts[index]), argument.type.dtype
+                        forms[index].physical_shape(argument.type.shape), argument.type.dtype
                     ),
                 )
                 for index, argument in enumerate(workload.arguments)
             ]
-            shape = physical_shape(result.shape, layouts[-1])
+            shape = forms[-1].physical_shape(result.shape)
             output = script.arg("result", script.buffer(shape, result.dtype))
             with script.sblock("root"):
                 offset = 0
                 for part, index in enumerate(step.inputs):
                     kind = workload.types[index]
                     start = offset // block if block and axis == 1 else offset
-                    source = (buffers[index], kind, layouts[index])
+                    source = (buffers[index], kind, forms[index])
                     _copy(program, source, output, f"part{part}", (axis, start))
                     offset += kind.shape[axis]
         return builder.get()
@@ -130,11 +129,11 @@ def _copy(
     name: str,
     place: tuple[int, int],
 ) -> None:
-    buffer, kind, layout = source
+    buffer, kind, form = source
     axis, start = place
-    shape = physical_shape(kind.shape, program.result_layout)
+    shape = program.result_form.physical_shape(kind.shape)
     value = stored(
-        lambda *index: tirx.BufferLoad(buffer, list(index)), kind, layout, program.simplify
+        lambda *index: tirx.BufferLoad(buffer, list(index)), kind, form, program.simplify
     )
     with script.grid(*shape) as loops:
         loops = [loops] if isinstance(loops, tirx.Var) else list(loops)
@@ -143,7 +142,7 @@ def _copy(
                 script.axis.spatial(extent, loop) for extent, loop in zip(shape, loops, strict=True)
             ]
             program.simplify.announce(index, shape)
-            logical = logical_index(parse_layout(program.result_layout), index, kind.shape)
+            logical = logical_index(own_layout(program.result_form), index, kind.shape)
             at = list(index)
             at[axis] = at[axis] + start
             script.buffer_store(output, value.read(logical), at)

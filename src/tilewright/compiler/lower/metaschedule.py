@@ -14,6 +14,7 @@ from tilewright.compiler.lower.cuts import cut_deep_chains
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.compiler.opaque import kernel_function
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
@@ -29,10 +30,10 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
 
 
 def unscheduled(
-    workload: Workload, layouts: tuple[str, ...], target: Target, resources: Resources
+    workload: Workload, forms: tuple[Form, ...], target: Target, resources: Resources
 ) -> tvm.IRModule:
     """What a trace starts from: the whole fused computation, its function called `main`."""
-    candidate = Candidate(implementation=SPEC.name, settings=(), layouts=layouts)
+    candidate = Candidate(implementation=SPEC.name, settings=(), forms=forms)
     program = Program(workload, candidate, SPEC.packed_shapes(workload, candidate))
     return _begun(program, target, resources).mod
 

@@ -22,8 +22,8 @@ from tilewright.compiler.lower.anchors import LARGEST, axes, lowest, pool_diviso
 from tilewright.compiler.lower.loops import vectorize_last
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, stored
+from tilewright.core.forms import PLAIN, channel_block
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.layout import PLAIN, channel_block
 from tilewright.graph.tensor import TensorType
 from tilewright.kernels.pool2d_rows import pooled_shape
 
@@ -34,7 +34,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     assert index is not None
     step = program.workload.steps[index]
     data, named = program.operand(step.inputs[0]), dict(step.attributes)
-    blocked = channel_block(program.result_layout) > 0
+    blocked = channel_block(program.result_form) > 0
     window = _window(program, data, named, blocked=blocked)
     average = "count_include_pad" in named
 
@@ -131,9 +131,9 @@ def _window(program: Program, data: Value, named: dict[str, Any], *, blocked: bo
         return combine(source.read([n, c, y * sh + ky * dh, x * sw + kx * dw]), axis=reduce)
 
     kind = TensorType(pooled_shape(program.workload), data.type.dtype)
-    layout = program.result_layout
-    tensor = program.stage(Value(type=kind, read=read), layout, "window")
-    return stored(tensor, kind, layout, program.simplify)
+    form = program.result_form
+    tensor = program.stage(Value(type=kind, read=read), form, "window")
+    return stored(tensor, kind, form, program.simplify)
 
 
 def _schedule_blocked(schedule: Schedule, program: Program, resources: Resources) -> None:

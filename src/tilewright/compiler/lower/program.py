@@ -15,9 +15,8 @@ from tvm.s_tir import Schedule
 from tilewright.compiler.lower import elementwise, movement
 from tilewright.compiler.lower.positions import logical_index
 from tilewright.compiler.lower.values import Index, Simplifier, Value, broadcast_index, stored
-from tilewright.core.layouts import parse_layout
+from tilewright.core.forms import Form, own_layout
 from tilewright.core.records import Candidate
-from tilewright.graph.layout import physical_shape
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 
@@ -42,17 +41,17 @@ class Program:
         self.tensors: list[te.Tensor] = []
         self.values: dict[int, Value] = {}
         for index, argument in enumerate(workload.arguments):
-            layout = candidate.layouts[index]
-            shape = self._packed.get(index) or physical_shape(argument.type.shape, layout)
+            form = candidate.forms[index]
+            shape = self._packed.get(index) or own_layout(form).physical_shape(argument.type.shape)
             tensor = te.placeholder(shape, argument.type.dtype, name=f"argument{index}")
             self.tensors.append(tensor)
             if index not in self._packed:
-                self.values[index] = stored(tensor, argument.type, layout, self.simplify)
+                self.values[index] = stored(tensor, argument.type, form, self.simplify)
 
     @property
-    def result_layout(self) -> str:
+    def result_form(self) -> Form:
         """The layout the result is written in."""
-        return self.candidate.layouts[-1]
+        return self.candidate.forms[-1]
 
     def step_value(self, index: int) -> Value:
         """The value of step `index`, composing what it reads as far as needed."""
@@ -85,21 +84,21 @@ class Program:
 
         return Value(type=result, read=read)
 
-    def stage(self, value: Value, layout: str, name: str) -> te.Tensor:
+    def stage(self, value: Value, form: Form, name: str) -> te.Tensor:
         """Materialise a value in a layout as a stage called `name`."""
-        found, logical = parse_layout(layout), value.type.shape
-        shape = found.physical_shape(logical)
+        layout, logical = own_layout(form), value.type.shape
+        shape = layout.physical_shape(logical)
 
         def compute(*index: tirx.Expr) -> tirx.Expr:
             self.simplify.announce(index, shape)
-            return value.read(logical_index(found, index, logical))
+            return value.read(logical_index(layout, index, logical))
 
         return te.compute(shape, compute, name=name)
 
     def finish(self) -> te.Tensor:
         """The stage `result`: the last step in the result's layout."""
         value = self.step_value(len(self.workload.steps) - 1)
-        return self.stage(value, self.result_layout, "result")
+        return self.stage(value, self.result_form, "result")
 
     def schedule(self) -> Schedule:
         """Finish and open a schedule over the whole kernel; the function is called `main`."""

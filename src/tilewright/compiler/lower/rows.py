@@ -23,8 +23,8 @@ from tilewright.compiler.lower.anchors import LARGEST, SMALLEST, combination, lr
 from tilewright.compiler.lower.loops import extents, vectorize_last
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, broadcast_index
+from tilewright.core.forms import channel_block
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.layout import channel_block
 from tilewright.kernels.rows import Frame, operand_frame
 
 Expr = tirx.Expr
@@ -79,8 +79,8 @@ class _Rows:
     stages: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        workload, layouts = self.program.workload, self.program.candidate.layouts
-        self.frame = operand_frame(workload, layouts)
+        workload, forms = self.program.workload, self.program.candidate.forms
+        self.frame = operand_frame(workload, forms)
         self.streams = int(dict(self.program.candidate.settings)["streams"])
 
     # ----- positions -------------------------------------------------------------------------
@@ -409,7 +409,7 @@ class _Rows:
         unit = self.frame.block or self.target.lanes("float32")
         wanted = unit * self.streams
         if blocked:
-            wanted = max(1, wanted // channel_block(self.program.result_layout))
+            wanted = max(1, wanted // channel_block(self.program.result_form))
         sizes = [size for size in range(1, min(extent, wanted) + 1) if extent % size == 0]
         tile = sizes[-1]
         if not blocked and tile < min(unit, extent) // 2:
@@ -424,7 +424,7 @@ class _Rows:
             axes = list(range(rank))
         else:
             axes = [axis for axis in range(rank) if axis not in self.frame.reduced]
-        return [*axes, axes[1]] if channel_block(self.program.result_layout) else axes
+        return [*axes, axes[1]] if channel_block(self.program.result_form) else axes
 
     def _arrange(self, schedule: Schedule, block: Any, depth: int) -> None:
         """Reduction loops outside, the last spatial loop vectorised."""

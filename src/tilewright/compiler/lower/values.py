@@ -11,7 +11,7 @@ from tvm.ir import Range
 from tvm.sym import Analyzer
 
 from tilewright.compiler.lower.positions import Index, physical_index
-from tilewright.core.layouts import parse_layout
+from tilewright.core.forms import Form, own_layout
 from tilewright.graph.tensor import TensorType
 
 Read = Callable[[Index], tirx.Expr]
@@ -54,12 +54,12 @@ class Simplifier:
         return self._analyzer.simplify(expression)
 
 
-def stored(tensor: te.Tensor, kind: TensorType, layout: str, simplify: Simplifier) -> Value:
+def stored(tensor: te.Tensor, kind: TensorType, form: Form, simplify: Simplifier) -> Value:
     """A tensor in memory, read through its layout."""
-    found = parse_layout(layout)
+    layout = own_layout(form)
 
     def read(index: Index) -> tirx.Expr:
-        return tensor(*physical_index(found, index, kind.shape, simplify))
+        return tensor(*physical_index(layout, index, kind.shape, simplify))
 
     return Value(type=kind, read=read)
 

@@ -33,9 +33,9 @@ from tilewright.compiler.metaschedule.records import (
 )
 from tilewright.compiler.metaschedule.search import trace_text
 from tilewright.core.errors import TilewrightError
+from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.layout import channel_block
 from tilewright.graph.workload import Workload, parse_workload
 from tilewright.kernels.registry import implementation
 
@@ -176,34 +176,34 @@ def read_database(
     ]
 
 
-_Known = dict[int, list[tuple[tvm.IRModule, int, tuple[str, ...]]]]
+_Known = dict[int, list[tuple[tvm.IRModule, int, tuple[Form, ...]]]]
 
 
 def _known_starts(workloads: Sequence[Workload], target: Target, resources: Resources) -> _Known:
     found: _Known = {}
     for position, workload in enumerate(workloads):
-        for layouts in _port_layouts(workload, target):
+        for forms in _port_forms(workload, target):
             try:
-                module = unscheduled(workload, layouts, target, resources)
+                module = unscheduled(workload, forms, target, resources)
             except _BROKEN:
                 continue
             identity = tvm_ffi.structural_hash(module, map_free_vars=True)
-            found.setdefault(identity, []).append((module, position, layouts))
+            found.setdefault(identity, []).append((module, position, forms))
     return found
 
 
-def _port_layouts(workload: Workload, target: Target) -> Iterator[tuple[str, ...]]:
+def _port_forms(workload: Workload, target: Target) -> Iterator[tuple[Form, ...]]:
     """Plain, and channels in blocks of each usual size where all activations allow it."""
-    yield ("plain",) * (len(workload.arguments) + 1)
+    yield (PLAIN,) * (len(workload.arguments) + 1)
     for lanes in sorted({target.lanes("float32"), 16, 8}, reverse=True):
-        name = f"blocked{lanes}"
+        form = blocked(lanes)
         ports = [(a.type.shape, a.role == "data") for a in workload.arguments]
-        layouts = tuple(
-            name if data and len(shape) == 4 and shape[1] % channel_block(name) == 0 else "plain"
+        forms = tuple(
+            form if data and len(shape) == 4 and shape[1] % lanes == 0 else PLAIN
             for shape, data in [*ports, (workload.result.shape, True)]
         )
-        if name in layouts:
-            yield layouts
+        if form in forms:
+            yield forms
 
 
 def _lines(path: Path) -> list[str]:
@@ -254,12 +254,12 @@ def _scanned(
 
 def _matched(record: ScannedRecord, module: tvm.IRModule, known: _Known) -> ScannedRecord:
     identity = tvm_ffi.structural_hash(module, map_free_vars=True)
-    for start, position, layouts in known.get(identity, ()):
+    for start, position, forms in known.get(identity, ()):
         if tvm_ffi.structural_equal(start, module, map_free_vars=True):
             return ScannedRecord(
                 line=record.line,
                 position=position,
-                layouts=layouts,
+                forms=forms,
                 trace=record.trace,
                 samples_s=record.samples_s,
                 kernel_hash=record.kernel_hash,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate
 
 WORKLOADS = "database_workload.json"
@@ -26,14 +27,14 @@ class ScannedRecord:
     """One line of a database (counted from 1).
 
     `problem` says why it cannot be used at all, empty where it can. `position` is that of the
-    workload whose plain computation in `layouts` the record schedules, None where it fits none.
+    workload whose plain computation in `forms` the record schedules, None where it fits none.
     `kernel_hash` is that of the kernel the trace makes from the record's own module.
     """
 
     line: int
     problem: str = ""
     position: int | None = None
-    layouts: tuple[str, ...] = ()
+    forms: tuple[Form, ...] = ()
     trace: str = ""
     samples_s: tuple[float, ...] = ()
     kernel_hash: str = ""

@@ -24,6 +24,7 @@ from tvm.s_tir.schedule import Trace
 
 from tilewright.compiler.build import kernel_hash_of
 from tilewright.compiler.lower.metaschedule import unscheduled
+from tilewright.core.forms import Form
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
 
@@ -65,13 +66,13 @@ class Search:
     def __init__(
         self,
         workload: Workload,
-        layouts: tuple[str, ...],
+        forms: tuple[Form, ...],
         target: Target,
         resources: Resources,
         seed: int,
     ) -> None:
         np.random.seed(seed % 2**32)  # noqa: NPY002 - the cost model's guesses draw from it
-        module = unscheduled(workload, layouts, target, resources)
+        module = unscheduled(workload, forms, target, resources)
         self._target = tvm.target.Target(target.tvm_target(resources))
         if self._target.kind.name == "llvm":
             _skip_elsewhere()

@@ -18,6 +18,7 @@ import numpy as np
 from tilewright.core.errors import ModelError
 from tilewright.core.events import EventSink, Stage, discard
 from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.core.forms import PLAIN
 from tilewright.core.predictions import CollectRound
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
@@ -91,8 +92,9 @@ class Feedback:
             self.events(
                 Stage(
                     name="round",
-                    detail=f"{self.name}: predicted {last.kernels} kernels before measuring them, "
-                    f"mean error {last.mape:.1%}, {last.above:.0%} above {TOLERATED:.0%}",
+                    detail=f"{self.name}: predicted {last.kernels} kernels before "
+                    f"measuring them, mean error {last.mape:.1%}, {last.above:.0%} above "
+                    f"{TOLERATED:.0%}",
                 )
             )
         return len(planned)
@@ -156,7 +158,7 @@ def settings_beside(
     that follows from the kernel; none where the settings are of no space of ours."""
     space = TaskSpace(
         workload=workload,
-        layouts=candidate.layouts,
+        forms=candidate.forms,
         placement=placement,
         spec=implementation(candidate.implementation),
     )
@@ -165,7 +167,7 @@ def settings_beside(
     if number is None:
         return []
     near = knobs.neighbours(number)[: 2 * len(knobs.knobs)]
-    text = canonical_json([workload.key, candidate.settings, candidate.layouts])
+    text = canonical_json([workload.key, candidate.settings, candidate.forms])
     order = np.random.default_rng(int(digest(text), 16) % 2**32).permutation(len(near))
     return [space.part.candidate(near[int(place)]) for place in order]
 
@@ -175,12 +177,12 @@ def carried(candidate: Candidate, workload: Workload, placement: Placement) -> C
     spec = implementation(candidate.implementation)
     if spec not in applicable(workload, placement.target, placement.resources):
         return None
-    plain = ("plain",) * (len(workload.arguments) + 1)
-    if candidate.layouts not in (
+    plain = (PLAIN,) * (len(workload.arguments) + 1)
+    if candidate.forms not in (
         plain,
-        *spec.port_layouts(workload, placement.target, placement.resources),
+        *spec.port_forms(workload, placement.target, placement.resources),
     ):
         return None
-    space = TaskSpace(workload=workload, layouts=candidate.layouts, placement=placement, spec=spec)
+    space = TaskSpace(workload=workload, forms=candidate.forms, placement=placement, spec=spec)
     number = space.part.knobs.number(dict(candidate.settings))
     return candidate if number is not None and space.part.knobs.valid(number) else None

@@ -232,7 +232,7 @@ class _Visit:
         return _Probe(
             measurer=measurer,
             workload=task.workload,
-            candidate=default_candidate(task.workload, task.layouts, placement)[0],
+            candidate=default_candidate(task.workload, task.forms, placement)[0],
         )
 
     def _plan(self) -> Batches:

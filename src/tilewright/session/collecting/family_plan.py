@@ -113,7 +113,7 @@ class FamilyPlan:
         kernels: dict[int, tuple[Workload, Candidate]] = {}
         for place, numbers in enumerate(offered):
             for task in self._prepared(numbers)[:1]:
-                candidate = default_candidate(task.workload, task.layouts, self.placement)[0]
+                candidate = default_candidate(task.workload, task.forms, self.placement)[0]
                 kernels[place] = (task.workload, candidate)
         predictors = replace(self.best.predictors)
         families = {family_of(workload) for workload, _ in kernels.values()}
@@ -168,10 +168,7 @@ class FamilyPlan:
         if found:
             batches = (self._batch(batch.task(workload), found),)
             yield Planned(
-                family=self.name,
-                numbers=miss.entry.numbers,
-                batches=batches,
-                source=miss.kernel,
+                family=self.name, numbers=miss.entry.numbers, batches=batches, source=miss.kernel
             )
 
     def _configuration_beside(self, miss: Miss) -> Iterator[Planned]:
@@ -182,7 +179,7 @@ class FamilyPlan:
             for task in self._tasks(numbers)[:1]:
                 candidate = (
                     carried(miss.kernel[1], task.workload, self.placement)
-                    or (default_candidate(task.workload, task.layouts, self.placement)[0])
+                    or (default_candidate(task.workload, task.forms, self.placement)[0])
                 )
                 batches = (self._batch(task, [candidate]),)
                 yield Planned(
@@ -212,7 +209,7 @@ class FamilyPlan:
         return Batch(
             workload_key=task.workload.key,
             name=task.name,
-            layouts=task.layouts,
+            forms=task.forms,
             candidates=tuple(candidates),
             predicted_s=predicted_s,
         )

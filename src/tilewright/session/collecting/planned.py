@@ -14,7 +14,9 @@ from pathlib import Path
 
 import msgspec
 
+from tilewright.core.codec import FILE_NAMES, decode, encode
 from tilewright.core.events import EventSink, Note
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.hardware.legacy import folder_of
@@ -25,23 +27,20 @@ from tilewright.store.database import SqliteStore
 _FORMAT = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True, kw_only=True, rename=FILE_NAMES):
     """Candidates of one task, and the seconds that were predicted of each, None where no model
     was there to do so."""
 
     workload_key: str
     name: str
-    layouts: tuple[str, ...]
+    forms: tuple[Form, ...]
     candidates: tuple[Candidate, ...]
     predicted_s: tuple[float | None, ...]
 
     def task(self, workload: Workload) -> Task:
         """The task, of its workload."""
-        key = (workload.key, self.layouts)
-        return Task(
-            key=key, name=self.name, workload=workload, layouts=self.layouts, count=1, nodes=()
-        )
+        key = (workload.key, self.forms)
+        return Task(key=key, name=self.name, workload=workload, forms=self.forms, count=1, nodes=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +82,7 @@ class Journal:
             return journal
         for line in lines[1:-1]:
             try:
-                journal.entries.append(msgspec.json.decode(line, type=Planned))
+                journal.entries.append(decode(line, Planned))
             except msgspec.MsgspecError:
                 journal._whole = False
                 break
@@ -99,10 +98,10 @@ class Journal:
         try:
             if self._whole:
                 with self.path.open("ab") as file:
-                    file.write(msgspec.json.encode(entry) + b"\n")
+                    file.write(encode(entry) + b"\n")
                 return
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            lines = [_heading(), *map(msgspec.json.encode, self.entries), b""]
+            lines = [_heading(), *map(encode, self.entries), b""]
             self.path.write_bytes(b"\n".join(lines))
             self._whole = True
         except OSError as error:
@@ -124,4 +123,4 @@ def journal_of(
 
 
 def _heading() -> bytes:
-    return msgspec.json.encode({"format": _FORMAT, "versions": software_versions()})
+    return encode({"format": _FORMAT, "versions": software_versions()})

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.core.fingerprints import digest
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
@@ -29,7 +30,7 @@ class BestKnown:
 
     predictors: Predictors
 
-    def __call__(self, workload: Workload, layouts: tuple[str, ...]) -> Candidate | None:
+    def __call__(self, workload: Workload, forms: tuple[Form, ...]) -> Candidate | None:
         """The candidate, None where there is none."""
         placement = self.predictors.placement
         guesses = BestGuesses(
@@ -37,15 +38,15 @@ class BestKnown:
             predictors=self.predictors,
             fitting=self.predictors.shipped is not None,
         )
-        found = guesses(workload, layouts) or self._measured(workload, layouts)
+        found = guesses(workload, forms) or self._measured(workload, forms)
         return found[0] if found else None
 
-    def _measured(self, workload: Workload, layouts: tuple[str, ...]) -> tuple[Candidate, ...]:
+    def _measured(self, workload: Workload, forms: tuple[Form, ...]) -> tuple[Candidate, ...]:
         store, own_class = self.predictors.store, self.predictors.placement.key
         rows = [
             row
             for row in store.stored_measurements(workload_key=workload.key)
-            if row.candidate.layouts == layouts and is_usual(row.device_class)
+            if row.candidate.forms == forms and is_usual(row.device_class)
         ]
         classes = sorted(
             {row.placement_key for row in rows}, key=lambda key: (key != own_class, str(key))
@@ -63,15 +64,15 @@ def candidates_of(
     """The default candidate in the layouts a network would have, the best known one, then `count`
     random ones of any implementation: most in these layouts, others in the operator's own or in
     any. `seed` is a number, and the text that the task comes from."""
-    usual = _usual_layouts(task, placement)
+    usual = _usual_forms(task, placement)
     found = {default_candidate(task.workload, usual, placement)[0]: None}
     known = best(task.workload, usual)
     if known is not None:
         found.setdefault(known)
     random = np.random.default_rng([seed[0], int(digest(seed[1]), 16) % 2**32])
     for _ in range(count):
-        layouts = usual if random.random() < _USUAL else task.layouts
-        offered = spaces(task.workload, layouts, placement)
+        forms = usual if random.random() < _USUAL else task.forms
+        offered = spaces(task.workload, forms, placement)
         space = offered[int(random.integers(len(offered)))]
         if random.random() < _ANYWHERE:
             space = _elsewhere(space, random)
@@ -80,23 +81,21 @@ def candidates_of(
     return list(found)
 
 
-def _usual_layouts(task: Task, placement: Placement) -> tuple[str, ...]:
+def _usual_forms(task: Task, placement: Placement) -> tuple[Form, ...]:
     """What the default implementation would read and write inside a network; a single operator's
     own layouts are those of a network's inputs and outputs."""
-    chosen = default_candidate(task.workload, task.layouts, placement)[0]
-    return implementation(chosen.implementation).port_layouts(
+    chosen = default_candidate(task.workload, task.forms, placement)[0]
+    return implementation(chosen.implementation).port_forms(
         task.workload, placement.target, placement.resources
     )[0]
 
 
 def _elsewhere(space: TaskSpace, random: np.random.Generator) -> TaskSpace:
     """The same implementation in any layouts that it offers."""
-    ports = space.spec.port_layouts(
-        space.workload, space.placement.target, space.placement.resources
-    )
+    ports = space.spec.port_forms(space.workload, space.placement.target, space.placement.resources)
     other = TaskSpace(
         workload=space.workload,
-        layouts=ports[int(random.integers(len(ports)))],
+        forms=ports[int(random.integers(len(ports)))],
         placement=space.placement,
         spec=space.spec,
     )

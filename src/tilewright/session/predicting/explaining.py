@@ -9,12 +9,8 @@ import numpy as np
 
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import EventSink, Stage
-from tilewright.core.predictions import (
-    ExplainResult,
-    FactDifference,
-    Factor,
-    TurningPoint,
-)
+from tilewright.core.forms import PLAIN
+from tilewright.core.predictions import ExplainResult, FactDifference, Factor, TurningPoint
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.measure.base import Measurer
@@ -68,8 +64,8 @@ class Explainer:
         """
         if confirm and not name.startswith("op:"):
             raise UsageError(
-                f"{name!r} has no turning points to confirm: they are of op:… texts, whose numbers "
-                "can be changed",
+                f"{name!r} has no turning points to confirm: they are of op:… texts, "
+                "whose numbers can be changed",
                 hint="tilewright explain 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]' --confirm",
             )
         workload, candidate = self._kernel(name)
@@ -116,19 +112,20 @@ class Explainer:
         """The operator with the best settings known, else the default ones."""
         store = self.predictors.store
         workload = store.workload(name)
-        layouts = None
+        forms = None
         if workload is None:
             if not name.startswith("op:"):
                 raise UsageError(
                     f"{name!r} is neither an operator nor a task that was measured",
-                    hint="tilewright explain 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]'; of a network "
-                    f"the best number of threads: tilewright explain {name} --threads",
+                    hint="tilewright explain 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]'; of "
+                    f"a network the best number of threads: tilewright explain {name} "
+                    "--threads",
                 )
             task = main_task(name, self.options, self.placement)
-            workload, layouts = task.workload, task.layouts
+            workload, forms = task.workload, task.forms
         best = ranked(own(store.outcomes(workload.key, self.placement.key)))
-        fitting = [m.candidate for m in best if layouts is None or m.candidate.layouts == layouts]
-        plain = layouts or ("plain",) * (len(workload.arguments) + 1)
+        fitting = [m.candidate for m in best if forms is None or m.candidate.forms == forms]
+        plain = forms or (PLAIN,) * (len(workload.arguments) + 1)
         return workload, (
             fitting[0] if fitting else default_candidate(workload, plain, self.placement)[0]
         )
@@ -146,7 +143,7 @@ class Explainer:
         def times(kernels: Sequence[Kernel]) -> Floats:
             return model.times(self.predictors.table(kernels, model)).latency_s
 
-        for space in spaces(workload, candidate.layouts, self.placement):
+        for space in spaces(workload, candidate.forms, self.placement):
             numbers = random.permutation(space.numbers)[:_SETTINGS]
             candidates = [space.part.candidate(int(number)) for number in numbers]
             times_s.append(times([(workload, chosen) for chosen in candidates]))

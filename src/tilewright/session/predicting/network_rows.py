@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tilewright.core.forms import PLAIN
 from tilewright.graph.anchors import bare_anchor
 from tilewright.graph.workload import Workload
 from tilewright.models import ModelOptions
@@ -55,5 +56,5 @@ def operators_of(rows: Sequence[Row]) -> Integers:
 
 
 def _bare(workload: Workload) -> str:
-    found = bare_anchor(workload, ("plain",) * (len(workload.arguments) + 1))
+    found = bare_anchor(workload, (PLAIN,) * (len(workload.arguments) + 1))
     return workload.key if found is None else found.workload.key

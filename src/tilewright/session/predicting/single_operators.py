@@ -33,7 +33,7 @@ def main_task(name: str, options: ModelOptions, placement: Placement) -> Task:
 def default_kernel(name: str, options: ModelOptions, placement: Placement) -> Kernel:
     """The operator's kernel in its default settings."""
     task = main_task(name, options, placement)
-    return task.workload, default_candidate(task.workload, task.layouts, placement)[0]
+    return task.workload, default_candidate(task.workload, task.forms, placement)[0]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from math import inf
 
 import numpy as np
 
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.predict.collected import family_of
@@ -29,24 +30,24 @@ class BestGuesses:
     predictors: Predictors
     max_error: float = inf
     fitting: bool = True
-    _found: dict[tuple[str, tuple[str, ...]], tuple[Candidate, ...]] = field(
-        default_factory=dict[tuple[str, tuple[str, ...]], tuple[Candidate, ...]]
+    _found: dict[tuple[str, tuple[Form, ...]], tuple[Candidate, ...]] = field(
+        default_factory=dict[tuple[str, tuple[Form, ...]], tuple[Candidate, ...]]
     )
 
-    def __call__(self, workload: Workload, layouts: tuple[str, ...]) -> tuple[Candidate, ...]:
+    def __call__(self, workload: Workload, forms: tuple[Form, ...]) -> tuple[Candidate, ...]:
         """A few candidates, the most promising first."""
-        key = (workload.key, layouts)
+        key = (workload.key, forms)
         if key not in self._found:
-            self._found[key] = self._guessed(workload, layouts)
+            self._found[key] = self._guessed(workload, forms)
         return self._found[key]
 
-    def _guessed(self, workload: Workload, layouts: tuple[str, ...]) -> tuple[Candidate, ...]:
+    def _guessed(self, workload: Workload, forms: tuple[Form, ...]) -> tuple[Candidate, ...]:
         fitting = self.fitting and self.predictors.known
         model = self.predictors.model(family_of(workload), fitting=fitting)
         if model is None or model.origin != str(self.placement.key):
             return ()
         kernels: list[Kernel] = []
-        for space in spaces(workload, layouts, self.placement, self.max_error):
+        for space in spaces(workload, forms, self.placement, self.max_error):
             first = np.argsort(space.estimates_s, kind="stable")[:_CONSIDERED]
             kernels += [(workload, space.part.candidate(int(space.numbers[n]))) for n in first]
         times = model.times(self.predictors.table(kernels, model))

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
-
+from tilewright.core.codec import to_builtins
 from tilewright.core.errors import TilewrightError
+from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import (
     Candidate,
     Failure,
@@ -29,7 +29,6 @@ from tilewright.core.records import (
     Placement,
     Protocol,
 )
-from tilewright.graph.layout import PLAIN, blocked
 from tilewright.graph.workload import Workload
 from tilewright.kernels.convolution import convolution
 from tilewright.kernels.registry import implementation
@@ -49,12 +48,7 @@ from tilewright.store.interchange.lines import (
     sequence,
     whole,
 )
-from tilewright.store.interchange.tasks import (
-    Shape,
-    convolution_task,
-    text_entries,
-    workload_entry,
-)
+from tilewright.store.interchange.tasks import Shape, convolution_task, text_entries, workload_entry
 
 KEY = "tilewright"
 KERNEL_HASH = f"{IMPORTED}autotvm"
@@ -188,7 +182,7 @@ def _meaning(entry: _Entry, placement: Placement) -> tuple[Workload, Candidate]:
         implementation("conv2d_direct"),
         workload,
         placement,
-        (_layout(block_in), PLAIN, _layout(block_out)),
+        (_form(block_in), PLAIN, _form(block_out)),
         {
             "lanes": (block_out,),
             "tile_width": (width,),
@@ -202,7 +196,7 @@ def _meaning(entry: _Entry, placement: Placement) -> tuple[Workload, Candidate]:
     return workload, candidate
 
 
-def _layout(block: int) -> str:
+def _form(block: int) -> Form:
     return blocked(block) if block > 1 else PLAIN
 
 
@@ -289,8 +283,8 @@ def _outcome(entry: _Entry, workload: Workload, candidate: Candidate, placement:
         kind, message = _ERRORS[min(error, len(_ERRORS)) - 1]
         texts = [text for text in sequence(costs, "the costs") if isinstance(text, str)]
         failure = Failure(kind=kind, message="\n".join(texts) or message, **shared)
-        return {"record": "failure", **msgspec.to_builtins(failure)}
+        return {"record": "failure", **to_builtins(failure)}
     samples_s = seconds(costs, "the costs")
     protocol = replace(PROTOCOL, repeats=len(samples_s))
     measurement = Measurement(protocol=protocol, samples_s=samples_s, build_s=0.0, **shared)
-    return {"record": "measurement", **msgspec.to_builtins(measurement)}
+    return {"record": "measurement", **to_builtins(measurement)}

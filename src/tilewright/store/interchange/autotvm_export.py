@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
+from tilewright.core.codec import to_builtins
 from tilewright.core.errors import TilewrightError
+from tilewright.core.forms import PLAIN, Form, channel_block
 from tilewright.core.records import Candidate, Device, Failure, FailureKind, KnobValue, Outcome
-from tilewright.graph.layout import channel_block
 from tilewright.graph.workload import Workload
 from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.store.interchange.autotvm import KEY
@@ -45,14 +44,14 @@ def log_line(outcome: Outcome, texts: Mapping[str, str], device: Device | None) 
         "result": _result(outcome),
         "version": 0.2,
         "tvm_version": _tvm_version(outcome.versions),
-        KEY: carried(outcome) | {"workload": text, "device": msgspec.to_builtins(device)},
+        KEY: carried(outcome) | {"workload": text, "device": to_builtins(device)},
     }
 
 
 def carried(outcome: Outcome) -> Json:
     """A record as it travels inside another program's format; its run stays behind."""
     kind = "failure" if isinstance(outcome, Failure) else "measurement"
-    return {"record": {"record": kind, **msgspec.to_builtins(outcome), "run_id": None}}
+    return {"record": {"record": kind, **to_builtins(outcome), "run_id": None}}
 
 
 def _task(candidate: Candidate, workload: Workload | None) -> tuple[str, list[Any], list[Any]]:
@@ -91,9 +90,9 @@ def _convolution_arguments(conv: Convolution) -> list[Any]:
 
 def _template(conv: Convolution, candidate: Candidate) -> list[Any]:
     settings = dict(candidate.settings)
-    data = candidate.layouts[conv.data] if conv.data < len(candidate.layouts) - 1 else "plain"
+    data = candidate.forms[conv.data] if conv.data < len(candidate.forms) - 1 else PLAIN
     block_in = settings.pop("in_block", None) or max(1, _block(data))
-    block_out = settings.get("lanes") or max(1, _block(candidate.layouts[-1]))
+    block_out = settings.get("lanes") or max(1, _block(candidate.forms[-1]))
     entity: list[Any] = [
         ["tile_ic", "sp", [-1, block_in]],
         ["tile_oc", "sp", [-1, block_out]],
@@ -108,9 +107,9 @@ def _template(conv: Convolution, candidate: Candidate) -> list[Any]:
     return entity + _plain(tuple(settings.items()))
 
 
-def _block(layout: str) -> int:
+def _block(form: Form) -> int:
     try:
-        return channel_block(layout)
+        return channel_block(form)
     except TilewrightError:
         return 0
 

@@ -6,8 +6,7 @@ import json
 from functools import lru_cache
 from typing import Any
 
-import msgspec
-
+from tilewright.core.codec import to_builtins
 from tilewright.core.errors import TargetError
 from tilewright.core.records import Device, Placement
 from tilewright.core.targets import Resources
@@ -44,4 +43,4 @@ def target_words(device: Device | None, resources: Resources) -> str:
 
 def device_entry(device: Device) -> Json:
     """A device as an entry that comes along with a record."""
-    return {"record": "device", **msgspec.to_builtins(device)}
+    return {"record": "device", **to_builtins(device)}

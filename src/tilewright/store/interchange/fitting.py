@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, KnobValue, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Implementation
@@ -19,7 +20,7 @@ def fitted(
     spec: Implementation,
     workload: Workload,
     placement: Placement,
-    layouts: tuple[str, ...],
+    forms: tuple[Form, ...],
     wanted: Wanted,
 ) -> Candidate:
     """The candidate with the wanted values; knobs nobody asks about get their first value.
@@ -31,7 +32,7 @@ def fitted(
     if not spec.applies(workload, placement.target, placement.resources):
         raise NotUnderstood(f"{spec.name} does not compute {workload.key}")
     settings: dict[str, KnobValue] = {}
-    for knob in spec.knobs(workload, placement.target, placement.resources, layouts):
+    for knob in spec.knobs(workload, placement.target, placement.resources, forms):
         asked = wanted.get(knob.name)
         if asked is None:
             settings[knob.name] = knob.values[0]
@@ -44,11 +45,11 @@ def fitted(
                 f"{knob.name}={asked[0]} is no setting of {spec.name} here (it takes {shown}{more})"
             )
         settings[knob.name] = found[0]
-    if not spec.valid(workload, placement.target, placement.resources, layouts, settings):
+    if not spec.valid(workload, placement.target, placement.resources, forms, settings):
         together = ", ".join(f"{name}={value}" for name, value in settings.items())
         raise NotUnderstood(f"{spec.name} refuses these settings together: {together}")
     return Candidate(
-        implementation=spec.name, settings=tuple(sorted(settings.items())), layouts=layouts
+        implementation=spec.name, settings=tuple(sorted(settings.items())), forms=forms
     )
 
 

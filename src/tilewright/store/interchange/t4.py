@@ -14,9 +14,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
+from tilewright.core.codec import to_builtins
 from tilewright.core.errors import ModelError
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import (
     Candidate,
     Device,
@@ -27,7 +27,6 @@ from tilewright.core.records import (
     Outcome,
     Placement,
 )
-from tilewright.graph.layout import PLAIN
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import applicable
 from tilewright.store.interchange.autotvm import KEY, PROTOCOL, restored
@@ -71,7 +70,7 @@ _FAILURES: Mapping[str, FailureKind] = {
 
 def t4_header(texts: Mapping[str, str], devices: Sequence[Device]) -> str:
     """What stands before the results, as the inside of a JSON object."""
-    ours = {"workloads": dict(texts), "devices": msgspec.to_builtins(devices)}
+    ours = {"workloads": dict(texts), "devices": to_builtins(devices)}
     metadata = json.dumps({KEY: ours})
     return f'"schema_version": "{VERSION}", "metadata": {metadata}'
 
@@ -169,7 +168,7 @@ def _record(item: Json, task: Workload, placement: Placement) -> Json:
     invalidity = str(item.get("invalidity"))
     if invalidity in _FAILURES:
         failure = Failure(kind=_FAILURES[invalidity], message=f"T4: {invalidity}", **shared)
-        return {"record": "failure", **msgspec.to_builtins(failure)}
+        return {"record": "failure", **to_builtins(failure)}
     if invalidity != "correct":
         raise NotUnderstood(f"the configuration is not valid ({invalidity:.40})")
     times = mapping(item.get("times"), "times")
@@ -181,7 +180,7 @@ def _record(item: Json, task: Workload, placement: Placement) -> Json:
         build_s=finite(build, "the compilation time") * _MS,
         **shared,
     )
-    return {"record": "measurement", **msgspec.to_builtins(measurement)}
+    return {"record": "measurement", **to_builtins(measurement)}
 
 
 def _samples(times: Mapping[str, Any], item: Json) -> tuple[float, ...]:
@@ -197,7 +196,7 @@ def _samples(times: Mapping[str, Any], item: Json) -> tuple[float, ...]:
 
 
 def _candidate(configuration: Mapping[str, Any], task: Workload, placement: Placement) -> Candidate:
-    layouts = (PLAIN,) * (len(task.arguments) + 1)
+    forms = (PLAIN,) * (len(task.arguments) + 1)
     given: dict[str, KnobValue] = {}
     for name, value in configuration.items():
         if not isinstance(value, int | str | bool):
@@ -206,11 +205,11 @@ def _candidate(configuration: Mapping[str, Any], task: Workload, placement: Plac
     names: list[str] = []
     for spec in applicable(task, placement.target, placement.resources):
         knobs = {
-            knob.name for knob in spec.knobs(task, placement.target, placement.resources, layouts)
+            knob.name for knob in spec.knobs(task, placement.target, placement.resources, forms)
         }
         if knobs and knobs == given.keys():
             wanted = {name: (value,) for name, value in given.items()}
-            return fitted(spec, task, placement, layouts, wanted)
+            return fitted(spec, task, placement, forms, wanted)
         names.append(f"{spec.name} ({', '.join(sorted(knobs)) or 'no knobs'})")
     raise NotUnderstood(
         f"the knobs {', '.join(given) or 'none'} are those of no implementation of {task.key}: "

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tilewright.core.errors import TilewrightError
+from tilewright.core.forms import PLAIN
 from tilewright.graph.anchors import bare_anchor
 from tilewright.graph.collapse import collapse_rows
-from tilewright.graph.layout import PLAIN
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload, parse_workload
 from tilewright.store.interchange.lines import Json, NotUnderstood

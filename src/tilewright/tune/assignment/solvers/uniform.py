@@ -78,7 +78,7 @@ def _blocks(problem: Problem) -> list[int]:
 
 def _named(value: str) -> set[int]:
     """The block sizes a value names: `direct:plain,blocked16` → {0, 16}."""
-    matches = [_LAYOUT.fullmatch(word) for word in value.rsplit(":", 1)[-1].split(",")]
+    matches = [_LAYOUT.fullmatch(word) for word in re.split("[:,]", value)]
     return {int(match[1] or 0) for match in matches if match}
 
 

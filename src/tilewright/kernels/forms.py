@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilewright.core.forms import PLAIN, Form, blocked, channel_block
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.fused import FusedNetwork, TaskCall
-from tilewright.graph.layout import PLAIN, blocked, channel_block
 from tilewright.graph.workload import Workload
 from tilewright.kernels.blocks import best_block
 from tilewright.kernels.registry import applicable
@@ -21,18 +21,18 @@ _CONVOLUTIONS = frozenset({"conv2d", "conv2d_transpose"})
 _FOLLOWERS = frozenset({"max_pool2d", "avg_pool2d", "lrn", "instance_norm"})
 
 
-def choose_layouts(network: FusedNetwork, target: Target, resources: Resources) -> dict[str, str]:
+def choose_forms(network: FusedNetwork, target: Target, resources: Resources) -> dict[str, Form]:
     """The layout of every tensor that a call reads or writes; inputs, outputs and what opaque
     operators read stay plain."""
-    layouts: dict[str, str] = dict.fromkeys(network.graph.inputs, PLAIN)
+    forms: dict[str, Form] = dict.fromkeys(network.graph.inputs, PLAIN)
     outputs = set(network.graph.outputs)
     readers = _readers(network)
     for call in network.calls:
         if call.output in outputs or _read_as_it_is(readers.get(call.output, [])):
-            layouts[call.output] = PLAIN
+            forms[call.output] = PLAIN
         else:
-            layouts[call.output] = _result_layout(call, layouts, readers, target, resources)
-    return layouts
+            forms[call.output] = _result_layout(call, forms, readers, target, resources)
+    return forms
 
 
 def _readers(network: FusedNetwork) -> Mapping[str, list[TaskCall]]:
@@ -45,11 +45,11 @@ def _readers(network: FusedNetwork) -> Mapping[str, list[TaskCall]]:
 
 def _result_layout(
     call: TaskCall,
-    layouts: Mapping[str, str],
+    forms: Mapping[str, Form],
     readers: Mapping[str, list[TaskCall]],
     target: Target,
     resources: Resources,
-) -> str:
+) -> Form:
     workload = call.workload
     shape = workload.result.shape
     if len(shape) != 4 or shape[1] == 1:
@@ -58,13 +58,13 @@ def _result_layout(
     if anchor in _CONVOLUTIONS:
         if _only_plain(readers.get(call.output, [])):
             return PLAIN
-        return _convolution_layout(workload, target, resources)
+        return _convolution_form(workload, target, resources)
     if anchor in _FOLLOWERS or anchor.startswith("reduce_") or anchor in ("elementwise", "pad"):
-        return _follow(call, layouts, shape[1])
+        return _follow(call, forms, shape[1])
     if anchor == "concat" and workload.steps[0].integer("axis") == 1:
-        return _concatenated(call, layouts, shape[1], target)
+        return _concatenated(call, forms, shape[1], target)
     if anchor in ("concat", "slice", "resize_nearest", "interpolate"):
-        return _follow(call, layouts, shape[1])
+        return _follow(call, forms, shape[1])
     return PLAIN
 
 
@@ -78,10 +78,10 @@ def _only_plain(readers: list[TaskCall]) -> bool:
     return bool(readers) and all(call.workload.anchor_name in movers for call in readers)
 
 
-def _convolution_layout(workload: Workload, target: Target, resources: Resources) -> str:
+def _convolution_form(workload: Workload, target: Target, resources: Resources) -> Form:
     """Blocks, unless they are wider than a register and do not fill several."""
     for spec in applicable(workload, target, resources):
-        usual = spec.port_layouts(workload, target, resources)[0][-1]
+        usual = spec.port_forms(workload, target, resources)[0][-1]
         block = channel_block(usual)
         if block > target.lanes("float32") and block % target.lanes("float32"):
             return PLAIN
@@ -90,19 +90,19 @@ def _convolution_layout(workload: Workload, target: Target, resources: Resources
     return PLAIN
 
 
-def _follow(call: TaskCall, layouts: Mapping[str, str], channels: int) -> str:
+def _follow(call: TaskCall, forms: Mapping[str, Form], channels: int) -> Form:
     """The blocked layout of an operand with as many channels, else plain."""
     for tensor, argument in zip(call.inputs, call.workload.arguments, strict=True):
-        layout = layouts.get(tensor, PLAIN)
-        block = channel_block(layout)
+        form = forms.get(tensor, PLAIN)
+        block = channel_block(form)
         same = len(argument.type.shape) == 4 and argument.type.shape[1] == channels
         if block and same and channels % block == 0:
-            return layout
+            return form
     return PLAIN
 
 
-def _concatenated(call: TaskCall, layouts: Mapping[str, str], channels: int, target: Target) -> str:
-    blocks = {channel_block(layouts.get(tensor, PLAIN)) for tensor in call.inputs}
+def _concatenated(call: TaskCall, forms: Mapping[str, Form], channels: int, target: Target) -> Form:
+    blocks = {channel_block(forms.get(tensor, PLAIN)) for tensor in call.inputs}
     if blocks == {0}:
         return PLAIN
     if len(blocks) == 1:

@@ -1,4 +1,4 @@
-"""A layout per tensor."""
+"""A form per tensor."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from math import prod
 import pytest
 from fused_networks import Builder, fused
 
-from tilewright.graph.layout import PLAIN, blocked, channel_block, physical_shape
-from tilewright.kernels.layouts import choose_layouts
+from tilewright.core.forms import PLAIN, blocked, channel_block
+from tilewright.kernels.forms import choose_forms
 from tilewright.testing.implementations import PLACEMENTS, made_up_placement
 
 ON = made_up_placement(64)
@@ -21,9 +21,9 @@ def test_convolutions_and_pools_are_blocked_and_the_ends_plain():
     first = b.conv(x, 32)
     pooled = b.add("max_pool2d", first, **POOL)
     last = b.conv(pooled, 32)
-    layouts = choose_layouts(fused(b, last), ON.target, ON.resources)
-    assert layouts[x] == layouts[last] == PLAIN
-    assert layouts[first] == layouts[pooled] == blocked(16)
+    forms = choose_forms(fused(b, last), ON.target, ON.resources)
+    assert forms[x] == forms[last] == PLAIN
+    assert forms[first] == forms[pooled] == blocked(16)
 
 
 def test_a_tensor_that_is_flattened_next_stays_plain():
@@ -31,7 +31,7 @@ def test_a_tensor_that_is_flattened_next_stays_plain():
     made = b.conv(b.input(1, 16, 4, 4), 16)
     flat = b.add("reshape", made, shape=(1, 256))
     assert (
-        choose_layouts(fused(b, b.add("softmax", flat, axis=1)), ON.target, ON.resources)[made]
+        choose_forms(fused(b, b.add("softmax", flat, axis=1)), ON.target, ON.resources)[made]
         == PLAIN
     )
 
@@ -40,8 +40,8 @@ def test_what_an_opaque_operator_reads_is_plain():
     b = Builder()
     made = b.conv(b.input(1, 16, 8, 8), 32)
     carried = b.add("opaque", made, results='[["float32",[1,32,8,8]]]', model="")
-    layouts = choose_layouts(fused(b, b.conv(carried, 16)), ON.target, ON.resources)
-    assert layouts[made] == layouts[carried] == PLAIN
+    forms = choose_forms(fused(b, b.conv(carried, 16)), ON.target, ON.resources)
+    assert forms[made] == forms[carried] == PLAIN
 
 
 def test_a_residual_keeps_one_layout():
@@ -49,9 +49,9 @@ def test_a_residual_keeps_one_layout():
     x = b.conv(b.input(1, 16, 8, 8), 32)
     y = b.add("relu", b.add("add", b.conv(b.add("relu", b.conv(x, 32)), 32), x))
     network = fused(b, b.conv(y, 16))
-    layouts = choose_layouts(network, ON.target, ON.resources)
+    forms = choose_forms(network, ON.target, ON.resources)
     inner = [c.output for c in network.calls if c.output not in network.graph.outputs]
-    assert {layouts[name] for name in inner} == {blocked(16)}
+    assert {forms[name] for name in inner} == {blocked(16)}
 
 
 @pytest.mark.parametrize("axis", [1, 2])
@@ -59,16 +59,16 @@ def test_concatenations(axis: int):
     b = Builder()
     x = b.input(1, 16, 8, 8)
     both = b.add("concat", b.conv(x, 32), b.conv(x, 32), axis=axis)
-    layouts = choose_layouts(fused(b, b.conv(both, 16)), ON.target, ON.resources)
-    assert layouts[both] == blocked(16)
+    forms = choose_forms(fused(b, b.conv(both, 16)), ON.target, ON.resources)
+    assert forms[both] == blocked(16)
 
 
 def test_parts_with_different_blocks_give_a_block_that_fits():
     b = Builder()
     x = b.input(1, 16, 8, 8)
     both = b.add("concat", b.conv(x, 32), b.conv(x, 20), b.conv(x, 8), axis=1)
-    layouts = choose_layouts(fused(b, b.conv(both, 16)), ON.target, ON.resources)
-    assert 60 % channel_block(layouts[both]) == 0
+    forms = choose_forms(fused(b, b.conv(both, 16)), ON.target, ON.resources)
+    assert 60 % channel_block(forms[both]) == 0
 
 
 @pytest.mark.parametrize("on", PLACEMENTS)
@@ -81,9 +81,9 @@ def test_blocks_fit_their_tensors_on_every_device(on, channels: int):
     w = b.add("reduce_mean", z, axes=(2, 3), keepdims=True)
     v = b.add("multiply", z, b.add("sigmoid", w))
     network = fused(b, b.conv(v, 8), b.conv(y, 8))
-    for tensor, layout in choose_layouts(network, on.target, on.resources).items():
+    for tensor, form in choose_forms(network, on.target, on.resources).items():
         shape = network.graph.types[tensor].shape
-        assert prod(physical_shape(shape, layout)) == prod(shape), "nothing is padded"
+        assert prod(form.physical_shape(shape)) == prod(shape), "nothing is padded"
 
 
 def test_every_tensor_has_a_layout():
@@ -91,7 +91,7 @@ def test_every_tensor_has_a_layout():
     x, ids = b.input(4, 8), b.input(3, dtype="int64")
     rows = b.add("gather", x, ids, axis=0)
     network = fused(b, b.add("softmax", rows, axis=1))
-    layouts = choose_layouts(network, ON.target, ON.resources)
-    assert set(layouts.values()) == {PLAIN}
+    forms = choose_forms(network, ON.target, ON.resources)
+    assert set(forms.values()) == {PLAIN}
     named = {t for c in network.calls for t in (*c.inputs, c.output)} - {*network.graph.constants}
-    assert named <= set(layouts)
+    assert named <= set(forms)
