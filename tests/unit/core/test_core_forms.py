@@ -27,7 +27,7 @@ from tilewright.core.layouts import ROW_MAJOR, Layout, blocked_layout
 from tilewright.graph.layout import to_physical
 from tilewright.kernels.knobspace import knob_space
 from tilewright.kernels.registry import implementation
-from tilewright.testing.implementations import made_up_device, single
+from tilewright.testing.implementations import made_up_placement, single
 
 
 @st.composite
@@ -118,13 +118,13 @@ def test_what_follows_from_a_form() -> None:
 
 @pytest.mark.parametrize("text", ["plain:bfloat16", "blocked8:int8*", "plain:float32"])
 def test_what_knows_the_own_type_alone_refuses_others(text: str) -> None:
-    form, task = parse_form(text), single("relu", (1, 16, 8, 8))
+    form, on, task = parse_form(text), made_up_placement(), single("relu", (1, 16, 8, 8))
     spec = implementation("injective")
     for asked in (
         lambda: own_layout(form),
         lambda: channel_block(form),
         lambda: to_physical(np.zeros((1, 16, 8, 8)), form),
-        lambda: knob_space(spec, task, made_up_device(), (PLAIN, form)),
+        lambda: knob_space(spec, task, on.target, on.resources, (PLAIN, form)),
     ):
         with pytest.raises(InternalError, match="not in the tensor's own element type"):
             asked()

@@ -21,6 +21,7 @@ from tilewright.core.records import (
     Protocol,
     Shipment,
 )
+from tilewright.core.targets import threads_alone
 from tilewright.session.choices import shipping_key
 from tilewright.session.collecting.planned import Batch, Planned
 from tilewright.session.manifest import ShippedCandidate
@@ -45,6 +46,11 @@ PLAN_TEXT = '{"layouts":{"x":"blocked32"},"ports":{"conv":["blocked16","plain"]}
 KEY = "conv2d-1@blocked16,plain,acdb"
 
 
+def content_of_before(row: rows.Row) -> str:
+    """The hash of what a row said before it named resources."""
+    return rows.with_content({k: v for k, v in row.items() if k != "resources"})["content"]
+
+
 def test_a_candidate() -> None:
     assert canonical_json(CANDIDATE) == TEXT
     assert encode(CANDIDATE).decode() == IN_ORDER
@@ -57,6 +63,7 @@ def test_a_row_of_measurements() -> None:
         workload_key="conv2d-1",
         candidate=CANDIDATE,
         device_class="cpu",
+        resources=threads_alone(1),
         protocol=Protocol(),
         kernel_hash="k",
         samples_s=(0.5, 0.25),
@@ -64,13 +71,14 @@ def test_a_row_of_measurements() -> None:
     )
     row = rows.outcome_row(measured)
     assert row["layouts"] == '["blocked16","plain","acdb"]'
-    assert row["content"] == "282b6c17d1447d91677af240771b4bf8"
+    assert content_of_before(row) == "282b6c17d1447d91677af240771b4bf8"
 
 
 def test_a_row_of_shipments() -> None:
     shipment = Shipment(
         network_key="net",
         device_class="cpu",
+        resources=threads_alone(1),
         model="m",
         assignment={KEY: CANDIDATE},
         latency_s=0.25,
@@ -81,7 +89,7 @@ def test_a_row_of_shipments() -> None:
     row = rows.shipment_row(shipment)
     assert row["assignment"] == f'{{"{KEY}":{TEXT}}}'
     assert row["plan"] == PLAN_TEXT
-    assert row["content"] == "1f242bb3a39837895d86d5f0fe655b56"
+    assert content_of_before(row) == "1f242bb3a39837895d86d5f0fe655b56"
 
 
 def test_entries_of_a_manifest() -> None:
