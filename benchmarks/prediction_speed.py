@@ -100,12 +100,14 @@ def in_default_settings(placement: Placement, workloads: list[Workload]) -> list
 
 
 def forget(kernels: list[Kernel]) -> None:
-    """Drop what is remembered of workloads: the geometry of convolutions, bytes of constants."""
+    """Drop what is remembered of workloads: the geometry of convolutions, bytes of constants,
+    types."""
     for remembering in vars(geometry).values():
         if hasattr(remembering, "cache_clear"):
             remembering.cache_clear()
     for workload, _ in kernels:
-        workload.__dict__.pop("constant_bytes", None)
+        for name in ("constant_bytes", "computed_in"):
+            workload.__dict__.pop(name, None)
 
 
 def rate(forecaster: Forecaster, kernels: list[Kernel]) -> str:

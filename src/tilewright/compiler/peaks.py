@@ -11,7 +11,9 @@ import tvm
 from tvm import te
 from tvm.s_tir import Schedule
 
+from tilewright.core.element_types import element_type
 from tilewright.core.targets import Resources, Target
+from tilewright.graph.tensor import TensorType
 
 _ROWS, _VECTORS, _DEPTH, _REPEATS = 12, 2, 128, 2000
 _STREAM_BYTES = 256 << 20
@@ -19,27 +21,33 @@ _STREAMS = 8
 _CACHE_REPEATS = 200
 _TRIES = 15
 
-Fastest = Callable[[tvm.IRModule, Sequence[tuple[int, ...]]], float]
-"""Seconds of the fastest of some calls of a module's `main` on single-precision operands."""
+MEASURED = "float32"
+"""The element type whose peaks stand in the database."""
+
+Fastest = Callable[[tvm.IRModule, Sequence[TensorType]], float]
+"""Seconds of the fastest of some calls of a module's `main` on operands of these types."""
 
 
 def measured_peaks(
-    target: Target, resources: Resources, fastest: Fastest | None = None
+    target: Target, resources: Resources, fastest: Fastest | None = None, dtype: str = MEASURED
 ) -> dict[str, float]:
-    """What a device reaches, by the database's names; `fastest` runs the kernels, else locally."""
+    """What a device reaches, by the database's names; `fastest` runs the kernels, else locally.
+
+    `dtype` is a type that kernels compute in.
+    """
     run = fastest or partial(_fastest, target, resources)
     return {
-        "flop_per_s": peak_flop_per_s(target, resources, run),
-        "bytes_per_s": memory_bytes_per_s(target, resources, run),
-        "cache_bytes_per_s": cache_bytes_per_s(target, resources, run),
+        "flop_per_s": peak_flop_per_s(target, resources, run, dtype),
+        "bytes_per_s": memory_bytes_per_s(target, resources, run, dtype),
+        "cache_bytes_per_s": cache_bytes_per_s(target, resources, run, dtype),
     }
 
 
-def peak_flop_per_s(target: Target, resources: Resources, fastest: Fastest) -> float:
-    """Single-precision operations per second of a register tile whose operands lie in level 1."""
-    lanes = _VECTORS * target.lanes("float32")
-    a = te.placeholder((resources.threads, _DEPTH, _ROWS), name="a")
-    b = te.placeholder((resources.threads, _DEPTH, lanes), name="b")
+def peak_flop_per_s(target: Target, resources: Resources, fastest: Fastest, dtype: str) -> float:
+    """Operations per second of a register tile whose operands lie in level 1."""
+    lanes = _VECTORS * target.lanes(dtype)
+    a = te.placeholder((resources.threads, _DEPTH, _ROWS), dtype, name="a")
+    b = te.placeholder((resources.threads, _DEPTH, lanes), dtype, name="b")
     again = te.reduce_axis((0, _REPEATS), "again")
     depth = te.reduce_axis((0, _DEPTH), "depth")
     c = te.compute(
@@ -53,7 +61,7 @@ def peak_flop_per_s(target: Target, resources: Resources, fastest: Fastest) -> f
     block = schedule.get_sblock("c")
     local = schedule.cache_write(block, 0, "local")
     thread, row, lane, outer, inner = schedule.get_loops(block)
-    vector, within = schedule.split(lane, [None, target.lanes("float32")])
+    vector, within = schedule.split(lane, [None, target.lanes(dtype)])
     schedule.reorder(thread, outer, inner, row, vector, within)
     schedule.parallel(thread)
     schedule.unroll(row)
@@ -66,31 +74,37 @@ def peak_flop_per_s(target: Target, resources: Resources, fastest: Fastest) -> f
         (resources.threads, _DEPTH, lanes),
         (resources.threads, _ROWS, lanes),
     ]
-    seconds = fastest(schedule.mod, shapes)
+    seconds = fastest(schedule.mod, [TensorType(shape, dtype) for shape in shapes])
     return 2.0 * resources.threads * _ROWS * lanes * _REPEATS * _DEPTH / seconds
 
 
-def memory_bytes_per_s(target: Target, resources: Resources, fastest: Fastest) -> float:
+def memory_bytes_per_s(target: Target, resources: Resources, fastest: Fastest, dtype: str) -> float:
     """Bytes per second when all threads read an array larger than the private caches."""
-    return _read_bytes_per_s(target, resources, _STREAM_BYTES // resources.threads, 1, fastest)
+    read = _read_type(target, resources, _STREAM_BYTES // resources.threads, dtype)
+    return _read_bytes_per_s(target, read, 1, fastest)
 
 
-def cache_bytes_per_s(target: Target, resources: Resources, fastest: Fastest) -> float:
+def cache_bytes_per_s(target: Target, resources: Resources, fastest: Fastest, dtype: str) -> float:
     """Bytes per second when each thread reads again and again what fits its private cache."""
     thread_bytes = max(target.cache_bytes(2) // 2, 64 << 10)
-    return _read_bytes_per_s(target, resources, thread_bytes, _CACHE_REPEATS, fastest)
+    read = _read_type(target, resources, thread_bytes, dtype)
+    return _read_bytes_per_s(target, read, _CACHE_REPEATS, fastest)
 
 
-def _read_bytes_per_s(
-    target: Target, resources: Resources, thread_bytes: int, repeats: int, fastest: Fastest
-) -> float:
-    lanes = target.lanes("float32") * _STREAMS
-    rows = thread_bytes // 4 // lanes
-    x = te.placeholder((resources.threads, rows, lanes), name="x")
+def _read_type(target: Target, resources: Resources, thread_bytes: int, dtype: str) -> TensorType:
+    """As many bytes for each thread, in rows of several vectors."""
+    lanes = target.lanes(dtype) * _STREAMS
+    rows = thread_bytes // element_type(dtype).bytes // lanes
+    return TensorType((resources.threads, rows, lanes), dtype)
+
+
+def _read_bytes_per_s(target: Target, read: TensorType, repeats: int, fastest: Fastest) -> float:
+    threads, rows, lanes = read.shape
+    x = te.placeholder(read.shape, read.dtype, name="x")
     again = te.reduce_axis((0, repeats), "again")
     row = te.reduce_axis((0, rows), "row")
     y = te.compute(
-        (resources.threads, lanes),
+        (threads, lanes),
         lambda thread, lane: te.sum(x[thread, row, lane], axis=[again, row]),
         name="y",
     )
@@ -98,22 +112,23 @@ def _read_bytes_per_s(
     block = schedule.get_sblock("y")
     local = schedule.cache_write(block, 0, "local")
     thread, lane, outer, inner = schedule.get_loops(block)
-    vector, within = schedule.split(lane, [None, target.lanes("float32")])
+    vector, within = schedule.split(lane, [None, target.lanes(read.dtype)])
     schedule.reorder(thread, outer, inner, vector, within)
     schedule.parallel(thread)
     schedule.unroll(vector)
     schedule.vectorize(within)
     schedule.reverse_compute_at(local, thread)
     schedule.decompose_reduction(block, outer)
-    shapes = [(resources.threads, rows, lanes), (resources.threads, lanes)]
-    return repeats * 4 * resources.threads * rows * lanes / fastest(schedule.mod, shapes)
+    result = TensorType((threads, lanes), read.dtype)
+    return repeats * read.bytes / fastest(schedule.mod, [read, result])
 
 
 def _fastest(
-    target: Target, resources: Resources, module: tvm.IRModule, shapes: Sequence[tuple[int, ...]]
+    target: Target, resources: Resources, module: tvm.IRModule, operands: Sequence[TensorType]
 ) -> float:
     call = tvm.compile(module, tvm.target.Target(target.tvm_target(resources))).jit()["main"]
-    tensors = [tvm.runtime.tensor(np.full(shape, 1e-3, np.float32)) for shape in shapes]
+    filled = [np.full(kind.shape, 1e-3, element_type(kind.dtype).numpy) for kind in operands]
+    tensors = [tvm.runtime.tensor(array) for array in filled]
     call(*tensors)
     samples = []
     for _ in range(_TRIES):

@@ -28,10 +28,12 @@ from tilewright.compiler.build import kernel_hash_of, kernel_module
 from tilewright.compiler.kernel_runs import physical_arguments, random_array
 from tilewright.compiler.peaks import measured_peaks
 from tilewright.compiler.pipeline import compiled
+from tilewright.core.element_types import element_type
 from tilewright.core.records import Candidate, Protocol
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.layout import to_logical
 from tilewright.graph.sample import argument_limit
+from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.hardware.remote import ServerFacts
 from tilewright.hardware.target import target_architecture
@@ -218,18 +220,18 @@ class RemoteSession:
         """
         numbers = count()
 
-        def fastest(module: tvm.IRModule, shapes: Sequence[tuple[int, ...]]) -> float:
+        def fastest(module: tvm.IRModule, operands: Sequence[TensorType]) -> float:
             functions = {"main": module["main"].with_attr("global_symbol", "main")}
-            for index, shape in enumerate(shapes):
-                functions[f"fill_{index}"] = _filler(shape, "float32", f"fill_{index}")
+            for index, kind in enumerate(operands):
+                functions[f"fill_{index}"] = _filler(kind.shape, kind.dtype, f"fill_{index}")
             path = write_library(
                 tvm.IRModule(functions), target, resources, folder, f"peak-{next(numbers)}"
             )
             library = self._loaded(path)
-            block = tvm.runtime.tensor(np.full(BLOCK, 1e-3, np.float32), self._cpu)
-            tensors = [tvm.runtime.empty(shape, "float32", self._cpu) for shape in shapes]
-            for index, tensor in enumerate(tensors):
-                library[f"fill_{index}"](block, tensor)
+            tensors = [tvm.runtime.empty(kind.shape, kind.dtype, self._cpu) for kind in operands]
+            for index, (kind, tensor) in enumerate(zip(operands, tensors, strict=True)):
+                values = np.full(BLOCK, 1e-3, element_type(kind.dtype).numpy)
+                library[f"fill_{index}"](tvm.runtime.tensor(values, self._cpu), tensor)
             return min(RemoteTiming(library, self._cpu, tensors, "").seconds(_PEAK_CALLS))
 
         return measured_peaks(target, resources, fastest)

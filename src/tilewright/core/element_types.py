@@ -47,6 +47,15 @@ class ElementType:
         return self.accumulator != self.name
 
     @property
+    def computed_in(self) -> str:
+        """The name of the type that kernels compute in, whose elements fill their registers.
+
+        Halves are computed in the type of their sums; whole numbers of fewer than four bytes and
+        truth values are widened to `int32`; all others stay as they are.
+        """
+        return self.accumulator if self.is_float or self.bytes >= 4 else "int32"
+
+    @property
     def is_integer(self) -> bool:
         """Whether its numbers are whole, with a sign or without."""
         return self.kind in ("int", "uint")

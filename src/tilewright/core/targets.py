@@ -78,15 +78,15 @@ class Target:
     def operations_per_cycle(self, dtype: str) -> int:
         """Multiplications and additions of one core and cycle, by the fastest unit for the type.
 
-        A type that no unit takes is converted to the one its sums are kept in; for one that has no
-        unit either, a multiplication and an addition per lane and cycle are counted.
+        A type that no unit takes is converted to the one that kernels compute in; for one that has
+        no unit either, a multiplication and an addition per lane and cycle are counted.
         """
-        kind = element_type(dtype)
-        for name in (kind.name, kind.accumulator):
+        computed_in = element_type(dtype).computed_in
+        for name in (dtype, computed_in):
             rates = [unit.operations_per_cycle for unit in self.units if unit.element == name]
             if rates:
                 return max(rates)
-        return 2 * self.lanes(kind.accumulator)
+        return 2 * self.lanes(computed_in)
 
     def cache_bytes(self, level: int) -> int:
         """Bytes of the cache of a level, 1 the nearest; 0 where there is none."""

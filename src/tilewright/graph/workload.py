@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from tilewright.core.element_types import element_type
 from tilewright.core.errors import InternalError
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.graph.network import Attributes, AttributeValue
@@ -116,6 +117,13 @@ class Workload:
         the first argument's."""
         first = self.anchor.inputs[0] if self.anchor is not None else 0
         return self.types[first].dtype
+
+    @cached_property
+    def computed_in(self) -> str:
+        """The element type that kernels compute in: of the anchor's first operand, without an
+        anchor of the result."""
+        kind = self.result if self.anchor is None else self.types[self.anchor.inputs[0]]
+        return element_type(kind.dtype).computed_in
 
     def step_types(self, index: int) -> tuple[tuple[TensorType, ...], TensorType]:
         """Input types and result type of step `index`."""

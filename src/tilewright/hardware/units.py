@@ -75,6 +75,11 @@ _TILES = (
 def cpu_units(features: Sequence[str], architecture: str) -> tuple[ComputeUnit, ...]:
     """What a core can compute with: plain vectors first, then what extensions add."""
     vector_bytes, _ = vector_shape(features, architecture)
+    return units_of(features, vector_bytes)
+
+
+def units_of(features: Sequence[str], vector_bytes: int) -> tuple[ComputeUnit, ...]:
+    """`cpu_units` of a processor whose vector registers are that wide."""
     plain = (_Extension("vector", name, name, 1, size) for name, size in _PLAIN)
     units = [_vector(unit, vector_bytes) for unit in plain]
     units += [

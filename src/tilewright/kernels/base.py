@@ -22,6 +22,9 @@ from tilewright.kernels.knobs import Knob as Knob
 
 FactColumn = npt.NDArray[np.float64]
 
+SINGLE = frozenset({"float32"})
+"""The element types that kernels for single precision take."""
+
 
 class Implementation(Protocol):
     """One way to compute workloads with a certain anchor.

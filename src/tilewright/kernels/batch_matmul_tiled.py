@@ -20,7 +20,7 @@ from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.base import SINGLE, FactColumn, Knob
 from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.ports import Ports, plain_ports
 from tilewright.kernels.rates import CYCLE_S, peak_flop_per_s
@@ -70,10 +70,11 @@ class TiledBatchMatmul:
 
     name = NAME
     anchors = frozenset({"batch_matmul"})
+    element_types = SINGLE
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision."""
-        return workload.types[batch_product(workload).left].dtype == "float32"
+        return workload.types[batch_product(workload).left].dtype in self.element_types
 
     def port_forms(
         self, workload: Workload, target: Target, resources: Resources
@@ -86,7 +87,7 @@ class TiledBatchMatmul:
     ) -> tuple[Knob, ...]:
         """Register tile, row tiles per piece of work, whether the right columns are copied."""
         matmul = batch_product(workload)
-        lanes = target.lanes("float32")
+        lanes = target.lanes(workload.computed_in)
         widest = -(-matmul.columns // lanes) * lanes
         blocks = tuple(v * lanes for v in (1, 2, 3, 4) if v * lanes <= widest)
         return (
@@ -106,7 +107,7 @@ class TiledBatchMatmul:
     ) -> bool:
         """Accumulators fit the registers; only what is contiguous is read in place."""
         matmul = batch_product(workload)
-        vectors = int(settings["block"]) // target.lanes("float32")
+        vectors = int(settings["block"]) // target.lanes(workload.computed_in)
         tiles = -(-matmul.rows // int(settings["tile_rows"]))
         if int(settings["row_groups"]) > tiles:
             return False
@@ -135,13 +136,14 @@ class TiledBatchMatmul:
         balance = pieces / (np.ceil(pieces / resources.threads) * resources.threads)
         covered = np.ceil(row_tiles / groups) * groups * tile
         waste = covered * chunks * block / (matmul.rows * matmul.columns)
-        vectors = np.ceil(block / target.lanes("float32"))
+        register = target.lanes(workload.computed_in)
+        vectors = np.ceil(block / register)
         accumulators = tile * vectors
         loads = 1.0 / tile + 1.0 / vectors
         bound = issue_slowdown(accumulators, loads)
-        peak = peak_flop_per_s(target, resources)
+        peak = peak_flop_per_s(target, resources, workload.computed_in)
         compute_s = _flop(matmul) / peak * waste * bound
-        per_value = 1.5 if matmul.transposed else 1.0 / target.lanes("float32")
+        per_value = 1.5 if matmul.transposed else 1.0 / register
         copied = np.where(packed, matmul.depth * block * pieces * per_value, 0.0)
         copy_s = copied * CYCLE_S / resources.threads
         moved_s = workload.bytes / (resources.threads * 2e10)

@@ -8,17 +8,15 @@ import numpy as np
 
 from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Settings
-from tilewright.core.targets import Target
 from tilewright.graph.network import Array
 
 
-def channel_blocks(channels: int, target: Target) -> tuple[int, ...]:
-    """Divisors of `channels` that suit vector registers, best first; never empty.
+def channel_blocks(channels: int, lanes: int) -> tuple[int, ...]:
+    """Divisors of `channels` that suit vector registers of `lanes`, best first; never empty.
 
     Whole registers are best; then the largest power-of-two part of one; then any other divisor of
     at most two registers.
     """
-    lanes = target.lanes("float32")
     choices = [lanes] if channels % lanes == 0 else []
     part = lanes // 2
     while part >= 4 and not choices:
@@ -29,12 +27,12 @@ def channel_blocks(channels: int, target: Target) -> tuple[int, ...]:
     return tuple(dict.fromkeys([*choices, *odd]))
 
 
-def best_block(channels: int, target: Target) -> int:
+def best_block(channels: int, lanes: int) -> int:
     """The preferred channel block."""
-    return channel_blocks(channels, target)[0]
+    return channel_blocks(channels, lanes)[0]
 
 
-def lane_counts(channels: int, form: Form, target: Target) -> tuple[int, ...]:
+def lane_counts(channels: int, form: Form, lanes: int) -> tuple[int, ...]:
     """How many output channels to compute together, the preferred number first.
 
     The result's block where it has one. A plain result is not bound to divisors: where none fills a
@@ -44,7 +42,7 @@ def lane_counts(channels: int, form: Form, target: Target) -> tuple[int, ...]:
     block = channel_block(form)
     if block:
         return (block,)
-    usual, lanes = best_block(channels, target), target.lanes("float32")
+    usual = best_block(channels, lanes)
     return (lanes, usual) if usual % lanes and channels > lanes else (usual,)
 
 
@@ -85,9 +83,9 @@ def tile_sizes(extent: int, *, largest: int, tails: bool = True) -> tuple[int, .
     return tuple(sorted({*divisors, *near}))
 
 
-def registers_used(tile: int, lanes_per_tile: int, target: Target) -> int:
-    """Vector registers that `tile` accumulators of `lanes_per_tile` lanes occupy."""
-    return tile * -(-lanes_per_tile // target.lanes("float32"))
+def registers_used(tile: int, lanes_per_tile: int, lanes: int) -> int:
+    """Vector registers of `lanes` that `tile` accumulators of `lanes_per_tile` lanes occupy."""
+    return tile * -(-lanes_per_tile // lanes)
 
 
 def output_block(forms: tuple[Form, ...], settings: Settings) -> int:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import overload
 
 import numpy as np
@@ -71,6 +71,12 @@ def knob_columns(settings: Sequence[Settings]) -> KnobColumns | None:
     except KeyError:
         return None
     return KnobColumns(knobs, digits)
+
+
+def by_type(dtypes: Sequence[str], tell: Callable[[str], float]) -> Floats:
+    """What `tell` says of each of many element types, which is asked once about each."""
+    told = {dtype: tell(dtype) for dtype in set(dtypes)}
+    return np.array([told[dtype] for dtype in dtypes], dtype=np.float64)
 
 
 def column(settings: Sequence[Settings], name: str) -> Floats:

@@ -18,9 +18,9 @@ from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.base import SINGLE, FactColumn, Knob
 from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
-from tilewright.kernels.columns import chosen, column
+from tilewright.kernels.columns import by_type, chosen, column
 from tilewright.kernels.convolution import Convolutions, convolution, convolutions
 from tilewright.kernels.ports import Ports, anchored_ports
 from tilewright.kernels.rates import CYCLE_S
@@ -36,12 +36,13 @@ class DepthwiseConvolution:
 
     name = NAME
     anchors = frozenset({"conv2d"})
+    element_types = SINGLE
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision, constant weights, one input channel per group."""
         conv = convolution(workload)
         return (
-            workload.types[conv.data].dtype == "float32"
+            workload.types[conv.data].dtype in self.element_types
             and workload.is_constant(conv.weight)
             and conv.group_in == 1
         )
@@ -58,7 +59,8 @@ class DepthwiseConvolution:
         """Register tile, where padding happens, and which loops over taps are unrolled."""
         conv = convolution(workload)
         block = channel_block(forms[-1])
-        lanes = (block,) if block else channel_blocks(conv.out_channels, target)[:1]
+        register = target.lanes(conv.computed_in)
+        lanes = (block,) if block else channel_blocks(conv.out_channels, register)[:1]
         arrives = channel_block(forms[conv.data]) if conv.data < len(forms) - 1 else 0
         ready = arrives in lanes and not conv.padded
         padding = ("inline",) if ready else ("inline", "tile")
@@ -80,8 +82,9 @@ class DepthwiseConvolution:
         settings: Settings,
     ) -> bool:
         """The tile fits the registers; unrolled code stays small."""
-        kh, kw = convolution(workload).kernel
-        vectors = -(-int(settings["lanes"]) // target.lanes("float32"))
+        conv = convolution(workload)
+        kh, kw = conv.kernel
+        vectors = -(-int(settings["lanes"]) // target.lanes(conv.computed_in))
         accumulators = int(settings["tile_width"]) * int(settings["tile_height"]) * vectors
         if accumulators + vectors + 1 > target.vector_registers:
             return False
@@ -142,7 +145,7 @@ def _facts(
     )
     copied = chosen(settings, "padding", "tile")
     unrolled = chosen(settings, "unroll", "taps")
-    vectors = np.ceil(lanes / target.lanes("float32"))
+    vectors = np.ceil(lanes / by_type(conv.computed_in, target.lanes))
     tiles_w = np.ceil(conv.out_width / tw)
     tiles_h = np.ceil(conv.out_height / th)
     groups = np.ceil(tiles_h / rows)

@@ -10,6 +10,7 @@ Georganas et al. 2018 (Anatomy of High-Performance Deep Learning Convolutions on
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -19,9 +20,9 @@ from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactColumn, Knob, Workspaces
+from tilewright.kernels.base import SINGLE, FactColumn, Knob, Workspaces
 from tilewright.kernels.blocks import chunk_count, output_block, whole_chunks
-from tilewright.kernels.columns import Bools, chosen, column
+from tilewright.kernels.columns import Bools, by_type, chosen, column
 from tilewright.kernels.conv2d_direct_knobs import (
     REDUCTION,
     data_blocks,
@@ -60,12 +61,13 @@ class DirectConvolution:
 
     name = NAME
     anchors = frozenset({"conv2d"})
+    element_types = SINGLE
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision with constant weights, and more than one channel per group."""
         conv = convolution(workload)
         return (
-            workload.types[conv.data].dtype == "float32"
+            workload.types[conv.data].dtype in self.element_types
             and workload.is_constant(conv.weight)
             and conv.group_out > 1
         )
@@ -106,7 +108,7 @@ class DirectConvolution:
         worth it, and cached weights are used more than once."""
         conv = convolution(workload)
         lanes, width, height, tile_out = _tile(settings)
-        weights = tile_out * np.ceil(lanes / target.lanes("float32"))
+        weights = tile_out * np.ceil(lanes / target.lanes(conv.computed_in))
         kept = np.where(chosen(settings, "reduce_order", _TAPS_INSIDE), width * height, 1.0)
         registers = target.vector_registers
         fits = fits_registers(width * height * weights, weights, registers, kept=kept)
@@ -204,10 +206,11 @@ def _facts(
     covered = tiles_w * tile_width * tiles_h * tile_height
     waste = covered / conv.pixels
     pixels = tile_width * tile_height
-    vectors = np.ceil(lanes / target.lanes("float32"))
-    torn = (vectors > 1) & (lanes % target.lanes("float32") > 0)
+    register = by_type(conv.computed_in, target.lanes)
+    vectors = np.ceil(lanes / register)
+    torn = (vectors > 1) & (lanes % register > 0)
     accumulators = pixels * tile_out * vectors
-    fill = conv.out_channels / (chunks * vectors * target.lanes("float32"))
+    fill = conv.out_channels / (chunks * vectors * register)
     loads = 1.0 / pixels + 1.0 / (tile_out * vectors)
     slow = issue_slowdown(accumulators, loads)
     depth = conv.taps * conv.group_in
@@ -215,7 +218,7 @@ def _facts(
     by_rows = chosen(settings, "order", "rows")
     traffic = np.where(by_rows, 4.0 * depth * conv.out_channels * tiles_h, 0.0)
     spill = np.where(weight_bytes > target.cache_bytes(2) / 2, 1.15, 1.0)
-    peak = peak_flop_per_s(target, resources)
+    peak = by_type(conv.computed_in, partial(peak_flop_per_s, target, resources))
     compute_s = conv.flop / peak * waste * slow * spill / (fill * balance)
     compute_s = compute_s * _reduction_speed(conv, target, settings, accumulators)
     compute_s = compute_s * _doubt(conv, forms, settings)

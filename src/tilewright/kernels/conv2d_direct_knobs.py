@@ -33,7 +33,7 @@ def direct_knobs(
     conv: Convolution, target: Target, resources: Resources, forms: tuple[Form, ...]
 ) -> tuple[Knob, ...]:
     """All knobs; the first value of each of `in_block` to `cache_chunks` is the plain way."""
-    lanes = lane_counts(conv.group_out, forms[-1], target)
+    lanes = lane_counts(conv.group_out, forms[-1], target.lanes(conv.computed_in))
     chunks = [chunk_count(conv.group_out, count) for count in lanes]
     in_blocks = input_blocks(conv, target, forms)
     orders: list[tuple[str, ...]] = [REDUCTION]
@@ -88,10 +88,11 @@ def input_blocks(conv: Convolution, target: Target, forms: tuple[Form, ...]) -> 
     block, plain = data_block(conv, forms), int(plain_blocks(conv, forms))
     if block and prod(conv.kernel) == 1:
         return [plain]
+    register = target.lanes(conv.computed_in)
     if block:
-        other = block // 2 if block >= target.lanes("float32") else 2 * block
+        other = block // 2 if block >= register else 2 * block
     else:
-        other = target.lanes("float32") if conv.group_in > _FEW_CHANNELS else 1
+        other = register if conv.group_in > _FEW_CHANNELS else 1
     return list(dict.fromkeys(b for b in (plain, other) if b and conv.group_in % b == 0))
 
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Candidate, Settings
-from tilewright.core.targets import Resources, Target
+from tilewright.core.targets import ComputeUnit, Resources, Target
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.base import SINGLE, FactColumn, Knob
 from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
 from tilewright.kernels.columns import column
 from tilewright.kernels.convolution import Convolution, convolution
@@ -33,19 +33,21 @@ QUAD = 4
 """Products that one dot-product instruction adds to a lane."""
 OFFSET = 128
 """What is added to signed data to make it unsigned."""
-_DATA = ("int8", "uint8")
 _LARGEST_TILE = 32
 _LAUNCH_S = 2e-6
+_DOT_UNITS = frozenset({"avx512vnni", "avxvnni"})
+"""Those with the instruction `vpdpbusd`."""
 _ONE_QUANTUM = 1.01 / 127
 
 
 def dot_lanes(target: Target) -> tuple[int, ...]:
     """Lanes of 32 bits for which the device has dot products of bytes."""
-    features = target.features
-    wide = "avx512vnni" in features
-    if not wide and "avxvnni" not in features:
-        return ()
-    return tuple(n for n in (16, 8, 4) if n <= target.lanes("float32") and (wide or n < 16))
+    widest = max((unit.granule[1] for unit in _dot_units(target)), default=0)
+    return tuple(lanes for lanes in (16, 8, 4) if lanes <= widest)
+
+
+def _dot_units(target: Target) -> tuple[ComputeUnit, ...]:
+    return tuple(unit for unit in target.units if unit.name in _DOT_UNITS)
 
 
 def quad(settings: Settings) -> int:
@@ -83,12 +85,13 @@ class Int8Convolution:
 
     name = NAME
     anchors = frozenset({"conv2d"})
+    element_types = frozenset({"int8", "uint8"})
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Bytes times constant signed bytes, and more than one channel per group."""
         conv = convolution(workload)
         return (
-            workload.types[conv.data].dtype in _DATA
+            workload.types[conv.data].dtype in self.element_types
             and workload.is_constant(conv.weight)
             and workload.types[conv.weight].dtype == "int8"
             and conv.group_out > 1
@@ -107,7 +110,8 @@ class Int8Convolution:
         """Register tile, loop order of the parallel axes, and how bytes are multiplied."""
         conv = convolution(workload)
         block = channel_block(forms[-1])
-        lanes = (block,) if block else channel_blocks(conv.group_out, target)[:1]
+        register = target.lanes(conv.computed_in)
+        lanes = (block,) if block else channel_blocks(conv.group_out, register)[:1]
         chunks = conv.group_out // lanes[0]
         quads = conv.groups == 1 or conv.group_in % QUAD == 0
         dot = "vnni" if lanes[0] in dot_lanes(target) and quads else "widen"
@@ -137,7 +141,7 @@ class Int8Convolution:
         settings: Settings,
     ) -> bool:
         """The tile, the weights and an input beside it fit the registers, and it is worth it."""
-        vectors = -(-int(settings["lanes"]) // target.lanes("float32"))
+        vectors = -(-int(settings["lanes"]) // target.lanes(workload.computed_in))
         weights = int(settings["tile_out"]) * vectors
         # one register more than in single precision: the broadcast input is never an operand
         if not fits_registers(_tile(settings) * vectors, weights, target.vector_registers - 1):
@@ -163,13 +167,13 @@ class Int8Convolution:
         pieces = pieces * (tiles_w if conv.out_height == 1 else 1.0)
         balance = pieces / (np.ceil(pieces / resources.threads) * resources.threads)
         waste = tiles_w * width * tiles_h * height / (conv.out_height * conv.out_width)
-        vectors = np.ceil(lanes / target.lanes("float32"))
+        register = target.lanes(conv.computed_in)
+        vectors = np.ceil(lanes / register)
         pixels = width * height
         accumulators = pixels * out * vectors
         loads = 1.0 / pixels + 1.0 / (out * vectors)
-        fill = lanes / (vectors * target.lanes("float32"))
-        # widened products take three instructions where a dot product takes one
-        rate = np.where(quads > 1, float(QUAD), 1 / 3) * 4 * target.lanes("float32") * CLOCK_HZ
+        fill = lanes / (vectors * register)
+        rate = np.where(quads > 1, *_operations_per_cycle(target, conv.computed_in)) * CLOCK_HZ
         compute_s = conv.flop * waste * issue_slowdown(accumulators, loads)
         compute_s = compute_s / (rate * resources.threads * fill * balance)
         copy_bytes = np.where(moves, 2.0 * workload.types[conv.data].bytes, 0.0)
@@ -186,7 +190,7 @@ class Int8Convolution:
     def error_bound(self, workload: Workload) -> float:
         """Sums are exact: nothing may differ. A sum behind a product in single precision may be
         contracted with it, so that a result rounds to its neighbour."""
-        if workload.result.dtype == "float32":
+        if workload.result.dtype in SINGLE:
             return 2e-6
         contracted = any(
             step.operator in ("add", "subtract")
@@ -198,7 +202,7 @@ class Int8Convolution:
     @staticmethod
     def _is_product(workload: Workload, value: int) -> bool:
         step = value - len(workload.arguments)
-        floats = workload.types[value].dtype == "float32"
+        floats = workload.types[value].dtype in SINGLE
         return step >= 0 and floats and workload.steps[step].operator == "multiply"
 
     def packed_shapes(
@@ -234,6 +238,14 @@ class Int8Convolution:
 def compensated(workload: Workload, settings: Settings) -> bool:
     """Whether sums are of offset data, and the weights carry what to add."""
     return quad(settings) > 1 and workload.types[convolution(workload).data].dtype == "int8"
+
+
+def _operations_per_cycle(target: Target, computed_in: str) -> tuple[float, float]:
+    """Of full registers: by dot products, where there are any, and by widened products. Those take
+    three instructions where a dot product takes one."""
+    lanes, plain = target.lanes(computed_in), target.operations_per_cycle(computed_in)
+    dots = [unit.operations_per_cycle // unit.granule[1] * lanes for unit in _dot_units(target)]
+    return max(dots, default=plain), plain / 3
 
 
 def _tile(settings: Settings) -> int:

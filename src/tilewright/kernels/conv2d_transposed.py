@@ -21,7 +21,7 @@ from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactColumn, Knob, Workspaces
+from tilewright.kernels.base import SINGLE, FactColumn, Knob, Workspaces
 from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
 from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.ports import Ports, anchored_ports
@@ -155,11 +155,13 @@ class GatheringTransposedConvolution:
 
     name = NAME
     anchors = frozenset({"conv2d_transpose"})
+    element_types = SINGLE
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision with constant weights."""
         conv = transposed_convolution(workload)
-        return workload.types[conv.data].dtype == "float32" and workload.is_constant(conv.weight)
+        taken = workload.types[conv.data].dtype in self.element_types
+        return taken and workload.is_constant(conv.weight)
 
     def port_forms(
         self, workload: Workload, target: Target, resources: Resources
@@ -174,7 +176,8 @@ class GatheringTransposedConvolution:
         """Register tile over positions of one phase and chunks of channels."""
         conv = transposed_convolution(workload)
         block = channel_block(forms[-1])
-        lanes = (block,) if block else channel_blocks(conv.group_out, target)[:1]
+        register = target.lanes(workload.computed_in)
+        lanes = (block,) if block else channel_blocks(conv.group_out, register)[:1]
         chunks = conv.group_out // lanes[0]
         return (
             Knob(name="lanes", values=lanes),
@@ -192,7 +195,8 @@ class GatheringTransposedConvolution:
         settings: Settings,
     ) -> bool:
         """The tile and the weights beside it fit the registers."""
-        vectors = -(-int(settings["lanes"]) // target.lanes("float32")) * int(settings["tile_out"])
+        register = target.lanes(workload.computed_in)
+        vectors = -(-int(settings["lanes"]) // register) * int(settings["tile_out"])
         used = int(settings["tile_width"]) * vectors + vectors + 1
         return used <= target.vector_registers
 
@@ -215,7 +219,8 @@ class GatheringTransposedConvolution:
         pieces = conv.batch * conv.out_channels / lanes / tile_out * rows.positions
         balance = pieces / (np.ceil(pieces / resources.threads) * resources.threads)
         waste = tiles * width / columns.positions
-        vectors = np.ceil(lanes / target.lanes("float32"))
+        register = target.lanes(workload.computed_in)
+        vectors = np.ceil(lanes / register)
         accumulators = width * tile_out * vectors
         loads = 1.0 / width + 1.0 / (tile_out * vectors)
         bound = issue_slowdown(accumulators, loads)
@@ -223,8 +228,8 @@ class GatheringTransposedConvolution:
         taps = rows.taps * rows.count * columns.taps * columns.count
         depth = float(taps * conv.group_in)
         positions = conv.batch * rows.positions * columns.positions
-        fill = lanes / (vectors * target.lanes("float32"))
-        cycles = positions * conv.out_channels * depth / (2.0 * target.lanes("float32") * fill)
+        fill = lanes / (vectors * register)
+        cycles = positions * conv.out_channels * depth / (2.0 * register * fill)
         compute_s = cycles * waste * bound * crowded * CYCLE_S / (resources.threads * balance)
         passes = np.where(by_rows, float(rows.positions), 1.0)
         moved = workload.bytes + 0.4 * depth * conv.out_channels * passes

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -19,9 +20,9 @@ from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactColumn, Knob, Workspaces
+from tilewright.kernels.base import SINGLE, FactColumn, Knob, Workspaces
 from tilewright.kernels.blocks import chunk_count, lane_counts, out_tiles, tile_sizes, whole_chunks
-from tilewright.kernels.columns import Bools, Numbers, chosen, column
+from tilewright.kernels.columns import Bools, Numbers, by_type, chosen, column
 from tilewright.kernels.convolution import Convolution, Convolutions, convolution, convolutions
 from tilewright.kernels.ports import Ports, anchored_ports
 from tilewright.kernels.rates import peak_flop_per_s
@@ -106,6 +107,7 @@ class WinogradConvolution:
     """
 
     anchors = frozenset({"conv2d"})
+    element_types = SINGLE
 
     def __init__(self, name: str, *, outputs: Mapping[Pair, Pair], bound: Mapping[Pair, float]):
         self.name = name
@@ -127,14 +129,15 @@ class WinogradConvolution:
         if conv.kernel not in self.outputs:
             return False
         down, across = self.outputs[conv.kernel]
+        register = target.lanes(conv.computed_in)
         return (
-            workload.types[conv.data].dtype == "float32"
+            workload.types[conv.data].dtype in self.element_types
             and workload.is_constant(conv.weight)
             and conv.strides == (1, 1)
             and conv.dilation == (1, 1)
             and conv.groups == 1
-            and conv.in_channels >= 2 * target.lanes("float32")
-            and conv.out_channels >= target.lanes("float32")
+            and conv.in_channels >= 2 * register
+            and conv.out_channels >= register
             and conv.out_height >= down
             and conv.out_width >= across
             and _sees_data(conv)
@@ -151,7 +154,7 @@ class WinogradConvolution:
     ) -> tuple[Knob, ...]:
         """The register tile of the products (input tiles × output channel chunks), and strips."""
         conv = convolution(workload)
-        lanes = lane_counts(conv.out_channels, forms[-1], target)
+        lanes = lane_counts(conv.out_channels, forms[-1], target.lanes(conv.computed_in))
         chunks = [chunk_count(conv.out_channels, count) for count in lanes]
         form = self.form(conv)
         strips = strip_sizes(form, conv, target, resources)
@@ -188,7 +191,7 @@ class WinogradConvolution:
         conv = convolution(workload)
         names = ("lanes", "tile_rows", "tile_out", "strip")
         lanes, rows, out, strips = (column(settings, name) for name in names)
-        vectors = out * np.ceil(lanes / target.lanes("float32"))
+        vectors = out * np.ceil(lanes / target.lanes(conv.computed_in))
         registers, alone = target.vector_registers, np.ones(len(lanes))
         fits = fits_registers(rows * vectors, vectors, registers, kept=alone)
         divides = np.ceil(conv.out_channels / lanes) % out == 0
@@ -233,15 +236,16 @@ class WinogradConvolution:
         by_tiles = chosen(settings, "order", "tiles")
         strip = column(settings, "strip")
         together = np.where(strip > 0, strip * across, count)
-        vectors = np.ceil(lanes / target.lanes("float32"))
+        register = by_type(conv.computed_in, target.lanes)
+        vectors = np.ceil(lanes / register)
         accumulators = rows * out * vectors
         waste = np.ceil(together / rows) * rows / together
         loads = 1.0 / rows + 1.0 / (out * vectors)
         slow = issue_slowdown(accumulators, loads)
         chunks = np.ceil(conv.out_channels / lanes)
-        fill = conv.out_channels / (chunks * vectors * target.lanes("float32"))
+        fill = conv.out_channels / (chunks * vectors * register)
         flop = 2.0 * positions * count * conv.in_channels * conv.out_channels
-        peak = peak_flop_per_s(target, resources)
+        peak = by_type(conv.computed_in, partial(peak_flop_per_s, target, resources))
         products_s = flop / peak * slow * waste / fill
         weight_bytes = 4.0 * positions * conv.in_channels * conv.out_channels
         between = 4.0 * positions * count * (conv.in_channels + conv.out_channels)

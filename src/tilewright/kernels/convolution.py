@@ -18,7 +18,8 @@ _REMEMBERED = 8192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convolution:
-    """Extents and attributes of the anchor. `data` and `weight` are value ids."""
+    """Extents and attributes of the anchor. `data` and `weight` are value ids, `computed_in` is
+    the element type that kernels compute in."""
 
     data: int
     weight: int
@@ -34,6 +35,7 @@ class Convolution:
     padding: tuple[int, int, int, int]
     dilation: tuple[int, int]
     groups: int
+    computed_in: str
 
     @property
     def padded(self) -> bool:
@@ -69,6 +71,7 @@ def convolution(workload: Workload) -> Convolution:
         strides=(sh, sw),
         dilation=(dh, dw),
         padding=(top, left, bottom, right),
+        computed_in=workload.computed_in,
     )
 
 
@@ -76,7 +79,7 @@ def convolution(workload: Workload) -> Convolution:
 class Convolutions:
     """What `Convolution` tells of one, as columns of many: one array entry each. `kernel`,
     `strides` and `dilation` are down and across, `padding` is top, left, bottom, right;
-    `moved_bytes` and `result_bytes` are the whole workload's."""
+    `moved_bytes` and `result_bytes` are the whole workload's; `computed_in` are element types."""
 
     data: Numbers
     batch: Numbers
@@ -93,6 +96,7 @@ class Convolutions:
     padding: tuple[Numbers, ...]
     moved_bytes: Numbers
     result_bytes: Numbers
+    computed_in: tuple[str, ...]
 
     @property
     def group_in(self) -> Numbers:
@@ -134,7 +138,8 @@ _ALONE = (
 
 def convolutions(workloads: Sequence[Workload]) -> Convolutions:
     """Read the geometry of workloads anchored on `conv2d`, at least one."""
-    table = np.array([_numbers(workload) for workload in workloads], dtype=np.int64).T
+    kinds, numbers = zip(*[_of_one(workload) for workload in workloads], strict=True)
+    table = np.array(numbers, dtype=np.int64).T
     rest = len(_ALONE)
     return Convolutions(
         **dict(zip(_ALONE, table, strict=False)),
@@ -144,13 +149,15 @@ def convolutions(workloads: Sequence[Workload]) -> Convolutions:
         padding=tuple(table[rest + 6 : rest + 10]),
         moved_bytes=table[rest + 10],
         result_bytes=table[rest + 11],
+        computed_in=kinds,
     )
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _numbers(workload: Workload) -> tuple[int, ...]:
-    """Of one workload what `Convolutions` holds of many."""
-    return (*_geometry(workload), workload.bytes, workload.result.bytes)
+def _of_one(workload: Workload) -> tuple[str, tuple[int, ...]]:
+    """Of one workload what `Convolutions` holds of many: the type, then all numbers."""
+    numbers = (*_geometry(workload), workload.bytes, workload.result.bytes)
+    return workload.computed_in, numbers
 
 
 def _geometry(workload: Workload) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.base import SINGLE, FactColumn, Knob
 from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.ports import Ports, plain_ports
 from tilewright.kernels.rates import peak_flop_per_s
@@ -72,11 +72,13 @@ class PackedDense:
 
     name = NAME
     anchors = frozenset({"dense"})
+    element_types = SINGLE
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision with constant weights."""
         dense = product(workload)
-        return workload.types[dense.data].dtype == "float32" and workload.is_constant(dense.weight)
+        taken = workload.types[dense.data].dtype in self.element_types
+        return taken and workload.is_constant(dense.weight)
 
     def port_forms(
         self, workload: Workload, target: Target, resources: Resources
@@ -89,7 +91,7 @@ class PackedDense:
     ) -> tuple[Knob, ...]:
         """Register tile and order of the parallel axes."""
         dense = product(workload)
-        lanes = target.lanes("float32")
+        lanes = target.lanes(workload.computed_in)
         widest = -(-dense.columns // lanes) * lanes
         vectors = (1, 2, 3, 4) if dense.rows > 1 else (1, 2, 4, 8)
         blocks = tuple(v * lanes for v in vectors if v * lanes <= widest)
@@ -109,7 +111,7 @@ class PackedDense:
         settings: Settings,
     ) -> bool:
         """Accumulators and the weights beside them fit the registers."""
-        vectors = -(-int(settings["block"]) // target.lanes("float32"))
+        vectors = -(-int(settings["block"]) // target.lanes(workload.computed_in))
         accumulators = int(settings["tile_rows"]) * vectors
         return accumulators + vectors + 1 <= target.vector_registers
 
@@ -131,13 +133,13 @@ class PackedDense:
         pieces = dense.outer * row_tiles * chunks
         balance = pieces / (np.ceil(pieces / resources.threads) * resources.threads)
         waste = row_tiles * tile * chunks * block / (dense.rows * dense.columns)
-        vectors = np.ceil(block / target.lanes("float32"))
+        vectors = np.ceil(block / target.lanes(workload.computed_in))
         accumulators = tile * vectors
         loads = 1.0 / tile + 1.0 / vectors
         bound = issue_slowdown(accumulators, loads)
         chunk_bytes = 4.0 * block * dense.depth
         spill = np.where(chunk_bytes > target.cache_bytes(2) / 2, 1.1, 1.0)
-        peak = peak_flop_per_s(target, resources)
+        peak = peak_flop_per_s(target, resources, workload.computed_in)
         flop = 2.0 * dense.outer * dense.rows * dense.columns * dense.depth
         compute_s = flop / peak * waste * bound * spill / balance
         passes = np.where(by_rows, dense.outer * row_tiles, 1.0)

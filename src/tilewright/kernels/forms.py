@@ -80,10 +80,11 @@ def _only_plain(readers: list[TaskCall]) -> bool:
 
 def _convolution_form(workload: Workload, target: Target, resources: Resources) -> Form:
     """Blocks, unless they are wider than a register and do not fill several."""
+    lanes = target.lanes(workload.computed_in)
     for spec in applicable(workload, target, resources):
         usual = spec.port_forms(workload, target, resources)[0][-1]
         block = channel_block(usual)
-        if block > target.lanes("float32") and block % target.lanes("float32"):
+        if block > lanes and block % lanes:
             return PLAIN
         if block > 1:
             return usual
@@ -107,4 +108,4 @@ def _concatenated(call: TaskCall, forms: Mapping[str, Form], channels: int, targ
         return PLAIN
     if len(blocks) == 1:
         return blocked(blocks.pop())
-    return blocked(best_block(channels, target))
+    return blocked(best_block(channels, target.lanes(call.workload.computed_in)))

@@ -19,6 +19,7 @@ from tilewright.kernels.columns import column
 from tilewright.kernels.streaming import BYTES_PER_S, LAUNCH_S, Unpacked, balance, function_error
 
 NAME = "injective"
+_WORD_BYTES = 4
 _MOVEMENTS = frozenset(name for name, operator in OPERATORS.items() if operator.movement)
 
 
@@ -58,9 +59,9 @@ class Injective(Unpacked):
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
-        """Vector width in elements."""
-        lanes = target.lanes("float32")
-        return (Knob(name="vector", values=(lanes, 2 * lanes, 4 * lanes)),)
+        """Vector width in words of four bytes: in elements, or twice as many as of larger ones."""
+        words = target.vector_bytes // _WORD_BYTES
+        return (Knob(name="vector", values=(words, 2 * words, 4 * words)),)
 
     def facts(
         self,
@@ -76,10 +77,10 @@ class Injective(Unpacked):
         kinds = _blocks(workload, forms)
         ordered = all(step.operator != "transpose" for step in workload.steps)
         strided = 1.0 if len(kinds) == 1 and ordered else 3.0
-        preferred = 1.0 + 0.02 * np.log2(vector / target.lanes("float32"))
+        preferred = 1.0 + 0.02 * np.log2(vector * _WORD_BYTES / target.vector_bytes)
         threads = resources.threads * balance(pieces, resources)
         moved_s = workload.bytes * strided / BYTES_PER_S
-        work_s = workload.flop / (2e9 * target.lanes("float32"))
+        work_s = workload.flop / (2e9 * target.lanes(workload.computed_in))
         return {
             "estimate_s": (moved_s + work_s) / threads * preferred + LAUNCH_S,
             "parallel_extent": pieces,

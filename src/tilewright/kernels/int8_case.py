@@ -52,5 +52,6 @@ def int8_case(kernel: int = 1, filters: int = 0, data: str = "uint8") -> tuple[W
 def int8_forms(workload: Workload, target: Target) -> tuple[Form, ...]:
     """The layouts of the case's ports inside a network: data and result in blocks."""
     constants = (PLAIN,) * (len(workload.arguments) - 1)
-    data = blocked(best_block(workload.arguments[0].type.shape[1], target))
-    return (data, *constants, blocked(best_block(workload.result.shape[1], target)))
+    lanes = target.lanes(workload.computed_in)
+    data = blocked(best_block(workload.arguments[0].type.shape[1], lanes))
+    return (data, *constants, blocked(best_block(workload.result.shape[1], lanes)))

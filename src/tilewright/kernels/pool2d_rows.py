@@ -22,7 +22,6 @@ from tilewright.kernels.columns import column
 from tilewright.kernels.streaming import BYTES_PER_S, LAUNCH_S, Unpacked, balance, function_error
 
 NAME = "pool2d_rows"
-_TYPES = frozenset({"float32", "float64", "int32", "int8", "uint8"})
 
 
 def pooled_shape(workload: Workload) -> tuple[int, ...]:
@@ -37,6 +36,7 @@ class PoolRows(Unpacked):
 
     name = NAME
     anchors = frozenset({"max_pool2d", "avg_pool2d"})
+    element_types = frozenset({"float32", "float64", "int32", "int8", "uint8"})
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Types that accumulate in themselves; averages in floating point only."""
@@ -46,7 +46,7 @@ class PoolRows(Unpacked):
         dtype = workload.step_types(index)[1].dtype
         if anchor.operator == "avg_pool2d" and not dtype.startswith("float"):
             return False
-        return dtype in _TYPES and workload.result.shape == pooled_shape(workload)
+        return dtype in self.element_types and workload.result.shape == pooled_shape(workload)
 
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
@@ -72,9 +72,10 @@ class PoolRows(Unpacked):
         n, channels, height, width = pooled_shape(workload)
         block = channel_block(forms[-1])
         taps = prod(anchor.integers("kernel"))
-        lanes = float(min(block, target.lanes("float32")) if block else target.lanes("float32"))
+        register = target.lanes(workload.computed_in)
+        lanes = float(min(block, register) if block else register)
         pieces = n * (channels // block * height if block else channels) * np.ones(len(settings))
-        vectors = tile * (max(1.0, block / target.lanes("float32")) if block else 1.0)
+        vectors = tile * (max(1.0, block / register) if block else 1.0)
         chain = np.maximum(1.0, 4.0 / vectors)
         crowded = np.where(vectors > 0.75 * target.vector_registers, 2.0, 1.0)
         copies = 1.0 if block else 2.0

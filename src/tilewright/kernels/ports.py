@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from itertools import product
 
+from tilewright.core.element_types import element_type
 from tilewright.core.forms import PLAIN, Form, blocked, channel_block
 from tilewright.core.targets import Target
 from tilewright.graph.operators import OPERATORS
@@ -30,10 +31,11 @@ def form_options(kind: TensorType, target: Target, *, groups: int = 1) -> Ports:
     """
     if len(kind.shape) != _IMAGE_RANK or kind.shape[1] == 1:
         return (PLAIN,)
-    channels, lanes = kind.shape[1] // groups, target.lanes("float32")
+    channels = kind.shape[1] // groups
+    lanes = target.lanes(element_type(kind.dtype).computed_in)
     blocks = [b for b in (lanes, 2 * lanes, 4 * lanes) if channels % b == 0]
     if not blocks:
-        blocks = [b for b in channel_blocks(channels, target)[:2] if b > 1]
+        blocks = [b for b in channel_blocks(channels, lanes)[:2] if b > 1]
     return (*(blocked(block) for block in blocks), PLAIN)
 
 

@@ -11,6 +11,9 @@ their order, and what a machine really reaches is measured (`compiler/peaks.py`)
 CYCLE_S = 1 / CLOCK_HZ
 
 
-def peak_flop_per_s(target: Target, resources: Resources) -> float:
-    """Two vector units per core, each a multiplication and an addition per lane and cycle."""
-    return resources.threads * 2 * 2 * target.lanes("float32") * CLOCK_HZ
+def peak_flop_per_s(target: Target, resources: Resources, computed_in: str) -> float:
+    """Multiplications and additions of all threads, in a type that kernels compute in.
+
+    That is plain vector arithmetic: no kernel computes in a type that needs another unit.
+    """
+    return resources.threads * target.operations_per_cycle(computed_in) * CLOCK_HZ

@@ -25,7 +25,6 @@ from tilewright.kernels.streaming import BYTES_PER_S, LAUNCH_S, Unpacked, balanc
 NAME = "rows"
 _REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
 _NORMALISING = frozenset({"softmax", "log_softmax", "layer_norm", "instance_norm"})
-_TYPES = frozenset({"float32", "float64", "int32", "int64"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +109,7 @@ class Rows(Unpacked):
 
     name = NAME
     anchors = _REDUCTIONS | _NORMALISING | {"lrn"}
+    element_types = frozenset({"float32", "float64", "int32", "int64"})
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Something to reduce, in a type that is its own accumulator; `lrn` on planes."""
@@ -119,7 +119,8 @@ class Rows(Unpacked):
         (data, *_), result = workload.step_types(index)
         if workload.steps[index].operator == "lrn" and len(data.shape) != 4:
             return False
-        return data.dtype in _TYPES and result.shape == workload.result.shape and data.elements > 0
+        taken = data.dtype in self.element_types and data.elements > 0
+        return taken and result.shape == workload.result.shape
 
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
@@ -141,7 +142,7 @@ class Rows(Unpacked):
         rows = prod(axes.extents(axes.kept))
         length = prod(axes.extents(axes.gone))
         elements = rows * length
-        lanes = float(target.lanes("float32"))
+        lanes = float(target.lanes(workload.computed_in))
         if axes.across:
             pieces = np.full(len(settings), float(rows))
             usable = np.minimum(streams * lanes, length)

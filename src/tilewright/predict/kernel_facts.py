@@ -24,6 +24,7 @@ from tilewright.kernels.columns import KnobColumns, knob_columns
 from tilewright.kernels.registry import implementation
 from tilewright.predict.operator_facts import (
     ROOF,
+    lanes_of,
     layout_facts,
     operator_columns,
     rooflines_s,
@@ -84,6 +85,7 @@ def kernel_table(
     which = np.array([places[workload.text] for workload, _ in kernels])
     facts, floors_s = _of_operators(list(distinct.values()), placement, peaks)
     everywhere, roof_s = np.arange(len(kernels)), floors_s[which]
+    lanes = lanes_of(list(distinct.values()), placement.target)[which]
     parts: list[_Part] = [(everywhere, {name: found[which] for name, found in facts.items()})]
     for (name, forms), rows in _alike(kernels).items():
         listed = [dict(kernels[row][1].settings) for row in rows]
@@ -91,6 +93,7 @@ def kernel_table(
         asked = [kernels[row][0] for row in rows]
         facts = _facts(implementation(name), asked, placement, forms, settings)
         mine: _Columns = {**_of_candidate(name, forms), **_knobs(settings)}
+        mine |= _vectors(settings, lanes[rows])
         mine |= _schedule(facts, placement, settings, roof_s[rows])
         parts.append((np.array(rows), mine))
     return _assembled(parts, roof_s)
@@ -184,7 +187,6 @@ def _schedule(
     """The implementation's facts, and what follows from them the same way for all."""
     columns: _Columns = {f"schedule.{name}": np.asarray(found) for name, found in facts.items()}
     estimate_s = np.asarray(facts["estimate_s"], dtype=np.float64)
-    columns |= _vectors(settings, placement)
     pieces = np.fmax(1.0, facts.get("parallel_extent", np.ones(len(settings))))
     rounds = np.ceil(pieces / placement.resources.threads)
     columns["schedule.estimate_s"] = np.log2(estimate_s)
@@ -199,28 +201,23 @@ def _schedule(
     return columns
 
 
-def _vectors(settings: Sequence[Settings], placement: Placement) -> _Columns:
+def _vectors(settings: Sequence[Settings], registers: Floats) -> _Columns:
     """Whole registers in a vector of `lanes` values, the values beyond them, and how many powers
-    of two these are torn into; nothing for schedules without that knob."""
+    of two these are torn into; nothing for schedules without that knob. `registers` says how many
+    values fill a register."""
     _, values, places = next(
         (knob for knob in _taken_apart(settings) if knob[0] == "lanes"), ("lanes", (), _NOWHERE)
     )
-    counts = [value for value in values if isinstance(value, int)]
-    if not counts or len(counts) < len(values) or places.min() < 0:
+    known = [value for value in values if isinstance(value, int)]
+    if not known or len(known) < len(values) or places.min() < 0:
         return {}
-    beyond = [count % placement.target.lanes("float32") for count in counts]
-    torn = [
-        part.bit_count() if count > placement.target.lanes("float32") else 0
-        for part, count in zip(beyond, counts, strict=True)
-    ]
-    facts = {
-        "whole_vectors": [count // placement.target.lanes("float32") for count in counts],
-        "beyond_vectors": beyond,
-        "torn_pieces": torn,
-    }
+    counts = np.array(known)[places]
+    beyond = counts % registers
+    ones = np.array([number.bit_count() for number in range(int(beyond.max()) + 1)])
     return {
-        f"schedule.{name}": np.array(found, dtype=np.float64)[places]
-        for name, found in facts.items()
+        "schedule.whole_vectors": counts // registers,
+        "schedule.beyond_vectors": beyond,
+        "schedule.torn_pieces": np.where(counts > registers, ones[beyond.astype(int)], 0.0),
     }
 
 

@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Placement
+from tilewright.core.targets import Target
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
-from tilewright.kernels.columns import Numbers
+from tilewright.kernels.columns import Numbers, by_type
 from tilewright.kernels.convolution import convolutions
 
 ROOF = "roof_s"
@@ -109,6 +110,11 @@ def rooflines_s(sizes: Sizes, peaks: Mapping[str, float]) -> Floats:
     return np.maximum(np.maximum(sizes.flop / flop_per_s, moving_s), _LEAST_S)
 
 
+def lanes_of(workloads: Sequence[Workload], target: Target) -> Floats:
+    """How many elements of the type that each workload is computed in a vector register holds."""
+    return by_type([workload.computed_in for workload in workloads], target.lanes)
+
+
 def operator_facts(workload: Workload, placement: Placement) -> dict[str, float]:
     """Facts by name, for any workload."""
     columns = operator_columns([workload], sizes_of([workload]), placement)
@@ -129,7 +135,7 @@ def operator_columns(workloads: Sequence[Workload], sizes: Sizes, placement: Pla
         "arguments": sizes.arguments,
         "rank": sizes.rank,
         "innermost": np.log2(sizes.last),
-        "innermost_whole": _filled(sizes.last, placement.target.lanes("float32")),
+        "innermost_whole": _filled(sizes.last, lanes_of(workloads, placement.target)),
         "element_bytes": sizes.result_bytes / np.maximum(1, sizes.elements),
         "constants_of_l2": np.log2((sizes.constant_bytes + 1) / placement.target.cache_bytes(2)),
         "data_of_l2": np.log2(
@@ -219,7 +225,8 @@ def _inputs(shape: tuple[int, ...]) -> dict[str, float]:
 
 
 def _of_convolutions(workloads: Sequence[Workload], placement: Placement) -> Mapping[str, Floats]:
-    conv, lanes = convolutions(workloads), placement.target.lanes("float32")
+    conv = convolutions(workloads)
+    lanes = by_type(conv.computed_in, placement.target.lanes)
     top, left, bottom, right = conv.padding
     padded = (conv.in_height + top + bottom) * (conv.in_width + left + right)
     steps = conv.strides[0] * conv.strides[1]
@@ -257,6 +264,6 @@ def layout_facts(forms: tuple[Form, ...]) -> dict[str, float]:
     }
 
 
-def _filled(extent: Floats | Numbers, whole: int) -> Floats:
+def _filled(extent: Floats | Numbers, whole: Floats | int) -> Floats:
     """Share that an extent fills of the whole vectors it takes, or of the threads' rounds."""
     return extent / (np.ceil(extent / whole) * whole)

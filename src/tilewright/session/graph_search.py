@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tilewright.core.element_types import element_type
 from tilewright.core.errors import TilewrightError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.forms import PLAIN, Form, blocked, channel_block
 from tilewright.core.records import LayoutPlan, Outcome, Placement
+from tilewright.graph.tensor import TensorType
 from tilewright.kernels.blueprint import TaskKey
 from tilewright.measure.base import Measurer
 from tilewright.session.layout_costs import LayoutCosts
@@ -188,18 +190,22 @@ class GraphSearch:
 
     def _uniform_tasks(self) -> dict[TaskKey, Task]:
         """The tasks that come up when all blocks are wider."""
-        options = self.problem.options
+        options, types = self.problem.options, self.network.arrangement.network.graph.types
         usual = self.network.arrangement.forms
         found: dict[TaskKey, Task] = {}
         for factor in _WIDER:
-            wider = blocked(factor * self.placement.target.lanes("float32"))
             forms = {
                 tensor: wider
                 for tensor, allowed in options.items()
-                if wider in allowed and channel_block(usual.get(tensor, PLAIN))
+                if (wider := self._blocked(types[tensor], factor)) in allowed
+                and channel_block(usual.get(tensor, PLAIN))
             }
             found |= laid_out(self.network, LayoutPlan(forms=forms)).tasks
         return {key: task for key, task in found.items() if key not in self.network.tasks}
+
+    def _blocked(self, kind: TensorType, factor: int) -> Form:
+        """Blocks of as many channels as `factor` registers hold."""
+        return blocked(factor * self.placement.target.lanes(element_type(kind.dtype).computed_in))
 
     def _recall(self, tasks: Mapping[TaskKey, Task]) -> bool:
         """Learn what the store knows of tasks; whether that is anything."""

@@ -25,6 +25,7 @@ from tilewright.core.targets import Binding, MemoryLevel, Target, threads_alone
 from tilewright.graph.network import Array, AttributeValue, attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
+from tilewright.hardware.units import units_of
 from tilewright.kernels.base import FactsOfMany, Implementation
 from tilewright.kernels.knobspace import KnobSpace, knob_space
 from tilewright.kernels.registry import applicable, implementations
@@ -57,7 +58,7 @@ def made_up_placement(vector_bytes: int = 64, registers: int = 32, threads: int 
         features=(),
         vector_bytes=vector_bytes,
         vector_registers=registers,
-        units=(),
+        units=units_of((), vector_bytes),
         memory=tuple(
             MemoryLevel(name=f"L{level}", bytes=size)
             for level, size in enumerate((32 << 10, 1 << 20, 16 << 20), start=1)

@@ -26,6 +26,26 @@ def test_a_type_is_what_numpy_says(kind) -> None:
     assert kind.is_half == (kind.is_float and kind.bytes == 2)
 
 
+@pytest.mark.parametrize("kind", element_types(), ids=lambda kind: kind.name)
+def test_kernels_compute_in_a_type_that_loses_nothing(kind) -> None:
+    wide = element_type(kind.computed_in)
+    assert wide.computed_in == wide.name
+    assert wide.bytes >= max(4, kind.bytes) and wide.is_float == kind.is_float
+    assert np.can_cast(kind.numpy, wide.numpy) or kind.is_half
+    if kind.is_float:
+        assert kind.computed_in == kind.accumulator
+    if kind.bytes >= 4:
+        assert kind.computed_in == kind.name
+
+
+def test_types_that_are_narrow_are_widened() -> None:
+    found = {kind.name: kind.computed_in for kind in element_types() if kind.bytes < 4}
+    assert found == {
+        **dict.fromkeys(("float16", "bfloat16"), "float32"),
+        **dict.fromkeys(("int8", "uint8", "int16", "uint16", "bool"), "int32"),
+    }
+
+
 @pytest.mark.parametrize("name", ["float64", "float32", "float16", "bfloat16"])
 def test_unit_roundoff_is_half_the_distance_of_numbers_above_one(name: str) -> None:
     kind = element_type(name)

@@ -7,19 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.kernels.blocks import best_block, channel_blocks, registers_used, tile_sizes
-from tilewright.testing.implementations import PLACEMENTS, made_up_placement
+from tilewright.testing.implementations import PLACEMENTS
 
 
 @given(channels=st.integers(1, 4096), on=st.sampled_from(PLACEMENTS))
 def test_blocks_divide_and_fit_two_registers(channels: int, on):
-    blocks = channel_blocks(channels, on.target)
+    lanes = on.target.lanes("float32")
+    blocks = channel_blocks(channels, lanes)
     assert blocks and len(set(blocks)) == len(blocks)
-    assert all(
-        channels % block == 0 and 1 <= block <= 2 * on.target.lanes("float32") for block in blocks
-    )
-    assert best_block(channels, on.target) == blocks[0]
-    if channels % on.target.lanes("float32") == 0:
-        assert blocks[0] == on.target.lanes("float32")
+    assert all(channels % block == 0 and 1 <= block <= 2 * lanes for block in blocks)
+    assert best_block(channels, lanes) == blocks[0]
+    if channels % lanes == 0:
+        assert blocks[0] == lanes
 
 
 @pytest.mark.parametrize(
@@ -27,7 +26,7 @@ def test_blocks_divide_and_fit_two_registers(channels: int, on):
     [(64, 64, 16), (32, 64, 8), (16, 64, 4), (64, 24, 8), (64, 20, 4), (64, 7, 7), (64, 1, 1)],
 )
 def test_known_blocks(vector_bytes: int, channels: int, block: int):
-    assert best_block(channels, made_up_placement(vector_bytes).target) == block
+    assert best_block(channels, vector_bytes // 4) == block
 
 
 @given(extent=st.integers(1, 600), largest=st.integers(1, 40), tails=st.booleans())
@@ -48,6 +47,6 @@ def test_odd_extents_have_good_tiles(extent: int):
 
 
 def test_registers():
-    assert registers_used(3, 16, made_up_placement(64).target) == 3
-    assert registers_used(3, 17, made_up_placement(64).target) == 6
-    assert registers_used(2, 16, made_up_placement(16).target) == 8
+    assert registers_used(3, 16, 16) == 3
+    assert registers_used(3, 17, 16) == 6
+    assert registers_used(2, 16, 4) == 8

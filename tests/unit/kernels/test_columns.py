@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.core.records import Settings
-from tilewright.kernels.columns import Bools, chosen, column
+from tilewright.kernels.columns import Bools, by_type, chosen, column
 from tilewright.kernels.knobs import Knob
 from tilewright.kernels.knobspace import KnobSpace
 
@@ -68,3 +68,15 @@ def test_a_filter_of_many_accepts_what_a_filter_of_one_does(
         assert np.flatnonzero(space.accepted(every)).tolist() == kept
         assert [number for number in every if space.valid(number)] == kept
         assert all(space.neighbours(number) == slow.neighbours(number) for number in every)
+
+
+@given(st.lists(st.sampled_from(["int8", "float32", "float64"])))
+def test_each_type_is_asked_about_once(dtypes: list[str]) -> None:
+    asked: list[str] = []
+
+    def tell(dtype: str) -> float:
+        asked.append(dtype)
+        return len(dtype)
+
+    assert by_type(dtypes, tell).tolist() == [len(dtype) for dtype in dtypes]
+    assert sorted(asked) == sorted(set(dtypes))

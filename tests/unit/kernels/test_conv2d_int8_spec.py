@@ -15,7 +15,8 @@ from tilewright.graph.evaluate import run_workload
 from tilewright.graph.magnitude import magnitude
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Workload, parse_workload
-from tilewright.kernels.conv2d_int8 import SPEC
+from tilewright.hardware.units import units_of
+from tilewright.kernels.conv2d_int8 import SPEC, dot_lanes
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.registry import applicable
 from tilewright.session.checking import relative_error, sample_arguments
@@ -23,7 +24,8 @@ from tilewright.testing.implementations import PLACEMENTS, candidate_of, made_up
 
 
 def with_dots(on: Placement) -> Placement:
-    return altered(on, features=("avx512vnni",))
+    features = ("avx512vnni",)
+    return altered(on, features=features, units=units_of(features, on.target.vector_bytes))
 
 
 WITH_DOTS = with_dots(made_up_placement())
@@ -93,6 +95,22 @@ def test_dot_products_need_the_instruction_and_their_lanes() -> None:
     assert dot(conv((1, 16, 7, 7), 10), WITH_DOTS, (PLAIN,) * 3) == "widen"
     assert dot(conv((1, 12, 7, 7), 32, groups=2), WITH_DOTS, (PLAIN,) * 3) == "widen"
     assert dot(conv((1, 3, 7, 7), 32), WITH_DOTS, (PLAIN,) * 3) == "vnni"
+
+
+@given(
+    vector_bytes=st.sampled_from([16, 32, 64]),
+    features=st.sets(st.sampled_from(["avx512vnni", "avxvnni", "dotprod", "i8mm", "amx-int8"])),
+)
+def test_dot_products_are_those_of_x86_as_wide_as_their_registers(vector_bytes, features) -> None:
+    on = made_up_placement(vector_bytes)
+    target = altered(on, units=units_of(tuple(features), vector_bytes)).target
+    wide = "avx512vnni" in features
+    expected = [
+        lanes
+        for lanes in (16, 8, 4)
+        if 4 * lanes <= vector_bytes and (wide or ("avxvnni" in features and lanes < 16))
+    ]
+    assert list(dot_lanes(target)) == expected
 
 
 def test_what_it_does_not_take() -> None:

@@ -107,12 +107,12 @@ def _accumulate(program: Program, matmul: BatchProduct, block: int) -> te.Tensor
 
 
 def _schedule(schedule: Schedule, matmul: BatchProduct, program: Program, target: Target) -> None:
-    settings = dict(program.candidate.settings)
+    settings, lanes = dict(program.candidate.settings), target.lanes(program.workload.computed_in)
     tiles = _tiles_per_group(matmul, program)
     anchor = schedule.get_sblock("accumulator")
     *leading, row, chunk, lane, depth = schedule.get_loops(anchor)
     group, row_outer, row_inner = schedule.split(row, [None, tiles, settings["tile_rows"]])
-    vector, lane = schedule.split(lane, [None, target.lanes("float32")])
+    vector, lane = schedule.split(lane, [None, lanes])
     schedule.reorder(*leading, chunk, group, row_outer, depth, row_inner, vector, lane)
     parallel = schedule.fuse(*leading, chunk, group)
     schedule.parallel(parallel)
@@ -122,17 +122,17 @@ def _schedule(schedule: Schedule, matmul: BatchProduct, program: Program, target
     schedule.set_scope(anchor, 0, "local")
     result = schedule.get_sblock("result")
     schedule.reverse_compute_at(result, row_outer, preserve_unit_loops=True)
-    vectorize_columns(schedule, schedule.get_loops(result)[-1], matmul.columns, target)
+    vectorize_columns(schedule, schedule.get_loops(result)[-1], matmul.columns, lanes)
     if settings["pack"]:
-        _schedule_copy(schedule, parallel, matmul, target)
+        _schedule_copy(schedule, parallel, matmul, lanes)
     schedule.decompose_reduction(anchor, depth)
 
 
-def _schedule_copy(schedule: Schedule, parallel: Any, matmul: BatchProduct, target: Target) -> None:
+def _schedule_copy(schedule: Schedule, parallel: Any, matmul: BatchProduct, lanes: int) -> None:
     packed = schedule.get_sblock("packed")
     schedule.compute_at(packed, parallel, preserve_unit_loops=True)
     *_, k, lane = schedule.get_loops(packed)
     if matmul.transposed:
         schedule.reorder(lane, k)
     else:
-        vectorize_columns(schedule, lane, matmul.columns, target)
+        vectorize_columns(schedule, lane, matmul.columns, lanes)

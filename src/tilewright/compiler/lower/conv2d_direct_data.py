@@ -50,7 +50,7 @@ def _padded(program: Program, conv: Convolution, reach: tuple[int, int]) -> Valu
         program.simplify.announce([n, chunk, y, x, lane], physical)
         inside = tirx.all(y >= top, y < h + top, x >= left, x < w + left)
         value = data.read([n, chunk * block + lane, y - top, x - left])
-        return tirx.if_then_else(inside, value, tirx.const(0, "float32"))
+        return tirx.if_then_else(inside, value, tirx.const(0, data.type.dtype))
 
     stage = te.compute(physical, compute, name="padded")
 

@@ -22,6 +22,7 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
+from tilewright.compiler.lower import mathematics
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
@@ -62,7 +63,7 @@ def lower_form(program: Program, target: Target, form: Transforms) -> Schedule:
         form=form,
         conv=conv,
         lanes=int(program.candidate.setting("lanes")),
-        block=input_lanes(conv, program.candidate.forms, target.lanes("float32")),
+        block=input_lanes(conv, program.candidate.forms, target.lanes(conv.computed_in)),
         strip=int(program.candidate.setting("strip")),
     )
     product = _product_stage(program, plan, _input_stages(program, plan))
@@ -79,11 +80,11 @@ def lower_form(program: Program, target: Target, form: Transforms) -> Schedule:
     return schedule
 
 
-def _entry(values: Row, position: tirx.Expr) -> tirx.Expr:
+def _entry(values: Row, position: tirx.Expr, dtype: str) -> tirx.Expr:
     """values[position] as selections; a constant once `position` is unrolled."""
-    result = tirx.const(float(values[-1]), "float32")
+    result = tirx.const(float(values[-1]), dtype)
     for number in range(len(values) - 2, -1, -1):
-        chosen = tirx.const(float(values[number]), "float32")
+        chosen = tirx.const(float(values[number]), dtype)
         result = tirx.Select(position == number, chosen, result)
     return result
 
@@ -92,7 +93,7 @@ def _combine(matrix: Matrix, position: tirx.Expr, terms: Sequence[tirx.Expr]) ->
     """sum over columns c of matrix[position][c] * terms[c]."""
     total = None
     for column, term in zip(zip(*matrix, strict=True), terms, strict=True):
-        summand = _entry(column, position) * term
+        summand = _entry(column, position, mathematics.dtype(term)) * term
         total = summand if total is None else total + summand
     assert total is not None
     return total
@@ -112,7 +113,7 @@ def _input_stages(program: Program, plan: _Plan) -> te.Tensor:
         row, column = y - top, x - left
         inside = tirx.all(row >= 0, row < conv.in_height, column >= 0, column < conv.in_width)
         value = data.read([n, channel, row, column])
-        return tirx.if_then_else(inside, value, tirx.const(0, "float32"))
+        return tirx.if_then_else(inside, value, tirx.const(0, data.type.dtype))
 
     def columns(n, chunk, ty, e, x, lane):
         program.simplify.announce([n, chunk, ty, e, x, lane], shape)

@@ -76,7 +76,7 @@ def _accumulate(program: Program, dense: Product, block: int) -> te.Tensor:
 
 
 def _schedule(schedule: Schedule, dense: Product, program: Program, target: Target) -> None:
-    settings = dict(program.candidate.settings)
+    settings, lanes = dict(program.candidate.settings), target.lanes(program.workload.computed_in)
     anchor = schedule.get_sblock("accumulator")
     *outer, chunk, lane, depth = schedule.get_loops(anchor)
     pieces, tile = [*outer, chunk], []
@@ -87,7 +87,7 @@ def _schedule(schedule: Schedule, dense: Product, program: Program, target: Targ
         by_rows = settings["order"] == "rows"
         pieces = [*outer, row_outer, chunk] if by_rows else [*outer, chunk, row_outer]
         tile = [row_inner]
-    vector, lane = schedule.split(lane, [None, target.lanes("float32")])
+    vector, lane = schedule.split(lane, [None, lanes])
     schedule.reorder(*pieces, depth, *tile, vector, lane)
     row_tiles = int(schedule.get(pieces[-1]).extent) if pieces[-1] is not chunk else 1
     parallel = schedule.fuse(*pieces)
@@ -108,13 +108,13 @@ def _schedule(schedule: Schedule, dense: Product, program: Program, target: Targ
     schedule.set_scope(anchor, 0, "local")
     result = schedule.get_sblock("result")
     schedule.reverse_compute_at(result, parallel, preserve_unit_loops=True)
-    vectorize_columns(schedule, schedule.get_loops(result)[-1], dense.columns, target)
+    vectorize_columns(schedule, schedule.get_loops(result)[-1], dense.columns, lanes)
     schedule.decompose_reduction(anchor, depths[0])
 
 
-def vectorize_columns(schedule: Schedule, loop: Any, columns: int, target: Target) -> None:
-    """Vectorise by the widest power of two that never crosses the last column."""
-    width = gcd(columns, target.lanes("float32"))
+def vectorize_columns(schedule: Schedule, loop: Any, columns: int, lanes: int) -> None:
+    """Vectorise by the widest power of two up to `lanes` that never crosses the last column."""
+    width = gcd(columns, lanes)
     if width >= MINIMUM_LANES:
         _, lane = schedule.split(loop, [None, width])
         schedule.vectorize(lane)

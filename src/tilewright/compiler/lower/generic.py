@@ -24,12 +24,13 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     cut_deep_chains(program, compute_anchor)
     schedule = program.schedule()
-    schedule_blocks(schedule, target, resources)
+    schedule_blocks(schedule, target.lanes(program.workload.computed_in), resources)
     return schedule
 
 
-def schedule_blocks(schedule: Schedule, target: Target, resources: Resources) -> None:
-    """Make every block below the root parallel and vectorised where its form allows it."""
+def schedule_blocks(schedule: Schedule, lanes: int, resources: Resources) -> None:
+    """Make every block below the root parallel, and vectorised by `lanes`, where its form allows
+    it."""
     root = schedule.get_sblock("root")
     for block in schedule.get_child_blocks(root):
         kinds = {axis.iter_type for axis in schedule.get(block).iter_vars}
@@ -40,17 +41,14 @@ def schedule_blocks(schedule: Schedule, target: Target, resources: Resources) ->
         if not loops or not plain_loops:
             continue
         if kinds == {tirx.IterVar.DataPar}:
-            spread(schedule, block, target.lanes("float32"), resources.threads)
+            spread(schedule, block, lanes, resources.threads)
         elif kinds <= {tirx.IterVar.DataPar, tirx.IterVar.CommReduce}:
-            _schedule_reduction(schedule, block, target, resources)
+            _schedule_reduction(schedule, block, lanes, resources)
 
 
-def _schedule_reduction(
-    schedule: Schedule, block: Any, target: Target, resources: Resources
-) -> None:
+def _schedule_reduction(schedule: Schedule, block: Any, lanes: int, resources: Resources) -> None:
     spatial, reduction = reduction_split(schedule, block)
     work = prod(extents(schedule, spatial)) * prod(extents(schedule, reduction))
-    lanes = target.lanes("float32")
     outer, inner = spatial, []
     if spatial:
         last = int(schedule.get(spatial[-1]).extent)

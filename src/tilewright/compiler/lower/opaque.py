@@ -16,5 +16,5 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         dict(program.workload.steps[0].attributes), target.tvm_target(resources)
     )
     schedule = program.begin(function)
-    schedule_blocks(schedule, target, resources)
+    schedule_blocks(schedule, target.lanes(program.workload.computed_in), resources)
     return schedule

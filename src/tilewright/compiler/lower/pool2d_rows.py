@@ -157,7 +157,8 @@ def _schedule_blocked(schedule: Schedule, program: Program, resources: Resources
 def _schedule_plain(
     schedule: Schedule, program: Program, target: Target, resources: Resources, *, bordered: bool
 ) -> None:
-    tile = target.lanes("float32") * int(dict(program.candidate.settings)["tile_width"])
+    lanes = target.lanes(program.workload.computed_in)
+    tile = lanes * int(dict(program.candidate.settings)["tile_width"])
     window = schedule.get_sblock("window")
     n, channel, y, x, ky, kx = schedule.get_loops(window)
     width = int(schedule.get(x).extent)
@@ -168,13 +169,13 @@ def _schedule_plain(
     parallel = schedule.fuse(n, channel)
     if resources.threads > 1:
         schedule.parallel(parallel)
-    vectorize_last(schedule, x_inner, target.lanes("float32"))
+    vectorize_last(schedule, x_inner, lanes)
     schedule.set_scope(window, 0, "local")
     result = schedule.get_sblock("result")
     schedule.reverse_compute_at(result, x_outer)
-    vectorize_last(schedule, schedule.get_loops(result)[-1], target.lanes("float32"))
+    vectorize_last(schedule, schedule.get_loops(result)[-1], lanes)
     if bordered:
         block = schedule.get_sblock("bordered")
         schedule.compute_at(block, parallel)
-        vectorize_last(schedule, schedule.get_loops(block)[-1], target.lanes("float32"))
+        vectorize_last(schedule, schedule.get_loops(block)[-1], lanes)
     schedule.decompose_reduction(window, ky)

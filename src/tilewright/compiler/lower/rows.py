@@ -81,6 +81,7 @@ class _Rows:
     def __post_init__(self) -> None:
         workload, forms = self.program.workload, self.program.candidate.forms
         self.frame = operand_frame(workload, forms)
+        self.lanes = self.target.lanes(workload.computed_in)
         self.streams = int(dict(self.program.candidate.settings)["streams"])
 
     # ----- positions -------------------------------------------------------------------------
@@ -170,7 +171,7 @@ class _Rows:
                 tensor = self._halve(tensor, (*rows, lanes), join, name)
             return tensor
 
-        strips = _strips(length, self._partials(length, bool(outer)), self.target.lanes("float32"))
+        strips = _strips(length, self._partials(length, bool(outer)), self.lanes)
         tensor, *others = [strip(*shape) for shape in strips]
         for other in others:
             tensor = self._join(tensor, other, (*rows, 1), join, name)
@@ -193,7 +194,7 @@ class _Rows:
     def _partials(self, length: int, strict: bool) -> int:
         """Partial results of a row: a power of two, dividing `length` if `strict`."""
         lanes = 1
-        while lanes * 2 <= min(length, self.target.lanes("float32") * self.streams):
+        while lanes * 2 <= min(length, self.lanes * self.streams):
             lanes *= 2
         while strict and length % lanes:
             lanes //= 2
@@ -352,7 +353,6 @@ class _Rows:
 
     def schedule(self, schedule: Schedule) -> None:
         """One parallel loop over groups of rows; every stage inside it."""
-        lanes = self.target.lanes("float32")
         result = schedule.get_sblock("result")
         row, inner = self._split_result(schedule, result)
         for name in reversed(self.stages):
@@ -361,7 +361,7 @@ class _Rows:
         for name in self.stages:
             self._arrange(schedule, schedule.get_sblock(name), depth)
         if inner:
-            vectorize_last(schedule, inner[-1], lanes)
+            vectorize_last(schedule, inner[-1], self.lanes)
 
     def _split_result(self, schedule: Schedule, block: Any) -> tuple[Any, list[Any]]:
         """Parallel loop over the result's rows and the loops below it, innermost last."""
@@ -406,7 +406,7 @@ class _Rows:
     def _tile(self, schedule: Schedule, loop: Any, *, blocked: bool) -> list[Any]:
         """Split the loop whose iterations are lanes of rows into tiles of whole vectors."""
         extent = int(schedule.get(loop).extent)
-        unit = self.frame.block or self.target.lanes("float32")
+        unit = self.frame.block or self.lanes
         wanted = unit * self.streams
         if blocked:
             wanted = max(1, wanted // channel_block(self.program.result_form))
@@ -436,11 +436,11 @@ class _Rows:
         if reduction and spatial:
             sizes = extents(schedule, spatial)
             tile = len(spatial)
-            while tile > 0 and prod(sizes[tile - 1 :]) <= self.target.lanes("float32") * 8:
+            while tile > 0 and prod(sizes[tile - 1 :]) <= self.lanes * 8:
                 tile -= 1
             schedule.reorder(*spatial[:tile], *reduction, *spatial[tile:])
         if spatial:
-            vectorize_last(schedule, spatial[-1], self.target.lanes("float32"))
+            vectorize_last(schedule, spatial[-1], self.lanes)
         if reduction:
             schedule.decompose_reduction(block, reduction[0])
 

@@ -195,7 +195,7 @@ def _known_starts(workloads: Sequence[Workload], target: Target, resources: Reso
 def _port_forms(workload: Workload, target: Target) -> Iterator[tuple[Form, ...]]:
     """Plain, and channels in blocks of each usual size where all activations allow it."""
     yield (PLAIN,) * (len(workload.arguments) + 1)
-    for lanes in sorted({target.lanes("float32"), 16, 8}, reverse=True):
+    for lanes in sorted({target.lanes(workload.computed_in), 16, 8}, reverse=True):
         form = blocked(lanes)
         ports = [(a.type.shape, a.role == "data") for a in workload.arguments]
         forms = tuple(
