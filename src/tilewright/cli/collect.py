@@ -113,8 +113,8 @@ def collect(
     """Measure operators in many configurations and settings, for predictors to learn from.
 
     With --power each kernel also runs in a loop for some seconds while a meter is read. Rows go to
-    the database; those of other threads, caches or neighbours are of device classes of their own. A
-    repeated command goes on where the last one stopped.
+    the database; those of other threads, caches or neighbours are kept apart. A repeated command
+    goes on where the last one stopped.
     """
     flags, model_flags = flags or CommonFlags(), model_flags or MeteredFlags()
     if not models and not op:

@@ -60,7 +60,7 @@ def evaluate(
         Path | None,
         Parameter(
             help="Measurements of operators, .parquet or .csv [default: the kernels known of this "
-            "device class]."
+            "device class with so many threads]."
         ),
     ] = None,
     split_flags: SplitFlags | None = None,

@@ -23,7 +23,7 @@ class MeasurementStore(TypingProtocol):
         ...
 
     def outcomes(self, workload_key: str, placement: PlacementKey) -> list[Outcome]:
-        """Everything known about a workload on a device class, oldest first."""
+        """Everything known about a workload at a device class and resources, oldest first."""
         ...
 
     def measurements(self, workload_key: str, placement: PlacementKey) -> list[Measurement]:
@@ -43,7 +43,7 @@ class MeasurementStore(TypingProtocol):
         ...
 
     def runs(self, network_key: str, placement: PlacementKey) -> list[Run]:
-        """All runs on this network and device class, oldest first."""
+        """All runs on this network at a device class and resources, oldest first."""
         ...
 
     def ship(self, shipment: Shipment) -> None:
@@ -51,5 +51,5 @@ class MeasurementStore(TypingProtocol):
         ...
 
     def shipment(self, network_key: str, placement: PlacementKey) -> Shipment | None:
-        """The newest shipment of a network on a device class."""
+        """The newest shipment of a network for a device class and resources."""
         ...

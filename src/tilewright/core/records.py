@@ -46,7 +46,7 @@ class Device:
 class PlacementKey:
     """What times are looked up by: a class of devices, and how much of one was used.
 
-    Written `intel-xeon-avx512-137051efbe-2t`.
+    Written `intel-xeon-processor-avx512-137051efbe-2t`.
     """
 
     device_class: str

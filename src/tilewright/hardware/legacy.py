@@ -1,6 +1,6 @@
 """Devices as databases and files named them before version 5: with threads in their class.
 
-    amd-epyc-avx512-2t-747cbc7c2d   is now   amd-epyc-avx512-5d0f…  with resources 2t
+    amd-epyc-avx512-2t-747cbc7c2d   is now   amd-epyc-avx512-9c172e064d with resources 2t
 
 A class of before is carried over where the device's facts are known; its rows then belong to the
 new class. Rows whose device nobody described keep the class they had, and the threads that its

@@ -97,7 +97,7 @@ def remote_instance(key: str, host: str, port: int) -> str:
 def remote_placement(
     remote: RemoteTarget, tracker: tuple[str, int], facts: ServerFacts, threads: int | None
 ) -> Placement:
-    """The device behind a key, from what a person gave or else from what a server told.
+    """The placement behind a key, from what a person gave or else from what a server told.
 
     Caches cannot be asked for: modest sizes are taken, so the class differs from the one the same
     machine has when it is local. Raises `TargetError` when too little is known, or when more

@@ -39,7 +39,7 @@ class Implementation(Protocol):
     def anchors(self) -> frozenset[str]: ...
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
-        """Whether it can compute this workload on this device."""
+        """Whether it can compute this workload on this kind of processor, with these resources."""
         ...
 
     def port_forms(

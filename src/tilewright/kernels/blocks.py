@@ -1,4 +1,4 @@
-"""Choosing channel blocks and tiles from what a device has; nothing is wired to one width."""
+"""Choosing channel blocks and tiles from what a target has; nothing is wired to one width."""
 
 from __future__ import annotations
 

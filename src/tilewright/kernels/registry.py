@@ -53,7 +53,7 @@ def implementation(name: str) -> Implementation:
 
 
 def applicable(workload: Workload, target: Target, resources: Resources) -> list[Implementation]:
-    """What can compute this workload on this device, in order of registration."""
+    """What can compute this workload on this target, in order of registration."""
     anchor = workload.anchor_name
     return [
         spec

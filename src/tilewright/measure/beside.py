@@ -32,7 +32,7 @@ OpenChild = Callable[[Placement], Child]
 
 
 def neighbour_placements(placement: Placement, count: int) -> list[Placement]:
-    """The device itself on its first cores, then each neighbour on the next ones."""
+    """The placement itself on its first CPUs, then each neighbour on the next ones."""
     threads, cpus = placement.resources.threads, placement.binding.cpus
     return [
         replace(placement, binding=Binding(cpus=cpus[number * threads : (number + 1) * threads]))
@@ -41,7 +41,7 @@ def neighbour_placements(placement: Placement, count: int) -> list[Placement]:
 
 
 def open_worker(placement: Placement) -> Child:
-    """A kernel worker on a device's cores; it starts with its first request."""
+    """A kernel worker on a placement's CPUs; it starts with its first request."""
     return Child(
         WORKER,
         environment={"TVM_NUM_THREADS": str(placement.resources.threads)},

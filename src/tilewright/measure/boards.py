@@ -78,7 +78,7 @@ class Board:
     def connect_for(
         self, placement: Placement, told: ServerFacts | None, wait_s: float
     ) -> ServerFacts:
-        """As `connect`, for kernels of `device`; `told` is what an earlier device said.
+        """As `connect`, for kernels of `placement`; `told` is what an earlier device said.
 
         Raises `TargetError` when this one is of another kind.
         """

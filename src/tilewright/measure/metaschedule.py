@@ -114,7 +114,7 @@ _PROCESSES: weakref.WeakValueDictionary[Placement, SearchProcess] = weakref.Weak
 
 
 def shared_process(placement: Placement) -> SearchProcess:
-    """The process for a device, the same one as long as anybody holds it."""
+    """The process for a placement, the same one as long as anybody holds it."""
     process = _PROCESSES.get(placement)
     if process is None:
         process = _PROCESSES[placement] = SearchProcess(placement)

@@ -71,7 +71,7 @@ def rows_of(measurements: Iterable[Measurement], workloads: Mapping[str, Workloa
 def training_set(
     rows: Sequence[Row], family: str, placement: Placement, peaks: Mapping[str, float]
 ) -> TrainingSet:
-    """The facts and times of a family's rows on a device class."""
+    """The facts and times of a family's rows at a placement."""
     mine = [row for row in rows if family_of(row.workload) == family]
     table = (
         kernel_table([(row.workload, row.candidate) for row in mine], placement, peaks)

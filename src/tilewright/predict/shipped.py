@@ -1,5 +1,5 @@
-"""Measured kernels that come with the package: a Parquet file of rows and a JSON file of the device
-per device class, in the folder `data`."""
+"""Measured kernels that come with the package: per device class and resources a Parquet file of
+rows and a JSON file of the device, in the folder `data`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ DATA = Path(__file__).parent / "data"
 
 @dataclass(frozen=True, kw_only=True)
 class ShippedData:
-    """Rows of one device class. `exact` says that it is the class asked for, not the nearest;
+    """Rows of one device class and resources. `exact` says that they are those asked for, not the
+    nearest;
     `measured` are the first and the last day of the measurements, where they were recorded;
     `repeats` is how far 90 % of the times of one kernel, taken again and again meanwhile, lie from
     their median, in the logarithm; `identity` is a hash of the file."""
@@ -53,8 +54,8 @@ class ShippedData:
 
 
 def shipped_data(placement: Placement) -> ShippedData | None:
-    """The rows for a device's class, else those of the class of its architecture whose datasheet is
-    closest; None where there is none."""
+    """The rows for a device's class with these resources, else those of its architecture whose
+    datasheet is closest; None where there is none."""
     return min(
         shipped_classes(placement),
         key=lambda found: distance(found.placement, placement),
@@ -63,7 +64,7 @@ def shipped_data(placement: Placement) -> ShippedData | None:
 
 
 def shipped_classes(placement: Placement) -> list[ShippedData]:
-    """The rows of every class of a device's architecture."""
+    """The rows of every class and resources of a device's architecture."""
     known = [_described(name) for name in _names()]
     return [
         ShippedData(
@@ -80,7 +81,7 @@ def shipped_classes(placement: Placement) -> list[ShippedData]:
 
 
 def shipped_placements() -> list[Placement]:
-    """The devices, one of each class, that rows come with the package of."""
+    """Where the rows that come with the package were measured: devices and resources."""
     return [_described(name)[0] for name in _names()]
 
 
@@ -108,7 +109,7 @@ def _days(name: str) -> tuple[str, str] | None:
 
 
 def distance(known: Placement, placement: Placement) -> float:
-    """How unlike two devices are: doublings of vector width, threads and caches; another CPU of
+    """How unlike two placements are: doublings of vector width, threads and caches; another CPU of
     the same sizes counts a little, too."""
     if known.key == placement.key:
         return -1.0

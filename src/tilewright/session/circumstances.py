@@ -1,8 +1,9 @@
-"""Under which circumstances kernels are timed: threads, caches, and what runs beside them.
+"""Under which circumstances kernels are timed: their caches, and what runs beside them.
 
 A time belongs to its circumstances as it belongs to its device. So each combination is a device
-class of its own: what was measured with cold caches, or beside other kernels, never answers for a
-kernel in a network, and no model, budget or failure goes from one to the other.
+class of its own, with the same resources: what was measured with cold caches, or beside other
+kernels, never answers for a kernel in a network, and no model, budget or failure goes from one to
+the other.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _COLD_REPEATS = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A device under circumstances: the state of its caches, and how many copies of the timed
-    kernel run on other cores meanwhile. `usual` is the device as networks use it."""
+    """A placement under circumstances: the state of the caches, and how many copies of the timed
+    kernel run on other cores meanwhile. `usual` is the placement as networks use it."""
 
     usual: Placement
     cache: Cache = "usual"
@@ -37,7 +38,7 @@ class Place:
 
     @property
     def placement(self) -> Placement:
-        """The device whose class is that of these circumstances."""
+        """The same with the device class of these circumstances."""
         key = self.usual.device.class_key
         if self.cache != "usual":
             key += f"{_CACHE}{self.cache}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRequest:
     """A file to take in. `kind` None guesses it; `task` is the key of the workload that a log is
-    about which does not say so itself, `device` the device it was made on."""
+    about which does not say so itself, `placement` where it was made."""
 
     path: Path
     kind: str | None = None

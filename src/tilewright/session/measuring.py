@@ -1,4 +1,4 @@
-"""Which measurer a device needs."""
+"""Which measurer a placement needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilewright.session.circumstances import Place
 
 
 def open_measurer(placement: Placement, *, seed: int) -> Measurer:
-    """The measurer for a device: this machine's processes, or those of a tracker's devices."""
+    """The measurer for a placement: this machine's processes, or those of a tracker's devices."""
     place = remote_place(placement.device)
     if place is None:
         return KernelMeasurer(placement, seed=seed)
@@ -32,7 +32,7 @@ def opened(placement: Placement, seed: int) -> Measurer:
 
 
 def opened_in(place: Place, seed: int) -> Measurer:
-    """The measurer of a device under circumstances."""
+    """The measurer of a placement under circumstances."""
     if place.neighbours:
         return CrowdedMeasurer(place.placement, place.neighbours, seed=seed)
     return open_measurer(place.placement, seed=seed)

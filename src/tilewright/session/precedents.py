@@ -50,8 +50,8 @@ def precedents(
 
 
 def best_elsewhere(task: Task, store: SqliteStore, placement: Placement) -> tuple[Candidate, ...]:
-    """The settings that were fastest for this very task on other device classes, in this task's
-    layouts: worth a try here, their times are worth nothing."""
+    """The settings that were fastest for this very task elsewhere, on other devices or with other
+    resources, in this task's layouts: worth a try here, their times are worth nothing."""
     found: list[Candidate] = []
     elsewhere = store.stored_measurements(workload_key=task.workload.key)
     others = (m.placement_key for m in elsewhere if m.placement_key != placement.key)

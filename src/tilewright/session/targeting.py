@@ -18,7 +18,7 @@ _TIMEOUT_S = 60.0
 
 
 def usable_device(placement: Placement) -> Placement:
-    """The device itself; raises TargetError when TVM refuses its target or it is elsewhere."""
+    """The placement itself; raises TargetError when TVM refuses its target or it is elsewhere."""
     describable_device(placement)
     if not is_local(placement.device) and remote_place(placement.device) is None:
         raise TargetError(
@@ -29,7 +29,7 @@ def usable_device(placement: Placement) -> Placement:
 
 
 def device_of(target: str, tracker: str | None, threads: int | None) -> Placement:
-    """The device a person means: this CPU, one that is described, or those behind a tracker.
+    """The placement a person means: this CPU, one that is described, or those behind a tracker.
 
     Raises `UsageError` when `tracker` is missing or not needed, `TargetError` when a tracker or its
     devices cannot be had.
@@ -48,7 +48,7 @@ def device_of(target: str, tracker: str | None, threads: int | None) -> Placemen
 
 
 def describable_device(placement: Placement) -> Placement:
-    """The device itself, wherever it is; raises TargetError when TVM refuses its target."""
+    """The placement itself, wherever it is; raises TargetError when TVM refuses its target."""
     if placement.target.tvm == local_placement(None).target.tvm:
         return placement
     refusal = refused_by_tvm(placement)

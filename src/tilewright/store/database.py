@@ -93,7 +93,7 @@ class SqliteStore:
                 connection.execute(insert(schema.failures), bad)
 
     def outcomes(self, workload_key: str, placement: PlacementKey) -> list[Outcome]:
-        """Everything known about a workload on a device class, oldest first.
+        """Everything known about a workload at a device class and resources, oldest first.
 
         Of outcomes with the same time, measurements come before failures.
         """
@@ -170,13 +170,13 @@ class SqliteStore:
                 raise StoreError(f"{self.path} holds no run {run.id}; was it replaced meanwhile?")
 
     def runs(self, network_key: str, placement: PlacementKey) -> list[Run]:
-        """All runs on this network and device class, oldest first."""
+        """All runs on this network at a device class and resources, oldest first."""
         table = schema.runs
         query = select(table).where(table.c.network_key == network_key, at(table, placement))
         return self._all(query.order_by(table.c.created_at, table.c.id), rows.run)
 
     def measured_days(self, placement: PlacementKey) -> tuple[str, str] | None:
-        """The first and the last day of the class's measurements; None where there is none."""
+        """The first and the last day of the measurements there; None where there is none."""
         table = schema.measurements
         query = select(func.min(table.c.created_at), func.max(table.c.created_at)).where(
             at(table, placement)
@@ -202,14 +202,14 @@ class SqliteStore:
             connection.execute(insert(schema.shipments), rows.shipment_row(shipment))
 
     def shipment(self, network_key: str, placement: PlacementKey) -> Shipment | None:
-        """The newest shipment of a network on a device class."""
+        """The newest shipment of a network for a device class and resources."""
         table = schema.shipments
         query = select(table).where(table.c.network_key == network_key, at(table, placement))
         query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(1)
         return next(iter(self._all(query, rows.shipment)), None)
 
     def shipments(self, placement: PlacementKey) -> list[Shipment]:
-        """What shipped on a device class, of all networks, oldest first."""
+        """What shipped for a device class and resources, of all networks, oldest first."""
         table = schema.shipments
         query = select(table).where(at(table, placement)).order_by(table.c.id)
         return self._all(query, rows.shipment)
@@ -220,7 +220,7 @@ class SqliteStore:
             connection.execute(insert(schema.networks), rows.network_row(measured))
 
     def networks(self, network_key: str, placement: PlacementKey) -> list[NetworkMeasurement]:
-        """What was measured of a whole network on a device class, oldest first."""
+        """What was measured of a whole network at a device class and resources, oldest first."""
         table = schema.networks
         query = select(table).where(table.c.network_key == network_key, at(table, placement))
         return self._all(query.order_by(table.c.created_at, table.c.id), rows.network)
@@ -282,7 +282,7 @@ class SqliteStore:
             return readable_workloads(workload_texts(connection).values())
 
     def add_peak(self, placement: PlacementKey, name: str, value: float) -> None:
-        """Keep a measured peak (e.g. `flop_per_s`, `bytes_per_s`) of a device class."""
+        """Keep a peak that a device class reached with these resources: `flop_per_s`, say."""
         peak = rows.Peak(
             device_class=placement.device_class,
             resources=placement.resources,
@@ -324,9 +324,9 @@ class SqliteStore:
     ) -> ImportResult:
         """Take in records of a file of one of `interchange.kinds.IMPORTS`; None guesses the kind.
 
-        Known records stay single, records keep their own device class. What cannot be taken in is
-        listed line by line. `task` and `placement` are what a log is about that does not say so
-        itself. Raises `ModelError` for a file that cannot be read or is of another kind.
+        Known records stay single, records keep their own device class and resources. What cannot be
+        taken in is listed line by line. `task` and `placement` are what a log is about that does
+        not say so itself. Raises `ModelError` for a file that cannot be read or is of another kind.
         """
         source = Source(path=path, task=task, placement=placement)
         return transfer.import_file(self._connections, source, kind)

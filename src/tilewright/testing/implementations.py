@@ -12,23 +12,37 @@ compare them with numpy; they need the implementation's entry points to be insta
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import cache
 from itertools import islice
-from typing import ClassVar
-
-import numpy as np
-
-from tilewright.core.forms import PLAIN, Form, channel_block
-from tilewright.core.records import Candidate, Device, Placement, Settings
-from tilewright.core.targets import Binding, MemoryLevel, Target, threads_alone
-from tilewright.graph.network import Array, AttributeValue, attributes
+from tilewright.core.forms import Form
+from tilewright.core.forms import PLAIN
+from tilewright.core.forms import channel_block
+from tilewright.core.records import Candidate
+from tilewright.core.records import Device
+from tilewright.core.records import Placement
+from tilewright.core.records import Settings
+from tilewright.core.targets import Binding
+from tilewright.core.targets import MemoryLevel
+from tilewright.core.targets import Target
+from tilewright.core.targets import threads_alone
+from tilewright.graph.network import Array
+from tilewright.graph.network import AttributeValue
+from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
-from tilewright.graph.workload import Argument, Step, Workload
+from tilewright.graph.workload import Argument
+from tilewright.graph.workload import Step
+from tilewright.graph.workload import Workload
 from tilewright.hardware.units import units_of
-from tilewright.kernels.base import FactsOfMany, Implementation
-from tilewright.kernels.knobspace import KnobSpace, knob_space
-from tilewright.kernels.registry import applicable, implementations
+from tilewright.kernels.base import FactsOfMany
+from tilewright.kernels.base import Implementation
+from tilewright.kernels.knobspace import KnobSpace
+from tilewright.kernels.knobspace import knob_space
+from tilewright.kernels.registry import applicable
+from tilewright.kernels.registry import implementations
+from typing import ClassVar
+import numpy as np
 
 _LOOKED_AT = 60
 """Settings of a large space that the checks of the spec look at."""
@@ -51,7 +65,7 @@ def single(
 
 
 def made_up_placement(vector_bytes: int = 64, registers: int = 32, threads: int = 2) -> Placement:
-    """A device with vectors of that width, for checks that run nothing."""
+    """A placement with vectors of that width, for checks that run nothing."""
     target = Target(
         model="made up",
         architecture="made up",
@@ -256,7 +270,7 @@ def check_numbers(
 
 
 def check_spec(spec: Implementation, workload: Workload, forms: tuple[Form, ...] = ()) -> None:
-    """All checks of the spec, on devices with vectors of several widths where it applies."""
+    """All checks of the spec, for targets with vectors of several widths where it applies."""
     placements = [
         placement
         for placement in PLACEMENTS

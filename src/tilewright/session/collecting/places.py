@@ -13,7 +13,7 @@ from tilewright.session.collecting.design import Design
 
 
 def places_of(placements: Sequence[Placement], design: Design) -> tuple[Place, ...]:
-    """Every combination of a device (with its threads), a state of the caches and neighbours.
+    """Every combination of a placement, a state of the caches and neighbours.
 
     Raises TargetError where the cores do not suffice, UsageError for circumstances that cannot be
     had on a remote device.

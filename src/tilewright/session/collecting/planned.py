@@ -117,7 +117,7 @@ class Journal:
 def journal_of(
     store: SqliteStore, placement: Placement, request_key: str, events: EventSink
 ) -> Journal:
-    """The journal of a request on a device class: `tilewright.db` → `tilewright.collect/…`."""
+    """The journal of a request at a placement: `tilewright.db` → `tilewright.collect/…`."""
     folder = folder_of(store.path.with_suffix(".collect"), placement)
     return Journal.open(folder / f"{request_key}.jsonl", events)
 

@@ -24,9 +24,9 @@ _USUAL, _ANYWHERE = 0.75, 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class BestKnown:
-    """The settings of a task that are expected to be fastest on a device as networks use it: the
-    choice of its family's model, else what was fastest among measured ones, on this device class
-    before on any other; none where nothing is known."""
+    """The settings of a task that are expected to be fastest at a placement as networks use it: the
+    choice of its family's model, else what was fastest among measured ones, here before anywhere
+    else; none where nothing is known."""
 
     predictors: Predictors
 

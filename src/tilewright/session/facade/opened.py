@@ -1,4 +1,4 @@
-"""A device and a database, opened when first used."""
+"""A placement and a database, opened when first used."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Opened:
 
     @property
     def placement(self) -> Placement:
-        """The device kernels are built for and run on."""
+        """Where kernels run: the device they are built for, its resources, and its CPUs."""
         if self._placement is None:
             from tilewright.session.targeting import device_of, usable_device
 

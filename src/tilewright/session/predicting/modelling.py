@@ -50,7 +50,7 @@ _ANEW = "tilewright fit writes it anew."
 
 @dataclass(frozen=True, kw_only=True)
 class Predictors:
-    """The predictors of one device class.
+    """The predictors of one device class with some of its resources.
 
     `fit` learns from the shipped rows and the database, and keeps models in `folder`. Where that
     was never done, models of the shipped rows alone are made on first use and kept in `cache`; and
@@ -101,8 +101,8 @@ class Predictors:
 
     @cached_property
     def peaks(self) -> dict[str, float]:
-        """This device's measured peaks, else those of the shipped data. Raises ModelError where
-        neither is known."""
+        """The peaks measured here, else those of the shipped data. Raises ModelError where neither
+        is known."""
         names = ("flop_per_s", "bytes_per_s", "cache_bytes_per_s")
         stored = {name: self.store.peak(self.placement.key, name) for name in names}
         found = {name: value for name, value in stored.items() if value is not None}
@@ -122,14 +122,14 @@ class Predictors:
 
     @cached_property
     def own_rows(self) -> list[Row]:
-        """What this database knows of the device class."""
+        """What this database knows of the device class with these resources."""
         workloads = {workload.key: workload for workload in self.store.workloads()}
         measured = self.store.stored_measurements(placement=self.placement.key)
         return rows_of([m for m in measured if m.kernel_hash], workloads)
 
     @cached_property
     def rows(self) -> list[Row]:
-        """All rows of this class: shipped ones, then this database's."""
+        """All rows of this placement: shipped ones, then this database's."""
         shipped = self.shipped
         return [*(shipped.rows if shipped is not None and shipped.exact else ()), *self.own_rows]
 

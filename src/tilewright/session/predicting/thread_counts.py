@@ -21,7 +21,7 @@ from tilewright.store.database import SqliteStore
 _REPEATS, _WARMUP = 15, 2
 
 Timer = Callable[[Placement], float]
-"""Seconds of the network on a device with its number of threads."""
+"""Seconds of the network at a placement, that is, with its number of threads."""
 
 
 def network_timer(
@@ -31,7 +31,7 @@ def network_timer(
     settings: SettingsName,
     max_error: float,
 ) -> Timer:
-    """Compiles a network for a device and times it alone."""
+    """Compiles a network for a placement and times it alone."""
 
     def timed(placement: Placement) -> float:
         network = prepare(model, options, placement)
