@@ -24,7 +24,7 @@ from tilewright.measure.remote import RemoteMeasurer
 from tilewright.measure.tracker import Tracker
 from tilewright.session.checking import check_kernel
 from tilewright.session.measuring import open_measurer
-from tilewright.session.targeting import device_of, usable_device
+from tilewright.session.targeting import placement_of, usable_placement
 
 TASK = workload([(300, 300), (300, 300)], step("multiply", 0, 1))
 SMALL = workload([(8,)], step("relu", 0))
@@ -43,7 +43,7 @@ def generic(arguments: int) -> Candidate:
 
 
 def placement(of: Farm, target: str = "rpc:box") -> Placement:
-    return usable_device(device_of(target, of.address, None))
+    return usable_placement(placement_of(target, of.address, None))
 
 
 def measurer(of: Farm, found: Placement) -> RemoteMeasurer:
@@ -162,7 +162,7 @@ def test_operands_are_made_on_the_device(pair: Farm, tmp_path: Path) -> None:
 
 def test_more_threads_than_the_server_has(pair: Farm) -> None:
     with pytest.raises(TargetError, match="TVM_NUM_THREADS=64"):
-        device_of("rpc:box", pair.address, 64)
+        placement_of("rpc:box", pair.address, 64)
 
 
 def test_peaks_are_those_of_the_device(pair: Farm) -> None:

@@ -223,6 +223,7 @@ class Measurer(ABC):
             versions=self._versions,
             created_at=time.time(),
             instance=self._evaluated_on,
+            binding=self.placement.binding,
         )
 
     def _make_ready(self, indices: Sequence[int]) -> None:

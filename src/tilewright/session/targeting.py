@@ -17,9 +17,9 @@ from tilewright.measure.tracker import Tracker
 _TIMEOUT_S = 60.0
 
 
-def usable_device(placement: Placement) -> Placement:
+def usable_placement(placement: Placement) -> Placement:
     """The placement itself; raises TargetError when TVM refuses its target or it is elsewhere."""
-    describable_device(placement)
+    describable_placement(placement)
     if not is_local(placement.device) and remote_place(placement.device) is None:
         raise TargetError(
             f"the target {placement.tvm_target} cannot run on this machine",
@@ -28,7 +28,7 @@ def usable_device(placement: Placement) -> Placement:
     return placement
 
 
-def device_of(target: str, tracker: str | None, threads: int | None) -> Placement:
+def placement_of(target: str, tracker: str | None, threads: int | None) -> Placement:
     """The placement a person means: this CPU, one that is described, or those behind a tracker.
 
     Raises `UsageError` when `tracker` is missing or not needed, `TargetError` when a tracker or its
@@ -47,7 +47,7 @@ def device_of(target: str, tracker: str | None, threads: int | None) -> Placemen
     return remote_placement(remote, (host, port), facts, threads)
 
 
-def describable_device(placement: Placement) -> Placement:
+def describable_placement(placement: Placement) -> Placement:
     """The placement itself, wherever it is; raises TargetError when TVM refuses its target."""
     if placement.target.tvm == local_placement(None).target.tvm:
         return placement

@@ -12,37 +12,23 @@ compare them with numpy; they need the implementation's entry points to be insta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import islice
-from tilewright.core.forms import Form
-from tilewright.core.forms import PLAIN
-from tilewright.core.forms import channel_block
-from tilewright.core.records import Candidate
-from tilewright.core.records import Device
-from tilewright.core.records import Placement
-from tilewright.core.records import Settings
-from tilewright.core.targets import Binding
-from tilewright.core.targets import MemoryLevel
-from tilewright.core.targets import Target
-from tilewright.core.targets import threads_alone
-from tilewright.graph.network import Array
-from tilewright.graph.network import AttributeValue
-from tilewright.graph.network import attributes
-from tilewright.graph.tensor import TensorType
-from tilewright.graph.workload import Argument
-from tilewright.graph.workload import Step
-from tilewright.graph.workload import Workload
-from tilewright.hardware.units import units_of
-from tilewright.kernels.base import FactsOfMany
-from tilewright.kernels.base import Implementation
-from tilewright.kernels.knobspace import KnobSpace
-from tilewright.kernels.knobspace import knob_space
-from tilewright.kernels.registry import applicable
-from tilewright.kernels.registry import implementations
 from typing import ClassVar
+
 import numpy as np
+
+from tilewright.core.forms import PLAIN, Form, channel_block
+from tilewright.core.records import Candidate, Device, Placement, Settings
+from tilewright.core.targets import Binding, MemoryLevel, Target, threads_alone
+from tilewright.graph.network import Array, AttributeValue, attributes
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Argument, Step, Workload
+from tilewright.hardware.units import units_of
+from tilewright.kernels.base import FactsOfMany, Implementation
+from tilewright.kernels.knobspace import KnobSpace, knob_space
+from tilewright.kernels.registry import applicable, implementations
 
 _LOOKED_AT = 60
 """Settings of a large space that the checks of the spec look at."""

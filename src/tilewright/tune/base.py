@@ -6,23 +6,18 @@ loop, a stored sweep and a test drive it alike.
 
 from __future__ import annotations
 
-from abc import ABC
-from abc import abstractmethod
-from collections.abc import Callable
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from tilewright.core.forms import Form
-from tilewright.core.records import Candidate
-from tilewright.core.records import Measurement
-from tilewright.core.records import Outcome
-from tilewright.core.records import Placement
-from tilewright.graph.workload import Workload
-from tilewright.tune.search import Floats
-from tilewright.tune.search import SearchSpace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
+
 import numpy as np
 import numpy.typing as npt
+
+from tilewright.core.forms import Form
+from tilewright.core.records import Candidate, Measurement, Outcome, Placement
+from tilewright.graph.workload import Workload
+from tilewright.tune.search import Floats, SearchSpace
 
 
 class Tuner(Protocol):

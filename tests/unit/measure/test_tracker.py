@@ -13,7 +13,7 @@ import pytest
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.measure import tracker as module
 from tilewright.measure.tracker import NoFreeDevice, Tracker
-from tilewright.session.targeting import device_of
+from tilewright.session.targeting import placement_of
 
 MAGIC = struct.pack("<i", 0x2F271)
 
@@ -46,7 +46,7 @@ def answering(server: socket.socket, talk: Callable[[socket.socket], None]) -> N
 
 def asked(where: str) -> TargetError:
     with pytest.raises(TargetError) as found:
-        device_of("rpc:box", where, None)
+        placement_of("rpc:box", where, None)
     assert found.value.exit_code == 3 and found.value.hint
     return found.value
 
@@ -120,9 +120,9 @@ def test_every_device_is_busy(listening: socket.socket) -> None:
 )
 def test_addresses_that_are_none(text: str | None) -> None:
     with pytest.raises(UsageError):
-        device_of("rpc:box", text, None)
+        placement_of("rpc:box", text, None)
 
 
 def test_a_tracker_without_a_remote_target() -> None:
     with pytest.raises(UsageError, match="rpc: targets"):
-        device_of("llvm", "127.0.0.1:9190", None)
+        placement_of("llvm", "127.0.0.1:9190", None)

@@ -60,7 +60,7 @@ class ForecastVerbs(Opened):
         from tilewright.session.collecting.collector import collector_of
         from tilewright.session.collecting.design import Design, collect_request
         from tilewright.session.collecting.places import places_of
-        from tilewright.session.targeting import device_of, usable_device
+        from tilewright.session.targeting import placement_of, usable_placement
         from tilewright.tune.budget import parse_budget
 
         said = options_of(options, self.seed)
@@ -73,8 +73,8 @@ class ForecastVerbs(Opened):
             options=said,
         )
         counts = request.design.threads or (self._threads,)
-        targets = [device_of(self._target, self._tracker, count) for count in counts]
-        places = places_of([usable_device(target) for target in targets], request.design)
+        targets = [placement_of(self._target, self._tracker, count) for count in counts]
+        places = places_of([usable_placement(target) for target in targets], request.design)
         meter = text_or_none(self.meter, "meter")
         return collector_of(places, self.store, self.events, meter).run(request)
 

@@ -193,9 +193,9 @@ class NetworkVerbs(Opened):
     def show(self, task: Model, what: str = "graph") -> str:
         """What a task's kernel became: its graph, its scheduled TIR, or its assembly."""
         from tilewright.session.showing import checked_view, show
-        from tilewright.session.targeting import describable_device, device_of
+        from tilewright.session.targeting import describable_placement, placement_of
 
         view = checked_view(text_of(what, "what"))
         name = self._given(task, ModelOptions(seed=self.seed)).argument
-        placement = describable_device(device_of(self._target, self._tracker, self._threads))
+        placement = describable_placement(placement_of(self._target, self._tracker, self._threads))
         return show(name, view, placement, self.records, self.seed, verify=self.verify)

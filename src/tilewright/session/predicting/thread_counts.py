@@ -49,13 +49,17 @@ def network_timer(
 
 
 def study_threads(
-    model: str, device_with: Callable[[int], Placement], most: int, timer: Timer, events: EventSink
+    model: str,
+    placement_with: Callable[[int], Placement],
+    most: int,
+    timer: Timer,
+    events: EventSink,
 ) -> ThreadsResult:
     """Measure `most` threads and up to four fewer, and pick the fastest measured."""
     times_s: dict[int, float] = {}
     for count in counts_to_measure(most):
         events(Stage(name="time", detail=f"{model} with {count} threads"))
-        times_s[count] = timer(device_with(count))
+        times_s[count] = timer(placement_with(count))
     best = best_count(times_s)
     return ThreadsResult(
         model=model,
