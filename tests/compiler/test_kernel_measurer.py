@@ -121,7 +121,7 @@ def test_measurements_hold_what_they_must(measurer: KernelMeasurer) -> None:
     assert isinstance(one, Measurement)
     assert len(one.samples_s) == QUICK.repeats and min(one.samples_s) > 0
     assert one.run_id == 5 and one.workload_key == TASK.key and one.protocol == QUICK
-    assert one.device_class == PLACEMENT.key and one.build_s > 0
+    assert one.device_class == PLACEMENT.device.class_key and one.build_s > 0
     assert one.created_at > 0 and "tvm" in one.versions
     assert measurer.current_hashes([(TASK, generic())]) == [one.kernel_hash]
 
