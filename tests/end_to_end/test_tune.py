@@ -18,6 +18,7 @@ from onnx import helper, numpy_helper
 
 import tilewright
 from tilewright.graph.workload import parse_workload
+from tilewright.hardware.device import local_placement
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.store import open_store
 from tilewright.tune.tuners import tuner_factory
@@ -86,8 +87,7 @@ def test_levels_and_tuners(folder: Path, level: str, tuner: str) -> None:
     searched = {search["key"] for search in data["searches"]}
     assert searched == fused if level == "subgraph" else not searched & fused
     with open_store(folder / "tilewright.db") as store:
-        (placement,) = store.placements()
-        timed = {w.key for w in store.workloads() if store.measurements(w.key, placement.key)}
+        timed = {measured.workload_key for measured in store.stored_measurements()}
     assert fused <= timed, "a fused kernel of every task was timed, whatever ships"
 
 
@@ -141,9 +141,8 @@ def test_a_second_tuning_goes_on_where_the_first_ended(folder: Path) -> None:
 def test_a_kernel_is_rebuilt_from_workload_and_candidate_alone(folder: Path) -> None:
     """The seed's case 2: another process, in another order and with no history, makes the very
     kernels that were measured, and the network is built again from what is stored."""
-    first = tune(folder, "--budget", 8)
+    first, placement = tune(folder, "--budget", 8), local_placement()
     with open_store(folder / "tilewright.db") as store:
-        (placement,) = store.placements()
         kernels = [
             (parse_workload(workload.text), outcome)
             for workload in store.workloads()
