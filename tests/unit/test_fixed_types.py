@@ -1,4 +1,5 @@
-"""Where an element type, a kind of processor, its registers or its clock are still fixed in code.
+"""Where an element type, a kind of processor, its registers, a number of threads or a clock are
+still fixed in code.
 
 They are to become values (decision 0036). The list says how often each file names one; it may only
 shrink, and says so: a count that fell has to be lowered here, too.
@@ -21,6 +22,7 @@ PATTERNS = {
     "kind of processor": r'"cuda"',
     "facts of CPUs": r"\bCpuFacts\b|\.cpu\.",
     "lanes of one type": r"\blanes_f32\b",
+    "number of threads": r"threads_alone\([0-9]|Resources\(cores=[0-9]|\bthreads(: int)? ?= ?[0-9]",
     "clock": r"\b[1-9]\.[0-9]+e9\b.*|_HZ\b",
 }
 
