@@ -102,7 +102,8 @@ class Resources:
     """How much of a processor a kernel may use: `threads` on `cores` of them, all of one `kind`.
 
     `cores` are physical ones of a CPU; there are more threads than cores where two share one. The
-    kind is empty where all cores of the processor are alike.
+    kind is empty where all cores of the processor are alike. Raises ValueError for fewer threads
+    than cores, and for none.
     """
 
     cores: int
@@ -111,7 +112,7 @@ class Resources:
 
     def __post_init__(self) -> None:
         if not 1 <= self.cores <= self.threads:
-            raise InternalError(f"{self.threads} threads cannot use {self.cores} cores")
+            raise ValueError(f"{self.threads} threads cannot use {self.cores} cores")
 
     def __str__(self) -> str:
         shared = f"{self.cores}c" if self.cores != self.threads else ""
@@ -131,9 +132,10 @@ def parse_resources(text: str) -> Resources:
     if found is None:
         raise InternalError(f"{text!r} are no resources; an example is 2t")
     threads = int(found["threads"])
-    return Resources(
-        cores=int(found["cores"] or threads), threads=threads, kind=found["kind"] or ""
-    )
+    cores = int(found["cores"] or threads)
+    if cores > threads:
+        raise InternalError(f"{text!r} are no resources: {threads} threads on {cores} cores")
+    return Resources(cores=cores, threads=threads, kind=found["kind"] or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,9 @@ from tilewright.hardware.units import cpu_target
 _SUFFIX = re.compile(r"\+(cache|beside)=.*$")
 """Circumstances of a class: they stay behind its name."""
 
+_MOST_THREADS = 1024
+"""Classes of more are not looked for: each is a hash."""
+
 _THREADS = re.compile(r"-([1-9]\d{0,3})t-[0-9a-f]{10}$")
 
 
@@ -145,9 +148,12 @@ def _apart(key: str) -> tuple[str, str]:
 
 def _resources(key: str, target: Target, threads: int) -> Resources:
     """What a class of before had: its name is a hash of it, so the cores are found by trying."""
-    tried = (Resources(cores=cores, threads=threads) for cores in range(threads, 0, -1))
+    if threads < 1:
+        raise ValueError(f"a device of {threads} threads is none")
+    most = min(threads, _MOST_THREADS)
+    tried = (Resources(cores=cores, threads=threads) for cores in range(most, 0, -1))
     fitting = (one for one in tried if class_of_before(target, one) == key)
-    return next(fitting, Resources(cores=min(threads, target.cores), threads=threads))
+    return next(fitting, Resources(cores=max(1, min(threads, target.cores)), threads=threads))
 
 
 @dataclass(slots=True)
@@ -160,15 +166,19 @@ class ClassesOfBefore:
         """Know the classes that these processors had, with as many threads as they have cores or
         twice as many."""
         for device in devices:
-            key, circumstances = _apart(device.class_key)
-            most = 2 * device.target.cores
-            for threads in range(1, most + 1):
-                for cores in sorted({threads, min(threads, device.target.cores)}):
-                    resources = Resources(cores=cores, threads=threads)
-                    before = class_of_before(device.target, resources) + circumstances
-                    self.known.setdefault(
-                        before, PlacementKey(device_class=key + circumstances, resources=resources)
-                    )
+            with suppress(ValueError, TypeError):  # of a target that is no JSON object
+                self._learn(device)
+
+    def _learn(self, device: Device) -> None:
+        key, circumstances = _apart(device.class_key)
+        most = min(2 * device.target.cores, _MOST_THREADS)
+        for threads in range(1, most + 1):
+            for cores in sorted({threads, max(1, min(threads, device.target.cores))}):
+                resources = Resources(cores=cores, threads=threads)
+                before = class_of_before(device.target, resources) + circumstances
+                self.known.setdefault(
+                    before, PlacementKey(device_class=key + circumstances, resources=resources)
+                )
 
     def add(self, before: str, device: Device, resources: Resources) -> None:
         """Know a class by a device that was described."""

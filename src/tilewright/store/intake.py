@@ -113,7 +113,10 @@ class Intake:
         """A device, be it one of before resources were told apart."""
         if not is_legacy(fields):
             return convert(fields, Device)
-        device, before, resources = read_device(fields)
+        try:
+            device, before, resources = read_device(fields)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise BadEntry(f"a device of before cannot be read: {error}") from error
         self.classes_of_before.add(before, device, resources)
         return device
 

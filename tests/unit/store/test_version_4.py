@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import json
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -192,3 +195,54 @@ def test_a_device_that_cannot_be_read_stops_nothing(before: Path) -> None:
     assert len(kept) == 13
     found = counted(before)["measurements"]
     assert found[CLASS, "1t"] == 38 and sum(found.values()) == 56
+
+
+def edited(before: Path, kind: str, **fields: Any) -> str:
+    """An export of before whose entries of a kind have other fields, and nothing else."""
+    lines = unpacked("export.jsonl.gz", before.parent).read_text().splitlines()
+    entries = [json.loads(line) for line in lines]
+    kept = [entries[0], *(e | fields for e in entries[1:] if e["record"] == kind)]
+    return "\n".join(json.dumps(entry) for entry in kept)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("device", {"threads": 0}),
+        ("device", {"threads": -1}),
+        ("device", {"threads": 1 << 40, "class_key": "one"}),
+        ("device", {"target": "{"}),
+        ("device", {"target": "[]"}),
+        ("device", {"cpu": {}}),
+        ("measurement", {"resources": {"cores": 9, "threads": 1, "kind": ""}}),
+        ("measurement", {"resources": {"cores": 0, "threads": 0, "kind": ""}}),
+        ("measurement", {"resources": "2t"}),
+        ("measurement", {"resources": None}),
+        ("run", {"resources": {"cores": 2, "threads": 1, "kind": ""}}),
+        ("peak", {"resources": {"cores": 2, "threads": 1, "kind": ""}}),
+        ("shipment", {"resources": {"cores": 2, "threads": 1, "kind": ""}}),
+        ("network", {"resources": {"cores": 2, "threads": 1, "kind": ""}}),
+    ],
+)
+def test_what_cannot_be_is_listed_and_not_taken(
+    before: Path, tmp_path: Path, kind: str, fields: dict[str, Any]
+) -> None:
+    path = tmp_path / "broken.jsonl"
+    path.write_text(edited(before, kind, **fields))
+    count = len(path.read_text().splitlines()) - 1
+    with open_store(tmp_path / "new.db") as store:
+        taken = store.import_file(path, "jsonl")
+        if fields.get("threads") == 1 << 40:
+            assert taken.skipped == () and len(store.devices()) == 1
+        else:
+            assert len(taken.skipped) == count and all(s.reason for s in taken.skipped)
+
+
+def test_a_device_whose_target_is_no_target_disturbs_no_import(
+    before: Path, tmp_path: Path
+) -> None:
+    with open_store(before) as known, open_store(tmp_path / "new.db") as store:
+        for device in known.devices():
+            store.add_device(replace(device, target=replace(device.target, tvm="[", cores=1 << 40)))
+        taken = store.import_file(unpacked("export.csv.gz", tmp_path), "csv")
+    assert (taken.measurements, taken.skipped) == (56, ())
