@@ -19,8 +19,7 @@ _PIPES = 2
 
 
 class _Extension(NamedTuple):
-    """An instruction set beyond plain vectors: `terms` products are added up in each lane of
-    `lane_bytes`; 0 lanes stand for as many as a register has."""
+    """An instruction set of vectors: `terms` products are added up in each lane, `lane_bytes` wide."""
 
     feature: str
     element: str
@@ -28,6 +27,9 @@ class _Extension(NamedTuple):
     terms: int
     lane_bytes: int = 4
 
+
+_PLAIN = (("float32", 4), ("float64", 8), ("int32", 4))
+"""What every vector unit computes in, and its bytes."""
 
 _VECTORS = (
     _Extension("avx512bf16", "bfloat16", "float32", 2),
@@ -88,9 +90,6 @@ def units_of(features: Sequence[str], vector_bytes: int) -> tuple[ComputeUnit, .
         if unit.feature in features
     ]
     return (*units, *(tile for tile in _TILES if tile.name in features))
-
-
-_PLAIN = (("float32", 4), ("float64", 8), ("int32", 4))
 
 
 def _vector(unit: _Extension, vector_bytes: int) -> ComputeUnit:
