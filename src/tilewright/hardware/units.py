@@ -19,7 +19,8 @@ _PIPES = 2
 
 
 class _Extension(NamedTuple):
-    """An instruction set of vectors: `terms` products are added up in each lane, `lane_bytes` wide."""
+    """An instruction set of vectors: `terms` products are added up in each of the lanes, which are
+    `lane_bytes` wide."""
 
     feature: str
     element: str
