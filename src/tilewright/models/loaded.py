@@ -9,6 +9,7 @@ from operator import index
 from pathlib import Path
 from typing import SupportsIndex, cast
 
+from tilewright.core.arguments import one_of
 from tilewright.core.errors import InternalError, OutputError, UsageError
 from tilewright.core.scratch import FolderInUse, PrivateFolder
 from tilewright.graph.network import Graph
@@ -67,6 +68,13 @@ class ModelOptions:
         if self.batch is not None:
             object.__setattr__(self, "batch", _whole(self.batch, "batch", 1))
         object.__setattr__(self, "shapes", _shapes(self.shapes))
+
+
+def options_of(value: object, seed: int) -> ModelOptions:
+    """What is said about a model; by default its seed alone."""
+    if value is None:
+        return ModelOptions(seed=seed)
+    return one_of(value, "options", ModelOptions, "a tilewright.ModelOptions(batch=…, shapes=…)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

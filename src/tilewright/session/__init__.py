@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tilewright.core.arguments import Text
 from tilewright.core.events import EventSink, discard
-from tilewright.session.arguments import Text
 from tilewright.session.facade import Session
 
 __all__ = ["Session", "open"]

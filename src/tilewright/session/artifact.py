@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.core.arguments import Text, count_of, named_of, path_of
 from tilewright.core.errors import (
     DamagedArtifact,
     TargetError,
@@ -20,7 +21,6 @@ from tilewright.hardware.device import local_placement
 from tilewright.report.notebook import fragment
 from tilewright.report.shown import seconds
 from tilewright.report.tables import facts_table
-from tilewright.session.arguments import Text, count_of, named_of, path_of
 from tilewright.session.index_inputs import require_valid_indices
 from tilewright.session.manifest import Machine, Manifest, Port
 from tilewright.session.opening import OpenedArtifact, open_artifact

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Literal
 
+from tilewright.core.arguments import text_of
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.forms import form_texts
 from tilewright.core.protocols import MeasurementStore
 from tilewright.core.records import Candidate, LayoutPlan, Measurement, Outcome, Placement
 from tilewright.kernels.blueprint import TaskKey
-from tilewright.session.arguments import text_of
 from tilewright.session.preparation import PreparedNetwork, Task
 from tilewright.store.interchange.lines import IMPORTED
 from tilewright.tune.space import default_candidate, too_inexact

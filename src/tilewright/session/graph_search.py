@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tilewright.core.budget import Spending
 from tilewright.core.element_types import element_type
 from tilewright.core.errors import TilewrightError
 from tilewright.core.events import EventSink, Note, Stage
@@ -29,7 +30,6 @@ from tilewright.store.database import SqliteStore
 from tilewright.tune.assignment.solution import NothingFound, Solution, TooWide
 from tilewright.tune.assignment.solving import DEFAULT as AUTO
 from tilewright.tune.assignment.solving import solve
-from tilewright.tune.budget import Spending
 from tilewright.tune.network_problem import PICOSECONDS, Decision, NetworkProblem
 from tilewright.tune.space import spaces
 

@@ -13,12 +13,12 @@ from typing import Literal
 
 from msgspec import structs
 
+from tilewright.core.arguments import path_or_none, text_of
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.forms import form_texts
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.anchors import bare_anchor
 from tilewright.kernels.blueprint import TaskKey
-from tilewright.session.arguments import path_or_none, text_of
 from tilewright.session.preparation import Task
 from tilewright.tune.assignment.solving import DEFAULT as AUTO
 from tilewright.tune.assignment.solving import solver_named

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tilewright.core.budget import Spending
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement, Run
@@ -34,7 +35,6 @@ from tilewright.session.tasks_only import tasks_only
 from tilewright.session.timing import Rounds
 from tilewright.store.database import SqliteStore
 from tilewright.store.output import check_place
-from tilewright.tune.budget import Spending
 from tilewright.tune.tuners import DEFAULT, tuner_factory
 
 _ENOUGH_KERNELS = 16

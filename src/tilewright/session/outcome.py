@@ -7,6 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.core.arguments import Text, path_of
 from tilewright.core.errors import OutputError
 from tilewright.core.fingerprints import digest
 from tilewright.core.results import GraphTuneResult, OptimizeResult
@@ -14,7 +15,6 @@ from tilewright.models.drawing import write_drawing
 from tilewright.models.source import readable_name
 from tilewright.report.displays import notebook_html, page
 from tilewright.report.html import render
-from tilewright.session.arguments import Text, path_of
 from tilewright.session.artifact import Artifact, load
 from tilewright.session.publishing import DRAWING, FILES, REPORT, publish, staging
 from tilewright.store.output import replacing

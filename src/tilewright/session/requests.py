@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
+from tilewright.core.budget import Budget
 from tilewright.core.errors import UsageError
 from tilewright.models import ModelOptions
 from tilewright.session.levels import GraphLevel, Level, Scope
-from tilewright.tune.budget import Budget
 from tilewright.tune.tuners import DEFAULT
 
 

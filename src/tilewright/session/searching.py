@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tilewright.core.budget import Spending
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.interrupts import graceful_interrupt
 from tilewright.core.records import Candidate, Outcome, Placement
 from tilewright.hardware.remote import remote_place
 from tilewright.kernels.blueprint import TaskKey
@@ -17,7 +19,6 @@ from tilewright.session.checking import KernelCheck
 from tilewright.session.choices import defaults, shipping_key
 from tilewright.session.contenders import TUNED, Contender
 from tilewright.session.graph_search import CHOSEN, GraphSearch, Proposal
-from tilewright.session.interrupts import graceful_interrupt
 from tilewright.session.knowledge import known_of
 from tilewright.session.levels import GraphLevel
 from tilewright.session.phases import timed
@@ -33,7 +34,6 @@ from tilewright.session.tuning import Guess, NetworkTuner, TuningTerms, no_guess
 from tilewright.session.winners import Referee, Searched, Winner, measured_last
 from tilewright.store.database import SqliteStore
 from tilewright.tune.assignment.problem_file import write_problem
-from tilewright.tune.budget import Spending
 
 SHIPPED_BEFORE = "shipped before"
 _GRAPH_SHARE = 0.4

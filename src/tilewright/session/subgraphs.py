@@ -15,7 +15,9 @@ from itertools import chain
 from math import isfinite
 from statistics import median
 
+from tilewright.core.budget import Budget, Spending
 from tilewright.core.events import EventSink, Stage
+from tilewright.core.interrupts import graceful_interrupt
 from tilewright.core.records import Candidate, Measurement, Placement
 from tilewright.core.results import SubgraphStudyResult, SubgraphStudyRow
 from tilewright.core.scratch import scratch_folder
@@ -27,7 +29,6 @@ from tilewright.measure.networks import NetworkWorker
 from tilewright.models import ModelOptions
 from tilewright.session.choices import ranked
 from tilewright.session.int8_case import int8_tasks
-from tilewright.session.interrupts import graceful_interrupt
 from tilewright.session.levels import LEVELS, Level, bare_task, carried_over
 from tilewright.session.measuring import open_measurer
 from tilewright.session.preparation import PreparedNetwork, Task, prepare
@@ -38,7 +39,6 @@ from tilewright.session.timing import network_runner, time_together
 from tilewright.session.tuning import NetworkTuner, TuningTerms
 from tilewright.session.winners import Referee
 from tilewright.store.database import SqliteStore
-from tilewright.tune.budget import Budget, Spending
 from tilewright.tune.space import default_candidate
 from tilewright.tune.tuners import DEFAULT, tuner_factory
 

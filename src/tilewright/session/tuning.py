@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from math import inf
 
+from tilewright.core.budget import Spending
 from tilewright.core.events import EventSink, Note
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, KnobValue, Measurement, Outcome, Placement, Protocol
@@ -25,7 +26,6 @@ from tilewright.session.preparation import Task
 from tilewright.session.reporting import Peaks
 from tilewright.store.database import SqliteStore
 from tilewright.tune.base import LateTuner, Tuner, TuningTask
-from tilewright.tune.budget import Spending
 from tilewright.tune.loop import TaskState, TuningLoop
 from tilewright.tune.search import SearchSpace
 from tilewright.tune.space import ranked_defaults, search_space, too_inexact

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from tilewright.core.budget import Spending
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Note
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Placement
@@ -19,7 +20,6 @@ from tilewright.session.levels import Level, bare_task, carried_over
 from tilewright.session.preparation import Task
 from tilewright.session.tuning import TuningTerms
 from tilewright.store.database import SqliteStore
-from tilewright.tune.budget import Spending
 from tilewright.tune.space import ranked_defaults
 
 FINALISTS = 3

@@ -22,6 +22,7 @@ from typing import Protocol as TypingProtocol
 
 from msgspec import structs
 
+from tilewright.core.budget import Spending
 from tilewright.core.events import EventSink, TuningProgress
 from tilewright.core.forms import Form
 from tilewright.core.protocols import MeasurementStore
@@ -29,7 +30,6 @@ from tilewright.core.records import Candidate, Measurement, Outcome, Protocol
 from tilewright.core.results import CurvePoint
 from tilewright.graph.workload import Workload
 from tilewright.tune.base import Tuner
-from tilewright.tune.budget import Spending
 from tilewright.tune.search import SearchSpace
 
 BATCH = 8

@@ -9,6 +9,7 @@ import pytest
 from fake_measuring import PLACEMENT
 from opened_measurer import Opened
 
+from tilewright.core.budget import parse_budget
 from tilewright.core.events import discard
 from tilewright.core.predictions import CollectResult
 from tilewright.core.records import Candidate
@@ -24,7 +25,6 @@ from tilewright.session.collecting.planned import Planned, journal_of
 from tilewright.session.preparation import prepare
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
-from tilewright.tune.budget import parse_budget
 from tilewright.tune.space import default_candidate
 
 ROUND, SAMPLES = 48, 112

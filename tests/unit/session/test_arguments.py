@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.core import arguments
 from tilewright.core.errors import ModelError, UsageError
-from tilewright.session import arguments
 from tilewright.session.collecting.design import Design
 from tilewright.session.facade import networks
 from tilewright.session.levels import GraphLevel

@@ -17,6 +17,7 @@ from opened_measurer import Opened
 from placements import altered
 from predictor_rows import fitted, known_store, rows_of_convolutions
 
+from tilewright.core.budget import parse_budget
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import discard
 from tilewright.core.records import Candidate, Outcome
@@ -35,7 +36,6 @@ from tilewright.session.predicting.modelling import predictors_of
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 from tilewright.store.rows import outcome_row
-from tilewright.tune.budget import parse_budget
 from tilewright.tune.space import search_space
 
 FOUR = altered(PLACEMENT, threads=1, cpus=(0, 1, 2, 3))

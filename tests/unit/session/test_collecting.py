@@ -13,6 +13,7 @@ from fake_measuring import PLACEMENT
 from opened_measurer import Opened
 from placements import altered
 
+from tilewright.core.budget import Budget, parse_budget
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Note, discard
 from tilewright.core.records import Candidate, EnergyUse, Measurement, Outcome
@@ -26,7 +27,6 @@ from tilewright.session.collecting.design import CollectRequest, Design, collect
 from tilewright.session.measuring import opened_with
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
-from tilewright.tune.budget import Budget, parse_budget
 
 
 def seconds(workload: Workload, candidate: Candidate) -> float | None:

@@ -12,6 +12,7 @@ from fake_measuring import PLACEMENT, failed, measured
 from level_fakes import PEAKS, NumpyMeasurer
 from network_fakes import prepared, two_convolutions
 
+from tilewright.core.budget import Budget, Spending
 from tilewright.core.events import Event, Note
 from tilewright.core.forms import PLAIN, blocked, channel_block
 from tilewright.core.records import Candidate, Failure, LayoutPlan, Protocol
@@ -30,7 +31,6 @@ from tilewright.store.database import SqliteStore
 from tilewright.tune.assignment.problem import Problem
 from tilewright.tune.assignment.solution import NothingFound, Solution
 from tilewright.tune.assignment.solving import solve
-from tilewright.tune.budget import Budget, Spending
 from tilewright.tune.space import spaces
 
 Truth = Callable[[Workload, Candidate], float | None]

@@ -11,6 +11,7 @@ from fake_measuring import PLACEMENT
 from opened_measurer import Opened
 from predictor_rows import known_store
 
+from tilewright.core.budget import parse_budget
 from tilewright.core.events import Event, Note
 from tilewright.core.predictions import CollectResult
 from tilewright.models import ModelOptions
@@ -21,7 +22,6 @@ from tilewright.session.collecting.design import CollectRequest, Design, collect
 from tilewright.session.collecting.planned import journal_of
 from tilewright.session.predicting import modelling
 from tilewright.store.database import SqliteStore
-from tilewright.tune.budget import parse_budget
 
 SAMPLES = 6
 

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
+from tilewright.core.interrupts import graceful_interrupt
 from tilewright.core.signals import STOPPING, as_interrupts
-from tilewright.session.interrupts import graceful_interrupt
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from fake_measuring import PLACEMENT
 from level_fakes import DIRECT, PEAKS, WINOGRAD, NumpyMeasurer, convolution, task, tasks
 from msgspec import structs
 
+from tilewright.core.budget import Budget, Spending
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Event, Note
 from tilewright.core.forms import Form
@@ -25,7 +26,6 @@ from tilewright.session.tuning import NetworkTuner, TuningTerms
 from tilewright.session.winners import Referee, Winner
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
-from tilewright.tune.budget import Budget, Spending
 from tilewright.tune.space import default_candidate
 
 FUSED = task(convolution("add", "relu"), name="one")

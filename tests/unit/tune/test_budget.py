@@ -6,10 +6,10 @@ from math import inf
 
 import pytest
 
+from tilewright.core.budget import Budget, Spending, parse_budget
 from tilewright.core.errors import UsageError
 from tilewright.core.records import Run
 from tilewright.core.targets import threads_alone
-from tilewright.tune.budget import Budget, Spending, parse_budget
 
 
 def earlier(spent_s: float, measurements: int = 0, failures: int = 0) -> Run:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from msgspec import structs
 from tuning_fakes import FORMS, FakeStore, MadeUp, workload
 
+from tilewright.core.budget import Budget, Spending
 from tilewright.core.events import Event, TuningProgress
 from tilewright.core.records import Candidate, Protocol
 from tilewright.graph.workload import Workload
 from tilewright.tune import space as space_module
 from tilewright.tune.base import LateTuner, TuningTask
-from tilewright.tune.budget import Budget, Spending
 from tilewright.tune.loop import Pace, TaskState, TuningLoop
 from tilewright.tune.neighbourhood import NeighbourhoodTuner
 from tilewright.tune.space import default_candidate, search_space

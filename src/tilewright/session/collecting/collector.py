@@ -12,8 +12,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
+from tilewright.core.budget import Spending
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage, TuningProgress
+from tilewright.core.interrupts import graceful_interrupt
 from tilewright.core.predictions import CollectResult, CollectRound
 from tilewright.core.protocols import MeasurementStore
 from tilewright.core.records import Candidate, Failure, Outcome, Placement, Run
@@ -26,14 +28,12 @@ from tilewright.session.collecting.design import CollectRequest
 from tilewright.session.collecting.family_plan import Batches, FamilyPlan, is_operator
 from tilewright.session.collecting.planned import journal_of
 from tilewright.session.collecting.schedule_settings import BestKnown, candidates_of
-from tilewright.session.interrupts import graceful_interrupt
 from tilewright.session.measuring import opened_in, opened_with
 from tilewright.session.predicting.modelling import predictors_of
 from tilewright.session.preparation import Task, prepare
 from tilewright.session.protocols import PROBE
 from tilewright.session.shelf import measured_peaks
 from tilewright.store.database import SqliteStore
-from tilewright.tune.budget import Spending
 from tilewright.tune.space import default_candidate
 
 _PROBE_EVERY = 25

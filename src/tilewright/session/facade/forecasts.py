@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tilewright.core.evaluations import EvaluateResult
-from tilewright.hardware.device import local_placement, parse_target
-from tilewright.hardware.gpus import is_cuda
-from tilewright.models import ModelOptions
-from tilewright.models.given import Model, several_models
-from tilewright.session.arguments import (
+from tilewright.core.arguments import (
     Text,
     count_of,
     error_of,
     one_of,
-    options_of,
     path_of,
     path_or_none,
     text_of,
@@ -23,6 +17,12 @@ from tilewright.session.arguments import (
     texts_of,
     truth_of,
 )
+from tilewright.core.evaluations import EvaluateResult
+from tilewright.hardware.device import local_placement, parse_target
+from tilewright.hardware.gpus import is_cuda
+from tilewright.models import ModelOptions
+from tilewright.models.given import Model, several_models
+from tilewright.models.loaded import options_of
 from tilewright.session.choices import MAX_ERROR
 from tilewright.session.facade.networks import BUDGET
 from tilewright.session.facade.opened import Opened
@@ -57,11 +57,11 @@ class ForecastVerbs(Opened):
         options: ModelOptions | None = None,
     ) -> CollectResult:
         """Measure operators for predictors to learn from; see `tilewright collect --help`."""
+        from tilewright.core.budget import parse_budget
         from tilewright.session.collecting.collector import collector_of
         from tilewright.session.collecting.design import Design, collect_request
         from tilewright.session.collecting.places import places_of
         from tilewright.session.targeting import placement_of, usable_placement
-        from tilewright.tune.budget import parse_budget
 
         said = options_of(options, self.seed)
         request = collect_request(

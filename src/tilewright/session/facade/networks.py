@@ -6,17 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from tilewright.core.errors import UsageError, close_matches
-from tilewright.core.results import CompareResult, ProfileResult, SolveResult
-from tilewright.graph.network import Array
-from tilewright.models import ModelOptions
-from tilewright.models.given import Model, several_models
-from tilewright.session.arguments import (
+from tilewright.core.arguments import (
     Text,
     count_of,
     error_of,
     named_of,
-    options_of,
     path_of,
     path_or_none,
     text_of,
@@ -24,6 +18,12 @@ from tilewright.session.arguments import (
     texts_of,
     truth_of,
 )
+from tilewright.core.errors import UsageError, close_matches
+from tilewright.core.results import CompareResult, ProfileResult, SolveResult
+from tilewright.graph.network import Array
+from tilewright.models import ModelOptions
+from tilewright.models.given import Model, several_models
+from tilewright.models.loaded import options_of
 from tilewright.session.choices import MAX_ERROR
 from tilewright.session.facade.opened import Opened
 from tilewright.session.outcome import OptimizedNetwork, default_folder
@@ -87,8 +87,8 @@ class NetworkVerbs(Opened):
         return self._optimized(replace(request, tuner=tuner, level=chosen, command="tune"))
 
     def _request(self, model: Model, wishes: Wishes) -> OptimizeRequest:
+        from tilewright.core.budget import parse_budget
         from tilewright.session.requests import OptimizeRequest
-        from tilewright.tune.budget import parse_budget
 
         _refuse_unknown(wishes)
         budget, max_error = wishes.get("budget"), wishes.get("max_error")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from tilewright.core.arguments import Text, count_of, path_or_none, text_of, text_or_none
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, discard
 from tilewright.core.records import Placement
@@ -12,7 +13,6 @@ from tilewright.models import ModelOptions
 from tilewright.models.given import GivenModel, given_model
 from tilewright.report.notebook import fragment
 from tilewright.report.tables import facts_table
-from tilewright.session.arguments import Text, count_of, path_or_none, text_of, text_or_none
 from tilewright.store import open_for_reading, open_store
 from tilewright.store.database import SqliteStore
 

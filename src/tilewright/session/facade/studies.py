@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tilewright.core.results import SubgraphStudyResult, TunerStudyResult
-from tilewright.models import ModelOptions
-from tilewright.models.given import Model
-from tilewright.session.arguments import (
+from tilewright.core.arguments import (
     Text,
     count_of,
     counts_of,
-    options_of,
     path_or_none,
     text_of,
     texts_of,
 )
+from tilewright.core.results import SubgraphStudyResult, TunerStudyResult
+from tilewright.models import ModelOptions
+from tilewright.models.given import Model
+from tilewright.models.loaded import options_of
 from tilewright.session.facade.opened import Opened
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class StudyVerbs(Opened):
         options: ModelOptions | None = None,
     ) -> SubgraphStudyResult:
         """Tune at both levels and compare; see `tilewright study subgraph --help`."""
+        from tilewright.core.budget import parse_budget
         from tilewright.session.subgraphs import SubgraphStudy
-        from tilewright.tune.budget import parse_budget
         from tilewright.tune.tuners import tuner_factory
 
         total = parse_budget("4m" if budget is None else budget)

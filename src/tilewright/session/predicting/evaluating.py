@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from tilewright.core.arguments import count_of, path_or_none, text_of
 from tilewright.core.errors import ModelError, TilewrightError, UsageError, close_matches
 from tilewright.core.evaluations import EvaluateResult, EvaluateRow
 from tilewright.core.events import EventSink, Note, Stage
@@ -35,7 +36,6 @@ from tilewright.predict.kernel_models import (
     sample_trees,
 )
 from tilewright.predict.shipped import shipped_data, shipped_placements
-from tilewright.session.arguments import count_of, path_or_none, text_of
 from tilewright.session.predicting.device_classes import Samples, classes_of, unseen_classes
 from tilewright.session.predicting.modelling import Predictors
 from tilewright.session.predicting.network_rows import members_of, operators_of

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, SupportsFloat, TypeVar, cast
 
 from tilewright.core.errors import UsageError
-from tilewright.models import ModelOptions
 
 Text = str | os.PathLike[str]
 """A path as people write it; `~` is the home folder."""
@@ -94,13 +93,6 @@ def one_of(value: object, name: str, kind: type[_Kind], what: str) -> _Kind:
     if not isinstance(value, kind):
         raise _wrong(name, what, value)
     return value
-
-
-def options_of(value: object, seed: int) -> ModelOptions:
-    """What is said about a model; by default its seed alone."""
-    if value is None:
-        return ModelOptions(seed=seed)
-    return one_of(value, "options", ModelOptions, "a tilewright.ModelOptions(batch=…, shapes=…)")
 
 
 def named_of(value: object, name: str) -> Mapping[str, Any]:
