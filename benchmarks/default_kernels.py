@@ -26,10 +26,10 @@ from tilewright.core.records import Candidate, Device, Placement
 from tilewright.core.targets import threads_alone
 from tilewright.hardware.features import X86_V3, X86_V4
 from tilewright.hardware.units import cpu_target
+from tilewright.kernels.spaces import default_candidate
 from tilewright.models import ModelOptions
 from tilewright.models.zoo import names
-from tilewright.session.preparation import prepare
-from tilewright.tune.space import default_candidate
+from tilewright.plan.preparation import prepare
 
 RECORDED = Path(__file__).parent / "oracle" / "default-kernels.tsv"
 MAX_ERROR = 1e-4

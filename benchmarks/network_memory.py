@@ -27,8 +27,8 @@ from tilewright.kernels.blueprint import blueprint
 from tilewright.kernels.planned_memory import planned_memory
 from tilewright.measure.networks import NetworkWorker
 from tilewright.models import ModelOptions
+from tilewright.plan.preparation import prepare
 from tilewright.session.choices import choose
-from tilewright.session.preparation import prepare
 from tilewright.store import open_store
 
 HERE = Path(__file__).parent

@@ -9,10 +9,10 @@ tests notice where it was not. Nothing is timed.
 
 from __future__ import annotations
 
+from tilewright.graph.tasks import fused_network
 from tilewright.models import ModelOptions, load
 from tilewright.models.zoo import names
 from tilewright.predict.networks import PREFIX, write_tasks
-from tilewright.session.preparation import fused_network
 
 
 def keys_of(name: str) -> frozenset[str]:

@@ -30,12 +30,12 @@ from tilewright.core.errors import ModelError
 from tilewright.core.records import Placement
 from tilewright.graph.arrange import arrange
 from tilewright.graph.network import Graph
+from tilewright.graph.tasks import fused_network, task_key
 from tilewright.hardware.device import local_placement
-from tilewright.kernels.blueprint import blueprint, packed_constant, task_key
+from tilewright.kernels.blueprint import blueprint, packed_constant
 from tilewright.kernels.forms import choose_forms
+from tilewright.kernels.spaces import default_candidate
 from tilewright.models.loading import load_model
-from tilewright.session.preparation import fused_network
-from tilewright.tune.space import default_candidate
 
 RIGHT, REFUSED, WRONG = "right", "refused", "wrong"
 CONSTANTS = "/constants"

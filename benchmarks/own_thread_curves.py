@@ -29,9 +29,9 @@ from tilewright.hardware.device import local_placement
 from tilewright.kernels.blueprint import NetworkBlueprint, blueprint
 from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all
 from tilewright.models import ModelOptions
+from tilewright.plan.preparation import prepare
 from tilewright.predict.thread_counts import best_count, counts_to_measure
 from tilewright.session.choices import choose
-from tilewright.session.preparation import prepare
 from tilewright.store import open_store
 
 HERE = Path(__file__).parent

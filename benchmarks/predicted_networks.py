@@ -37,8 +37,9 @@ from tilewright.hardware.device import local_placement
 from tilewright.kernels.blueprint import blueprint
 from tilewright.measure.networks import NetworkWorker
 from tilewright.models import ModelOptions
+from tilewright.models.prepared import laid_out
+from tilewright.plan.preparation import prepare
 from tilewright.session.choices import SettingsName, choose, shipped_plan
-from tilewright.session.preparation import laid_out, prepare
 from tilewright.store import open_store
 
 HERE = Path(__file__).parent

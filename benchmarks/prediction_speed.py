@@ -27,14 +27,14 @@ from tilewright.core.records import Placement
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
 from tilewright.kernels import convolution as geometry
+from tilewright.kernels.spaces import default_candidate, spaces
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import drawn, family_named
+from tilewright.plan.preparation import prepare, prepare_sketch
 from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_facts import Kernel
 from tilewright.session.predicting.forecasting import Forecaster, forecaster_of
-from tilewright.session.preparation import prepare, prepare_sketch
 from tilewright.store import open_store
-from tilewright.tune.space import default_candidate, spaces
 
 FAMILY = "conv2d"
 ASKED = ((2000, 1), (1000, 10), (100, 200))

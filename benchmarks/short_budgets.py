@@ -22,7 +22,7 @@ import onnx
 
 import tilewright
 from measured_command import run_tilewright
-from tilewright.session.preparation import prepare
+from tilewright.plan.preparation import prepare
 
 NETWORKS = ("swin", "segformer")
 SEARCHED_LEAST, UNMEASURED_MOST = 0.6, 0.05

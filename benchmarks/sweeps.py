@@ -17,15 +17,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright.core.records import KnobValue, Measurement, Placement, Protocol
+from tilewright.graph.tasks import Task
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.knobs import Knob
 from tilewright.kernels.knobspace import KnobSpace
+from tilewright.kernels.search_space import Part
+from tilewright.kernels.spaces import spaces
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.models import ModelOptions
-from tilewright.session.preparation import Task, prepare
+from tilewright.plan.preparation import prepare
 from tilewright.session.protocols import kernel_protocol
-from tilewright.tune.search import Part
-from tilewright.tune.space import spaces
 from tilewright.tune.sweep import Sweep
 from tilewright.tune.sweep_files import sweep_text
 

@@ -20,7 +20,7 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload, parse_workload
 from tilewright.hardware.device import local_placement
-from tilewright.tune.space import spaces
+from tilewright.kernels.spaces import spaces
 
 _PAGE = mmap.PAGESIZE
 _FEW = 6

@@ -12,10 +12,10 @@ from one_kernel import PLACEMENT
 from tilewright.graph.arrange import Arrangement, arrange
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.network import Array, Graph
-from tilewright.kernels.blueprint import NetworkBlueprint, blueprint, packed_constant, task_key
+from tilewright.graph.tasks import fused_network, task_key
+from tilewright.kernels.blueprint import NetworkBlueprint, blueprint, packed_constant
 from tilewright.kernels.forms import choose_forms
-from tilewright.session.preparation import fused_network
-from tilewright.tune.space import default_candidate
+from tilewright.kernels.spaces import default_candidate
 
 if TYPE_CHECKING:
     from tilewright.compiler.execute import LoadedNetwork

@@ -18,6 +18,7 @@ from tilewright.graph.arrange import arrange
 from tilewright.graph.evaluate import run_fused, run_workload
 from tilewright.graph.fused import FusedNetwork
 from tilewright.graph.network import attributes
+from tilewright.graph.tasks import fused_network
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import local_placement
@@ -25,12 +26,11 @@ from tilewright.kernels.conv2d_int8 import SPEC, dot_lanes
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.knobspace import KnobSpace
+from tilewright.kernels.spaces import default_candidate
 from tilewright.models.loading import load_model
 from tilewright.models.zoo._builder import GraphBuilder
 from tilewright.models.zoo.resnet_int8 import quantized_resnet
 from tilewright.session.checking import sample_arguments
-from tilewright.session.preparation import fused_network
-from tilewright.tune.space import default_candidate
 
 HERE = local_placement()
 PLACEMENTS = [PLACEMENT, HERE] if dot_lanes(HERE.target) else [PLACEMENT]

@@ -19,12 +19,12 @@ from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
 from tilewright.kernels import registry
 from tilewright.kernels.registry import implementations
+from tilewright.kernels.spaces import default_candidate
 from tilewright.measure import base as base_module
 from tilewright.measure.beside import CrowdedMeasurer
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.session.checking import check_kernel
 from tilewright.store import open_store
-from tilewright.tune.space import default_candidate
 
 PLACEMENT = local_placement(2)
 TASK = workload([(8,)], step("relu", 0))

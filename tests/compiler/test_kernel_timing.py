@@ -18,7 +18,7 @@ from tilewright.compiler.kernel_runs import keep_kernel_running, repeat_kernel, 
 from tilewright.compiler.rewriting import rewriter
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Protocol
-from tilewright.tune.space import default_candidate
+from tilewright.kernels.spaces import default_candidate
 
 TASK = constants_workload([(4, 64), (64, 32)], [1], [step("dense", 0, 1)])
 ALL_PLAIN = (PLAIN,) * 3

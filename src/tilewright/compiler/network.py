@@ -16,8 +16,9 @@ from tilewright.compiler.prefetch import with_prefetches
 from tilewright.compiler.workspaces import WorkspaceReader
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.array_files import map_array
+from tilewright.graph.tasks import task_key
 from tilewright.kernels.base import Workspaces
-from tilewright.kernels.blueprint import NetworkBlueprint, task_key
+from tilewright.kernels.blueprint import NetworkBlueprint
 
 LIBRARY = "model.so"
 WEIGHTS = "weights.params"

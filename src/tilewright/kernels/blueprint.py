@@ -9,14 +9,14 @@ import numpy as np
 
 from tilewright.core.errors import InternalError
 from tilewright.core.fingerprints import digest
-from tilewright.core.forms import Form, form_texts
+from tilewright.core.forms import form_texts
 from tilewright.core.records import Candidate
 from tilewright.graph.arrange import Arrangement, KernelCall
 from tilewright.graph.network import Array
+from tilewright.graph.tasks import TaskKey, task_key
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 
-TaskKey = tuple[str, tuple[Form, ...]]
 Assignment = Mapping[TaskKey, Candidate]
 
 
@@ -40,11 +40,6 @@ class ConstantParameter:
     name: str
     shape: tuple[int, ...]
     dtype: str
-
-
-def task_key(item: KernelCall) -> TaskKey:
-    """Identity of a task: workload key and port layouts."""
-    return item.call.workload.key, item.forms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

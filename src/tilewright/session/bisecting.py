@@ -13,11 +13,12 @@ from tilewright.graph.conversions import copying
 from tilewright.graph.evaluate import run_fused
 from tilewright.graph.fused import FusedNetwork, TaskCall
 from tilewright.graph.network import Array
-from tilewright.kernels.blueprint import TaskKey, blueprint, task_key
+from tilewright.graph.tasks import TaskKey, task_key
+from tilewright.kernels.blueprint import blueprint
+from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.networks import NetworkWorker
+from tilewright.models.prepared import PreparedNetwork
 from tilewright.session.checking import compare_outputs
-from tilewright.session.preparation import PreparedNetwork
-from tilewright.tune.space import default_candidate
 
 ROUNDING = 1e-4
 

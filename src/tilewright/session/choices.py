@@ -11,10 +11,10 @@ from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.forms import form_texts
 from tilewright.core.protocols import MeasurementStore
 from tilewright.core.records import Candidate, LayoutPlan, Measurement, Outcome, Placement
-from tilewright.kernels.blueprint import TaskKey
-from tilewright.session.preparation import PreparedNetwork, Task
+from tilewright.graph.tasks import Task, TaskKey
+from tilewright.kernels.spaces import default_candidate, too_inexact
+from tilewright.models.prepared import PreparedNetwork
 from tilewright.store.interchange.lines import IMPORTED
-from tilewright.tune.space import default_candidate, too_inexact
 
 SettingsName = Literal["default", "best", "shipped"]
 SETTINGS: tuple[SettingsName, ...] = ("default", "best", "shipped")

@@ -19,12 +19,13 @@ from tilewright.measure.networks import NetworkWorker
 from tilewright.measure.peers.base import Peer
 from tilewright.measure.peers.known import KNOWN_PEERS, make_peer
 from tilewright.models import ModelOptions
+from tilewright.models.prepared import PreparedNetwork, laid_out
+from tilewright.plan.preparation import prepare
 from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
 from tilewright.session.checking import NetworkCheck, compare_outputs
 from tilewright.session.choices import MAX_ERROR, SettingsName, choose, shipped_plan
 from tilewright.session.manifest import is_artifact, refuse_shapes
 from tilewright.session.opening import OpenedArtifact, open_artifact
-from tilewright.session.preparation import PreparedNetwork, laid_out, prepare
 from tilewright.session.timing import (
     Rounds,
     Runner,

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.core.records import Candidate, LayoutPlan, Placement
-from tilewright.kernels.blueprint import TaskKey
+from tilewright.graph.tasks import TaskKey
+from tilewright.models.prepared import PreparedNetwork
 from tilewright.session.choices import defaults
-from tilewright.session.preparation import PreparedNetwork
 from tilewright.session.winners import Winner
 
 TUNED, DEFAULT = "tuned", "default"

@@ -10,11 +10,11 @@ from tilewright.core.forms import form_texts
 from tilewright.core.records import Placement
 from tilewright.core.results import AssignmentRow, ChoiceRow, GraphTuneResult, OptimizeResult
 from tilewright.graph.conversions import copying
+from tilewright.models.prepared import PreparedNetwork
 from tilewright.session.contenders import DEFAULT, TUNED
 from tilewright.session.graph_search import CHOSEN, RECONSIDERED, Proposal, proposals_of
 from tilewright.session.layout_costs import LayoutCosts, stored_by_forms
 from tilewright.session.levels import GraphLevel, level_name
-from tilewright.session.preparation import PreparedNetwork
 from tilewright.session.requests import OptimizeRequest
 from tilewright.store.database import SqliteStore
 from tilewright.tune.assignment.problem_file import write_problem

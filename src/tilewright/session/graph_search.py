@@ -17,12 +17,13 @@ from tilewright.core.errors import TilewrightError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.forms import PLAIN, Form, blocked, channel_block
 from tilewright.core.records import LayoutPlan, Outcome, Placement
+from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.tensor import TensorType
-from tilewright.kernels.blueprint import TaskKey
+from tilewright.kernels.spaces import spaces
 from tilewright.measure.base import Measurer
+from tilewright.models.prepared import PreparedNetwork, laid_out
 from tilewright.session.layout_costs import LayoutCosts
 from tilewright.session.places import Places
-from tilewright.session.preparation import PreparedNetwork, Task, laid_out
 from tilewright.session.reporting import Peaks
 from tilewright.session.tuning import NetworkTuner, TuningTerms
 from tilewright.session.winners import Searched
@@ -31,7 +32,6 @@ from tilewright.tune.assignment.solution import NothingFound, Solution, TooWide
 from tilewright.tune.assignment.solving import DEFAULT as AUTO
 from tilewright.tune.assignment.solving import solve
 from tilewright.tune.network_problem import PICOSECONDS, Decision, NetworkProblem
-from tilewright.tune.space import spaces
 
 CHOSEN = "chosen"
 RECONSIDERED = "reconsidered"

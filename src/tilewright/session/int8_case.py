@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tilewright.core.records import Placement
-from tilewright.kernels.blueprint import TaskKey
+from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.int8_case import int8_case, int8_forms
-from tilewright.session.preparation import Task
 
 _KERNELS = (1, 3)
 

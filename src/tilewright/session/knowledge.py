@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.core.records import Candidate, Measurement, Outcome
+from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
-from tilewright.kernels.blueprint import TaskKey
 from tilewright.session.choices import own, ranked
-from tilewright.session.preparation import Task
 
 Hashes = Callable[[Sequence[tuple[Workload, Candidate]]], Sequence[str | None]]
 _Group = tuple[TaskKey, str]

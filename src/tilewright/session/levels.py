@@ -18,11 +18,10 @@ from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.forms import form_texts
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.anchors import bare_anchor
-from tilewright.kernels.blueprint import TaskKey
-from tilewright.session.preparation import Task
+from tilewright.graph.tasks import Task, TaskKey
+from tilewright.kernels.spaces import search_space
 from tilewright.tune.assignment.solving import DEFAULT as AUTO
 from tilewright.tune.assignment.solving import solver_named
-from tilewright.tune.space import search_space
 
 Level = Literal["op", "subgraph"]
 LEVELS: tuple[Level, ...] = ("op", "subgraph")

@@ -15,7 +15,9 @@ from tilewright.core.results import OptimizeResult
 from tilewright.hardware.environment import noise_warnings, read_environment
 from tilewright.hardware.remote import remote_place
 from tilewright.measure.base import Measurer, TimeSpent
+from tilewright.models.prepared import PreparedNetwork
 from tilewright.models.source import is_model_file
+from tilewright.plan.preparation import prepare
 from tilewright.session.contenders import Contender
 from tilewright.session.finishing import FEW, PLAIN, Finishing, LineUp
 from tilewright.session.graph_account import graph_result, predicted_only
@@ -24,7 +26,6 @@ from tilewright.session.manifest import MANIFEST, Origin, write_manifest
 from tilewright.session.measuring import open_measurer
 from tilewright.session.outcome import write_layouts, write_report
 from tilewright.session.phases import timed
-from tilewright.session.preparation import PreparedNetwork, prepare
 from tilewright.session.publishing import publish, staging
 from tilewright.session.reporting import Peaks
 from tilewright.session.requests import OptimizeRequest

@@ -8,15 +8,14 @@ import numpy as np
 
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Measurement, Outcome, Placement
+from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
-from tilewright.kernels.blueprint import TaskKey
+from tilewright.kernels.search_space import Floats, SearchSpace
+from tilewright.kernels.spaces import search_space
 from tilewright.session.choices import ranked
 from tilewright.session.circumstances import is_usual
-from tilewright.session.preparation import Task
 from tilewright.store.database import SqliteStore
 from tilewright.tune.base import Precedent
-from tilewright.tune.search import Floats, SearchSpace
-from tilewright.tune.space import search_space
 
 _TASKS = 6
 _LEAST = 8

@@ -20,18 +20,20 @@ from tilewright.core.results import MemoryUse, ProfileResult, TaskReport
 from tilewright.core.scratch import scratch_folder
 from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
+from tilewright.graph.tasks import TaskKey
 from tilewright.hardware.meters import Meter, measure_energy
-from tilewright.kernels.blueprint import NetworkBlueprint, TaskKey, blueprint
+from tilewright.kernels.blueprint import NetworkBlueprint, blueprint
 from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory
 from tilewright.measure.base import Measurer
 from tilewright.measure.networks import NetworkWorker
 from tilewright.measure.versions import software_versions
 from tilewright.models import ModelOptions
+from tilewright.models.prepared import PreparedNetwork, laid_out
+from tilewright.plan.preparation import prepare
 from tilewright.session.choices import MAX_ERROR, SettingsName, choose, shipped_plan
 from tilewright.session.manifest import is_artifact, refuse_shapes
 from tilewright.session.measuring import open_measurer
 from tilewright.session.opening import open_artifact
-from tilewright.session.preparation import PreparedNetwork, laid_out, prepare
 from tilewright.session.protocols import kernel_protocol
 from tilewright.session.reporting import (
     Peaks,

@@ -13,7 +13,8 @@ from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement
 from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
-from tilewright.kernels.blueprint import NetworkBlueprint, TaskKey, blueprint
+from tilewright.graph.tasks import TaskKey
+from tilewright.kernels.blueprint import NetworkBlueprint, blueprint
 from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all
 from tilewright.measure.peers.base import EngineRefused
 from tilewright.measure.peers.known import make_peer

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from tilewright.core.forms import form_texts
 from tilewright.core.records import Candidate, Measurement
 from tilewright.core.results import TaskReport
-from tilewright.kernels.blueprint import TaskKey
+from tilewright.graph.tasks import Task, TaskKey
 from tilewright.session.checking import KernelCheck
-from tilewright.session.preparation import Task
 
 _OVERHEAD_SHARE = 3.0
 _BYTES = ("int8", "uint8")

@@ -12,11 +12,11 @@ from tilewright.core.errors import ModelError
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.network import Array
-from tilewright.kernels.blueprint import TaskKey
+from tilewright.graph.tasks import TaskKey
 from tilewright.measure.versions import software_versions
+from tilewright.models.prepared import PreparedNetwork
 from tilewright.session.choices import shipping_key
 from tilewright.session.manifest import read_manifest, require_files
-from tilewright.session.preparation import PreparedNetwork
 
 _TEMPLATES = ("compiler", "kernels", "graph")
 

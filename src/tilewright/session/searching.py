@@ -12,9 +12,10 @@ from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.interrupts import graceful_interrupt
 from tilewright.core.records import Candidate, Outcome, Placement
+from tilewright.graph.tasks import Task, TaskKey
 from tilewright.hardware.remote import remote_place
-from tilewright.kernels.blueprint import TaskKey
 from tilewright.measure.base import Measurer
+from tilewright.models.prepared import PreparedNetwork, laid_out
 from tilewright.session.checking import KernelCheck
 from tilewright.session.choices import defaults, shipping_key
 from tilewright.session.contenders import TUNED, Contender
@@ -25,7 +26,6 @@ from tilewright.session.phases import timed
 from tilewright.session.places import Places
 from tilewright.session.predicting.modelling import predictors_of
 from tilewright.session.predicting.zero_shot import BestGuesses
-from tilewright.session.preparation import PreparedNetwork, Task, laid_out
 from tilewright.session.protocols import kernel_protocol
 from tilewright.session.racing import Finish
 from tilewright.session.reporting import Peaks

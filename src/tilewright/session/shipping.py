@@ -14,9 +14,9 @@ from tilewright.core.records import Placement, Shipment
 from tilewright.core.results import OptimizeResult
 from tilewright.core.speedups import Speedup
 from tilewright.kernels.blueprint import NetworkBlueprint
+from tilewright.models.prepared import PreparedNetwork
 from tilewright.session.choices import shipping_key
 from tilewright.session.contenders import DEFAULT, Contender, default_contender
-from tilewright.session.preparation import PreparedNetwork
 from tilewright.session.racing import Finish, Race, corrected_sum
 from tilewright.session.reporting import (
     Peaks,

@@ -8,17 +8,18 @@ from tilewright.core.errors import TilewrightError, UsageError, close_matches
 from tilewright.core.forms import PLAIN
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Candidate, Placement
+from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
+from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.kernels import WORKER
 from tilewright.models import ModelOptions
 from tilewright.models.source import is_model_file
+from tilewright.plan.preparation import prepare
 from tilewright.report.shown import brief
 from tilewright.session.choices import ranked
 from tilewright.session.manifest import is_artifact
 from tilewright.session.opening import open_artifact
-from tilewright.session.preparation import Task, prepare
 from tilewright.store.database import SqliteStore
-from tilewright.tune.space import default_candidate
 
 VIEWS = ("graph", "tir", "asm")
 _TIMEOUT_S = 120.0

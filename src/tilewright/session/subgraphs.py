@@ -23,15 +23,18 @@ from tilewright.core.results import SubgraphStudyResult, SubgraphStudyRow
 from tilewright.core.scratch import scratch_folder
 from tilewright.core.speedups import Speedup, speedup
 from tilewright.graph.sample import random_inputs
-from tilewright.kernels.blueprint import TaskKey, blueprint
+from tilewright.graph.tasks import Task, TaskKey
+from tilewright.kernels.blueprint import blueprint
+from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
 from tilewright.measure.networks import NetworkWorker
 from tilewright.models import ModelOptions
+from tilewright.models.prepared import PreparedNetwork
+from tilewright.plan.preparation import prepare
 from tilewright.session.choices import ranked
 from tilewright.session.int8_case import int8_tasks
 from tilewright.session.levels import LEVELS, Level, bare_task, carried_over
 from tilewright.session.measuring import open_measurer
-from tilewright.session.preparation import PreparedNetwork, Task, prepare
 from tilewright.session.protocols import kernel_protocol
 from tilewright.session.reporting import Peaks
 from tilewright.session.shelf import measured_peaks
@@ -39,7 +42,6 @@ from tilewright.session.timing import network_runner, time_together
 from tilewright.session.tuning import NetworkTuner, TuningTerms
 from tilewright.session.winners import Referee
 from tilewright.store.database import SqliteStore
-from tilewright.tune.space import default_candidate
 from tilewright.tune.tuners import DEFAULT, tuner_factory
 
 _TURNS = 3

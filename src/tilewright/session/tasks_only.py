@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.records import Placement
 from tilewright.core.results import OptimizeResult
-from tilewright.kernels.blueprint import TaskKey
-from tilewright.session.preparation import PreparedNetwork
+from tilewright.graph.tasks import TaskKey
+from tilewright.models.prepared import PreparedNetwork
 from tilewright.session.reporting import Peaks, Times, task_reports
 from tilewright.session.winners import Winner
 

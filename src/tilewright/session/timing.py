@@ -10,7 +10,8 @@ from statistics import fmean, median
 
 from tilewright.core.speedups import Speedup, speedup
 from tilewright.graph.network import Array
-from tilewright.kernels.blueprint import NetworkBlueprint, TaskKey
+from tilewright.graph.tasks import TaskKey
+from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.measure.networks import NetworkWorker
 from tilewright.measure.peers.base import Peer
 from tilewright.measure.peers.turns import time_in_turn

@@ -14,21 +14,20 @@ from tilewright.core.records import Candidate, KnobValue, Measurement, Outcome, 
 from tilewright.core.results import CurvePoint, TaskSearchReport
 from tilewright.core.results import Trial as TrialReport
 from tilewright.core.speedups import speedup_apart
+from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
-from tilewright.kernels.blueprint import TaskKey
+from tilewright.kernels.search_space import SearchSpace
+from tilewright.kernels.spaces import ranked_defaults, search_space, too_inexact
 from tilewright.measure.base import Measurer
 from tilewright.measure.featurizing import WorkloadFeaturizer
 from tilewright.session.choices import known_outcomes
 from tilewright.session.knowledge import believed
 from tilewright.session.levels import Level, bare_tasks, family_of
 from tilewright.session.precedents import best_elsewhere, neighbours_in_store, precedents
-from tilewright.session.preparation import Task
 from tilewright.session.reporting import Peaks
 from tilewright.store.database import SqliteStore
 from tilewright.tune.base import LateTuner, Tuner, TuningTask
 from tilewright.tune.loop import TaskState, TuningLoop
-from tilewright.tune.search import SearchSpace
-from tilewright.tune.space import ranked_defaults, search_space, too_inexact
 from tilewright.tune.tuners import DEFAULT, make_tuner
 
 _LONGEST = 120

@@ -12,15 +12,14 @@ from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Note
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Placement
 from tilewright.core.records import Protocol as TimingProtocol
-from tilewright.kernels.blueprint import TaskKey
+from tilewright.graph.tasks import Task, TaskKey
+from tilewright.kernels.spaces import ranked_defaults
 from tilewright.measure.base import Measurer
 from tilewright.session.checking import KernelCheck, check_kernel
 from tilewright.session.choices import ranked
 from tilewright.session.levels import Level, bare_task, carried_over
-from tilewright.session.preparation import Task
 from tilewright.session.tuning import TuningTerms
 from tilewright.store.database import SqliteStore
-from tilewright.tune.space import ranked_defaults
 
 FINALISTS = 3
 _CLOSE = 1.06

@@ -13,8 +13,8 @@ from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Pr
 from tilewright.core.targets import threads_alone
 from tilewright.kernels.knobs import Knob, choice, split
 from tilewright.kernels.knobspace import Filter, KnobSpace
+from tilewright.kernels.search_space import Floats, Part, SearchSpace
 from tilewright.tune.base import Tuner, TunerFactory, TuningTask
-from tilewright.tune.search import Floats, Part, SearchSpace
 
 FORMS = (PLAIN, PLAIN)
 Times = Callable[[Settings], float | None]

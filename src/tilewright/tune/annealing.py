@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tilewright.kernels.search_space import Floats, Numbers, SearchSpace
 from tilewright.tune.moves import changed, valid_mask
-from tilewright.tune.search import Floats, Numbers, SearchSpace
 
 _CHAINS = 96
 _STEPS = 40

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Measurement, Outcome, Placement
 from tilewright.graph.workload import Workload
-from tilewright.tune.search import Floats, SearchSpace
+from tilewright.kernels.search_space import Floats, SearchSpace
 
 
 class Tuner(Protocol):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tilewright.core.forks import calls_native
-from tilewright.tune.search import Floats
+from tilewright.kernels.search_space import Floats
 
 Objective = Literal["reg", "rank"]
 

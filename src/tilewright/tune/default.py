@@ -17,9 +17,9 @@ import numpy as np
 
 from tilewright.core.records import Outcome
 from tilewright.kernels.knobs import split_sizes
+from tilewright.kernels.search_space import Floats, Numbers, SearchSpace
 from tilewright.tune.base import NumberTuner, Precedent, TunerFactory, TuningTask
 from tilewright.tune.droplet import DropletTuner
-from tilewright.tune.search import Floats, Numbers, SearchSpace
 from tilewright.tune.surrogate import GaussianProcess, Outlook, expected_improvement
 
 _FIRST = 8

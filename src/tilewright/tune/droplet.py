@@ -17,8 +17,8 @@ from statistics import fmean, variance
 import numpy as np
 
 from tilewright.core.records import Measurement, Outcome
+from tilewright.kernels.search_space import Numbers
 from tilewright.tune.base import NumberTuner, TunerFactory, TuningTask
-from tilewright.tune.search import Numbers
 
 _WIDEST = 3
 _DRAWN = 2000

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.kernels.search_space import Numbers
 from tilewright.tune.base import NumberTuner, TunerFactory
 from tilewright.tune.moves import changed, crossed, valid_mask
-from tilewright.tune.search import Numbers
 
 _FIRST = 16
 """Random settings before there are parents."""

@@ -29,8 +29,8 @@ from tilewright.core.protocols import MeasurementStore
 from tilewright.core.records import Candidate, Measurement, Outcome, Protocol
 from tilewright.core.results import CurvePoint
 from tilewright.graph.workload import Workload
+from tilewright.kernels.search_space import SearchSpace
 from tilewright.tune.base import Tuner
-from tilewright.tune.search import SearchSpace
 
 BATCH = 8
 _FIRST_LOOK = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.tune.search import Numbers, SearchSpace
+from tilewright.kernels.search_space import Numbers, SearchSpace
 
 Mask = npt.NDArray[np.bool_]
 

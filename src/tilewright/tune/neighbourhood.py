@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.kernels.search_space import Floats, Numbers
 from tilewright.tune.base import NumberTuner, TunerFactory, TuningTask
-from tilewright.tune.search import Floats, Numbers
 
 _LEADERS = 3
 _FIRST = 8

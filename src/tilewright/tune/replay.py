@@ -9,8 +9,8 @@ import numpy as np
 
 from tilewright.core.records import Measurement
 from tilewright.core.results import TunerStudyRow
+from tilewright.kernels.search_space import Floats
 from tilewright.tune.base import TunerFactory
-from tilewright.tune.search import Floats
 from tilewright.tune.sweep import Sweep
 
 BATCH = 8

@@ -27,8 +27,8 @@ from tilewright.core.targets import threads_alone
 from tilewright.graph.workload import Workload
 from tilewright.kernels.knobs import Knob
 from tilewright.kernels.knobspace import KnobSpace
+from tilewright.kernels.search_space import FactFunction, Part, SearchSpace
 from tilewright.tune.base import TuningTask
-from tilewright.tune.search import FactFunction, Part, SearchSpace
 
 
 @dataclass(frozen=True, kw_only=True)

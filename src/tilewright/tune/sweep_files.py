@@ -18,8 +18,8 @@ from tilewright.hardware.legacy import read_placement
 from tilewright.kernels.knobs import Knob
 from tilewright.kernels.knobspace import KnobSpace
 from tilewright.kernels.registry import implementations
+from tilewright.kernels.search_space import FactFunction
 from tilewright.tune.foreign import read_benchmark_hub
-from tilewright.tune.search import FactFunction
 from tilewright.tune.sweep import Sweep, swept_part, usable_times
 
 FORMAT = "tilewright sweep 1"

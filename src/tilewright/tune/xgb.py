@@ -16,11 +16,11 @@ from functools import partial
 
 import numpy as np
 
+from tilewright.kernels.search_space import Floats, Numbers
 from tilewright.tune.annealing import anneal
 from tilewright.tune.base import NumberTuner, TunerFactory, TuningTask
 from tilewright.tune.boosting import BoostedTrees, Objective
 from tilewright.tune.moves import Mask
-from tilewright.tune.search import Floats, Numbers
 
 _FIRST = 16
 """Outcomes before the model decides, where similar tasks have none."""

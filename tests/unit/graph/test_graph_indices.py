@@ -17,8 +17,8 @@ from tilewright.graph.indices import (
 from tilewright.graph.network import Graph, Node, attributes
 from tilewright.graph.operators.opaque import results_text
 from tilewright.graph.sample import argument_limit, random_inputs
+from tilewright.graph.tasks import fused_network
 from tilewright.graph.tensor import TensorType
-from tilewright.session.preparation import fused_network
 
 pytestmark = pytest.mark.regression
 

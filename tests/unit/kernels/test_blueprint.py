@@ -14,11 +14,12 @@ from tilewright.core.records import Candidate
 from tilewright.graph.arrange import arrange
 from tilewright.graph.collapse import collapse_rows
 from tilewright.graph.fused import FusedNetwork
-from tilewright.kernels.blueprint import NetworkBlueprint, blueprint, packed_constant, task_key
+from tilewright.graph.tasks import task_key
+from tilewright.kernels.blueprint import NetworkBlueprint, blueprint, packed_constant
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.registry import applicable
+from tilewright.kernels.spaces import default_candidate
 from tilewright.testing.implementations import made_up_placement
-from tilewright.tune.space import default_candidate
 
 ON = made_up_placement(64)
 

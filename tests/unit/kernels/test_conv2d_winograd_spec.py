@@ -15,6 +15,7 @@ from tilewright.kernels.conv2d_winograd_forms import WinogradConvolution
 from tilewright.kernels.convolution import convolution
 from tilewright.kernels.knobspace import knob_space
 from tilewright.kernels.registry import applicable
+from tilewright.kernels.spaces import ranked_defaults
 from tilewright.kernels.winograd_transforms import double
 from tilewright.testing.implementations import (
     PLACEMENTS,
@@ -24,7 +25,6 @@ from tilewright.testing.implementations import (
     plain,
     single,
 )
-from tilewright.tune.space import ranked_defaults
 
 SPECS = (conv2d_winograd.SPEC, conv2d_winograd2.SPEC, conv2d_winograd1d.SPEC)
 CASES = [(spec, kernel) for spec in SPECS for kernel in spec.outputs]

@@ -13,8 +13,8 @@ from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Role, Step, Workload
 from tilewright.kernels.metaschedule import SPEC, TRACE, packed_weight
 from tilewright.kernels.registry import applicable, implementation
+from tilewright.kernels.spaces import search_space
 from tilewright.testing.implementations import made_up_placement
-from tilewright.tune.space import search_space
 
 GEOMETRY = attributes(strides=(1, 1), padding=(1, 1, 1, 1), dilation=(1, 1), groups=1)
 

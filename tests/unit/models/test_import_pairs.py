@@ -17,10 +17,10 @@ from test_import_anchors import few
 from tilewright.graph.evaluate import run_fused, run_graph
 from tilewright.graph.fused import FusedNetwork
 from tilewright.graph.network import Graph
+from tilewright.graph.tasks import fused_network
 from tilewright.models.onnx_import.quantized_pairs import on_codes
 from tilewright.models.zoo._builder import GraphBuilder
 from tilewright.models.zoo.resnet_int8 import quantized_resnet
-from tilewright.session.preparation import fused_network
 
 Array = np.ndarray[Any, Any]
 

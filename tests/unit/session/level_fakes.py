@@ -12,9 +12,9 @@ from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate, Failure, FailureKind
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.network import Array, attributes
+from tilewright.graph.tasks import Task
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.session.preparation import Task
 from tilewright.session.reporting import Peaks
 
 PEAKS = Peaks(flop_per_s=1e12, bytes_per_s=1e11, cache_bytes_per_s=1e12)

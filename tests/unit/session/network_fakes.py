@@ -9,9 +9,10 @@ from graph_builder import Builder
 
 from tilewright.graph.arrange import arrange
 from tilewright.graph.network import Graph
+from tilewright.graph.tasks import fused_network, tasks_of
 from tilewright.kernels.forms import choose_forms
 from tilewright.models.loaded import LoadedModel, OnnxReference
-from tilewright.session.preparation import PreparedNetwork, fused_network, tasks_of
+from tilewright.models.prepared import PreparedNetwork
 
 
 def two_convolutions() -> Graph:

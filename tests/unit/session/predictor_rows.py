@@ -12,12 +12,12 @@ from level_fakes import convolution, relu
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
+from tilewright.kernels.spaces import spaces
 from tilewright.predict.base import Trees
 from tilewright.predict.collected import Row, training_set
 from tilewright.predict.kernel_models import KernelModel, fit_kernel_model
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
-from tilewright.tune.space import spaces
 
 PEAKS = {"flop_per_s": 1e11, "bytes_per_s": 1e10, "cache_bytes_per_s": 5e10}
 SMALL = Trees(rounds=30, depth=4, rate=0.2, least_weight=1.0, members=3)

@@ -14,18 +14,18 @@ from tilewright.core.events import discard
 from tilewright.core.predictions import CollectResult
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
+from tilewright.kernels.spaces import default_candidate
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import FAMILIES, Numbers
+from tilewright.plan.preparation import prepare
 from tilewright.session.circumstances import Place
 from tilewright.session.collecting import family_plan
 from tilewright.session.collecting.adaptive import TOLERATED, carried, settings_beside
 from tilewright.session.collecting.collector import Collector
 from tilewright.session.collecting.design import CollectRequest, Design, collect_request
 from tilewright.session.collecting.planned import Planned, journal_of
-from tilewright.session.preparation import prepare
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
-from tilewright.tune.space import default_candidate
 
 ROUND, SAMPLES = 48, 112
 

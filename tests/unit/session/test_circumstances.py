@@ -23,6 +23,7 @@ from tilewright.core.events import discard
 from tilewright.core.records import Candidate, Outcome
 from tilewright.graph.workload import Workload
 from tilewright.hardware.remote import remote_instance
+from tilewright.kernels.spaces import search_space
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
 from tilewright.session.choices import known_outcomes, ranked
@@ -36,7 +37,6 @@ from tilewright.session.predicting.modelling import predictors_of
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 from tilewright.store.rows import outcome_row
-from tilewright.tune.space import search_space
 
 FOUR = altered(PLACEMENT, threads=1, cpus=(0, 1, 2, 3))
 COLD = Place(usual=PLACEMENT, cache="cold")

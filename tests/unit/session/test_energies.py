@@ -16,13 +16,13 @@ from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import discard
 from tilewright.core.records import EnergyUse
 from tilewright.models import ModelOptions
+from tilewright.plan.preparation import prepare
 from tilewright.predict.collected import Row
 from tilewright.predict.energy_models import energy_to_json, fit_energy_model
 from tilewright.session.choices import choose
 from tilewright.session.predicting.energies import EnergyPredictors, fit_metrics, known_metrics
 from tilewright.session.predicting.forecasting import IN_SEQUENCE, Forecaster
 from tilewright.session.predicting.modelling import Predictors, write_model
-from tilewright.session.preparation import prepare
 from tilewright.store.database import SqliteStore
 
 RELU = "op:relu[shape=1x8x8x8]"

@@ -17,21 +17,21 @@ from tilewright.core.events import Event, Note
 from tilewright.core.forms import PLAIN, blocked, channel_block
 from tilewright.core.records import Candidate, Failure, LayoutPlan, Protocol
 from tilewright.graph.workload import Workload
+from tilewright.kernels.spaces import spaces
 from tilewright.measure.base import Measurer
+from tilewright.models.prepared import laid_out
 from tilewright.session import graph_search
 from tilewright.session.graph_account import choice_rows
 from tilewright.session.graph_search import CHOSEN, RECONSIDERED, GraphSearch, Proposal
 from tilewright.session.knowledge import known_of
 from tilewright.session.layout_costs import LayoutCosts
 from tilewright.session.places import Place, Places
-from tilewright.session.preparation import laid_out
 from tilewright.session.tuning import NetworkTuner, TuningTerms
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 from tilewright.tune.assignment.problem import Problem
 from tilewright.tune.assignment.solution import NothingFound, Solution
 from tilewright.tune.assignment.solving import solve
-from tilewright.tune.space import spaces
 
 Truth = Callable[[Workload, Candidate], float | None]
 

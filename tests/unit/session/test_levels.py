@@ -17,8 +17,10 @@ from tilewright.core.errors import UsageError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.graph.anchors import bare_anchor
+from tilewright.graph.tasks import Task
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.registry import implementation
+from tilewright.kernels.spaces import search_space
 from tilewright.session.int8_case import int8_tasks
 from tilewright.session.levels import (
     LEVELS,
@@ -28,8 +30,6 @@ from tilewright.session.levels import (
     checked_level,
     family_of,
 )
-from tilewright.session.preparation import Task
-from tilewright.tune.space import search_space
 
 FUSED = task(convolution("add", "relu"))
 RESIDUAL = task(convolution("add", "plus", "relu"))

@@ -9,13 +9,13 @@ from fake_measuring import PLACEMENT, measured
 from level_fakes import convolution, relu, task
 
 from tilewright.core.records import Measurement
+from tilewright.graph.tasks import Task
 from tilewright.graph.tensor import TensorType
+from tilewright.kernels.search_space import SearchSpace
+from tilewright.kernels.spaces import search_space
 from tilewright.session.precedents import precedents
-from tilewright.session.preparation import Task
 from tilewright.tune.base import TuningTask
 from tilewright.tune.default import DefaultTuner
-from tilewright.tune.search import SearchSpace
-from tilewright.tune.space import search_space
 
 NEW = task(convolution("add", "relu"))
 NEAR = task(convolution("add", "relu", extent=12))

@@ -7,8 +7,8 @@ from fake_measuring import PLACEMENT
 
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.models import ModelOptions
-from tilewright.session import preparation
-from tilewright.session.preparation import prepare, require_memory
+from tilewright.plan import preparation
+from tilewright.plan.preparation import prepare, require_memory
 
 pytestmark = pytest.mark.regression
 

@@ -14,11 +14,11 @@ from tilewright.core.errors import UsageError
 from tilewright.core.forms import PLAIN, blocked, parse_form
 from tilewright.core.records import Candidate, Failure, FailureKind, Measurement, Outcome, Protocol
 from tilewright.core.targets import threads_alone
+from tilewright.kernels.spaces import ranked_defaults
+from tilewright.models.prepared import PreparedNetwork
 from tilewright.session.choices import checked_settings, choose, ranked, shipping_key
-from tilewright.session.preparation import PreparedNetwork
 from tilewright.store import open_store
 from tilewright.store.interchange.lines import IMPORTED
-from tilewright.tune.space import ranked_defaults
 
 
 def candidate(number: int) -> Candidate:

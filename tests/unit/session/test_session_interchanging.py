@@ -11,6 +11,7 @@ from placements import altered
 from tilewright.core.errors import ModelError, StoreError, UsageError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Measurement, Placement, Protocol
+from tilewright.graph.tasks import Task
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import local_placement
@@ -19,7 +20,6 @@ from tilewright.session.choices import known_outcomes
 from tilewright.session.facade import Session
 from tilewright.session.interchanging import merge
 from tilewright.session.knowledge import believed
-from tilewright.session.preparation import Task
 from tilewright.store import open_store
 from tilewright.store.interchange.lines import IMPORTED
 

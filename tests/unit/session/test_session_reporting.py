@@ -13,10 +13,9 @@ from tilewright.core.records import Candidate, Measurement, Protocol
 from tilewright.core.results import TaskReport
 from tilewright.core.targets import threads_alone
 from tilewright.graph.network import attributes
+from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.kernels.blueprint import TaskKey
-from tilewright.session.preparation import Task
 from tilewright.session.reporting import (
     Peaks,
     Times,

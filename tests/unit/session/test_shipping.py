@@ -20,15 +20,16 @@ from tilewright.core.events import Event, Note
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import LayoutPlan
 from tilewright.kernels.blueprint import NetworkBlueprint
+from tilewright.kernels.spaces import spaces
 from tilewright.measure.peers.base import EngineRefused
 from tilewright.models.loaded import LoadedModel
+from tilewright.models.prepared import laid_out
 from tilewright.session import racing
 from tilewright.session.choices import defaults
 from tilewright.session.contenders import DEFAULT, TUNED, Contender, default_contender
 from tilewright.session.graph_search import RECONSIDERED
 from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS
 from tilewright.session.places import Places
-from tilewright.session.preparation import laid_out
 from tilewright.session.publishing import publish, staging
 from tilewright.session.racing import Finish
 from tilewright.session.seals import file_sha256
@@ -37,7 +38,6 @@ from tilewright.session.timing import Rounds
 from tilewright.session.winners import Winner
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
-from tilewright.tune.space import spaces
 
 WINOGRAD = "conv2d_winograd"
 NETWORK = prepared(two_convolutions())

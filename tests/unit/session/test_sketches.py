@@ -9,7 +9,7 @@ from tilewright.core.errors import InternalError, UsageError
 from tilewright.models import ModelOptions, load, sketch
 from tilewright.models.configurations import FAMILIES, drawn
 from tilewright.models.operator_forms import FORMS
-from tilewright.session.preparation import prepare, prepare_sketch
+from tilewright.plan.preparation import prepare, prepare_sketch
 
 LARGE = [
     "conv2d[c=64,h=9,k=3,out=64,pad=1,bias=1,relu=1]",

@@ -18,15 +18,15 @@ from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Event, Note
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Failure, Measurement, Protocol
+from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
+from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
 from tilewright.session.levels import Level, bare_task
-from tilewright.session.preparation import Task
 from tilewright.session.tuning import NetworkTuner, TuningTerms
 from tilewright.session.winners import Referee, Winner
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
-from tilewright.tune.space import default_candidate
 
 FUSED = task(convolution("add", "relu"), name="one")
 RESIDUAL = task(convolution("add", "plus", "relu"), name="two")

@@ -15,13 +15,13 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from tilewright.core.records import Candidate
 from tilewright.kernels.knobs import choice, split
+from tilewright.kernels.search_space import SearchSpace
 from tilewright.testing.landscapes import failed, measured, part, smooth
 from tilewright.testing.tuners import CHECKS
 from tilewright.tune import surrogate
 from tilewright.tune.base import Precedent, TuningTask
 from tilewright.tune.default import DefaultTuner
 from tilewright.tune.randomly import RandomTuner
-from tilewright.tune.search import SearchSpace
 from tilewright.tune.surrogate import (
     GaussianProcess,
     Outlook,

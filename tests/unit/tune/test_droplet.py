@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.kernels.knobs import Knob, split
+from tilewright.kernels.search_space import SearchSpace
 from tilewright.testing.landscapes import failed, measured, part, smooth
 from tilewright.tune.base import TuningTask
 from tilewright.tune.droplet import DropletTuner
-from tilewright.tune.search import SearchSpace
 
 LINE = SearchSpace([part("line", [split("x", 40, policy="candidates", candidates=range(1, 41))])])
 PLANE = SearchSpace(

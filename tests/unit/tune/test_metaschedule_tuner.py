@@ -13,11 +13,11 @@ from tuning_fakes import FORMS, workload
 from tilewright.core.errors import UsageError
 from tilewright.core.forms import blocked
 from tilewright.core.records import Candidate, Failure, Measurement, Protocol
+from tilewright.kernels.search_space import SearchSpace
 from tilewright.measure.metaschedule import SearchFailed
 from tilewright.tune import metaschedule
 from tilewright.tune.base import TuningTask
 from tilewright.tune.metaschedule import TUNERS, MetaScheduleTuner
-from tilewright.tune.search import SearchSpace
 
 TASK = workload()
 

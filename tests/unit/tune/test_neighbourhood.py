@@ -13,10 +13,10 @@ from tuning_fakes import FORMS, workload
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate, Settings
 from tilewright.kernels.knobs import Knob
+from tilewright.kernels.search_space import SearchSpace
 from tilewright.testing.landscapes import part
 from tilewright.tune.base import TuningTask
 from tilewright.tune.neighbourhood import NeighbourhoodTuner
-from tilewright.tune.search import SearchSpace
 
 TASK = workload()
 KNOBS = {

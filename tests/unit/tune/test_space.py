@@ -14,9 +14,8 @@ from tilewright.core.forms import PLAIN, blocked
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.tune import space as space_module
-from tilewright.tune.search import LISTED
-from tilewright.tune.space import (
+from tilewright.kernels.search_space import LISTED
+from tilewright.kernels.spaces import (
     TaskSpace,
     default_candidate,
     ranked_defaults,
@@ -24,6 +23,7 @@ from tilewright.tune.space import (
     spaces,
     too_inexact,
 )
+from tilewright.tune import space as space_module
 
 
 def made_up(**knobs) -> MadeUp:

@@ -17,11 +17,11 @@ from tilewright.core.records import Candidate, Failure, Measurement, Settings
 from tilewright.core.targets import Binding
 from tilewright.kernels.knobs import choice, split
 from tilewright.kernels.knobspace import KnobSpace
+from tilewright.kernels.search_space import Part
 from tilewright.tune.base import TuningTask
 from tilewright.tune.default import DefaultTuner
 from tilewright.tune.randomly import RandomTuner
 from tilewright.tune.replay import compare_tuners, regret_curve
-from tilewright.tune.search import Part
 from tilewright.tune.sweep import Sweep, listed_part
 from tilewright.tune.sweep_files import parse_sweep, read_sweeps, sweep_text
 

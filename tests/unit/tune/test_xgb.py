@@ -12,11 +12,11 @@ import pytest
 
 from tilewright.core.records import Candidate
 from tilewright.kernels.knobs import split
+from tilewright.kernels.search_space import SearchSpace
 from tilewright.testing.landscapes import failed, measured, part, smooth
 from tilewright.tune.annealing import anneal
 from tilewright.tune.base import Precedent, TuningTask
 from tilewright.tune.boosting import BoostedTrees
-from tilewright.tune.search import SearchSpace
 from tilewright.tune.tuners import make_tuner
 from tilewright.tune.xgb import XgbTuner
 

@@ -23,13 +23,13 @@ from tilewright.core.predictions import CollectRound
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import applicable, implementation
+from tilewright.kernels.spaces import TaskSpace
 from tilewright.predict.base import Trees
 from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_models import KernelModel, fit_kernel_model
 from tilewright.session.collecting.planned import Planned
 from tilewright.session.predicting.modelling import Predictors, predictors_of
 from tilewright.store.database import SqliteStore
-from tilewright.tune.space import TaskSpace
 
 ROUND = 100
 """Kernels of a family between two fits."""

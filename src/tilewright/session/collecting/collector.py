@@ -19,9 +19,12 @@ from tilewright.core.interrupts import graceful_interrupt
 from tilewright.core.predictions import CollectResult, CollectRound
 from tilewright.core.protocols import MeasurementStore
 from tilewright.core.records import Candidate, Failure, Outcome, Placement, Run
+from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
 from tilewright.hardware.meters import Meter, named_meter
+from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
+from tilewright.plan.preparation import prepare
 from tilewright.session.circumstances import Place
 from tilewright.session.collecting.adaptive import Feedback
 from tilewright.session.collecting.design import CollectRequest
@@ -30,11 +33,9 @@ from tilewright.session.collecting.planned import journal_of
 from tilewright.session.collecting.schedule_settings import BestKnown, candidates_of
 from tilewright.session.measuring import opened_in, opened_with
 from tilewright.session.predicting.modelling import predictors_of
-from tilewright.session.preparation import Task, prepare
 from tilewright.session.protocols import PROBE
 from tilewright.session.shelf import measured_peaks
 from tilewright.store.database import SqliteStore
-from tilewright.tune.space import default_candidate
 
 _PROBE_EVERY = 25
 _SLOW_S = 0.05

@@ -9,8 +9,11 @@ from itertools import chain, islice
 
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Candidate, Placement
+from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
+from tilewright.kernels.spaces import default_candidate
 from tilewright.models.configurations import Numbers, drawn, family_named, neighbours
+from tilewright.plan.preparation import prepare_sketch
 from tilewright.predict.collected import family_of
 from tilewright.predict.informative import informative
 from tilewright.session.collecting.adaptive import (
@@ -25,9 +28,7 @@ from tilewright.session.collecting.adaptive import (
 from tilewright.session.collecting.design import CollectRequest
 from tilewright.session.collecting.planned import Batch, Journal, Planned
 from tilewright.session.collecting.schedule_settings import BestKnown, candidates_of
-from tilewright.session.preparation import Task, prepare_sketch
 from tilewright.store.database import SqliteStore
-from tilewright.tune.space import default_candidate
 
 Batches = Iterator[tuple[Task, list[Candidate]]]
 """Tasks with their candidates; what was yielded is measured before the next one is asked for."""

@@ -18,10 +18,10 @@ from tilewright.core.codec import FILE_NAMES, decode, encode
 from tilewright.core.events import EventSink, Note
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Placement
+from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
 from tilewright.hardware.legacy import folder_of
 from tilewright.measure.versions import software_versions
-from tilewright.session.preparation import Task
 from tilewright.store.database import SqliteStore
 
 _FORMAT = 1

@@ -9,14 +9,14 @@ import numpy as np
 from tilewright.core.fingerprints import digest
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Placement
+from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
+from tilewright.kernels.spaces import TaskSpace, default_candidate, spaces
 from tilewright.session.choices import own, ranked
 from tilewright.session.circumstances import is_usual
 from tilewright.session.predicting.modelling import Predictors
 from tilewright.session.predicting.zero_shot import BestGuesses
-from tilewright.session.preparation import Task
-from tilewright.tune.space import TaskSpace, default_candidate, spaces
 
 _USUAL, _ANYWHERE = 0.75, 0.25
 """Part of the random settings in the layouts a network would have, and in any layouts at all."""

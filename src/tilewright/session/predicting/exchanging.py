@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tilewright.kernels.knobspace import Numbers
+from tilewright.kernels.spaces import TaskSpace
 from tilewright.predict.base import Floats
 from tilewright.predict.insight import Exchange, exchange
 from tilewright.predict.kernel_facts import Kernel
-from tilewright.tune.space import TaskSpace
 
 Times = Callable[[Sequence[Kernel]], Floats]
 """Seconds of kernels."""

@@ -13,6 +13,7 @@ from tilewright.core.forms import PLAIN
 from tilewright.core.predictions import ExplainResult, FactDifference, Factor, TurningPoint
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
+from tilewright.kernels.spaces import default_candidate, spaces
 from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import collecting
@@ -35,7 +36,6 @@ from tilewright.session.predicting.single_operators import (
     numbers_of,
     with_number,
 )
-from tilewright.tune.space import default_candidate, spaces
 
 _SETTINGS = 400
 _EXCHANGED = 100

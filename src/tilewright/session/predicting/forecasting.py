@@ -17,10 +17,13 @@ from tilewright.core.predictions import (
     Source,
 )
 from tilewright.core.records import Candidate, Placement
+from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
-from tilewright.kernels.blueprint import TaskKey, blueprint
+from tilewright.kernels.blueprint import blueprint
 from tilewright.kernels.planned_memory import planned_memory
 from tilewright.models import ModelOptions
+from tilewright.models.prepared import PreparedNetwork, laid_out
+from tilewright.plan.preparation import prepare, prepare_sketch
 from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_facts import Kernel
 from tilewright.predict.kernel_models import KernelModel
@@ -28,13 +31,6 @@ from tilewright.predict.operator_facts import roofline_s
 from tilewright.session.choices import MAX_ERROR, SettingsName, choose, shipped_plan
 from tilewright.session.predicting.energies import EnergyPredictors, known_metrics, why_none
 from tilewright.session.predicting.modelling import Predictors, predictors_of
-from tilewright.session.preparation import (
-    PreparedNetwork,
-    Task,
-    laid_out,
-    prepare,
-    prepare_sketch,
-)
 from tilewright.store.database import SqliteStore
 
 IN_SEQUENCE = 1.04

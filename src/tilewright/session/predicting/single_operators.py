@@ -11,13 +11,14 @@ import numpy as np
 
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.records import Measurement, Placement
+from tilewright.graph.tasks import Task
+from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
 from tilewright.models import ModelOptions
+from tilewright.plan.preparation import prepare_sketch
 from tilewright.predict.kernel_facts import Kernel
-from tilewright.session.preparation import Task, prepare_sketch
 from tilewright.session.protocols import kernel_protocol
 from tilewright.store.database import SqliteStore
-from tilewright.tune.space import default_candidate
 
 _NUMBER = re.compile(r"(\w+)=(\d+)(?=[,\]])")
 _STEPS = 17

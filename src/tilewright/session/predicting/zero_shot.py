@@ -10,10 +10,10 @@ import numpy as np
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
+from tilewright.kernels.spaces import spaces
 from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_facts import Kernel
 from tilewright.session.predicting.modelling import Predictors
-from tilewright.tune.space import spaces
 
 _CONSIDERED = 256
 """Settings per implementation that the facts' rough time puts first; the model ranks these."""

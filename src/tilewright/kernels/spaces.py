@@ -16,7 +16,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Implementation
 from tilewright.kernels.knobspace import knob_space
 from tilewright.kernels.registry import applicable
-from tilewright.tune.search import Floats, Numbers, Part, SearchSpace
+from tilewright.kernels.search_space import Floats, Numbers, Part, SearchSpace
 
 _HOPELESS = 6.0
 _REMEMBERED = 1024

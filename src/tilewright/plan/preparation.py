@@ -2,68 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilewright.core.errors import ModelError
-from tilewright.core.forms import Form
 from tilewright.core.input_files import machine_memory_bytes
 from tilewright.core.processes import Child, RemoteError
-from tilewright.core.records import LayoutPlan, Placement
+from tilewright.core.records import Placement
 from tilewright.core.units import format_bytes
 from tilewright.graph.arrange import Arrangement, arrange
-from tilewright.graph.clean import clean
-from tilewright.graph.collapse import collapse_rows
-from tilewright.graph.conversions import with_conversions
-from tilewright.graph.fuse import fuse
-from tilewright.graph.fused import FusedNetwork
 from tilewright.graph.network import Graph
-from tilewright.graph.workload import Workload
-from tilewright.kernels.blueprint import TaskKey, task_key
+from tilewright.graph.tasks import fused_network, tasks_of
 from tilewright.kernels.forms import choose_forms
 from tilewright.measure.kernels import WORKER
 from tilewright.models import LoadedModel, ModelOptions, load, sketch
+from tilewright.models.prepared import PreparedNetwork
 
 _TIMEOUT_S = 120.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """A kernel the network needs: calls with equal workload and layouts share it."""
-
-    key: TaskKey
-    name: str
-    workload: Workload
-    forms: tuple[Form, ...]
-    count: int
-    nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedNetwork:
-    """A model, its kernel calls, and its distinct tasks in order of first use.
-
-    `key` identifies the fused network whatever its layouts; `plan` says where those are not the
-    default ones.
-    """
-
-    model: LoadedModel
-    key: str
-    arrangement: Arrangement
-    tasks: Mapping[TaskKey, Task]
-    plan: LayoutPlan = LayoutPlan()
-
-    @property
-    def graph(self) -> Graph:
-        """The graph whose tensors the calls name."""
-        return self.arrangement.network.graph
-
-
-def fused_network(graph: Graph) -> FusedNetwork:
-    """Clean, fuse, and collapse the rows of pointwise convolutions."""
-    network = fuse(clean(graph))
-    calls = tuple(replace(call, workload=collapse_rows(call.workload)) for call in network.calls)
-    return FusedNetwork(graph=network.graph, calls=calls)
 
 
 def prepare(argument: str, options: ModelOptions, placement: Placement) -> PreparedNetwork:
@@ -84,16 +38,6 @@ def _cut(model: LoadedModel, placement: Placement) -> PreparedNetwork:
     return PreparedNetwork(
         model=model, key=network.key, arrangement=arrangement, tasks=tasks_of(arrangement)
     )
-
-
-def laid_out(network: PreparedNetwork, plan: LayoutPlan) -> PreparedNetwork:
-    """A network that has the default layouts, in those of a plan."""
-    if plan == LayoutPlan():
-        return network
-    usual = network.arrangement
-    forms = {**usual.forms, **plan.forms}
-    arrangement = arrange(*with_conversions(usual.network, forms, plan.ports))
-    return replace(network, arrangement=arrangement, tasks=tasks_of(arrangement), plan=plan)
 
 
 def require_memory(arrangement: Arrangement, limit_bytes: int) -> None:
@@ -127,25 +71,3 @@ def require_supported(graph: Graph, placement: Placement) -> None:
             if error.kind == "ModelError":
                 raise ModelError(error.message) from None
             raise
-
-
-def tasks_of(arrangement: Arrangement) -> dict[TaskKey, Task]:
-    """The distinct tasks, in order of first use."""
-    tasks: dict[TaskKey, Task] = {}
-    for item in arrangement.calls:
-        key = task_key(item)
-        known = tasks.get(key)
-        if known is None:
-            tasks[key] = Task(
-                key=key,
-                name=item.call.name,
-                workload=item.call.workload,
-                forms=item.forms,
-                count=1,
-                nodes=item.call.nodes,
-            )
-        else:
-            tasks[key] = replace(
-                known, count=known.count + 1, nodes=(*known.nodes, *item.call.nodes)
-            )
-    return tasks

@@ -1,0 +1,1 @@
+"""Which kernel, in which layouts, computes each call: problems, their solvers, and plans."""
