@@ -11,14 +11,14 @@ from tilewright.core.records import Placement
 from tilewright.core.results import AssignmentRow, ChoiceRow, GraphTuneResult, OptimizeResult
 from tilewright.graph.conversions import copying
 from tilewright.models.prepared import PreparedNetwork
+from tilewright.plan.assignment.problem_file import write_problem
+from tilewright.plan.network_problem import PICOSECONDS, NetworkProblem
 from tilewright.session.contenders import DEFAULT, TUNED
 from tilewright.session.graph_search import CHOSEN, RECONSIDERED, Proposal, proposals_of
 from tilewright.session.layout_costs import LayoutCosts, stored_by_forms
 from tilewright.session.levels import GraphLevel, level_name
 from tilewright.session.requests import OptimizeRequest
 from tilewright.store.database import SqliteStore
-from tilewright.tune.assignment.problem_file import write_problem
-from tilewright.tune.network_problem import PICOSECONDS, NetworkProblem
 
 PREDICTED = (
     "Nothing was built or measured: all times are predicted from records and "

@@ -20,8 +20,8 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.graph.anchors import bare_anchor
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.spaces import search_space
-from tilewright.tune.assignment.solving import DEFAULT as AUTO
-from tilewright.tune.assignment.solving import solver_named
+from tilewright.plan.assignment.solving import DEFAULT as AUTO
+from tilewright.plan.assignment.solving import solver_named
 
 Level = Literal["op", "subgraph"]
 LEVELS: tuple[Level, ...] = ("op", "subgraph")

@@ -16,6 +16,7 @@ from tilewright.graph.tasks import Task, TaskKey
 from tilewright.hardware.remote import remote_place
 from tilewright.measure.base import Measurer
 from tilewright.models.prepared import PreparedNetwork, laid_out
+from tilewright.plan.assignment.problem_file import write_problem
 from tilewright.session.checking import KernelCheck
 from tilewright.session.choices import defaults, shipping_key
 from tilewright.session.contenders import TUNED, Contender
@@ -33,7 +34,6 @@ from tilewright.session.requests import OptimizeRequest
 from tilewright.session.tuning import Guess, NetworkTuner, TuningTerms, no_guess
 from tilewright.session.winners import Referee, Searched, Winner, measured_last
 from tilewright.store.database import SqliteStore
-from tilewright.tune.assignment.problem_file import write_problem
 
 SHIPPED_BEFORE = "shipped before"
 _GRAPH_SHARE = 0.4

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from synthetic_problems import residual_network
 
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.problem_file import write_problem
-from tilewright.tune.assignment.records import FORBIDDEN, Table, Variable
-from tilewright.tune.assignment.solving import SOLVERS
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.problem_file import write_problem
+from tilewright.plan.assignment.records import FORBIDDEN, Table, Variable
+from tilewright.plan.assignment.solving import SOLVERS
 
 Command = Callable[..., Any]
 

@@ -20,6 +20,9 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import spaces
 from tilewright.measure.base import Measurer
 from tilewright.models.prepared import laid_out
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.solution import NothingFound, Solution
+from tilewright.plan.assignment.solving import solve
 from tilewright.session import graph_search
 from tilewright.session.graph_account import choice_rows
 from tilewright.session.graph_search import CHOSEN, RECONSIDERED, GraphSearch, Proposal
@@ -29,9 +32,6 @@ from tilewright.session.places import Place, Places
 from tilewright.session.tuning import NetworkTuner, TuningTerms
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.solution import NothingFound, Solution
-from tilewright.tune.assignment.solving import solve
 
 Truth = Callable[[Workload, Candidate], float | None]
 

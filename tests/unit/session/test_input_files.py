@@ -14,11 +14,11 @@ from tilewright.cli.baseline import read_baseline
 from tilewright.core.errors import ModelError
 from tilewright.core.input_files import require_regular
 from tilewright.models import load
+from tilewright.plan.assignment.problem_file import read_problem
 from tilewright.predict.datasheets import read_datasheets
 from tilewright.predict.table import read_table
 from tilewright.session.manifest import MANIFEST, read_manifest
 from tilewright.store.interchange.kinds import import_kind
-from tilewright.tune.assignment.problem_file import read_problem
 from tilewright.tune.sweep_files import read_sweeps
 
 pytestmark = pytest.mark.regression

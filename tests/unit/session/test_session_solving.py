@@ -10,10 +10,10 @@ from threading import Event
 import numpy as np
 import pytest
 
-from tilewright.session import solving
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.problem_file import write_problem
-from tilewright.tune.assignment.records import Table, Variable
+from tilewright.plan import saved_problems as solving
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.problem_file import write_problem
+from tilewright.plan.assignment.records import Table, Variable
 
 
 def test_an_interrupt_does_not_wait_for_the_solver(

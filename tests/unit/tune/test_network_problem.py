@@ -25,9 +25,8 @@ from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.ports import Ports
-from tilewright.testing.implementations import made_up_placement
-from tilewright.tune.assignment.solving import solve
-from tilewright.tune.network_problem import (
+from tilewright.plan.assignment.solving import solve
+from tilewright.plan.network_problem import (
     IN_PLACE,
     PICOSECONDS,
     VIEW,
@@ -35,6 +34,7 @@ from tilewright.tune.network_problem import (
     NetworkProblem,
     Time,
 )
+from tilewright.testing.implementations import made_up_placement
 
 PLACEMENT = made_up_placement(16)
 

@@ -122,7 +122,7 @@ class NetworkVerbs(Opened):
 
     def solve(self, file: Text, solver: str = "auto") -> SolveResult:
         """Solve a saved graph problem; see `tilewright solve --help`."""
-        from tilewright.session.solving import solve_file
+        from tilewright.plan.saved_problems import solve_file
 
         return solve_file(path_of(file, "file"), text_of(solver, "solver"))
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.records import (
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.records import (
     FORBIDDEN,
     Table,
     TableRole,

@@ -10,12 +10,12 @@ from assignment_problems import problems, ranked, table, variable
 from hypothesis import given, settings
 from synthetic_problems import headed_network, residual_network, tangled_network
 
-from tilewright.tune.assignment.elimination import eliminate, least_by_value, lower_bound
-from tilewright.tune.assignment.factors import Network, network_of
-from tilewright.tune.assignment.ordering import Order, cheapest_order
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.records import FORBIDDEN
-from tilewright.tune.assignment.reduction import drop_beaten, propagate
+from tilewright.plan.assignment.elimination import eliminate, least_by_value, lower_bound
+from tilewright.plan.assignment.factors import Network, network_of
+from tilewright.plan.assignment.ordering import Order, cheapest_order
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.records import FORBIDDEN
+from tilewright.plan.assignment.reduction import drop_beaten, propagate
 
 
 def order_of(network: Network) -> Order:

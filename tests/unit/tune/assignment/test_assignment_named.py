@@ -6,9 +6,9 @@ import pytest
 from synthetic_problems import residual_network
 
 from tilewright.core.errors import UsageError
-from tilewright.tune.assignment.named import DPTuner, PBQPTuner
-from tilewright.tune.assignment.solution import TooWide
-from tilewright.tune.assignment.solving import solve
+from tilewright.plan.assignment.named import DPTuner, PBQPTuner
+from tilewright.plan.assignment.solution import TooWide
+from tilewright.plan.assignment.solving import solve
 
 PROBLEM = residual_network(6, candidates=4, layouts=4)
 

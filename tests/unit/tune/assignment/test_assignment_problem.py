@@ -12,16 +12,16 @@ from assignment_problems import SHAPES, problems, table, variable
 from hypothesis import given, settings
 
 from tilewright.core.errors import InternalError, ModelError
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.problem_file import (
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.problem_file import (
     FORMAT,
     format_problem,
     parse_problem,
     read_problem,
     write_problem,
 )
-from tilewright.tune.assignment.records import FORBIDDEN, Table, Variable
-from tilewright.tune.assignment.solving import SOLVERS, solve
+from tilewright.plan.assignment.records import FORBIDDEN, Table, Variable
+from tilewright.plan.assignment.solving import SOLVERS, solve
 
 SMALL = SHAPES["concat(x, f(x))"]
 

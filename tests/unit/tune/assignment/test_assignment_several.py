@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from synthetic_problems import joined_network, tangled_network
 
 from tilewright.core.errors import UsageError
-from tilewright.tune.assignment import several as module
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.records import VariableKind
-from tilewright.tune.assignment.several import several
-from tilewright.tune.assignment.solution import Infeasible
+from tilewright.plan.assignment import several as module
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.records import VariableKind
+from tilewright.plan.assignment.several import several
+from tilewright.plan.assignment.solution import Infeasible
 
 
 @pytest.mark.parametrize("kinds", [KINDS, ("choice",), ("layout",)])

@@ -16,14 +16,14 @@ from synthetic_problems import (
 )
 
 from tilewright.core.errors import UsageError
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.records import FORBIDDEN
-from tilewright.tune.assignment.solution import Infeasible, NothingFound, Solution, TooWide
-from tilewright.tune.assignment.solvers.auto import Auto
-from tilewright.tune.assignment.solvers.dp import DynamicProgram
-from tilewright.tune.assignment.solvers.exact import Exact
-from tilewright.tune.assignment.solvers.milp import Milp
-from tilewright.tune.assignment.solving import SOLVERS, solve, solver_named
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.records import FORBIDDEN
+from tilewright.plan.assignment.solution import Infeasible, NothingFound, Solution, TooWide
+from tilewright.plan.assignment.solvers.auto import Auto
+from tilewright.plan.assignment.solvers.dp import DynamicProgram
+from tilewright.plan.assignment.solvers.exact import Exact
+from tilewright.plan.assignment.solvers.milp import Milp
+from tilewright.plan.assignment.solving import SOLVERS, solve, solver_named
 
 PROVING = ("auto", "exact", "dp", "milp")
 MAY_FAIL = tuple(name for name in SOLVERS if name not in PROVING)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.tune.assignment.elimination import eliminate
-from tilewright.tune.assignment.factors import Network, network_of
-from tilewright.tune.assignment.ordering import Order, cheapest_order
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.reduction import drop_beaten, propagate
-from tilewright.tune.assignment.solution import Found, TooWide, allowed, infeasible
+from tilewright.plan.assignment.elimination import eliminate
+from tilewright.plan.assignment.factors import Network, network_of
+from tilewright.plan.assignment.ordering import Order, cheapest_order
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.reduction import drop_beaten, propagate
+from tilewright.plan.assignment.solution import Found, TooWide, allowed, infeasible
 
 CHEAP_WORK = 5 * 10**7
 """Sums that take less time than looking for dead ends."""

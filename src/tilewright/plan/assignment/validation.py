@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar, get_args
 
 from tilewright.core.errors import ModelError, close_matches
-from tilewright.tune.assignment.records import (
+from tilewright.plan.assignment.records import (
     FORBIDDEN,
     MOST_VARIABLES,
     Table,

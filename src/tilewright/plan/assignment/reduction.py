@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tilewright.tune.assignment.factors import Network
-from tilewright.tune.assignment.records import FORBIDDEN, Costs
+from tilewright.plan.assignment.factors import Network
+from tilewright.plan.assignment.records import FORBIDDEN, Costs
 
 _MOST_DIFFERENCES = 1 << 22
 _MOST_VISITS = 8

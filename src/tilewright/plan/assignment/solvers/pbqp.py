@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.tune.assignment.factors import (
+from tilewright.plan.assignment.factors import (
     Factor,
     Network,
     at,
@@ -21,10 +21,10 @@ from tilewright.tune.assignment.factors import (
     network_of,
     scope_of,
 )
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.records import FORBIDDEN, Costs
-from tilewright.tune.assignment.reduction import propagate
-from tilewright.tune.assignment.solution import Found, allowed, infeasible, nothing_found
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.records import FORBIDDEN, Costs
+from tilewright.plan.assignment.reduction import propagate
+from tilewright.plan.assignment.solution import Found, allowed, infeasible, nothing_found
 
 _MOST_NEIGHBOURS = 2
 

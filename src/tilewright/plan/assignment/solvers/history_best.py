@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.tune.assignment.factors import capped, network_of
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.records import Costs
-from tilewright.tune.assignment.reduction import propagate
-from tilewright.tune.assignment.solution import Found, Infeasible, infeasible, nothing_found
-from tilewright.tune.assignment.solvers.greedy import decide
-from tilewright.tune.assignment.solvers.within import best_within
+from tilewright.plan.assignment.factors import capped, network_of
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.records import Costs
+from tilewright.plan.assignment.reduction import propagate
+from tilewright.plan.assignment.solution import Found, Infeasible, infeasible, nothing_found
+from tilewright.plan.assignment.solvers.greedy import decide
+from tilewright.plan.assignment.solvers.within import best_within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,8 @@ import numpy as np
 
 from tilewright.core.errors import ModelError
 from tilewright.core.input_files import require_regular
-from tilewright.store.output import replacing
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.records import (
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.records import (
     FORBIDDEN,
     Table,
     TableRole,
@@ -21,7 +20,8 @@ from tilewright.tune.assignment.records import (
     Variable,
     VariableKind,
 )
-from tilewright.tune.assignment.validation import check_scope, check_variables, known_word
+from tilewright.plan.assignment.validation import check_scope, check_variables, known_word
+from tilewright.store.output import replacing
 
 FORMAT = "tilewright graph problem 1"
 

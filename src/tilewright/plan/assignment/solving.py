@@ -9,10 +9,10 @@ from time import perf_counter
 from typing import cast
 
 from tilewright.core.errors import UsageError, close_matches
-from tilewright.tune.assignment.elimination import lower_bound
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.solution import Solution, Solver
-from tilewright.tune.assignment.solvers.exact import CHEAP_WORK, reduced
+from tilewright.plan.assignment.elimination import lower_bound
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.solution import Solution, Solver
+from tilewright.plan.assignment.solvers.exact import CHEAP_WORK, reduced
 
 DEFAULT = "auto"
 SOLVERS = ("auto", "exact", "milp", "pbqp", "dp", "greedy", "uniform", "history_best")
@@ -23,7 +23,7 @@ _BOUND_CELLS = 1 << 20
 @cache
 def solvers() -> Mapping[str, Solver]:
     """All solvers by name."""
-    package = "tilewright.tune.assignment.solvers"
+    package = "tilewright.plan.assignment.solvers"
     return {name: cast(Solver, import_module(f"{package}.{name}").SOLVER) for name in SOLVERS}
 
 

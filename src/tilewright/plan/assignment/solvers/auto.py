@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.solution import (
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.solution import (
     Found,
     NothingFound,
     Solver,
     TooWide,
     nothing_found,
 )
-from tilewright.tune.assignment.solvers.dp import DynamicProgram
-from tilewright.tune.assignment.solvers.exact import Exact
-from tilewright.tune.assignment.solvers.greedy import Greedy
-from tilewright.tune.assignment.solvers.milp import Milp
-from tilewright.tune.assignment.solvers.pbqp import Pbqp
-from tilewright.tune.assignment.solvers.within import MOST_CELLS, MOST_WORK
+from tilewright.plan.assignment.solvers.dp import DynamicProgram
+from tilewright.plan.assignment.solvers.exact import Exact
+from tilewright.plan.assignment.solvers.greedy import Greedy
+from tilewright.plan.assignment.solvers.milp import Milp
+from tilewright.plan.assignment.solvers.pbqp import Pbqp
+from tilewright.plan.assignment.solvers.within import MOST_CELLS, MOST_WORK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.solution import TooWide
-from tilewright.tune.assignment.solvers.exact import Exact
-from tilewright.tune.assignment.solvers.pbqp import Pbqp
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.solution import TooWide
+from tilewright.plan.assignment.solvers.exact import Exact
+from tilewright.plan.assignment.solvers.pbqp import Pbqp
 
 MOST_CELLS = 1 << 25
 MOST_WORK = 5 * 10**8

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tilewright.core.errors import UsageError
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.solution import Solution, Solver
-from tilewright.tune.assignment.solvers.dp import DynamicProgram
-from tilewright.tune.assignment.solvers.pbqp import Pbqp
-from tilewright.tune.assignment.solving import solve
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.solution import Solution, Solver
+from tilewright.plan.assignment.solvers.dp import DynamicProgram
+from tilewright.plan.assignment.solvers.pbqp import Pbqp
+from tilewright.plan.assignment.solving import solve
 
 
 class GraphTuner:

@@ -35,8 +35,8 @@ from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.ports import Ports, form_options
 from tilewright.kernels.registry import applicable
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.records import FORBIDDEN, Table, Variable
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.records import FORBIDDEN, Table, Variable
 
 PICOSECONDS = 1e12
 VIEW, IN_PLACE = "view", "in place"

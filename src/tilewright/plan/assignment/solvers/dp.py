@@ -12,10 +12,10 @@ from math import prod
 
 import numpy as np
 
-from tilewright.tune.assignment.factors import Factor, Network, capped, network_of, scope_of
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.records import FORBIDDEN, Costs
-from tilewright.tune.assignment.solution import Found, TooWide, allowed, infeasible
+from tilewright.plan.assignment.factors import Factor, Network, capped, network_of, scope_of
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.records import FORBIDDEN, Costs
+from tilewright.plan.assignment.solution import Found, TooWide, allowed, infeasible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

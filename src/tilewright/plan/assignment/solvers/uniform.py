@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tilewright.tune.assignment.factors import Network, network_of
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.reduction import propagate
-from tilewright.tune.assignment.solution import (
+from tilewright.plan.assignment.factors import Network, network_of
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.reduction import propagate
+from tilewright.plan.assignment.solution import (
     Found,
     Infeasible,
     NothingFound,
     infeasible,
     nothing_found,
 )
-from tilewright.tune.assignment.solvers.within import best_within
+from tilewright.plan.assignment.solvers.within import best_within
 
 _LAYOUT = re.compile(r"plain|blocked([0-9]+)")
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.records import FORBIDDEN, Costs
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.records import FORBIDDEN, Costs
 
 _SUMMED_AT_ONCE = 16
 BLOCK_CELLS = 1 << 16

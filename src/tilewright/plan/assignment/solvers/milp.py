@@ -15,11 +15,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.tune.assignment.factors import Network
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.records import FORBIDDEN
-from tilewright.tune.assignment.solution import Found, TooWide, allowed, infeasible, nothing_found
-from tilewright.tune.assignment.solvers.exact import reduced
+from tilewright.plan.assignment.factors import Network
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.records import FORBIDDEN
+from tilewright.plan.assignment.solution import Found, TooWide, allowed, infeasible, nothing_found
+from tilewright.plan.assignment.solvers.exact import reduced
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -14,21 +14,21 @@ from time import perf_counter
 import numpy as np
 
 from tilewright.core.errors import UsageError
-from tilewright.tune.assignment.elimination import eliminate, least_by_value
-from tilewright.tune.assignment.factors import Network, network_of
-from tilewright.tune.assignment.ordering import cheapest_order
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.records import FORBIDDEN, VariableKind
-from tilewright.tune.assignment.reduction import propagate
-from tilewright.tune.assignment.solution import (
+from tilewright.plan.assignment.elimination import eliminate, least_by_value
+from tilewright.plan.assignment.factors import Network, network_of
+from tilewright.plan.assignment.ordering import cheapest_order
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.records import FORBIDDEN, VariableKind
+from tilewright.plan.assignment.reduction import propagate
+from tilewright.plan.assignment.solution import (
     NothingFound,
     Solution,
     TooWide,
     allowed,
     infeasible,
 )
-from tilewright.tune.assignment.solvers.within import MOST_CELLS, MOST_WORK
-from tilewright.tune.assignment.solving import solve
+from tilewright.plan.assignment.solvers.within import MOST_CELLS, MOST_WORK
+from tilewright.plan.assignment.solving import solve
 
 _WIDE = ("auto", "dp", "pbqp", "greedy", "uniform", "history_best")
 _ANY: tuple[VariableKind, ...] = ("layout", "choice")

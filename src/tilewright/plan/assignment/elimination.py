@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.tune.assignment.factors import (
+from tilewright.plan.assignment.factors import (
     BLOCK_CELLS,
     Factor,
     Network,
@@ -22,7 +22,7 @@ from tilewright.tune.assignment.factors import (
     eliminated,
     front,
 )
-from tilewright.tune.assignment.records import FORBIDDEN, Costs
+from tilewright.plan.assignment.records import FORBIDDEN, Costs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

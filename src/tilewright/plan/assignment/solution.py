@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright.core.errors import ModelError, NegativeVerdict
-from tilewright.tune.assignment.problem import Assignment, Problem
-from tilewright.tune.assignment.records import FORBIDDEN
+from tilewright.plan.assignment.problem import Assignment, Problem
+from tilewright.plan.assignment.records import FORBIDDEN
 
 
 class Infeasible(ModelError):

@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.core.errors import ModelError, close_matches
-from tilewright.tune.assignment.records import FORBIDDEN, Table, Variable
-from tilewright.tune.assignment.validation import check
+from tilewright.plan.assignment.records import FORBIDDEN, Table, Variable
+from tilewright.plan.assignment.validation import check
 
 Assignment = Mapping[str, str]
 """A value for every variable, by name."""

@@ -6,8 +6,8 @@ from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 from tilewright.core.results import SolveResult
-from tilewright.tune.assignment.problem_file import read_problem
-from tilewright.tune.assignment.solving import DEFAULT, solve, solver_named
+from tilewright.plan.assignment.problem_file import read_problem
+from tilewright.plan.assignment.solving import DEFAULT, solve, solver_named
 
 _PS_PER_S = 10**12
 _LISTEN_S = 0.1

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.tune.assignment.factors import Network, capped, network_of
-from tilewright.tune.assignment.problem import Problem
-from tilewright.tune.assignment.records import Costs
-from tilewright.tune.assignment.reduction import propagate
-from tilewright.tune.assignment.solution import Found, allowed, infeasible, nothing_found
+from tilewright.plan.assignment.factors import Network, capped, network_of
+from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.records import Costs
+from tilewright.plan.assignment.reduction import propagate
+from tilewright.plan.assignment.solution import Found, allowed, infeasible, nothing_found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
