@@ -24,9 +24,9 @@ from tilewright.kernels.knobspace import KnobSpace
 from tilewright.kernels.search_space import Part
 from tilewright.kernels.spaces import spaces
 from tilewright.measure.kernels import KernelMeasurer
+from tilewright.measure.protocols import kernel_protocol
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
-from tilewright.session.protocols import kernel_protocol
 from tilewright.tune.sweep import Sweep
 from tilewright.tune.sweep_files import sweep_text
 

@@ -27,10 +27,10 @@ from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.knobspace import KnobSpace
 from tilewright.kernels.spaces import default_candidate
+from tilewright.measure.checking import sample_arguments
 from tilewright.models.loading import load_model
 from tilewright.models.zoo._builder import GraphBuilder
 from tilewright.models.zoo.resnet_int8 import quantized_resnet
-from tilewright.session.checking import sample_arguments
 
 HERE = local_placement()
 PLACEMENTS = [PLACEMENT, HERE] if dot_lanes(HERE.target) else [PLACEMENT]

@@ -22,8 +22,8 @@ from tilewright.kernels.registry import implementations
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure import base as base_module
 from tilewright.measure.beside import CrowdedMeasurer
+from tilewright.measure.checking import check_kernel
 from tilewright.measure.kernels import KernelMeasurer
-from tilewright.session.checking import check_kernel
 from tilewright.store import open_store
 
 PLACEMENT = local_placement(2)

@@ -18,7 +18,7 @@ from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 from tilewright.measure.base import Measurer
-from tilewright.session.checking import KernelCheck, check_kernel
+from tilewright.measure.checking import KernelCheck, check_kernel
 
 GENERIC = Candidate(implementation="generic", settings=(), forms=())
 DTYPES = ["bfloat16", "float16", "float64"]

@@ -62,7 +62,7 @@ class DesignFlags:
 
     def design(self) -> Design:
         """The same as the session wants it. Raises UsageError for what is no list."""
-        from tilewright.session.circumstances import Cache
+        from tilewright.measure.circumstances import Cache
         from tilewright.session.collecting.design import Design
 
         return Design(

@@ -9,6 +9,8 @@ from math import comb
 from statistics import median
 
 CONFIDENCE = 0.9
+NOISY_ROUNDS = 0.15
+"""Rounds whose medians differ by more than this part of the median tell of a disturbed machine."""
 _FEWEST_ROUNDS = 2
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from tilewright.core.records import Placement
+from tilewright.core.units import format_bytes
 from tilewright.hardware.topology import allotted_cpus, cpuinfo_blocks, read_text
 
 PACKAGES = (
@@ -139,3 +141,22 @@ def noise_warnings(before: Environment, after: Environment | None = None) -> lis
         if steal > STEAL_LIMIT:
             warnings.append(f"The hypervisor took {steal:.1%} of the CPU time for other guests.")
     return warnings
+
+
+def environment_card(environment: Environment, placement: Placement) -> dict[str, str]:
+    """What the report's environment card shows."""
+    cpu, cpus = placement.target, ", ".join(map(str, placement.binding.cpus))
+    turbo = {True: "on", False: "off", None: "unknown"}[environment.turbo]
+    card = {
+        "CPU": cpu.model,
+        "instruction set": f"{cpu.architecture}, {cpu.vector_bytes * 8}-bit vectors",
+        "threads": f"{placement.resources.threads} on CPUs {cpus}",
+        "caches": " / ".join(format_bytes(level.bytes) for level in cpu.memory if level.bytes),
+        "memory": format_bytes(environment.memory_bytes),
+        "kernel": environment.kernel,
+        "governor": environment.governor or "unknown",
+        "turbo": turbo,
+        "virtual machine": "yes" if environment.virtualised else "no",
+        "python": environment.python,
+    }
+    return card | {name: text for name, text in environment.versions.items()}

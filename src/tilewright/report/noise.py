@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.core.results import OptimizeResult, ProfileResult, TaskReport
+from tilewright.core.speedups import NOISY_ROUNDS
 from tilewright.report import shown
 
 NOISY_NETWORK = 0.1
-NOISY_ROUNDS = 0.15
 NOISY_TASK = 0.3
 UNEXPLAINED = 0.1
 _FAR_MORE = 2.0

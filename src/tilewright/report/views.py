@@ -21,9 +21,9 @@ from tilewright.core.results import (
     TaskSearchReport,
     TunerStudyRow,
 )
+from tilewright.core.speedups import NOISY_ROUNDS
 from tilewright.report import shown
 from tilewright.report.comparison import OUR_PRECISION
-from tilewright.report.noise import NOISY_ROUNDS
 from tilewright.report.tables import Column, Table, facts_table, record_of, records_of
 
 

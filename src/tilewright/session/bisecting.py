@@ -16,9 +16,9 @@ from tilewright.graph.network import Array
 from tilewright.graph.tasks import TaskKey, task_key
 from tilewright.kernels.blueprint import blueprint
 from tilewright.kernels.spaces import default_candidate
+from tilewright.measure.checking import compare_outputs
 from tilewright.measure.networks import NetworkWorker
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.session.checking import compare_outputs
 
 ROUNDING = 1e-4
 

@@ -15,18 +15,8 @@ from tilewright.core.scratch import scratch_folder
 from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
 from tilewright.kernels.blueprint import blueprint
-from tilewright.measure.networks import NetworkWorker
-from tilewright.measure.peers.base import Peer
-from tilewright.measure.peers.known import KNOWN_PEERS, make_peer
-from tilewright.models import ModelOptions
-from tilewright.models.prepared import PreparedNetwork, laid_out
-from tilewright.plan.preparation import prepare
-from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
-from tilewright.session.checking import NetworkCheck, compare_outputs
-from tilewright.session.choices import MAX_ERROR, SettingsName, choose, shipped_plan
-from tilewright.session.manifest import is_artifact, refuse_shapes
-from tilewright.session.opening import OpenedArtifact, open_artifact
-from tilewright.session.timing import (
+from tilewright.measure.checking import NetworkCheck, compare_outputs
+from tilewright.measure.network_timing import (
     Rounds,
     Runner,
     Timing,
@@ -34,6 +24,16 @@ from tilewright.session.timing import (
     peer_runner,
     time_together,
 )
+from tilewright.measure.networks import NetworkWorker
+from tilewright.measure.peers.base import Peer
+from tilewright.measure.peers.known import KNOWN_PEERS, make_peer
+from tilewright.models import ModelOptions
+from tilewright.models.prepared import PreparedNetwork, laid_out
+from tilewright.plan.preparation import prepare
+from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
+from tilewright.session.choices import MAX_ERROR, SettingsName, choose, shipped_plan
+from tilewright.session.manifest import is_artifact, refuse_shapes
+from tilewright.session.opening import OpenedArtifact, open_artifact
 from tilewright.store.database import SqliteStore
 
 _OURS = "tilewright"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.session.timing import ROUNDS
+from tilewright.measure.network_timing import ROUNDS
 
 _BUILD_S = 0.16
 """Building a kernel, where none was built yet."""

@@ -21,6 +21,7 @@ from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.tensor import TensorType
 from tilewright.kernels.spaces import spaces
 from tilewright.measure.base import Measurer
+from tilewright.measure.peaks import Peaks
 from tilewright.models.prepared import PreparedNetwork, laid_out
 from tilewright.plan.assignment.solution import NothingFound, Solution, TooWide
 from tilewright.plan.assignment.solving import DEFAULT as AUTO
@@ -28,7 +29,6 @@ from tilewright.plan.assignment.solving import solve
 from tilewright.plan.network_problem import PICOSECONDS, Decision, NetworkProblem
 from tilewright.session.layout_costs import LayoutCosts
 from tilewright.session.places import Places
-from tilewright.session.reporting import Peaks
 from tilewright.session.tuning import NetworkTuner, TuningTerms
 from tilewright.session.winners import Searched
 from tilewright.store.database import SqliteStore

@@ -12,9 +12,12 @@ from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement, Run
 from tilewright.core.results import OptimizeResult
-from tilewright.hardware.environment import noise_warnings, read_environment
+from tilewright.hardware.environment import environment_card, noise_warnings, read_environment
 from tilewright.hardware.remote import remote_place
 from tilewright.measure.base import Measurer, TimeSpent
+from tilewright.measure.measurers import open_measurer
+from tilewright.measure.network_timing import Rounds
+from tilewright.measure.peaks import Peaks, measured_peaks
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.models.source import is_model_file
 from tilewright.plan.preparation import prepare
@@ -23,17 +26,13 @@ from tilewright.session.finishing import FEW, PLAIN, Finishing, LineUp
 from tilewright.session.graph_account import graph_result, predicted_only
 from tilewright.session.levels import bare_tasks
 from tilewright.session.manifest import MANIFEST, Origin, write_manifest
-from tilewright.session.measuring import open_measurer
 from tilewright.session.outcome import write_layouts, write_report
 from tilewright.session.phases import timed
 from tilewright.session.publishing import publish, staging
-from tilewright.session.reporting import Peaks
 from tilewright.session.requests import OptimizeRequest
 from tilewright.session.searching import NetworkSearch
-from tilewright.session.shelf import environment_card, measured_peaks
 from tilewright.session.shipping import Shipped, Shipping
 from tilewright.session.tasks_only import tasks_only
-from tilewright.session.timing import Rounds
 from tilewright.store.database import SqliteStore
 from tilewright.store.output import check_place
 from tilewright.tune.tuners import DEFAULT, tuner_factory

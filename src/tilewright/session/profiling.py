@@ -25,25 +25,19 @@ from tilewright.hardware.meters import Meter, measure_energy
 from tilewright.kernels.blueprint import NetworkBlueprint, blueprint
 from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory
 from tilewright.measure.base import Measurer
+from tilewright.measure.measurers import open_measurer
+from tilewright.measure.network_timing import network_runner, time_places, time_together
 from tilewright.measure.networks import NetworkWorker
+from tilewright.measure.peaks import Peaks, measured_peaks
+from tilewright.measure.protocols import kernel_protocol
 from tilewright.measure.versions import software_versions
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork, laid_out
 from tilewright.plan.preparation import prepare
 from tilewright.session.choices import MAX_ERROR, SettingsName, choose, shipped_plan
 from tilewright.session.manifest import is_artifact, refuse_shapes
-from tilewright.session.measuring import open_measurer
 from tilewright.session.opening import open_artifact
-from tilewright.session.protocols import kernel_protocol
-from tilewright.session.reporting import (
-    Peaks,
-    Times,
-    explain_difference,
-    outside_tasks,
-    task_reports,
-)
-from tilewright.session.shelf import measured_peaks
-from tilewright.session.timing import network_runner, time_places, time_together
+from tilewright.session.reporting import Times, explain_difference, outside_tasks, task_reports
 from tilewright.store.database import SqliteStore
 
 _WARMUP, _REPEATS = 5, 15

@@ -15,15 +15,8 @@ from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import TaskKey
 from tilewright.kernels.blueprint import NetworkBlueprint, blueprint
-from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all
-from tilewright.measure.peers.base import EngineRefused
-from tilewright.measure.peers.known import make_peer
-from tilewright.models.naming import quoted
-from tilewright.session.bisecting import ROUNDING, name_culprit
-from tilewright.session.checking import NetworkCheck, compare_outputs
-from tilewright.session.contenders import Contender
-from tilewright.session.places import Place, Places
-from tilewright.session.timing import (
+from tilewright.measure.checking import NetworkCheck, compare_outputs
+from tilewright.measure.network_timing import (
     ONCE,
     Rounds,
     Timing,
@@ -32,6 +25,13 @@ from tilewright.session.timing import (
     time_places,
     time_together,
 )
+from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all
+from tilewright.measure.peers.base import EngineRefused
+from tilewright.measure.peers.known import make_peer
+from tilewright.models.naming import quoted
+from tilewright.session.bisecting import ROUNDING, name_culprit
+from tilewright.session.contenders import Contender
+from tilewright.session.places import Place, Places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

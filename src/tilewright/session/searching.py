@@ -15,9 +15,11 @@ from tilewright.core.records import Candidate, Outcome, Placement
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.hardware.remote import remote_place
 from tilewright.measure.base import Measurer
+from tilewright.measure.checking import KernelCheck
+from tilewright.measure.peaks import Peaks
+from tilewright.measure.protocols import kernel_protocol
 from tilewright.models.prepared import PreparedNetwork, laid_out
 from tilewright.plan.assignment.problem_file import write_problem
-from tilewright.session.checking import KernelCheck
 from tilewright.session.choices import defaults, shipping_key
 from tilewright.session.contenders import TUNED, Contender
 from tilewright.session.graph_search import CHOSEN, GraphSearch, Proposal
@@ -27,9 +29,7 @@ from tilewright.session.phases import timed
 from tilewright.session.places import Places
 from tilewright.session.predicting.modelling import predictors_of
 from tilewright.session.predicting.zero_shot import BestGuesses
-from tilewright.session.protocols import kernel_protocol
 from tilewright.session.racing import Finish
-from tilewright.session.reporting import Peaks
 from tilewright.session.requests import OptimizeRequest
 from tilewright.session.tuning import Guess, NetworkTuner, TuningTerms, no_guess
 from tilewright.session.winners import Referee, Searched, Winner, measured_last

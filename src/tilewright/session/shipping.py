@@ -14,19 +14,14 @@ from tilewright.core.records import Placement, Shipment
 from tilewright.core.results import OptimizeResult
 from tilewright.core.speedups import Speedup
 from tilewright.kernels.blueprint import NetworkBlueprint
+from tilewright.measure.network_timing import ONCE, Rounds, Timing
+from tilewright.measure.peaks import Peaks
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.session.choices import shipping_key
 from tilewright.session.contenders import DEFAULT, Contender, default_contender
 from tilewright.session.racing import Finish, Race, corrected_sum
-from tilewright.session.reporting import (
-    Peaks,
-    Times,
-    explain_difference,
-    outside_tasks,
-    task_reports,
-)
+from tilewright.session.reporting import Times, explain_difference, outside_tasks, task_reports
 from tilewright.session.reuse import artifact_fingerprint, shipped_already, weights_digest
-from tilewright.session.timing import ONCE, Rounds, Timing
 from tilewright.store.database import SqliteStore
 
 _LOST = "lost:"

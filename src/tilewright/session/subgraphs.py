@@ -27,18 +27,17 @@ from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.blueprint import blueprint
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
+from tilewright.measure.measurers import open_measurer
+from tilewright.measure.network_timing import network_runner, time_together
 from tilewright.measure.networks import NetworkWorker
+from tilewright.measure.peaks import Peaks, measured_peaks
+from tilewright.measure.protocols import kernel_protocol
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
 from tilewright.session.choices import ranked
 from tilewright.session.int8_case import int8_tasks
 from tilewright.session.levels import LEVELS, Level, bare_task, carried_over
-from tilewright.session.measuring import open_measurer
-from tilewright.session.protocols import kernel_protocol
-from tilewright.session.reporting import Peaks
-from tilewright.session.shelf import measured_peaks
-from tilewright.session.timing import network_runner, time_together
 from tilewright.session.tuning import NetworkTuner, TuningTerms
 from tilewright.session.winners import Referee
 from tilewright.store.database import SqliteStore

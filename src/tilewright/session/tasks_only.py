@@ -12,8 +12,9 @@ from tilewright.core.errors import NegativeVerdict
 from tilewright.core.records import Placement
 from tilewright.core.results import OptimizeResult
 from tilewright.graph.tasks import TaskKey
+from tilewright.measure.peaks import Peaks
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.session.reporting import Peaks, Times, task_reports
+from tilewright.session.reporting import Times, task_reports
 from tilewright.session.winners import Winner
 
 NOTE = (

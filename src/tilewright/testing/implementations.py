@@ -233,8 +233,8 @@ def check_numbers(
     The setting with the best estimate is built, and others from all over the space.
     """
     from tilewright.hardware.device import local_placement
+    from tilewright.measure.checking import check_kernel
     from tilewright.measure.kernels import KernelMeasurer
-    from tilewright.session.checking import check_kernel
 
     placement, ports = local_placement(), forms or plain(workload)
     drawn = some_settings(

@@ -19,7 +19,7 @@ from tilewright.hardware.units import units_of
 from tilewright.kernels.conv2d_int8 import SPEC, dot_lanes
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.registry import applicable
-from tilewright.session.checking import relative_error, sample_arguments
+from tilewright.measure.checking import relative_error, sample_arguments
 from tilewright.testing.implementations import PLACEMENTS, candidate_of, made_up_placement, single
 
 

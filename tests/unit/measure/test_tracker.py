@@ -12,8 +12,8 @@ import pytest
 
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.measure import tracker as module
+from tilewright.measure.targeting import placement_of
 from tilewright.measure.tracker import NoFreeDevice, Tracker
-from tilewright.session.targeting import placement_of
 
 MAGIC = struct.pack("<i", 0x2F271)
 

@@ -15,10 +15,10 @@ from tilewright.core.predictions import CollectResult
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import default_candidate
+from tilewright.measure.circumstances import Place
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import FAMILIES, Numbers
 from tilewright.plan.preparation import prepare
-from tilewright.session.circumstances import Place
 from tilewright.session.collecting import family_plan
 from tilewright.session.collecting.adaptive import TOLERATED, carried, settings_beside
 from tilewright.session.collecting.collector import Collector

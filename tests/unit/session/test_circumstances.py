@@ -24,10 +24,10 @@ from tilewright.core.records import Candidate, Outcome
 from tilewright.graph.workload import Workload
 from tilewright.hardware.remote import remote_instance
 from tilewright.kernels.spaces import search_space
+from tilewright.measure.circumstances import Place, is_usual
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
 from tilewright.session.choices import known_outcomes, ranked
-from tilewright.session.circumstances import Place, is_usual
 from tilewright.session.collecting.collector import Collector, known_candidates
 from tilewright.session.collecting.design import Design, collect_request
 from tilewright.session.collecting.places import places_of

@@ -20,11 +20,11 @@ from tilewright.core.records import Candidate, EnergyUse, Measurement, Outcome
 from tilewright.graph.workload import Workload
 from tilewright.hardware.meters import Meter, MeterLost
 from tilewright.hardware.remote import remote_place
+from tilewright.measure.circumstances import Place
+from tilewright.measure.measurers import opened_with
 from tilewright.models import ModelOptions
-from tilewright.session.circumstances import Place
 from tilewright.session.collecting.collector import Collector, collector_of
 from tilewright.session.collecting.design import CollectRequest, Design, collect_request
-from tilewright.session.measuring import opened_with
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 

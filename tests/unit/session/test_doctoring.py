@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.hardware.meters import Meter, MeterLost, NullMeter
-from tilewright.session import doctoring
-from tilewright.session.doctoring import meter_checks
+from tilewright.measure import doctoring
+from tilewright.measure.doctoring import meter_checks
 
 
 def write(path: Path, text: str) -> None:

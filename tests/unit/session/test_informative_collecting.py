@@ -14,9 +14,9 @@ from predictor_rows import known_store
 from tilewright.core.budget import parse_budget
 from tilewright.core.events import Event, Note
 from tilewright.core.predictions import CollectResult
+from tilewright.measure.circumstances import Place
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import drawn
-from tilewright.session.circumstances import Place
 from tilewright.session.collecting.collector import Collector
 from tilewright.session.collecting.design import CollectRequest, Design, collect_request
 from tilewright.session.collecting.planned import journal_of

@@ -19,7 +19,7 @@ from tilewright.graph.network import Array, attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.measure.base import Measurer
-from tilewright.session.checking import (
+from tilewright.measure.checking import (
     check_kernel,
     compare_outputs,
     relative_error,

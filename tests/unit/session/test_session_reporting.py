@@ -16,13 +16,8 @@ from tilewright.graph.network import attributes
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.session.reporting import (
-    Peaks,
-    Times,
-    explain_difference,
-    outside_tasks,
-    task_reports,
-)
+from tilewright.measure.peaks import Peaks
+from tilewright.session.reporting import Times, explain_difference, outside_tasks, task_reports
 
 PEAKS = Peaks(flop_per_s=1e11, bytes_per_s=1e10, cache_bytes_per_s=1e10)
 FORMS = (PLAIN, PLAIN, PLAIN)

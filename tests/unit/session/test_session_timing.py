@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.core.speedups import CONFIDENCE, interval_of_median, speedup
-from tilewright.session.timing import Rounds, Runner, Timing, time_together
+from tilewright.measure.network_timing import Rounds, Runner, Timing, time_together
 
 pytestmark = pytest.mark.regression
 

@@ -21,6 +21,7 @@ from tilewright.core.forms import PLAIN
 from tilewright.core.records import LayoutPlan
 from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.kernels.spaces import spaces
+from tilewright.measure.network_timing import Rounds
 from tilewright.measure.peers.base import EngineRefused
 from tilewright.models.loaded import LoadedModel
 from tilewright.models.prepared import laid_out
@@ -34,7 +35,6 @@ from tilewright.session.publishing import publish, staging
 from tilewright.session.racing import Finish
 from tilewright.session.seals import file_sha256
 from tilewright.session.shipping import Reconsider, Shipped, Shipping
-from tilewright.session.timing import Rounds
 from tilewright.session.winners import Winner
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore

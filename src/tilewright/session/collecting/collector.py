@@ -24,17 +24,17 @@ from tilewright.graph.workload import Workload
 from tilewright.hardware.meters import Meter, named_meter
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
+from tilewright.measure.circumstances import Place
+from tilewright.measure.measurers import opened_in, opened_with
+from tilewright.measure.peaks import measured_peaks
+from tilewright.measure.protocols import PROBE
 from tilewright.plan.preparation import prepare
-from tilewright.session.circumstances import Place
 from tilewright.session.collecting.adaptive import Feedback
 from tilewright.session.collecting.design import CollectRequest
 from tilewright.session.collecting.family_plan import Batches, FamilyPlan, is_operator
 from tilewright.session.collecting.planned import journal_of
 from tilewright.session.collecting.schedule_settings import BestKnown, candidates_of
-from tilewright.session.measuring import opened_in, opened_with
 from tilewright.session.predicting.modelling import predictors_of
-from tilewright.session.protocols import PROBE
-from tilewright.session.shelf import measured_peaks
 from tilewright.store.database import SqliteStore
 
 _PROBE_EVERY = 25

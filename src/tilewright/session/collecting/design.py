@@ -10,9 +10,9 @@ from tilewright.core.arguments import count_of, counts_of, texts_of, truth_of
 from tilewright.core.budget import Budget
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.fingerprints import canonical_json, digest
+from tilewright.measure.circumstances import Cache
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import FAMILIES, family_named, of_type
-from tilewright.session.circumstances import Cache
 
 CACHES: tuple[Cache, ...] = get_args(Cache)
 DTYPES = tuple(dict.fromkeys(family.dtype for family in FAMILIES.values()))

@@ -8,7 +8,7 @@ from itertools import product
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.records import Placement
 from tilewright.hardware.remote import remote_place
-from tilewright.session.circumstances import Place
+from tilewright.measure.circumstances import Place
 from tilewright.session.collecting.design import Design
 
 

@@ -13,8 +13,8 @@ from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 from tilewright.kernels.spaces import TaskSpace, default_candidate, spaces
+from tilewright.measure.circumstances import is_usual
 from tilewright.session.choices import own, ranked
-from tilewright.session.circumstances import is_usual
 from tilewright.session.predicting.modelling import Predictors
 from tilewright.session.predicting.zero_shot import BestGuesses
 

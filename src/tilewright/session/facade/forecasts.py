@@ -58,10 +58,10 @@ class ForecastVerbs(Opened):
     ) -> CollectResult:
         """Measure operators for predictors to learn from; see `tilewright collect --help`."""
         from tilewright.core.budget import parse_budget
+        from tilewright.measure.targeting import placement_of, usable_placement
         from tilewright.session.collecting.collector import collector_of
         from tilewright.session.collecting.design import Design, collect_request
         from tilewright.session.collecting.places import places_of
-        from tilewright.session.targeting import placement_of, usable_placement
 
         said = options_of(options, self.seed)
         request = collect_request(

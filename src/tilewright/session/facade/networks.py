@@ -192,8 +192,8 @@ class NetworkVerbs(Opened):
 
     def show(self, task: Model, what: str = "graph") -> str:
         """What a task's kernel became: its graph, its scheduled TIR, or its assembly."""
+        from tilewright.measure.targeting import describable_placement, placement_of
         from tilewright.session.showing import checked_view, show
-        from tilewright.session.targeting import describable_placement, placement_of
 
         view = checked_view(text_of(what, "what"))
         name = self._given(task, ModelOptions(seed=self.seed)).argument

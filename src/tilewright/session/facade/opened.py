@@ -85,7 +85,7 @@ class Opened:
     def placement(self) -> Placement:
         """Where kernels run: the device they are built for, its resources, and its CPUs."""
         if self._placement is None:
-            from tilewright.session.targeting import placement_of, usable_placement
+            from tilewright.measure.targeting import placement_of, usable_placement
 
             self._placement = usable_placement(
                 placement_of(self._target, self._tracker, self._threads)

@@ -49,12 +49,12 @@ class RecordVerbs(Opened):
 
     def doctor(self) -> DoctorResult:
         """Check the installation and the machine."""
-        from tilewright.session.doctoring import examine
+        from tilewright.measure.doctoring import examine
 
         return examine(self._path)
 
     def targets(self) -> tuple[TargetRow, ...]:
         """What `--target` takes here."""
-        from tilewright.session.targeting import target_rows
+        from tilewright.measure.targeting import target_rows
 
         return target_rows(self._threads)

@@ -15,6 +15,7 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import default_candidate, spaces
 from tilewright.measure.base import Measurer
+from tilewright.measure.measurers import opened
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import collecting
 from tilewright.predict.base import Floats
@@ -23,7 +24,6 @@ from tilewright.predict.insight import Exchange, Influence, differences, influen
 from tilewright.predict.kernel_facts import Kernel
 from tilewright.predict.kernel_models import KernelModel
 from tilewright.session.choices import own, ranked
-from tilewright.session.measuring import opened
 from tilewright.session.predicting.confirming import Sweep, confirmed
 from tilewright.session.predicting.exchanging import knob_exchanges
 from tilewright.session.predicting.forecasting import Forecaster

@@ -12,11 +12,11 @@ from tilewright.core.events import EventSink
 from tilewright.core.predictions import SweepResult, SweepRow
 from tilewright.core.records import Placement
 from tilewright.measure.base import Measurer
+from tilewright.measure.measurers import opened
 from tilewright.models import ModelOptions
 from tilewright.models.single_operator import with_default
 from tilewright.predict.kernel_facts import kernel_table
 from tilewright.predict.operator_facts import roofline_s
-from tilewright.session.measuring import opened
 from tilewright.session.predicting.forecasting import Forecaster
 from tilewright.session.predicting.modelling import Predictors
 from tilewright.session.predicting.single_operators import (

@@ -12,12 +12,11 @@ from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.results import Check, DoctorResult
 from tilewright.core.units import format_bytes
 from tilewright.hardware.device import local_placement
-from tilewright.hardware.environment import noise_warnings, read_environment
+from tilewright.hardware.environment import environment_card, noise_warnings, read_environment
 from tilewright.hardware.meters import Meter, find_cpu_meter, nvml_meter
 from tilewright.measure.kernels import WORKER
 from tilewright.measure.peers.known import KNOWN_PEERS, make_peer
 from tilewright.models.exported.conversion import broken_packages
-from tilewright.session.shelf import environment_card
 from tilewright.store import open_store
 
 _LITTLE_DISK_BYTES = 2 << 30

@@ -10,11 +10,11 @@ from tilewright.hardware.meters import Meter
 from tilewright.hardware.remote import remote_place
 from tilewright.measure.base import Measurer
 from tilewright.measure.beside import CrowdedMeasurer
+from tilewright.measure.circumstances import Place
 from tilewright.measure.energy import KernelEnergy
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.measure.remote import RemoteMeasurer
 from tilewright.measure.tracker import Tracker
-from tilewright.session.circumstances import Place
 
 
 def open_measurer(placement: Placement, *, seed: int) -> Measurer:

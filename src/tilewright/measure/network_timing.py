@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean, median
 
-from tilewright.core.speedups import Speedup, speedup
+from tilewright.core.speedups import NOISY_ROUNDS, Speedup, speedup
 from tilewright.graph.network import Array
 from tilewright.graph.tasks import TaskKey
 from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.measure.networks import NetworkWorker
 from tilewright.measure.peers.base import Peer
 from tilewright.measure.peers.turns import time_in_turn
-from tilewright.report.noise import NOISY_ROUNDS
 
 ROUNDS, _MOST_ROUNDS = 5, 15
 ROUND_S = 0.6

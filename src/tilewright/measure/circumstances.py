@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tilewright.core.records import Placement, Protocol
-from tilewright.session.protocols import kernel_protocol
+from tilewright.measure.protocols import kernel_protocol
 
 Cache = Literal["usual", "warm", "cold"]
 """Where operands come from: `usual` as in a network (weights from beyond the inner caches,
