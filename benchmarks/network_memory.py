@@ -28,8 +28,8 @@ from tilewright.kernels.planned_memory import planned_memory
 from tilewright.measure.networks import NetworkWorker
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
-from tilewright.session.choices import choose
 from tilewright.store import open_store
+from tilewright.store.choices import choose
 
 HERE = Path(__file__).parent
 NETWORKS = (

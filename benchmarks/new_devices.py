@@ -23,10 +23,10 @@ from tilewright.core.events import discard
 from tilewright.core.records import PlacementKey
 from tilewright.hardware.device import local_placement
 from tilewright.predict.collected import family_of
+from tilewright.predict.device_classes import Lenders, Samples, classes_of
 from tilewright.predict.kernel_models import DEFAULT_TREES
+from tilewright.predict.modelling import Predictors, predictors_of
 from tilewright.predict.shipped import shipped_placements
-from tilewright.session.predicting.device_classes import Lenders, Samples, classes_of
-from tilewright.session.predicting.modelling import Predictors, predictors_of
 from tilewright.store import open_store
 
 COUNTS = (0, 10, 20, 50, 100)

@@ -31,8 +31,8 @@ from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
 from tilewright.predict.thread_counts import best_count, counts_to_measure
-from tilewright.session.choices import choose
 from tilewright.store import open_store
+from tilewright.store.choices import choose
 
 HERE = Path(__file__).parent
 NETWORKS = (

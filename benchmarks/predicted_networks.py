@@ -39,8 +39,8 @@ from tilewright.measure.networks import NetworkWorker
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import laid_out
 from tilewright.plan.preparation import prepare
-from tilewright.session.choices import SettingsName, choose, shipped_plan
 from tilewright.store import open_store
+from tilewright.store.choices import SettingsName, choose, shipped_plan
 
 HERE = Path(__file__).parent
 NETWORKS = (

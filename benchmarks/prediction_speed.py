@@ -32,8 +32,8 @@ from tilewright.models import ModelOptions
 from tilewright.models.configurations import drawn, family_named
 from tilewright.plan.preparation import prepare, prepare_sketch
 from tilewright.predict.collected import family_of
+from tilewright.predict.forecasting import Forecaster, forecaster_of
 from tilewright.predict.kernel_facts import Kernel
-from tilewright.session.predicting.forecasting import Forecaster, forecaster_of
 from tilewright.store import open_store
 
 FAMILY = "conv2d"
@@ -60,8 +60,8 @@ def network_times(forecaster: Forecaster, name: str, repeats: int) -> tuple[floa
     network = prepare(name, ModelOptions(), forecaster.placement)
     load()
     loading_s = perf_counter() - began
-    first_s = seconds(lambda: forecaster.prepared(network, "default"))
-    more_s = [seconds(lambda: forecaster.prepared(network, "default")) for _ in range(repeats)]
+    first_s = seconds(lambda: forecaster.network(network, "default"))
+    more_s = [seconds(lambda: forecaster.network(network, "default")) for _ in range(repeats)]
     return loading_s, first_s, median(more_s)
 
 

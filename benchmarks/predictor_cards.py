@@ -25,12 +25,12 @@ from tilewright.core.evaluations import EvaluateResult
 from tilewright.core.events import discard
 from tilewright.core.records import Placement
 from tilewright.predict.judged import Evaluation
+from tilewright.predict.modelling import Predictors, predictors_of
 from tilewright.predict.shipped import shipped_placements
 from tilewright.report import cards
 from tilewright.report.formats import to_markdown
 from tilewright.report.views import evaluation_table
 from tilewright.session.predicting.evaluating import KernelQuestion, KernelSplit, evaluate_kernels
-from tilewright.session.predicting.modelling import Predictors, predictors_of
 from tilewright.session.predicting.predictor_cards import write_pictures
 from tilewright.store import open_store
 

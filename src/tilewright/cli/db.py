@@ -29,7 +29,7 @@ db = App(
 @db.command(help_epilogue=examples("db info"))
 def info(*, flags: StoredFlags | None = None) -> int:
     """Say what the database holds, and what the cache of models takes."""
-    from tilewright.session.upkeep import describe
+    from tilewright.store.housekeeping import describe
 
     flags = flags or StoredFlags()
     with working(flags) as work:
@@ -138,7 +138,7 @@ def gc(
 
     Models in the cache that were not used for longest go, too, where they take more than the limit.
     """
-    from tilewright.session.upkeep import clean_up
+    from tilewright.store.housekeeping import clean_up
 
     flags = flags or StoredFlags()
     age_s = None

@@ -31,9 +31,9 @@ from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork, laid_out
 from tilewright.plan.preparation import prepare
 from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
-from tilewright.session.choices import MAX_ERROR, SettingsName, choose, shipped_plan
 from tilewright.session.manifest import is_artifact, refuse_shapes
 from tilewright.session.opening import OpenedArtifact, open_artifact
+from tilewright.store.choices import MAX_ERROR, SettingsName, choose, shipped_plan
 from tilewright.store.database import SqliteStore
 
 _OURS = "tilewright"

@@ -21,8 +21,8 @@ from tilewright.graph.indices import IndexRange, input_ranges
 from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.session.choices import shipping_key
 from tilewright.session.seals import file_sha256, is_sealed, sealed
+from tilewright.store.choices import shipping_key
 from tilewright.store.output import replacing
 
 LIBRARY = "model.so"

@@ -13,8 +13,8 @@ from tilewright.kernels.knobspace import knob_space
 from tilewright.kernels.registry import implementations
 from tilewright.models.prepared import PreparedNetwork, laid_out
 from tilewright.plan.preparation import prepare
-from tilewright.session.choices import shipping_key
 from tilewright.session.manifest import Manifest, read_manifest, require_files
+from tilewright.store.choices import shipping_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from tilewright.graph.network import Array
 from tilewright.graph.tasks import TaskKey
 from tilewright.measure.versions import software_versions
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.session.choices import shipping_key
 from tilewright.session.manifest import read_manifest, require_files
+from tilewright.store.choices import shipping_key
 
 _TEMPLATES = ("compiler", "kernels", "graph")
 

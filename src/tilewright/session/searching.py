@@ -20,19 +20,19 @@ from tilewright.measure.peaks import Peaks
 from tilewright.measure.protocols import kernel_protocol
 from tilewright.models.prepared import PreparedNetwork, laid_out
 from tilewright.plan.assignment.problem_file import write_problem
-from tilewright.session.choices import defaults, shipping_key
+from tilewright.predict.modelling import predictors_of
+from tilewright.predict.zero_shot import BestGuesses
 from tilewright.session.contenders import TUNED, Contender
 from tilewright.session.graph_search import CHOSEN, GraphSearch, Proposal
 from tilewright.session.knowledge import known_of
 from tilewright.session.levels import GraphLevel
 from tilewright.session.phases import timed
 from tilewright.session.places import Places
-from tilewright.session.predicting.modelling import predictors_of
-from tilewright.session.predicting.zero_shot import BestGuesses
 from tilewright.session.racing import Finish
 from tilewright.session.requests import OptimizeRequest
 from tilewright.session.tuning import Guess, NetworkTuner, TuningTerms, no_guess
 from tilewright.session.winners import Referee, Searched, Winner, measured_last
+from tilewright.store.choices import defaults, shipping_key
 from tilewright.store.database import SqliteStore
 
 SHIPPED_BEFORE = "shipped before"

@@ -16,9 +16,9 @@ from tilewright.models import ModelOptions
 from tilewright.models.source import is_model_file
 from tilewright.plan.preparation import prepare
 from tilewright.report.shown import brief
-from tilewright.session.choices import ranked
 from tilewright.session.manifest import is_artifact
 from tilewright.session.opening import open_artifact
+from tilewright.store.choices import ranked
 from tilewright.store.database import SqliteStore
 
 VIEWS = ("graph", "tir", "asm")

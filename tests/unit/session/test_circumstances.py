@@ -27,14 +27,14 @@ from tilewright.kernels.spaces import search_space
 from tilewright.measure.circumstances import Place, is_usual
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
-from tilewright.session.choices import known_outcomes, ranked
+from tilewright.predict.modelling import predictors_of
 from tilewright.session.collecting.collector import Collector, known_candidates
 from tilewright.session.collecting.design import Design, collect_request
 from tilewright.session.collecting.places import places_of
 from tilewright.session.collecting.schedule_settings import BestKnown
 from tilewright.session.precedents import best_elsewhere
-from tilewright.session.predicting.modelling import predictors_of
 from tilewright.store import open_store
+from tilewright.store.choices import known_outcomes, ranked
 from tilewright.store.database import SqliteStore
 from tilewright.store.rows import outcome_row
 

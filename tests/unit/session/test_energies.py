@@ -16,13 +16,14 @@ from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import discard
 from tilewright.core.records import EnergyUse
 from tilewright.models import ModelOptions
-from tilewright.plan.preparation import prepare
+from tilewright.models.prepared import PreparedNetwork
+from tilewright.plan.preparation import prepare, prepare_sketch
 from tilewright.predict.collected import Row
+from tilewright.predict.energies import EnergyPredictors, fit_metrics, known_metrics
 from tilewright.predict.energy_models import energy_to_json, fit_energy_model
-from tilewright.session.choices import choose
-from tilewright.session.predicting.energies import EnergyPredictors, fit_metrics, known_metrics
-from tilewright.session.predicting.forecasting import IN_SEQUENCE, Forecaster
-from tilewright.session.predicting.modelling import Predictors, write_model
+from tilewright.predict.forecasting import IN_SEQUENCE, Forecaster
+from tilewright.predict.modelling import Predictors, write_model
+from tilewright.store.choices import choose
 from tilewright.store.database import SqliteStore
 
 RELU = "op:relu[shape=1x8x8x8]"
@@ -43,6 +44,10 @@ def add_energies(store: SqliteStore, rows: Sequence[Row]) -> None:
         )
         for row in rows
     )
+
+
+def sketched(texts: Sequence[str]) -> list[tuple[str, PreparedNetwork]]:
+    return [(text, prepare_sketch(text, ModelOptions(), PLACEMENT)) for text in texts]
 
 
 @pytest.fixture
@@ -88,7 +93,7 @@ def test_a_networks_energy_and_power(store: SqliteStore) -> None:
     ]
     store.add_workloads([row.workload for row in rows])
     add_energies(store, rows)
-    result = forecaster(store).network(RELU, ModelOptions(), "default")
+    result = forecaster(store).network(prepare(RELU, ModelOptions(), PLACEMENT), "default")
     found = result.network
     assert found is not None and found.energy_j is not None and found.latency_s is not None
     calls = sum(task.count for task in network.tasks.values())
@@ -101,15 +106,15 @@ def test_a_networks_energy_and_power(store: SqliteStore) -> None:
 def test_an_operators_energy_and_power(store: SqliteStore) -> None:
     text = "op:conv2d[c=16,h=8,k=3,pad=1,out=16]"
     add_energies(store, rows_of_convolutions())
-    (found,) = forecaster(store).operators([text], ModelOptions(), "default").operators
+    (found,) = forecaster(store).operators(sketched([text]), "default").operators
     assert found.energy_j is not None and found.energy_j > 0
     assert found.power_w == pytest.approx(found.energy_j / found.latency_s)
-    (power,) = forecaster(store).operators([text], ModelOptions(), "default", ["power"]).operators
+    (power,) = forecaster(store).operators(sketched([text]), "default", ["power"]).operators
     assert (power.energy_j, power.power_w) == (None, found.power_w)
 
 
 def test_without_a_meter_there_is_the_reason(store: SqliteStore) -> None:
-    result = forecaster(store).network(RELU, ModelOptions(), "default")
+    result = forecaster(store).network(prepare(RELU, ModelOptions(), PLACEMENT), "default")
     assert result.network is not None
     assert (result.network.energy_j, result.network.power_w) == (None, None)
     assert "elementwise" in result.energy_reason and "--power" in result.energy_reason
@@ -124,7 +129,7 @@ def test_without_a_meter_there_is_the_reason(store: SqliteStore) -> None:
     ],
 )
 def test_only_what_is_asked_for(store: SqliteStore, asked: list[str], there: set[str]) -> None:
-    result = forecaster(store).network(RELU, ModelOptions(), "default", asked)
+    result = forecaster(store).network(prepare(RELU, ModelOptions(), PLACEMENT), "default", asked)
     network = result.network
     assert network is not None
     fields = network.__dataclass_fields__

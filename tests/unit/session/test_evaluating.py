@@ -21,11 +21,11 @@ from tilewright.models import ModelOptions
 from tilewright.models.zoo import names
 from tilewright.predict import crossvalidation
 from tilewright.predict.kernel_models import TrainingSet, fit_kernel_model
+from tilewright.predict.modelling import Predictors, predictors_of
 from tilewright.predict.networks import zoo_tasks
 from tilewright.session.collecting.collector import PROBE
 from tilewright.session.predicting import device_classes, network_rows
 from tilewright.session.predicting.evaluating import KernelQuestion, KernelSplit, evaluate_kernels
-from tilewright.session.predicting.modelling import Predictors, predictors_of
 from tilewright.session.predicting.network_rows import members_of, operators_of
 from tilewright.session.predicting.single_operators import default_kernel
 from tilewright.store.database import SqliteStore

@@ -19,11 +19,11 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import search_space
 from tilewright.models import ModelOptions
+from tilewright.predict.modelling import Predictors
+from tilewright.predict.zero_shot import BestGuesses
 from tilewright.session.predicting.explaining import Explainer
-from tilewright.session.predicting.modelling import Predictors
 from tilewright.session.predicting.sweeping import Sweeping
 from tilewright.session.predicting.thread_counts import study_threads
-from tilewright.session.predicting.zero_shot import BestGuesses
 
 Truth = Callable[[Workload, Candidate], float | None]
 OPERATOR = "op:conv2d[c=16,h=8,k=3,pad=1,out=32]"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,15 @@ from predictor_rows import known_store, rows_of_convolutions
 
 from tilewright.core.events import Event, Note
 from tilewright.models import ModelOptions
+from tilewright.models.prepared import PreparedNetwork
+from tilewright.plan.preparation import prepare, prepare_sketch
+from tilewright.predict.forecasting import Forecaster
+from tilewright.predict.modelling import Predictors
 from tilewright.predict.operator_facts import roofline_s
-from tilewright.session.predicting.forecasting import Forecaster
-from tilewright.session.predicting.modelling import Predictors
+
+
+def sketched(texts: Sequence[str]) -> list[tuple[str, PreparedNetwork]]:
+    return [(text, prepare_sketch(text, ModelOptions(), PLACEMENT)) for text in texts]
 
 
 @pytest.fixture
@@ -55,7 +61,9 @@ def test_a_kernel_between_two_measured_ones_is_interpolated(forecaster: Forecast
 def test_a_family_never_seen_is_the_roofline_and_says_so(
     forecaster: Forecaster, heard: list[Event]
 ) -> None:
-    found = forecaster.network("op:softmax[shape=64x128]", ModelOptions(), "default")
+    found = forecaster.network(
+        prepare("op:softmax[shape=64x128]", ModelOptions(), PLACEMENT), "default"
+    )
     (operator,) = found.operators
     assert (operator.family, operator.source) == ("softmax", "roofline")
     assert operator.latency_s == operator.low_s < operator.high_s
@@ -64,7 +72,7 @@ def test_a_family_never_seen_is_the_roofline_and_says_so(
 
 
 def test_a_network_has_every_figure_of_the_contract(forecaster: Forecaster) -> None:
-    found = forecaster.network("zoo:mlp", ModelOptions(), "default")
+    found = forecaster.network(prepare("zoo:mlp", ModelOptions(), PLACEMENT), "default")
     network = found.network
     assert 0 < network.latency_low_s <= network.latency_s < network.latency_high_s
     assert network.power_w is None and network.energy_j is None
@@ -75,7 +83,7 @@ def test_a_network_has_every_figure_of_the_contract(forecaster: Forecaster) -> N
 
 def test_single_operators(forecaster: Forecaster, heard: list[Event]) -> None:
     texts = ["op:conv2d[c=16,h=8,k=3,pad=1,out=32]", "op:softmax[shape=64x128]"]
-    found = forecaster.operators(texts, ModelOptions(), "default", [])
+    found = forecaster.operators(sketched(texts), "default", [])
     assert found.network is None
     assert [operator.name for operator in found.operators] == texts
     assert [operator.family for operator in found.operators] == ["conv2d", "softmax"]
@@ -84,10 +92,10 @@ def test_single_operators(forecaster: Forecaster, heard: list[Event]) -> None:
     values = 64 * 128 * 4
     peaks = [operator.peak_memory_bytes for operator in found.operators]
     assert all(peak is not None and peak > 0 for peak in peaks) and peaks[1] >= 2 * values
-    alone = forecaster.operators(texts, ModelOptions(), "default", ["latency"])
+    alone = forecaster.operators(sketched(texts), "default", ["latency"])
     assert [operator.peak_memory_bytes for operator in alone.operators] == [None, None]
     assert alone.energy_reason == ""
-    forecaster.operators(texts, ModelOptions(), "default", ["energy"])
+    forecaster.operators(sketched(texts), "default", ["energy"])
     notes = [event.message for event in heard if isinstance(event, Note)]
     assert sum("energies are unknown" in note and "--power" in note for note in notes) == 1
 

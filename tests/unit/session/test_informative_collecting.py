@@ -17,10 +17,10 @@ from tilewright.core.predictions import CollectResult
 from tilewright.measure.circumstances import Place
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import drawn
+from tilewright.predict import modelling
 from tilewright.session.collecting.collector import Collector
 from tilewright.session.collecting.design import CollectRequest, Design, collect_request
 from tilewright.session.collecting.planned import journal_of
-from tilewright.session.predicting import modelling
 from tilewright.store.database import SqliteStore
 
 SAMPLES = 6

@@ -16,7 +16,7 @@ from predictor_rows import PEAKS, fitted, known_store, rows_of_convolutions
 from tilewright.core.errors import ModelError, OutputError, UsageError
 from tilewright.core.events import Event, Note, discard
 from tilewright.predict import shipped
-from tilewright.session.predicting.modelling import (
+from tilewright.predict.modelling import (
     Predictors,
     fit_all,
     load_model,

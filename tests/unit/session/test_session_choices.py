@@ -16,8 +16,8 @@ from tilewright.core.records import Candidate, Failure, FailureKind, Measurement
 from tilewright.core.targets import threads_alone
 from tilewright.kernels.spaces import ranked_defaults
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.session.choices import checked_settings, choose, ranked, shipping_key
 from tilewright.store import open_store
+from tilewright.store.choices import checked_settings, choose, ranked, shipping_key
 from tilewright.store.interchange.lines import IMPORTED
 
 

@@ -26,7 +26,6 @@ from tilewright.measure.peers.base import EngineRefused
 from tilewright.models.loaded import LoadedModel
 from tilewright.models.prepared import laid_out
 from tilewright.session import racing
-from tilewright.session.choices import defaults
 from tilewright.session.contenders import DEFAULT, TUNED, Contender, default_contender
 from tilewright.session.graph_search import RECONSIDERED
 from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS
@@ -37,6 +36,7 @@ from tilewright.session.seals import file_sha256
 from tilewright.session.shipping import Reconsider, Shipped, Shipping
 from tilewright.session.winners import Winner
 from tilewright.store import open_store
+from tilewright.store.choices import defaults
 from tilewright.store.database import SqliteStore
 
 WINOGRAD = "conv2d_winograd"

@@ -22,10 +22,10 @@ from tilewright.core.records import (
     Shipment,
 )
 from tilewright.core.targets import threads_alone
-from tilewright.session.choices import shipping_key
 from tilewright.session.collecting.planned import Batch, Planned
 from tilewright.session.manifest import ShippedCandidate
 from tilewright.store import rows
+from tilewright.store.choices import shipping_key
 
 FORMS = parse_forms("blocked16", "plain", "acdb")
 CANDIDATE = Candidate(

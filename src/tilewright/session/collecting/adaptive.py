@@ -27,8 +27,8 @@ from tilewright.kernels.spaces import TaskSpace
 from tilewright.predict.base import Trees
 from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_models import KernelModel, fit_kernel_model
+from tilewright.predict.modelling import Predictors, predictors_of
 from tilewright.session.collecting.planned import Planned
-from tilewright.session.predicting.modelling import Predictors, predictors_of
 from tilewright.store.database import SqliteStore
 
 ROUND = 100

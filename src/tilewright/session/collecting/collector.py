@@ -29,12 +29,12 @@ from tilewright.measure.measurers import opened_in, opened_with
 from tilewright.measure.peaks import measured_peaks
 from tilewright.measure.protocols import PROBE
 from tilewright.plan.preparation import prepare
+from tilewright.predict.modelling import predictors_of
 from tilewright.session.collecting.adaptive import Feedback
 from tilewright.session.collecting.design import CollectRequest
 from tilewright.session.collecting.family_plan import Batches, FamilyPlan, is_operator
 from tilewright.session.collecting.planned import journal_of
 from tilewright.session.collecting.schedule_settings import BestKnown, candidates_of
-from tilewright.session.predicting.modelling import predictors_of
 from tilewright.store.database import SqliteStore
 
 _PROBE_EVERY = 25

@@ -14,9 +14,9 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 from tilewright.kernels.spaces import TaskSpace, default_candidate, spaces
 from tilewright.measure.circumstances import is_usual
-from tilewright.session.choices import own, ranked
-from tilewright.session.predicting.modelling import Predictors
-from tilewright.session.predicting.zero_shot import BestGuesses
+from tilewright.predict.modelling import Predictors
+from tilewright.predict.zero_shot import BestGuesses
+from tilewright.store.choices import own, ranked
 
 _USUAL, _ANYWHERE = 0.75, 0.25
 """Part of the random settings in the layouts a network would have, and in any layouts at all."""

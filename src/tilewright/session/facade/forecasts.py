@@ -18,14 +18,15 @@ from tilewright.core.arguments import (
     truth_of,
 )
 from tilewright.core.evaluations import EvaluateResult
+from tilewright.core.events import Stage
 from tilewright.hardware.device import local_placement, parse_target
 from tilewright.hardware.gpus import is_cuda
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
-from tilewright.session.choices import MAX_ERROR
 from tilewright.session.facade.networks import BUDGET
 from tilewright.session.facade.opened import Opened
+from tilewright.store.choices import MAX_ERROR
 
 if TYPE_CHECKING:
     from tilewright.core.predictions import (
@@ -80,7 +81,7 @@ class ForecastVerbs(Opened):
 
     def fit(self, families: Names = (), metrics: Names = ()) -> FitResult:
         """Learn predictors from what was measured; see `tilewright fit --help`."""
-        from tilewright.session.predicting.energies import fit_metrics
+        from tilewright.predict.energies import fit_metrics
 
         names, wanted = texts_of(families, "families"), texts_of(metrics, "metrics")
         return fit_metrics(self.placement, self.store, self.events, names, wanted)
@@ -95,14 +96,17 @@ class ForecastVerbs(Opened):
         metrics: Names = (),
     ) -> PredictResult:
         """What a network will take, without running it; see `tilewright predict --help`."""
-        from tilewright.session.choices import checked_settings
-        from tilewright.session.predicting.forecasting import forecaster_of
+        from tilewright.plan.preparation import prepare
+        from tilewright.predict.energies import known_metrics
+        from tilewright.predict.forecasting import forecaster_of
+        from tilewright.store.choices import checked_settings
 
         said, chosen = options_of(options, self.seed), checked_settings(settings)
-        allowed, wanted = error_of(max_error), texts_of(metrics, "metrics")
+        allowed, wanted = error_of(max_error), known_metrics(texts_of(metrics, "metrics"))
         argument = self._given(model, said).argument
         forecaster = forecaster_of(self.placement, self.records, self.events, allowed)
-        return forecaster.network(argument, said, chosen, wanted)
+        self.events(Stage(name="import", detail=argument))
+        return forecaster.network(prepare(argument, said, self.placement), chosen, wanted)
 
     def predict_table(
         self,
@@ -114,15 +118,17 @@ class ForecastVerbs(Opened):
         metrics: Names = (),
     ) -> PredictResult:
         """The operators of a .csv or .parquet with a column `operator` of `op:…` texts."""
+        from tilewright.plan.preparation import prepare_sketch
+        from tilewright.predict.forecasting import forecaster_of
         from tilewright.predict.table import read_texts
-        from tilewright.session.choices import checked_settings
-        from tilewright.session.predicting.forecasting import forecaster_of
+        from tilewright.store.choices import checked_settings
 
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = error_of(max_error), texts_of(metrics, "metrics")
         texts = read_texts(path_of(table, "table"), "operator")
         forecaster = forecaster_of(self.placement, self.records, self.events, allowed)
-        return forecaster.operators(texts, said, chosen, wanted)
+        networks = ((text, prepare_sketch(text, said, self.placement)) for text in texts)
+        return forecaster.operators(networks, chosen, wanted)
 
     def explain(
         self,
@@ -140,8 +146,8 @@ class ForecastVerbs(Opened):
 
             explainer = cuda_explainer(self._target, self._tracker, self.events, said)
             return explainer.explain(first, other, confirm=measured)
+        from tilewright.predict.modelling import predictors_of
         from tilewright.session.predicting.explaining import Explainer
-        from tilewright.session.predicting.modelling import predictors_of
 
         explainer = Explainer(
             placement=self.placement,
@@ -162,8 +168,8 @@ class ForecastVerbs(Opened):
         max_error: float = MAX_ERROR,
     ) -> ThreadsResult:
         """The fastest of up to five numbers of threads, each measured."""
-        from tilewright.session.choices import checked_settings
         from tilewright.session.predicting.thread_counts import network_timer, study_threads
+        from tilewright.store.choices import checked_settings
 
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         argument = self._given(model, said).argument
@@ -201,8 +207,8 @@ class ForecastVerbs(Opened):
 
     def judge(self, request: EvaluateRequest) -> Evaluation:
         """As `evaluate`, with the predictions of every row, which plots and cards want."""
+        from tilewright.predict.modelling import predictors_of
         from tilewright.session.predicting.evaluating import EvaluateRequest, Workplace, judge
-        from tilewright.session.predicting.modelling import predictors_of
 
         place = Workplace(
             predictors=lambda: predictors_of(self.placement, self.records, self.events),

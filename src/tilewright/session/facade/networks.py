@@ -24,9 +24,9 @@ from tilewright.graph.network import Array
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
-from tilewright.session.choices import MAX_ERROR
 from tilewright.session.facade.opened import Opened
 from tilewright.session.outcome import OptimizedNetwork, default_folder
+from tilewright.store.choices import MAX_ERROR
 
 if TYPE_CHECKING:
     from tilewright.session.levels import GraphLevel
@@ -142,8 +142,8 @@ class NetworkVerbs(Opened):
         `memory` its peak memory.
         """
         from tilewright.hardware.meters import named_meter
-        from tilewright.session.choices import checked_settings
         from tilewright.session.profiling import Profiler
+        from tilewright.store.choices import checked_settings
 
         named = text_or_none(meter, "meter")
         profiler = Profiler(
@@ -171,8 +171,8 @@ class NetworkVerbs(Opened):
         rounds: int = 5,
     ) -> CompareResult:
         """Time one network or several in turn with their peers."""
-        from tilewright.session.choices import checked_settings
         from tilewright.session.comparing import Comparer, checked_peers, require_models
+        from tilewright.store.choices import checked_settings
 
         compared = several_models(models)
         require_models(compared)

@@ -87,7 +87,7 @@ class StudyVerbs(Opened):
     ) -> SweepResult:
         """An operator along one parameter, measured and predicted; see `tilewright study padding
         --help`."""
-        from tilewright.session.predicting.modelling import predictors_of
+        from tilewright.predict.modelling import predictors_of
         from tilewright.session.predicting.sweeping import Sweeping
 
         name, steps = text_of(operator, "operator"), counts_of(values, "values")

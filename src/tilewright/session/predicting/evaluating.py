@@ -25,6 +25,7 @@ from tilewright.predict.cards import (
     together,
 )
 from tilewright.predict.crossvalidation import Unseen, operator_columns, unseen, unseen_networks
+from tilewright.predict.device_classes import Samples, classes_of, unseen_classes
 from tilewright.predict.evaluation import Question, evaluate, row_of
 from tilewright.predict.families.registry import FAMILIES
 from tilewright.predict.judged import Evaluation, Judged
@@ -35,9 +36,8 @@ from tilewright.predict.kernel_models import (
     TrainingSet,
     sample_trees,
 )
+from tilewright.predict.modelling import Predictors
 from tilewright.predict.shipped import shipped_data, shipped_placements
-from tilewright.session.predicting.device_classes import Samples, classes_of, unseen_classes
-from tilewright.session.predicting.modelling import Predictors
 from tilewright.session.predicting.network_rows import members_of, operators_of
 
 KernelSplit = Literal["configuration", "network", "device"]

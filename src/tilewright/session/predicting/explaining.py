@@ -20,14 +20,13 @@ from tilewright.models import ModelOptions
 from tilewright.models.configurations import collecting
 from tilewright.predict.base import Floats
 from tilewright.predict.collected import family_of
+from tilewright.predict.forecasting import Forecaster
 from tilewright.predict.insight import Exchange, Influence, differences, influences, jumps
 from tilewright.predict.kernel_facts import Kernel
 from tilewright.predict.kernel_models import KernelModel
-from tilewright.session.choices import own, ranked
+from tilewright.predict.modelling import Predictors
 from tilewright.session.predicting.confirming import Sweep, confirmed
 from tilewright.session.predicting.exchanging import knob_exchanges
-from tilewright.session.predicting.forecasting import Forecaster
-from tilewright.session.predicting.modelling import Predictors
 from tilewright.session.predicting.single_operators import (
     KernelTimer,
     around,
@@ -36,6 +35,7 @@ from tilewright.session.predicting.single_operators import (
     numbers_of,
     with_number,
 )
+from tilewright.store.choices import own, ranked
 
 _SETTINGS = 400
 _EXCHANGED = 100

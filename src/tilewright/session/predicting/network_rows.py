@@ -13,9 +13,9 @@ from tilewright.measure.protocols import PROBE
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import FAMILIES
 from tilewright.predict.collected import Row
+from tilewright.predict.modelling import Predictors
 from tilewright.predict.networks import zoo_tasks
 from tilewright.predict.splits import Integers
-from tilewright.session.predicting.modelling import Predictors
 from tilewright.session.predicting.single_operators import default_kernel
 
 

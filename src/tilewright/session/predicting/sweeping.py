@@ -15,10 +15,10 @@ from tilewright.measure.base import Measurer
 from tilewright.measure.measurers import opened
 from tilewright.models import ModelOptions
 from tilewright.models.single_operator import with_default
+from tilewright.predict.forecasting import Forecaster
 from tilewright.predict.kernel_facts import kernel_table
+from tilewright.predict.modelling import Predictors
 from tilewright.predict.operator_facts import roofline_s
-from tilewright.session.predicting.forecasting import Forecaster
-from tilewright.session.predicting.modelling import Predictors
 from tilewright.session.predicting.single_operators import (
     KernelTimer,
     around,

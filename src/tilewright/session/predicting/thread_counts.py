@@ -15,7 +15,7 @@ from tilewright.measure.networks import NetworkWorker
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
 from tilewright.predict.thread_counts import best_count, counts_to_measure
-from tilewright.session.choices import SettingsName, choose
+from tilewright.store.choices import SettingsName, choose
 from tilewright.store.database import SqliteStore
 
 _REPEATS, _WARMUP = 15, 2

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, sqrt
 
 import numpy as np
 
-from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.events import EventSink, Note
 from tilewright.core.predictions import (
     METRICS,
     NetworkForecast,
@@ -21,16 +21,14 @@ from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
 from tilewright.kernels.blueprint import blueprint
 from tilewright.kernels.planned_memory import planned_memory
-from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork, laid_out
-from tilewright.plan.preparation import prepare, prepare_sketch
 from tilewright.predict.collected import family_of
+from tilewright.predict.energies import EnergyPredictors, known_metrics, why_none
 from tilewright.predict.kernel_facts import Kernel
 from tilewright.predict.kernel_models import KernelModel
+from tilewright.predict.modelling import Predictors, predictors_of
 from tilewright.predict.operator_facts import roofline_s
-from tilewright.session.choices import MAX_ERROR, SettingsName, choose, shipped_plan
-from tilewright.session.predicting.energies import EnergyPredictors, known_metrics, why_none
-from tilewright.session.predicting.modelling import Predictors, predictors_of
+from tilewright.store.choices import MAX_ERROR, SettingsName, choose, shipped_plan
 from tilewright.store.database import SqliteStore
 
 IN_SEQUENCE = 1.04
@@ -71,8 +69,7 @@ class Forecaster:
 
     def network(
         self,
-        model: str,
-        options: ModelOptions,
+        network: PreparedNetwork,
         settings: SettingsName,
         metrics: Sequence[str] = METRICS,
     ) -> PredictResult:
@@ -81,16 +78,6 @@ class Forecaster:
         Raises UsageError for a metric that is not known.
         """
         metrics = known_metrics(metrics)
-        self.events(Stage(name="import", detail=model))
-        return self.prepared(prepare(model, options, self.placement), settings, metrics)
-
-    def prepared(
-        self,
-        network: PreparedNetwork,
-        settings: SettingsName,
-        metrics: Sequence[str] = METRICS,
-    ) -> PredictResult:
-        """The same of a network that is loaded already."""
         store = self.predictors.store
         network = laid_out(network, shipped_plan(network, store, self.placement, settings))
         chosen = choose(network, store, self.placement, settings, max_error=self.max_error)
@@ -122,22 +109,23 @@ class Forecaster:
 
     def operators(
         self,
-        texts: Sequence[str],
-        options: ModelOptions,
+        operators: Iterable[tuple[str, PreparedNetwork]],
         settings: SettingsName,
         metrics: Sequence[str] = METRICS,
     ) -> PredictResult:
-        """Single operators, `op:…` texts: the latency of the heaviest kernel of each, and what else
-        `metrics` name (all where there are none); memory is that of all its kernels.
+        """Single operators, each an `op:…` text with its network: the latency of the heaviest
+        kernel of each, and what else `metrics` name (all where there are none); memory is that of
+        all its kernels.
 
-        Raises UsageError for a text that is none, and for a metric that is not known.
+        Raises UsageError for a metric that is not known.
         """
         named, metrics = bool(metrics), known_metrics(metrics)
         tasks: list[Task] = []
         kernels: list[Kernel] = []
         peaks_bytes: list[int | None] = []
-        for text in texts:
-            network = prepare_sketch(text, options, self.placement)
+        texts: list[str] = []
+        for text, network in operators:
+            texts.append(text)
             store = self.predictors.store
             chosen = choose(network, store, self.placement, settings, max_error=self.max_error)
             key = max(network.tasks, key=lambda key: network.tasks[key].workload.flop)

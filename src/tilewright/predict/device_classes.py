@@ -20,10 +20,10 @@ from tilewright.predict.kernel_models import (
     fit_kernel_model,
     sample_trees,
 )
+from tilewright.predict.modelling import Predictors
 from tilewright.predict.relatives import Relative, nearest
 from tilewright.predict.shipped import shipped_placements
 from tilewright.predict.splits import Integers
-from tilewright.session.predicting.modelling import Predictors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import spaces
 from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_facts import Kernel
-from tilewright.session.predicting.modelling import Predictors
+from tilewright.predict.modelling import Predictors
 
 _CONSIDERED = 256
 """Settings per implementation that the facts' rough time puts first; the model ranks these."""

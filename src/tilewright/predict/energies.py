@@ -22,7 +22,7 @@ from tilewright.predict.energy_models import (
 )
 from tilewright.predict.kernel_facts import Kernel
 from tilewright.predict.kernel_models import LEAST_ROWS
-from tilewright.session.predicting.modelling import (
+from tilewright.predict.modelling import (
     Predictors,
     fit_all,
     of_class,
