@@ -27,8 +27,8 @@ from tilewright.measure.kernels import KernelMeasurer
 from tilewright.measure.protocols import kernel_protocol
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
-from tilewright.tune.sweep import Sweep
-from tilewright.tune.sweep_files import sweep_text
+from tilewright.search.sweeps.files import sweep_text
+from tilewright.search.sweeps.sweep import Sweep
 
 FOLDER = Path(__file__).parents[1] / "src/tilewright/tune/sweeps"
 MOST = 1500

@@ -30,8 +30,8 @@ from tilewright.measure.protocols import kernel_protocol
 from tilewright.models import ModelOptions
 from tilewright.models.zoo import names
 from tilewright.plan.preparation import prepare
-from tilewright.tune.base import TuningTask
-from tilewright.tune.tuners import make_tuner
+from tilewright.search.tuners.base import TuningTask
+from tilewright.search.tuners.registry import make_tuner
 from tuning_tables import write_tables
 
 HERE = Path(__file__).parent

@@ -16,7 +16,7 @@ from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate, Measurement, Protocol
 from tilewright.graph.workload import Workload
 from tilewright.kernels.metaschedule import SPEC, TRACE
-from tilewright.tune.metaschedule import MetaScheduleTuner
+from tilewright.search.tuners.metaschedule import MetaScheduleTuner
 
 CONV = constants_workload(
     [(1, 8, 6, 6), (16, 8, 3, 3), (16, 1, 1)],

@@ -9,7 +9,7 @@ from installed_examples import install, run_python, run_suite
 
 SEARCH = """
 from tilewright.testing.landscapes import smooth
-from tilewright.tune.tuners import replayable, tuner_factory
+from tilewright.search.tuners.registry import replayable, tuner_factory
 assert "climber" in replayable()
 assert smooth().regret(tuner_factory("climber"), 60) < 1.0
 print(tuner_factory("climber").__module__)

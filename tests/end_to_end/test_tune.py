@@ -1,4 +1,4 @@
-"""`tune`: levels, tuners, faults, and what its answer holds."""
+"""`search`: levels, tuners, faults, and what its answer holds."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ import tilewright
 from tilewright.graph.workload import parse_workload
 from tilewright.hardware.device import local_placement
 from tilewright.measure.kernels import KernelMeasurer
+from tilewright.search.tuners.registry import tuner_factory
 from tilewright.store import open_store
-from tilewright.tune.tuners import tuner_factory
 
 PHASES = {
     "import", "start", "recall", "build", "run", "model", "search", "finalists", "verify",

@@ -78,7 +78,7 @@ def tune(
     search = search or SearchFlags()
     options = model_flags.options(flags.seed)
     with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
-        from tilewright.session.levels import GraphLevel
+        from tilewright.search.levels import GraphLevel
 
         level = search.level
         outcome = work.session.tune(

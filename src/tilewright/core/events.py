@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A new phase of a run began, e.g. `import`, `tune`, `verify`."""
+    """A new phase of a run began, e.g. `import`, `search`, `verify`."""
 
     name: str
     detail: str = ""

@@ -13,7 +13,7 @@ from tilewright.measure.base import Measurer
 
 
 class WorkloadFeaturizer:
-    """Makes features of one workload's candidates; a `tune.base.Featurizer`.
+    """Makes features of one workload's candidates; a `search.tuners.base.Featurizer`.
 
     Rows are kept, so that a tuner may ask for the same candidate as often as it likes. What a
     crash or a timeout of a worker took is not asked for again: its row stays nan.

@@ -13,11 +13,11 @@ from tilewright.graph.conversions import copying
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.assignment.problem_file import write_problem
 from tilewright.plan.network_problem import PICOSECONDS, NetworkProblem
-from tilewright.session.contenders import DEFAULT, TUNED
-from tilewright.session.graph_search import CHOSEN, RECONSIDERED, Proposal, proposals_of
-from tilewright.session.layout_costs import LayoutCosts, stored_by_forms
-from tilewright.session.levels import GraphLevel, level_name
-from tilewright.session.requests import OptimizeRequest
+from tilewright.search.contenders import DEFAULT, TUNED
+from tilewright.search.graph_search import CHOSEN, RECONSIDERED, Proposal, proposals_of
+from tilewright.search.layout_costs import LayoutCosts, stored_by_forms
+from tilewright.search.levels import GraphLevel, level_name
+from tilewright.search.requests import OptimizeRequest
 from tilewright.store.database import SqliteStore
 
 PREDICTED = (

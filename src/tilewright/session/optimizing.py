@@ -10,6 +10,7 @@ from pathlib import Path
 from tilewright.core.budget import Spending
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.phases import timed
 from tilewright.core.records import Placement, Run
 from tilewright.core.results import OptimizeResult
 from tilewright.hardware.environment import environment_card, noise_warnings, read_environment
@@ -21,21 +22,21 @@ from tilewright.measure.peaks import Peaks, measured_peaks
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.models.source import is_model_file
 from tilewright.plan.preparation import prepare
-from tilewright.session.contenders import Contender
+from tilewright.search.contenders import Contender
+from tilewright.search.levels import bare_tasks
+from tilewright.search.network_search import NetworkSearch
+from tilewright.search.places import Places
+from tilewright.search.requests import OptimizeRequest
+from tilewright.search.tuners.registry import DEFAULT, tuner_factory
 from tilewright.session.finishing import FEW, PLAIN, Finishing, LineUp
 from tilewright.session.graph_account import graph_result, predicted_only
-from tilewright.session.levels import bare_tasks
 from tilewright.session.manifest import MANIFEST, Origin, write_manifest
 from tilewright.session.outcome import write_layouts, write_report
-from tilewright.session.phases import timed
 from tilewright.session.publishing import publish, staging
-from tilewright.session.requests import OptimizeRequest
-from tilewright.session.searching import NetworkSearch
 from tilewright.session.shipping import Shipped, Shipping
 from tilewright.session.tasks_only import tasks_only
 from tilewright.store.database import SqliteStore
 from tilewright.store.output import check_place
-from tilewright.tune.tuners import DEFAULT, tuner_factory
 
 _ENOUGH_KERNELS = 16
 """So many kernels tell how long those of a network take to build."""
@@ -258,7 +259,9 @@ class _Work:
             contenders,
             peaks,
             self.request.max_error,
-            lambda finished: self.search.reconsider(finished, measurer),
+            lambda finished: self.search.reconsider(
+                Places(place for finish in finished for place in finish.places), measurer
+            ),
         )
         self.seconds.update(shipping.seconds)
         proposals = self.search.proposals

@@ -29,9 +29,9 @@ from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all
 from tilewright.measure.peers.base import EngineRefused
 from tilewright.measure.peers.known import make_peer
 from tilewright.models.naming import quoted
+from tilewright.search.contenders import Contender
+from tilewright.search.places import Place, Places
 from tilewright.session.bisecting import ROUNDING, name_culprit
-from tilewright.session.contenders import Contender
-from tilewright.session.places import Place, Places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,13 +35,13 @@ from tilewright.measure.protocols import kernel_protocol
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
+from tilewright.search.levels import LEVELS, Level, bare_task, carried_over
+from tilewright.search.tuners.registry import DEFAULT, tuner_factory
+from tilewright.search.tuning import NetworkTuner, TuningTerms
+from tilewright.search.winners import Referee
 from tilewright.session.int8_case import int8_tasks
-from tilewright.session.levels import LEVELS, Level, bare_task, carried_over
-from tilewright.session.tuning import NetworkTuner, TuningTerms
-from tilewright.session.winners import Referee
 from tilewright.store.choices import ranked
 from tilewright.store.database import SqliteStore
-from tilewright.tune.tuners import DEFAULT, tuner_factory
 
 _TURNS = 3
 _CASE_MEASUREMENTS = 48

@@ -1,4 +1,4 @@
-"""What `optimize` and `tune` answer for a remote device: tuned tasks, no network that ships.
+"""What `optimize` and `search` answer for a remote device: tuned tasks, no network that ships.
 
 Whole networks do not run over RPC, so nothing is compiled into an artifact, compared or checked as
 a whole; every winner was checked on the device. The network's time is the sum of its tasks'.
@@ -14,8 +14,8 @@ from tilewright.core.results import OptimizeResult
 from tilewright.graph.tasks import TaskKey
 from tilewright.measure.peaks import Peaks
 from tilewright.models.prepared import PreparedNetwork
+from tilewright.search.winners import Winner
 from tilewright.session.reporting import Times, task_reports
-from tilewright.session.winners import Winner
 
 NOTE = (
     "Whole networks do not run over RPC: the tasks were tuned and checked on the device, their "

@@ -12,11 +12,11 @@ from pathlib import Path
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.results import TunerStudyResult, TunerStudyRow
+from tilewright.search.sweeps.files import read_sweeps, shipped_sweeps
+from tilewright.search.sweeps.replay import compare_tuners
+from tilewright.search.sweeps.sweep import Sweep
+from tilewright.search.tuners.registry import make_tuner, replayable, tuner_factory
 from tilewright.store.output import replacing
-from tilewright.tune.replay import compare_tuners
-from tilewright.tune.sweep import Sweep
-from tilewright.tune.sweep_files import read_sweeps, shipped_sweeps
-from tilewright.tune.tuners import make_tuner, replayable, tuner_factory
 
 PAGE = "study-tuners.html"
 

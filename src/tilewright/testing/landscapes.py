@@ -14,7 +14,7 @@ from tilewright.core.targets import threads_alone
 from tilewright.kernels.knobs import Knob, choice, split
 from tilewright.kernels.knobspace import Filter, KnobSpace
 from tilewright.kernels.search_space import Floats, Part, SearchSpace
-from tilewright.tune.base import Tuner, TunerFactory, TuningTask
+from tilewright.search.tuners.base import Tuner, TunerFactory, TuningTask
 
 FORMS = (PLAIN, PLAIN)
 Times = Callable[[Settings], float | None]

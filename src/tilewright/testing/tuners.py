@@ -18,8 +18,8 @@ from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate, Settings
 from tilewright.kernels.knobs import choice, split
 from tilewright.kernels.search_space import LISTED, SearchSpace
+from tilewright.search.tuners.base import Tuner, TunerFactory, TuningTask
 from tilewright.testing.landscapes import Landscape, failed, measured, part, smooth
-from tilewright.tune.base import Tuner, TunerFactory, TuningTask
 
 _ENDLESS = 200
 """More batches than any check needs; a tuner that goes on has no end."""

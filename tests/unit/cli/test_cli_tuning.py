@@ -1,4 +1,4 @@
-"""`tune` and `study`: what they print and what the JSON contract promises."""
+"""`search` and `study`: what they print and what the JSON contract promises."""
 
 from __future__ import annotations
 

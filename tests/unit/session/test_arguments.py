@@ -11,9 +11,9 @@ import pytest
 import tilewright as tw
 from tilewright.core import arguments
 from tilewright.core.errors import ModelError, UsageError
+from tilewright.search.levels import GraphLevel
 from tilewright.session.collecting.design import Design
 from tilewright.session.facade import networks
-from tilewright.session.levels import GraphLevel
 from tilewright.session.predicting.evaluating import EvaluateRequest
 
 pytestmark = pytest.mark.regression

@@ -28,11 +28,11 @@ from tilewright.measure.circumstances import Place, is_usual
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
 from tilewright.predict.modelling import predictors_of
+from tilewright.search.precedents import best_elsewhere
 from tilewright.session.collecting.collector import Collector, known_candidates
 from tilewright.session.collecting.design import Design, collect_request
 from tilewright.session.collecting.places import places_of
 from tilewright.session.collecting.schedule_settings import BestKnown
-from tilewright.session.precedents import best_elsewhere
 from tilewright.store import open_store
 from tilewright.store.choices import known_outcomes, ranked
 from tilewright.store.database import SqliteStore

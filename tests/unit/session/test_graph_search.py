@@ -23,13 +23,13 @@ from tilewright.models.prepared import laid_out
 from tilewright.plan.assignment.problem import Problem
 from tilewright.plan.assignment.solution import NothingFound, Solution
 from tilewright.plan.assignment.solving import solve
-from tilewright.session import graph_search
+from tilewright.search import graph_search
+from tilewright.search.graph_search import CHOSEN, RECONSIDERED, GraphSearch, Proposal
+from tilewright.search.knowledge import known_of
+from tilewright.search.layout_costs import LayoutCosts
+from tilewright.search.places import Place, Places
+from tilewright.search.tuning import NetworkTuner, TuningTerms
 from tilewright.session.graph_account import choice_rows
-from tilewright.session.graph_search import CHOSEN, RECONSIDERED, GraphSearch, Proposal
-from tilewright.session.knowledge import known_of
-from tilewright.session.layout_costs import LayoutCosts
-from tilewright.session.places import Place, Places
-from tilewright.session.tuning import NetworkTuner, TuningTerms
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 

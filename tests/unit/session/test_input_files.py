@@ -17,9 +17,9 @@ from tilewright.models import load
 from tilewright.plan.assignment.problem_file import read_problem
 from tilewright.predict.datasheets import read_datasheets
 from tilewright.predict.table import read_table
+from tilewright.search.sweeps.files import read_sweeps
 from tilewright.session.manifest import MANIFEST, read_manifest
 from tilewright.store.interchange.kinds import import_kind
-from tilewright.tune.sweep_files import read_sweeps
 
 pytestmark = pytest.mark.regression
 

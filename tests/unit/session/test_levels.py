@@ -21,8 +21,7 @@ from tilewright.graph.tasks import Task
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.registry import implementation
 from tilewright.kernels.spaces import search_space
-from tilewright.session.int8_case import int8_tasks
-from tilewright.session.levels import (
+from tilewright.search.levels import (
     LEVELS,
     bare_task,
     bare_tasks,
@@ -30,6 +29,7 @@ from tilewright.session.levels import (
     checked_level,
     family_of,
 )
+from tilewright.session.int8_case import int8_tasks
 
 FUSED = task(convolution("add", "relu"))
 RESIDUAL = task(convolution("add", "plus", "relu"))

@@ -13,9 +13,9 @@ from tilewright.graph.tasks import Task
 from tilewright.graph.tensor import TensorType
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.kernels.spaces import search_space
-from tilewright.session.precedents import precedents
-from tilewright.tune.base import TuningTask
-from tilewright.tune.default import DefaultTuner
+from tilewright.search.precedents import precedents
+from tilewright.search.tuners.base import TuningTask
+from tilewright.search.tuners.default import DefaultTuner
 
 NEW = task(convolution("add", "relu"))
 NEAR = task(convolution("add", "relu", extent=12))

@@ -16,9 +16,9 @@ from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import local_placement
 from tilewright.measure import metaschedule
+from tilewright.search.knowledge import believed
 from tilewright.session.facade import Session
 from tilewright.session.interchanging import merge
-from tilewright.session.knowledge import believed
 from tilewright.store import open_store
 from tilewright.store.choices import known_outcomes
 from tilewright.store.interchange.lines import IMPORTED

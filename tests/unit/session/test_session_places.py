@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.core.forms import PLAIN, Form, blocked
-from tilewright.session.places import Place, Places
+from tilewright.search.places import Place, Places
 
 HERE, THERE = (blocked(16), blocked(16)), (blocked(32), blocked(32))
 

@@ -25,16 +25,16 @@ from tilewright.measure.network_timing import Rounds
 from tilewright.measure.peers.base import EngineRefused
 from tilewright.models.loaded import LoadedModel
 from tilewright.models.prepared import laid_out
+from tilewright.search.contenders import DEFAULT, TUNED, Contender, default_contender
+from tilewright.search.graph_search import RECONSIDERED
+from tilewright.search.places import Places
+from tilewright.search.winners import Winner
 from tilewright.session import racing
-from tilewright.session.contenders import DEFAULT, TUNED, Contender, default_contender
-from tilewright.session.graph_search import RECONSIDERED
 from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS
-from tilewright.session.places import Places
 from tilewright.session.publishing import publish, staging
 from tilewright.session.racing import Finish
 from tilewright.session.seals import file_sha256
 from tilewright.session.shipping import Reconsider, Shipped, Shipping
-from tilewright.session.winners import Winner
 from tilewright.store import open_store
 from tilewright.store.choices import defaults
 from tilewright.store.database import SqliteStore

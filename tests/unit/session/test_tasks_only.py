@@ -12,8 +12,8 @@ from network_fakes import prepared, two_convolutions
 
 from tilewright.core.errors import NegativeVerdict
 from tilewright.kernels.spaces import default_candidate
+from tilewright.search.winners import Winner
 from tilewright.session.tasks_only import NOTE, tasks_only
-from tilewright.session.winners import Winner
 
 pytestmark = pytest.mark.regression
 

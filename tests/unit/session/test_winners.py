@@ -22,9 +22,9 @@ from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
-from tilewright.session.levels import Level, bare_task
-from tilewright.session.tuning import NetworkTuner, TuningTerms
-from tilewright.session.winners import Referee, Winner
+from tilewright.search.levels import Level, bare_task
+from tilewright.search.tuning import NetworkTuner, TuningTerms
+from tilewright.search.winners import Referee, Winner
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 

@@ -12,12 +12,12 @@ from tuning_fakes import MadeUp
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.base import Knob
 from tilewright.kernels.registry import applicable
+from tilewright.search.tuners.base import NumberTuner, TuningTask
+from tilewright.search.tuners.randomly import RandomTuner
+from tilewright.search.tuners.registry import tuners
 from tilewright.testing import implementations as specs
 from tilewright.testing import tuners as suite
 from tilewright.testing.landscapes import smooth
-from tilewright.tune.base import NumberTuner, TuningTask
-from tilewright.tune.randomly import RandomTuner
-from tilewright.tune.tuners import tuners
 
 
 class Repeats(RandomTuner):

@@ -16,18 +16,18 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from tilewright.core.records import Candidate
 from tilewright.kernels.knobs import choice, split
 from tilewright.kernels.search_space import SearchSpace
-from tilewright.testing.landscapes import failed, measured, part, smooth
-from tilewright.testing.tuners import CHECKS
-from tilewright.tune import surrogate
-from tilewright.tune.base import Precedent, TuningTask
-from tilewright.tune.default import DefaultTuner
-from tilewright.tune.randomly import RandomTuner
-from tilewright.tune.surrogate import (
+from tilewright.search.tuners import surrogate
+from tilewright.search.tuners.base import Precedent, TuningTask
+from tilewright.search.tuners.default import DefaultTuner
+from tilewright.search.tuners.randomly import RandomTuner
+from tilewright.search.tuners.surrogate import (
     GaussianProcess,
     Outlook,
     _negative_likelihood,  # pyright: ignore[reportPrivateUsage]
     expected_improvement,
 )
+from tilewright.testing.landscapes import failed, measured, part, smooth
+from tilewright.testing.tuners import CHECKS
 
 HILL, GUIDED = smooth(), smooth(estimated=True)
 

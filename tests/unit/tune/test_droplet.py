@@ -6,9 +6,9 @@ import numpy as np
 
 from tilewright.kernels.knobs import Knob, split
 from tilewright.kernels.search_space import SearchSpace
+from tilewright.search.tuners.base import TuningTask
+from tilewright.search.tuners.droplet import DropletTuner
 from tilewright.testing.landscapes import failed, measured, part, smooth
-from tilewright.tune.base import TuningTask
-from tilewright.tune.droplet import DropletTuner
 
 LINE = SearchSpace([part("line", [split("x", 40, policy="candidates", candidates=range(1, 41))])])
 PLANE = SearchSpace(

@@ -16,10 +16,10 @@ from tilewright.core.events import Event, TuningProgress
 from tilewright.core.records import Candidate, Protocol
 from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import default_candidate, search_space
-from tilewright.tune import space as space_module
-from tilewright.tune.base import LateTuner, TuningTask
-from tilewright.tune.loop import Pace, TaskState, TuningLoop
-from tilewright.tune.neighbourhood import NeighbourhoodTuner
+from tilewright.search import space as space_module
+from tilewright.search.loop import Pace, TaskState, TuningLoop
+from tilewright.search.tuners.base import LateTuner, TuningTask
+from tilewright.search.tuners.neighbourhood import NeighbourhoodTuner
 
 SPEC = MadeUp("one", {"a": tuple(range(40)), "b": (1, 2, 3, 4)}, lambda s: 1e-4)
 BIG, SMALL = workload(1000), workload(10)

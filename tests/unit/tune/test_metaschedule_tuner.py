@@ -15,9 +15,9 @@ from tilewright.core.forms import blocked
 from tilewright.core.records import Candidate, Failure, Measurement, Protocol
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.measure.metaschedule import SearchFailed
-from tilewright.tune import metaschedule
-from tilewright.tune.base import TuningTask
-from tilewright.tune.metaschedule import TUNERS, MetaScheduleTuner
+from tilewright.search.tuners import metaschedule
+from tilewright.search.tuners.base import TuningTask
+from tilewright.search.tuners.metaschedule import TUNERS, MetaScheduleTuner
 
 TASK = workload()
 

@@ -14,9 +14,9 @@ from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate, Settings
 from tilewright.kernels.knobs import Knob
 from tilewright.kernels.search_space import SearchSpace
+from tilewright.search.tuners.base import TuningTask
+from tilewright.search.tuners.neighbourhood import NeighbourhoodTuner
 from tilewright.testing.landscapes import part
-from tilewright.tune.base import TuningTask
-from tilewright.tune.neighbourhood import NeighbourhoodTuner
 
 TASK = workload()
 KNOBS = {

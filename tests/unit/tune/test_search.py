@@ -12,8 +12,8 @@ from msgspec import structs
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.knobs import choice, order, split
 from tilewright.kernels.search_space import LISTED, SearchSpace
+from tilewright.search.tuners.moves import changed, crossed, valid_mask
 from tilewright.testing.landscapes import part
-from tilewright.tune.moves import changed, crossed, valid_mask
 
 FIRST = [split("tile", 8), choice("flag", (False, True)), order("nest", "ab")]
 SECOND = [split("tile", 12), choice("depth", (1, 3))]

@@ -23,7 +23,7 @@ from tilewright.kernels.spaces import (
     spaces,
     too_inexact,
 )
-from tilewright.tune import space as space_module
+from tilewright.search import space as space_module
 
 
 def made_up(**knobs) -> MadeUp:

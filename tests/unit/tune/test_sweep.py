@@ -18,12 +18,12 @@ from tilewright.core.targets import Binding
 from tilewright.kernels.knobs import choice, split
 from tilewright.kernels.knobspace import KnobSpace
 from tilewright.kernels.search_space import Part
-from tilewright.tune.base import TuningTask
-from tilewright.tune.default import DefaultTuner
-from tilewright.tune.randomly import RandomTuner
-from tilewright.tune.replay import compare_tuners, regret_curve
-from tilewright.tune.sweep import Sweep, listed_part
-from tilewright.tune.sweep_files import parse_sweep, read_sweeps, sweep_text
+from tilewright.search.sweeps.files import parse_sweep, read_sweeps, sweep_text
+from tilewright.search.sweeps.replay import compare_tuners, regret_curve
+from tilewright.search.sweeps.sweep import Sweep, listed_part
+from tilewright.search.tuners.base import TuningTask
+from tilewright.search.tuners.default import DefaultTuner
+from tilewright.search.tuners.randomly import RandomTuner
 
 KNOBS = (split("tile", 64), split("other", 48), choice("order", ("x", "y", "z")))
 

@@ -11,10 +11,10 @@ import pytest
 from tilewright.core.errors import UsageError
 from tilewright.kernels.knobs import split
 from tilewright.kernels.search_space import SearchSpace
+from tilewright.search.tuners.base import LateTuner, TuningTask
+from tilewright.search.tuners.registry import make_tuner, replayable, tuner_factory, tuners
 from tilewright.testing.landscapes import measured, part, smooth
 from tilewright.testing.tuners import CHECKS
-from tilewright.tune.base import LateTuner, TuningTask
-from tilewright.tune.tuners import make_tuner, replayable, tuner_factory, tuners
 
 OURS = ("grid", "random", "genetic", "droplet", "neighbourhood", "xgb_knob", "xgb_rank_knob")
 HILL = smooth()

@@ -13,12 +13,12 @@ import pytest
 from tilewright.core.records import Candidate
 from tilewright.kernels.knobs import split
 from tilewright.kernels.search_space import SearchSpace
+from tilewright.search.tuners.annealing import anneal
+from tilewright.search.tuners.base import Precedent, TuningTask
+from tilewright.search.tuners.boosting import BoostedTrees
+from tilewright.search.tuners.registry import make_tuner
+from tilewright.search.tuners.xgb import XgbTuner
 from tilewright.testing.landscapes import failed, measured, part, smooth
-from tilewright.tune.annealing import anneal
-from tilewright.tune.base import Precedent, TuningTask
-from tilewright.tune.boosting import BoostedTrees
-from tilewright.tune.tuners import make_tuner
-from tilewright.tune.xgb import XgbTuner
 
 HILL = smooth()
 
@@ -192,5 +192,6 @@ def test_misleading_tasks_are_forgotten(name: str) -> None:
 
 
 def test_the_library_is_loaded_late() -> None:
-    code = "import sys, tilewright.tune.tuners as t; t.tuners(); sys.exit('xgboost' in sys.modules)"
+    module = "tilewright.search.tuners.registry"
+    code = f"import sys, {module} as t; t.tuners(); sys.exit('xgboost' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

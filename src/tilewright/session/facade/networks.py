@@ -29,15 +29,15 @@ from tilewright.session.outcome import OptimizedNetwork, default_folder
 from tilewright.store.choices import MAX_ERROR
 
 if TYPE_CHECKING:
-    from tilewright.session.levels import GraphLevel
-    from tilewright.session.requests import OptimizeRequest
+    from tilewright.search.levels import GraphLevel
+    from tilewright.search.requests import OptimizeRequest
 
 PEERS = ("onnxruntime", "openvino", "torch")
 BUDGET = "10m"
 
 
 class Wishes(TypedDict, total=False):
-    """What `optimize` and `tune` are told beside the model; None, or nothing, is the default.
+    """What `optimize` and `search` are told beside the model; None, or nothing, is the default.
 
     `budget` is a time such as "10m" or "1h30m", or a number of measurements ("10m"); `out` the
     folder for the artifact (tilewright-out/NAME); `options` batch, shapes and seed; `max_error` the
@@ -58,14 +58,14 @@ def _refuse_unknown(wishes: Wishes) -> None:
 
 
 class NetworkVerbs(Opened):
-    """`optimize`, `tune`, `run`, `solve`, `profile`, `compare`, `show`."""
+    """`optimize`, `search`, `run`, `solve`, `profile`, `compare`, `show`."""
 
     def optimize(self, model: Model, **wishes: Unpack[Wishes]) -> OptimizedNetwork:
         """Tune, compile, check and time a network; see `tilewright optimize --help`.
 
         Takes `budget`, `out`, `options` and `max_error` of `Wishes`.
         """
-        from tilewright.session.levels import GraphLevel
+        from tilewright.search.levels import GraphLevel
 
         return self._optimized(replace(self._request(model, wishes), level=GraphLevel()))
 
@@ -78,8 +78,8 @@ class NetworkVerbs(Opened):
         **wishes: Unpack[Wishes],
     ) -> OptimizedNetwork:
         """As `optimize`, with a tuner and a level of one's choice; see `tilewright tune --help`."""
-        from tilewright.session.levels import checked_level
-        from tilewright.tune.tuners import tuner_factory
+        from tilewright.search.levels import checked_level
+        from tilewright.search.tuners.registry import tuner_factory
 
         tuner_factory(text_of(tuner, "tuner"))
         chosen = checked_level(level)
@@ -88,7 +88,7 @@ class NetworkVerbs(Opened):
 
     def _request(self, model: Model, wishes: Wishes) -> OptimizeRequest:
         from tilewright.core.budget import parse_budget
-        from tilewright.session.requests import OptimizeRequest
+        from tilewright.search.requests import OptimizeRequest
 
         _refuse_unknown(wishes)
         budget, max_error = wishes.get("budget"), wishes.get("max_error")

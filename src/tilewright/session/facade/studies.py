@@ -61,8 +61,8 @@ class StudyVerbs(Opened):
     ) -> SubgraphStudyResult:
         """Tune at both levels and compare; see `tilewright study subgraph --help`."""
         from tilewright.core.budget import parse_budget
+        from tilewright.search.tuners.registry import tuner_factory
         from tilewright.session.subgraphs import SubgraphStudy
-        from tilewright.tune.tuners import tuner_factory
 
         total = parse_budget("4m" if budget is None else budget)
         tuner_factory(text_of(tuner, "tuner"))

@@ -16,8 +16,8 @@ from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.spaces import ranked_defaults
 from tilewright.measure.base import Measurer
 from tilewright.measure.checking import KernelCheck, check_kernel
-from tilewright.session.levels import Level, bare_task, carried_over
-from tilewright.session.tuning import TuningTerms
+from tilewright.search.levels import Level, bare_task, carried_over
+from tilewright.search.tuning import TuningTerms
 from tilewright.store.choices import ranked
 from tilewright.store.database import SqliteStore
 

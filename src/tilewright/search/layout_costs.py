@@ -16,7 +16,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.ports import Ports
 from tilewright.kernels.spaces import ranked_defaults, too_inexact
 from tilewright.plan.network_problem import Time
-from tilewright.session.places import Places
+from tilewright.search.places import Places
 from tilewright.store.choices import own, ranked
 
 _Measured = Mapping[str, float]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tilewright.kernels.search_space import Floats, Numbers, SearchSpace
-from tilewright.tune.moves import changed, valid_mask
+from tilewright.search.tuners.moves import changed, valid_mask
 
 _CHAINS = 96
 _STEPS = 40

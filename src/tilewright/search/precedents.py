@@ -13,9 +13,9 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.search_space import Floats, SearchSpace
 from tilewright.kernels.spaces import search_space
 from tilewright.measure.circumstances import is_usual
+from tilewright.search.tuners.base import Precedent
 from tilewright.store.choices import ranked
 from tilewright.store.database import SqliteStore
-from tilewright.tune.base import Precedent
 
 _TASKS = 6
 _LEAST = 8

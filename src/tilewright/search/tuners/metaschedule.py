@@ -17,7 +17,7 @@ from tilewright.core.records import Candidate, Measurement, Outcome, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.metaschedule import NAME, TRACE
 from tilewright.measure.metaschedule import SearchFailed, SearchProcess, shared_process
-from tilewright.tune.base import Tuner, TuningTask
+from tilewright.search.tuners.base import Tuner, TuningTask
 
 _MOST_RESTARTS = 1
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.kernels.search_space import Floats, Numbers
-from tilewright.tune.base import NumberTuner, TunerFactory, TuningTask
+from tilewright.search.tuners.base import NumberTuner, TunerFactory, TuningTask
 
 _LEADERS = 3
 _FIRST = 8

@@ -4,13 +4,14 @@ whole graph, then a referee for each of the networks found."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tilewright.core.budget import Spending
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.interrupts import graceful_interrupt
+from tilewright.core.phases import timed
 from tilewright.core.records import Candidate, Outcome, Placement
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.hardware.remote import remote_place
@@ -22,16 +23,14 @@ from tilewright.models.prepared import PreparedNetwork, laid_out
 from tilewright.plan.assignment.problem_file import write_problem
 from tilewright.predict.modelling import predictors_of
 from tilewright.predict.zero_shot import BestGuesses
-from tilewright.session.contenders import TUNED, Contender
-from tilewright.session.graph_search import CHOSEN, GraphSearch, Proposal
-from tilewright.session.knowledge import known_of
-from tilewright.session.levels import GraphLevel
-from tilewright.session.phases import timed
-from tilewright.session.places import Places
-from tilewright.session.racing import Finish
-from tilewright.session.requests import OptimizeRequest
-from tilewright.session.tuning import Guess, NetworkTuner, TuningTerms, no_guess
-from tilewright.session.winners import Referee, Searched, Winner, measured_last
+from tilewright.search.contenders import TUNED, Contender
+from tilewright.search.graph_search import CHOSEN, GraphSearch, Proposal
+from tilewright.search.knowledge import known_of
+from tilewright.search.levels import GraphLevel
+from tilewright.search.places import Places
+from tilewright.search.requests import OptimizeRequest
+from tilewright.search.tuning import Guess, NetworkTuner, TuningTerms, no_guess
+from tilewright.search.winners import Referee, Searched, Winner, measured_last
 from tilewright.store.choices import defaults, shipping_key
 from tilewright.store.database import SqliteStore
 
@@ -245,12 +244,11 @@ class NetworkSearch:
         self.seconds["verify"] -= referee.again_s
         return winners
 
-    def reconsider(self, finished: Sequence[Finish], measurer: Measurer) -> Contender | None:
+    def reconsider(self, places: Places, measurer: Measurer) -> Contender | None:
         """The graph tuner's choice by times that are corrected by the places of the kernels in the
         networks of a race; None where layouts were not searched, or no time is left for it."""
         if self.graph is None or not self._searched_graph or self.spending.remaining_s <= 0:
             return None
-        places = Places(place for finish in finished for place in finish.places)
         with timed(self.seconds, "reconsider"):
             proposal = self.graph.reconsider(places, self._looked_at)
         if proposal is None:

@@ -19,15 +19,15 @@ from tilewright.kernels.knobs import Knob
 from tilewright.kernels.knobspace import KnobSpace
 from tilewright.kernels.registry import implementations
 from tilewright.kernels.search_space import FactFunction
-from tilewright.tune.foreign import read_benchmark_hub
-from tilewright.tune.sweep import Sweep, swept_part, usable_times
+from tilewright.search.sweeps.foreign import read_benchmark_hub
+from tilewright.search.sweeps.sweep import Sweep, swept_part, usable_times
 
 FORMAT = "tilewright sweep 1"
 
 
 def shipped_sweeps() -> list[Sweep]:
     """The sweeps that come with the package, by name."""
-    folder = files("tilewright.tune") / "sweeps"
+    folder = files("tilewright.search") / "sweeps"
     found = [entry for entry in folder.iterdir() if entry.name.endswith(".json")]
     return [parse_sweep(entry.read_text()) for entry in sorted(found, key=lambda e: e.name)]
 

@@ -18,9 +18,9 @@ import numpy as np
 from tilewright.core.records import Outcome
 from tilewright.kernels.knobs import split_sizes
 from tilewright.kernels.search_space import Floats, Numbers, SearchSpace
-from tilewright.tune.base import NumberTuner, Precedent, TunerFactory, TuningTask
-from tilewright.tune.droplet import DropletTuner
-from tilewright.tune.surrogate import GaussianProcess, Outlook, expected_improvement
+from tilewright.search.tuners.base import NumberTuner, Precedent, TunerFactory, TuningTask
+from tilewright.search.tuners.droplet import DropletTuner
+from tilewright.search.tuners.surrogate import GaussianProcess, Outlook, expected_improvement
 
 _FIRST = 8
 """Measurements before the model takes over."""

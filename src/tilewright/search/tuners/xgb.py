@@ -17,10 +17,10 @@ from functools import partial
 import numpy as np
 
 from tilewright.kernels.search_space import Floats, Numbers
-from tilewright.tune.annealing import anneal
-from tilewright.tune.base import NumberTuner, TunerFactory, TuningTask
-from tilewright.tune.boosting import BoostedTrees, Objective
-from tilewright.tune.moves import Mask
+from tilewright.search.tuners.annealing import anneal
+from tilewright.search.tuners.base import NumberTuner, TunerFactory, TuningTask
+from tilewright.search.tuners.boosting import BoostedTrees, Objective
+from tilewright.search.tuners.moves import Mask
 
 _FIRST = 16
 """Outcomes before the model decides, where similar tasks have none."""

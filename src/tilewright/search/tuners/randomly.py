@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.tune.base import NumberTuner, TunerFactory
+from tilewright.search.tuners.base import NumberTuner, TunerFactory
 
 
 class RandomTuner(NumberTuner):

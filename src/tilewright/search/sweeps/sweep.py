@@ -28,7 +28,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.knobs import Knob
 from tilewright.kernels.knobspace import KnobSpace
 from tilewright.kernels.search_space import FactFunction, Part, SearchSpace
-from tilewright.tune.base import TuningTask
+from tilewright.search.tuners.base import TuningTask
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.kernels.search_space import Numbers
-from tilewright.tune.base import NumberTuner, TunerFactory
-from tilewright.tune.moves import changed, crossed, valid_mask
+from tilewright.search.tuners.base import NumberTuner, TunerFactory
+from tilewright.search.tuners.moves import changed, crossed, valid_mask
 
 _FIRST = 16
 """Random settings before there are parents."""

@@ -9,7 +9,7 @@ from typing import cast
 
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.plugins import load_plugins
-from tilewright.tune.base import Tuner, TunerFactory, TuningTask
+from tilewright.search.tuners.base import Tuner, TunerFactory, TuningTask
 
 GROUP = "tilewright.tuners"
 DEFAULT = "default"
@@ -36,7 +36,7 @@ def tuners() -> dict[str, TunerFactory]:
     """All factories by name. A module offers `TUNERS`, names with their factories."""
     found: dict[str, TunerFactory] = {}
     for module in _MODULES:
-        offered = import_module(f"tilewright.tune.{module}").TUNERS
+        offered = import_module(f"tilewright.search.tuners.{module}").TUNERS
         found.update(cast(Mapping[str, TunerFactory], offered))
     for name, factory in load_plugins(GROUP).items():
         found[name] = cast(TunerFactory, factory)

@@ -1,4 +1,4 @@
-"""What `optimize` and `tune` are asked for."""
+"""What `optimize` and `search` are asked for."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from tilewright.core.budget import Budget
 from tilewright.core.errors import UsageError
 from tilewright.models import ModelOptions
-from tilewright.session.levels import GraphLevel, Level, Scope
-from tilewright.tune.tuners import DEFAULT
+from tilewright.search.levels import GraphLevel, Level, Scope
+from tilewright.search.tuners.registry import DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from tilewright.core.records import Measurement, Outcome
 from tilewright.kernels.search_space import Numbers
-from tilewright.tune.base import NumberTuner, TunerFactory, TuningTask
+from tilewright.search.tuners.base import NumberTuner, TunerFactory, TuningTask
 
 _WIDEST = 3
 _DRAWN = 2000

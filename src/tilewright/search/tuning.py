@@ -21,14 +21,14 @@ from tilewright.kernels.spaces import ranked_defaults, search_space, too_inexact
 from tilewright.measure.base import Measurer
 from tilewright.measure.featurizing import WorkloadFeaturizer
 from tilewright.measure.peaks import Peaks
-from tilewright.session.knowledge import believed
-from tilewright.session.levels import Level, bare_tasks, family_of
-from tilewright.session.precedents import best_elsewhere, neighbours_in_store, precedents
+from tilewright.search.knowledge import believed
+from tilewright.search.levels import Level, bare_tasks, family_of
+from tilewright.search.loop import TaskState, TuningLoop
+from tilewright.search.precedents import best_elsewhere, neighbours_in_store, precedents
+from tilewright.search.tuners.base import LateTuner, Tuner, TuningTask
+from tilewright.search.tuners.registry import DEFAULT, make_tuner
 from tilewright.store.choices import known_outcomes
 from tilewright.store.database import SqliteStore
-from tilewright.tune.base import LateTuner, Tuner, TuningTask
-from tilewright.tune.loop import TaskState, TuningLoop
-from tilewright.tune.tuners import DEFAULT, make_tuner
 
 _LONGEST = 120
 

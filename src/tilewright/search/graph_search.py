@@ -27,10 +27,10 @@ from tilewright.plan.assignment.solution import NothingFound, Solution, TooWide
 from tilewright.plan.assignment.solving import DEFAULT as AUTO
 from tilewright.plan.assignment.solving import solve
 from tilewright.plan.network_problem import PICOSECONDS, Decision, NetworkProblem
-from tilewright.session.layout_costs import LayoutCosts
-from tilewright.session.places import Places
-from tilewright.session.tuning import NetworkTuner, TuningTerms
-from tilewright.session.winners import Searched
+from tilewright.search.layout_costs import LayoutCosts
+from tilewright.search.places import Places
+from tilewright.search.tuning import NetworkTuner, TuningTerms
+from tilewright.search.winners import Searched
 from tilewright.store.database import SqliteStore
 
 CHOSEN = "chosen"

@@ -10,8 +10,8 @@ import numpy as np
 from tilewright.core.records import Measurement
 from tilewright.core.results import TunerStudyRow
 from tilewright.kernels.search_space import Floats
-from tilewright.tune.base import TunerFactory
-from tilewright.tune.sweep import Sweep
+from tilewright.search.sweeps.sweep import Sweep
+from tilewright.search.tuners.base import TunerFactory
 
 BATCH = 8
 SHARES = (0.01, 0.02, 0.05, 0.1)

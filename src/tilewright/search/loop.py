@@ -30,7 +30,7 @@ from tilewright.core.records import Candidate, Measurement, Outcome, Protocol
 from tilewright.core.results import CurvePoint
 from tilewright.graph.workload import Workload
 from tilewright.kernels.search_space import SearchSpace
-from tilewright.tune.base import Tuner
+from tilewright.search.tuners.base import Tuner
 
 BATCH = 8
 _FIRST_LOOK = 4

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.core.records import Candidate, LayoutPlan, Placement
 from tilewright.graph.tasks import TaskKey
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.session.winners import Winner
+from tilewright.search.winners import Winner
 from tilewright.store.choices import defaults
 
 TUNED, DEFAULT = "tuned", "default"

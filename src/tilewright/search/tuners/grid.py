@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.tune.base import NumberTuner, TunerFactory, TuningTask
+from tilewright.search.tuners.base import NumberTuner, TunerFactory, TuningTask
 
 
 class GridTuner(NumberTuner):

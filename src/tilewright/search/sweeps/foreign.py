@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.kernels.knobs import Knob
-from tilewright.tune.sweep import Sweep, listed_part
+from tilewright.search.sweeps.sweep import Sweep, listed_part
 
 _NOT_KNOBS = frozenset({"device", "time_ms", "error", "compile_ms"})
 

@@ -1,0 +1,1 @@
+"""Exhaustive sweeps of settings, and tuners replayed on them."""

@@ -1,0 +1,1 @@
+"""Tuners: each file asks for candidates and is told their outcomes."""
