@@ -29,9 +29,9 @@ from tilewright.predict.modelling import Predictors, predictors_of
 from tilewright.predict.shipped import shipped_placements
 from tilewright.report import cards
 from tilewright.report.formats import to_markdown
+from tilewright.report.predictor_cards import write_pictures
 from tilewright.report.views import evaluation_table
 from tilewright.session.predicting.evaluating import KernelQuestion, KernelSplit, evaluate_kernels
-from tilewright.session.predicting.predictor_cards import write_pictures
 from tilewright.store import open_store
 
 HERE = Path(__file__).parent

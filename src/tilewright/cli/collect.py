@@ -15,7 +15,7 @@ from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from tilewright.session.collecting.design import Design
+    from tilewright.collect.design import Design
 
 _Value = TypeVar("_Value", int, str)
 
@@ -62,8 +62,8 @@ class DesignFlags:
 
     def design(self) -> Design:
         """The same as the session wants it. Raises UsageError for what is no list."""
+        from tilewright.collect.design import Design
         from tilewright.measure.circumstances import Cache
-        from tilewright.session.collecting.design import Design
 
         return Design(
             settings=self.settings,

@@ -102,7 +102,7 @@ def merge(
     flags: AnswerFlags | None = None,
 ) -> int:
     """Put the records of two databases together; known ones stay single."""
-    from tilewright.session import interchanging
+    from tilewright.collect import interchanging
 
     flags = flags or AnswerFlags()
     taken = interchanging.merge(first, second, into)

@@ -86,7 +86,7 @@ def evaluate(
         )
         found = work.session.judge(request)
         if flags.out is not None:
-            from tilewright.session.predicting.predictor_cards import write_cards
+            from tilewright.report.predictor_cards import write_cards
 
             write_cards(flags.out, found)
     cards = [f"Cards: {flags.out / 'predictors.html'}"] if flags.out else []

@@ -34,9 +34,9 @@ from tilewright.measure.versions import software_versions
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork, laid_out
 from tilewright.plan.preparation import prepare
+from tilewright.report.task_rows import Times, explain_difference, outside_tasks, task_reports
 from tilewright.session.manifest import is_artifact, refuse_shapes
 from tilewright.session.opening import open_artifact
-from tilewright.session.reporting import Times, explain_difference, outside_tasks, task_reports
 from tilewright.store.choices import MAX_ERROR, SettingsName, choose, shipped_plan
 from tilewright.store.database import SqliteStore
 

@@ -17,9 +17,9 @@ from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.measure.network_timing import ONCE, Rounds, Timing
 from tilewright.measure.peaks import Peaks
 from tilewright.models.prepared import PreparedNetwork
+from tilewright.report.task_rows import Times, explain_difference, outside_tasks, task_reports
 from tilewright.search.contenders import DEFAULT, Contender, default_contender
 from tilewright.session.racing import Finish, Race, corrected_sum
-from tilewright.session.reporting import Times, explain_difference, outside_tasks, task_reports
 from tilewright.session.reuse import artifact_fingerprint, shipped_already, weights_digest
 from tilewright.store.choices import shipping_key
 from tilewright.store.database import SqliteStore

@@ -14,8 +14,8 @@ from tilewright.core.results import OptimizeResult
 from tilewright.graph.tasks import TaskKey
 from tilewright.measure.peaks import Peaks
 from tilewright.models.prepared import PreparedNetwork
+from tilewright.report.task_rows import Times, task_reports
 from tilewright.search.winners import Winner
-from tilewright.session.reporting import Times, task_reports
 
 NOTE = (
     "Whole networks do not run over RPC: the tasks were tuned and checked on the device, their "

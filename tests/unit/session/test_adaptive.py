@@ -9,6 +9,11 @@ import pytest
 from fake_measuring import PLACEMENT
 from opened_measurer import Opened
 
+from tilewright.collect import family_plan
+from tilewright.collect.adaptive import TOLERATED, carried, settings_beside
+from tilewright.collect.collector import Collector
+from tilewright.collect.design import CollectRequest, Design, collect_request
+from tilewright.collect.planned import Planned, journal_of
 from tilewright.core.budget import parse_budget
 from tilewright.core.events import discard
 from tilewright.core.predictions import CollectResult
@@ -19,11 +24,6 @@ from tilewright.measure.circumstances import Place
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import FAMILIES, Numbers
 from tilewright.plan.preparation import prepare
-from tilewright.session.collecting import family_plan
-from tilewright.session.collecting.adaptive import TOLERATED, carried, settings_beside
-from tilewright.session.collecting.collector import Collector
-from tilewright.session.collecting.design import CollectRequest, Design, collect_request
-from tilewright.session.collecting.planned import Planned, journal_of
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.collect.design import Design
 from tilewright.core import arguments
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.search.levels import GraphLevel
-from tilewright.session.collecting.design import Design
 from tilewright.session.facade import networks
 from tilewright.session.predicting.evaluating import EvaluateRequest
 

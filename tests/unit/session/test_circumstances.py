@@ -17,6 +17,10 @@ from opened_measurer import Opened
 from placements import altered
 from predictor_rows import fitted, known_store, rows_of_convolutions
 
+from tilewright.collect.collector import Collector, known_candidates
+from tilewright.collect.design import Design, collect_request
+from tilewright.collect.places import places_of
+from tilewright.collect.schedule_settings import BestKnown
 from tilewright.core.budget import parse_budget
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import discard
@@ -29,10 +33,6 @@ from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
 from tilewright.predict.modelling import predictors_of
 from tilewright.search.precedents import best_elsewhere
-from tilewright.session.collecting.collector import Collector, known_candidates
-from tilewright.session.collecting.design import Design, collect_request
-from tilewright.session.collecting.places import places_of
-from tilewright.session.collecting.schedule_settings import BestKnown
 from tilewright.store import open_store
 from tilewright.store.choices import known_outcomes, ranked
 from tilewright.store.database import SqliteStore

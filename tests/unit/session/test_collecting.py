@@ -13,6 +13,8 @@ from fake_measuring import PLACEMENT
 from opened_measurer import Opened
 from placements import altered
 
+from tilewright.collect.collector import Collector, collector_of
+from tilewright.collect.design import CollectRequest, Design, collect_request
 from tilewright.core.budget import Budget, parse_budget
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Note, discard
@@ -23,8 +25,6 @@ from tilewright.hardware.remote import remote_place
 from tilewright.measure.circumstances import Place
 from tilewright.measure.measurers import opened_with
 from tilewright.models import ModelOptions
-from tilewright.session.collecting.collector import Collector, collector_of
-from tilewright.session.collecting.design import CollectRequest, Design, collect_request
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 

@@ -13,6 +13,7 @@ from placements import altered
 from predictor_rows import PEAKS, SMALL, known_store, rows_of_convolutions
 
 from network_tasks import keys_of
+from tilewright.collect.collector import PROBE
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import Event, Note, discard
 from tilewright.core.records import Candidate, Run
@@ -23,7 +24,6 @@ from tilewright.predict import crossvalidation
 from tilewright.predict.kernel_models import TrainingSet, fit_kernel_model
 from tilewright.predict.modelling import Predictors, predictors_of
 from tilewright.predict.networks import zoo_tasks
-from tilewright.session.collecting.collector import PROBE
 from tilewright.session.predicting import device_classes, network_rows
 from tilewright.session.predicting.evaluating import KernelQuestion, KernelSplit, evaluate_kernels
 from tilewright.session.predicting.network_rows import members_of, operators_of

@@ -11,6 +11,9 @@ from fake_measuring import PLACEMENT
 from opened_measurer import Opened
 from predictor_rows import known_store
 
+from tilewright.collect.collector import Collector
+from tilewright.collect.design import CollectRequest, Design, collect_request
+from tilewright.collect.planned import journal_of
 from tilewright.core.budget import parse_budget
 from tilewright.core.events import Event, Note
 from tilewright.core.predictions import CollectResult
@@ -18,9 +21,6 @@ from tilewright.measure.circumstances import Place
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import drawn
 from tilewright.predict import modelling
-from tilewright.session.collecting.collector import Collector
-from tilewright.session.collecting.design import CollectRequest, Design, collect_request
-from tilewright.session.collecting.planned import journal_of
 from tilewright.store.database import SqliteStore
 
 SAMPLES = 6

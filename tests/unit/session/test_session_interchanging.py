@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from placements import altered
 
+from tilewright.collect.interchanging import merge
 from tilewright.core.errors import ModelError, StoreError, UsageError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Measurement, Placement, Protocol
@@ -18,7 +19,6 @@ from tilewright.hardware.device import local_placement
 from tilewright.measure import metaschedule
 from tilewright.search.knowledge import believed
 from tilewright.session.facade import Session
-from tilewright.session.interchanging import merge
 from tilewright.store import open_store
 from tilewright.store.choices import known_outcomes
 from tilewright.store.interchange.lines import IMPORTED

@@ -17,7 +17,7 @@ from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.measure.peaks import Peaks
-from tilewright.session.reporting import Times, explain_difference, outside_tasks, task_reports
+from tilewright.report.task_rows import Times, explain_difference, outside_tasks, task_reports
 
 PEAKS = Peaks(flop_per_s=1e11, bytes_per_s=1e10, cache_bytes_per_s=1e10)
 FORMS = (PLAIN, PLAIN, PLAIN)

@@ -11,6 +11,7 @@ import json
 import msgspec
 import pytest
 
+from tilewright.collect.planned import Batch, Planned
 from tilewright.core.codec import convert, decode, encode, to_builtins
 from tilewright.core.fingerprints import canonical_json
 from tilewright.core.forms import Form, blocked, parse_forms
@@ -22,7 +23,6 @@ from tilewright.core.records import (
     Shipment,
 )
 from tilewright.core.targets import threads_alone
-from tilewright.session.collecting.planned import Batch, Planned
 from tilewright.session.manifest import ShippedCandidate
 from tilewright.store import rows
 from tilewright.store.choices import shipping_key

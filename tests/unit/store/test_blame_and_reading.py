@@ -14,9 +14,9 @@ import pytest
 from fake_measuring import PLACEMENT
 from store_records import CPU_A, ONE, measurement, shipment
 
+from tilewright.collect.interchanging import merge
 from tilewright.core.errors import ModelError, StoreError, TilewrightError
 from tilewright.core.records import Run
-from tilewright.session.interchanging import merge
 from tilewright.store import open_for_reading, open_store
 from tilewright.store.database import SqliteStore
 from tilewright.store.schema import SCHEMA_VERSION

@@ -29,6 +29,7 @@ from tilewright.session.facade.opened import Opened
 from tilewright.store.choices import MAX_ERROR
 
 if TYPE_CHECKING:
+    from tilewright.collect.design import Design
     from tilewright.core.predictions import (
         CollectResult,
         ExplainResult,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
         ThreadsResult,
     )
     from tilewright.predict.judged import Evaluation
-    from tilewright.session.collecting.design import Design
     from tilewright.session.predicting.evaluating import EvaluateRequest, KernelSplit
 
 Names = str | Sequence[str]
@@ -58,11 +58,11 @@ class ForecastVerbs(Opened):
         options: ModelOptions | None = None,
     ) -> CollectResult:
         """Measure operators for predictors to learn from; see `tilewright collect --help`."""
+        from tilewright.collect.collector import collector_of
+        from tilewright.collect.design import Design, collect_request
+        from tilewright.collect.places import places_of
         from tilewright.core.budget import parse_budget
         from tilewright.measure.targeting import placement_of, usable_placement
-        from tilewright.session.collecting.collector import collector_of
-        from tilewright.session.collecting.design import Design, collect_request
-        from tilewright.session.collecting.places import places_of
 
         said = options_of(options, self.seed)
         request = collect_request(

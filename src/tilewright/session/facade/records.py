@@ -25,7 +25,7 @@ class RecordVerbs(Opened):
         target: str | None = None,
     ) -> ImportResult:
         """Take in records of another database or another program; see `tilewright db import`."""
-        from tilewright.session.interchanging import ImportRequest, import_file
+        from tilewright.collect.interchanging import ImportRequest, import_file
 
         made_on = text_or_none(target, "target")
         request = ImportRequest(
@@ -38,7 +38,7 @@ class RecordVerbs(Opened):
 
     def export_file(self, path: Text, kind: str | None = None) -> int:
         """Write the database to a file, in a form that another program reads; returns a count."""
-        from tilewright.session.interchanging import export_file
+        from tilewright.collect.interchanging import export_file
 
         file, form = path_of(path, "path"), text_or_none(kind, "kind")
         return export_file(file, form, self.records, lambda: self.placement)

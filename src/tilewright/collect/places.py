@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
+from tilewright.collect.design import Design
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.records import Placement
 from tilewright.hardware.remote import remote_place
 from tilewright.measure.circumstances import Place
-from tilewright.session.collecting.design import Design
 
 
 def places_of(placements: Sequence[Placement], design: Design) -> tuple[Place, ...]:

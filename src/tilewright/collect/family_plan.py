@@ -7,6 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
+from tilewright.collect.adaptive import (
+    ROUND,
+    Feedback,
+    Kernel,
+    Miss,
+    carried,
+    most_spawned,
+    settings_beside,
+)
+from tilewright.collect.design import CollectRequest
+from tilewright.collect.planned import Batch, Journal, Planned
+from tilewright.collect.schedule_settings import BestKnown, candidates_of
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.tasks import Task
@@ -16,18 +28,6 @@ from tilewright.models.configurations import Numbers, drawn, family_named, neigh
 from tilewright.plan.preparation import prepare_sketch
 from tilewright.predict.collected import family_of
 from tilewright.predict.informative import informative
-from tilewright.session.collecting.adaptive import (
-    ROUND,
-    Feedback,
-    Kernel,
-    Miss,
-    carried,
-    most_spawned,
-    settings_beside,
-)
-from tilewright.session.collecting.design import CollectRequest
-from tilewright.session.collecting.planned import Batch, Journal, Planned
-from tilewright.session.collecting.schedule_settings import BestKnown, candidates_of
 from tilewright.store.database import SqliteStore
 
 Batches = Iterator[tuple[Task, list[Candidate]]]

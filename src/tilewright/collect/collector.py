@@ -12,6 +12,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
+from tilewright.collect.adaptive import Feedback
+from tilewright.collect.design import CollectRequest
+from tilewright.collect.family_plan import Batches, FamilyPlan, is_operator
+from tilewright.collect.planned import journal_of
+from tilewright.collect.schedule_settings import BestKnown, candidates_of
 from tilewright.core.budget import Spending
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage, TuningProgress
@@ -30,11 +35,6 @@ from tilewright.measure.peaks import measured_peaks
 from tilewright.measure.protocols import PROBE
 from tilewright.plan.preparation import prepare
 from tilewright.predict.modelling import predictors_of
-from tilewright.session.collecting.adaptive import Feedback
-from tilewright.session.collecting.design import CollectRequest
-from tilewright.session.collecting.family_plan import Batches, FamilyPlan, is_operator
-from tilewright.session.collecting.planned import journal_of
-from tilewright.session.collecting.schedule_settings import BestKnown, candidates_of
 from tilewright.store.database import SqliteStore
 
 _PROBE_EVERY = 25

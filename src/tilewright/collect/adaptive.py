@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tilewright.collect.planned import Planned
 from tilewright.core.errors import ModelError
 from tilewright.core.events import EventSink, Stage, discard
 from tilewright.core.fingerprints import canonical_json, digest
@@ -28,7 +29,6 @@ from tilewright.predict.base import Trees
 from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_models import KernelModel, fit_kernel_model
 from tilewright.predict.modelling import Predictors, predictors_of
-from tilewright.session.collecting.planned import Planned
 from tilewright.store.database import SqliteStore
 
 ROUND = 100
