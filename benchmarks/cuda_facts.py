@@ -31,11 +31,11 @@ from pages import replace_between, table
 from tilewright.core.events import discard
 from tilewright.core.gpus import CompilerReport, CudaKernel
 from tilewright.hardware.target import parse_gpu
+from tilewright.insight.cuda_explaining import CudaExplainer
 from tilewright.measure.cuda import CudaInspector
 from tilewright.models import ModelOptions
 from tilewright.predict.gpu_facts import kernel_facts, roofline_s
 from tilewright.predict.metrics import rank_correlation
-from tilewright.session.predicting.cuda_explaining import CudaExplainer
 
 TARGET = "cuda -model=H100"
 _SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"

@@ -24,6 +24,7 @@ from tilewright.core.errors import ModelError
 from tilewright.core.evaluations import EvaluateResult
 from tilewright.core.events import discard
 from tilewright.core.records import Placement
+from tilewright.insight.evaluating import KernelQuestion, KernelSplit, evaluate_kernels
 from tilewright.predict.judged import Evaluation
 from tilewright.predict.modelling import Predictors, predictors_of
 from tilewright.predict.shipped import shipped_placements
@@ -31,7 +32,6 @@ from tilewright.report import cards
 from tilewright.report.formats import to_markdown
 from tilewright.report.predictor_cards import write_pictures
 from tilewright.report.views import evaluation_table
-from tilewright.session.predicting.evaluating import KernelQuestion, KernelSplit, evaluate_kernels
 from tilewright.store import open_store
 
 HERE = Path(__file__).parent

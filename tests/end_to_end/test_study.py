@@ -13,11 +13,11 @@ from command_line import call, rows, succeed
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import parse_target
+from tilewright.insight import subgraphs
 from tilewright.kernels.knobs import split
 from tilewright.kernels.knobspace import KnobSpace
 from tilewright.search.sweeps.files import parse_sweep, sweep_text
 from tilewright.search.sweeps.sweep import Sweep, listed_part
-from tilewright.session import subgraphs
 
 SHARES = [0.01, 0.02, 0.05, 0.1]
 WORKLOAD = Workload(

@@ -74,7 +74,7 @@ def evaluate(
     """
     flags, split = flags or SharedFlags(), split_flags or SplitFlags()
     with working(flags) as work:
-        from tilewright.session.predicting.evaluating import EvaluateRequest
+        from tilewright.insight.evaluating import EvaluateRequest
 
         request = EvaluateRequest(
             table=table,

@@ -40,8 +40,8 @@ from tilewright.core.results import (
     TunerStudyResult,
     TunerStudyRow,
 )
+from tilewright.insight.evaluating import EvaluateRequest
 from tilewright.predict.judged import Evaluation
-from tilewright.session.predicting.evaluating import EvaluateRequest
 
 TASK = TaskReport(
     name="layer1.conv1",

@@ -12,9 +12,9 @@ import tilewright as tw
 from tilewright.collect.design import Design
 from tilewright.core import arguments
 from tilewright.core.errors import ModelError, UsageError
+from tilewright.insight.evaluating import EvaluateRequest
 from tilewright.search.levels import GraphLevel
 from tilewright.session.facade import networks
-from tilewright.session.predicting.evaluating import EvaluateRequest
 
 pytestmark = pytest.mark.regression
 

@@ -17,13 +17,13 @@ from tilewright.core.events import discard
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
+from tilewright.insight.explaining import Explainer
+from tilewright.insight.sweeping import Sweeping
+from tilewright.insight.thread_counts import study_threads
 from tilewright.kernels.spaces import search_space
 from tilewright.models import ModelOptions
 from tilewright.predict.modelling import Predictors
 from tilewright.predict.zero_shot import BestGuesses
-from tilewright.session.predicting.explaining import Explainer
-from tilewright.session.predicting.sweeping import Sweeping
-from tilewright.session.predicting.thread_counts import study_threads
 
 Truth = Callable[[Workload, Candidate], float | None]
 OPERATOR = "op:conv2d[c=16,h=8,k=3,pad=1,out=32]"

@@ -10,10 +10,10 @@ from level_fakes import relu
 
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Note
+from tilewright.insight.tuner_study import TunerStudy
 from tilewright.kernels.knobs import split
 from tilewright.search.sweeps.files import sweep_text
 from tilewright.search.sweeps.sweep import Sweep, listed_part
-from tilewright.session.tuner_study import TunerStudy
 
 
 @pytest.fixture

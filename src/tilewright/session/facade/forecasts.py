@@ -37,8 +37,8 @@ if TYPE_CHECKING:
         PredictResult,
         ThreadsResult,
     )
+    from tilewright.insight.evaluating import EvaluateRequest, KernelSplit
     from tilewright.predict.judged import Evaluation
-    from tilewright.session.predicting.evaluating import EvaluateRequest, KernelSplit
 
 Names = str | Sequence[str]
 """One name, or several."""
@@ -142,12 +142,12 @@ class ForecastVerbs(Opened):
         first, other = text_of(name, "name"), text_or_none(versus, "versus")
         measured, said = truth_of(confirm, "confirm"), options_of(options, self.seed)
         if is_cuda(self._target):
-            from tilewright.session.predicting.cuda_explaining import cuda_explainer
+            from tilewright.insight.cuda_explaining import cuda_explainer
 
             explainer = cuda_explainer(self._target, self._tracker, self.events, said)
             return explainer.explain(first, other, confirm=measured)
+        from tilewright.insight.explaining import Explainer
         from tilewright.predict.modelling import predictors_of
-        from tilewright.session.predicting.explaining import Explainer
 
         explainer = Explainer(
             placement=self.placement,
@@ -168,7 +168,7 @@ class ForecastVerbs(Opened):
         max_error: float = MAX_ERROR,
     ) -> ThreadsResult:
         """The fastest of up to five numbers of threads, each measured."""
-        from tilewright.session.predicting.thread_counts import network_timer, study_threads
+        from tilewright.insight.thread_counts import network_timer, study_threads
         from tilewright.store.choices import checked_settings
 
         said, chosen = options_of(options, self.seed), checked_settings(settings)
@@ -193,7 +193,7 @@ class ForecastVerbs(Opened):
     ) -> EvaluateResult:
         """Judge predictors on a table of measurements, or on the kernels known of this device
         class; see `tilewright evaluate --help`."""
-        from tilewright.session.predicting.evaluating import EvaluateRequest
+        from tilewright.insight.evaluating import EvaluateRequest
 
         request = EvaluateRequest(
             table=path_or_none(table, "table"),
@@ -207,8 +207,8 @@ class ForecastVerbs(Opened):
 
     def judge(self, request: EvaluateRequest) -> Evaluation:
         """As `evaluate`, with the predictions of every row, which plots and cards want."""
+        from tilewright.insight.evaluating import EvaluateRequest, Workplace, judge
         from tilewright.predict.modelling import predictors_of
-        from tilewright.session.predicting.evaluating import EvaluateRequest, Workplace, judge
 
         place = Workplace(
             predictors=lambda: predictors_of(self.placement, self.records, self.events),

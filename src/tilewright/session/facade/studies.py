@@ -36,7 +36,7 @@ class StudyVerbs(Opened):
     ) -> TunerStudyResult:
         """Regret of tuners on stored sweeps, with a page of figures in the folder `out`; see
         `tilewright study tuners --help`."""
-        from tilewright.session.tuner_study import TunerStudy, write_page
+        from tilewright.insight.tuner_study import TunerStudy, write_page
 
         folder = path_or_none(out, "out")
         study = TunerStudy(
@@ -61,8 +61,8 @@ class StudyVerbs(Opened):
     ) -> SubgraphStudyResult:
         """Tune at both levels and compare; see `tilewright study subgraph --help`."""
         from tilewright.core.budget import parse_budget
+        from tilewright.insight.subgraphs import SubgraphStudy
         from tilewright.search.tuners.registry import tuner_factory
-        from tilewright.session.subgraphs import SubgraphStudy
 
         total = parse_budget("4m" if budget is None else budget)
         tuner_factory(text_of(tuner, "tuner"))
@@ -87,8 +87,8 @@ class StudyVerbs(Opened):
     ) -> SweepResult:
         """An operator along one parameter, measured and predicted; see `tilewright study padding
         --help`."""
+        from tilewright.insight.sweeping import Sweeping
         from tilewright.predict.modelling import predictors_of
-        from tilewright.session.predicting.sweeping import Sweeping
 
         name, steps = text_of(operator, "operator"), counts_of(values, "values")
         sweeping = Sweeping(

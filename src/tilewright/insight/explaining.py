@@ -13,6 +13,16 @@ from tilewright.core.forms import PLAIN
 from tilewright.core.predictions import ExplainResult, FactDifference, Factor, TurningPoint
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
+from tilewright.insight.confirming import Sweep, confirmed
+from tilewright.insight.exchanging import knob_exchanges
+from tilewright.insight.single_operators import (
+    KernelTimer,
+    around,
+    default_kernel,
+    main_task,
+    numbers_of,
+    with_number,
+)
 from tilewright.kernels.spaces import default_candidate, spaces
 from tilewright.measure.base import Measurer
 from tilewright.measure.measurers import opened
@@ -25,16 +35,6 @@ from tilewright.predict.insight import Exchange, Influence, differences, influen
 from tilewright.predict.kernel_facts import Kernel
 from tilewright.predict.kernel_models import KernelModel
 from tilewright.predict.modelling import Predictors
-from tilewright.session.predicting.confirming import Sweep, confirmed
-from tilewright.session.predicting.exchanging import knob_exchanges
-from tilewright.session.predicting.single_operators import (
-    KernelTimer,
-    around,
-    default_kernel,
-    main_task,
-    numbers_of,
-    with_number,
-)
 from tilewright.store.choices import own, ranked
 
 _SETTINGS = 400

@@ -13,6 +13,12 @@ from tilewright.core.predictions import ExplainResult, FactDifference, TurningPo
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.target import parse_gpu
+from tilewright.insight.single_operators import (
+    around,
+    main_task,
+    numbers_of,
+    with_number,
+)
 from tilewright.measure.cuda import CudaInspector
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
@@ -23,12 +29,6 @@ from tilewright.predict.gpu_facts import (
     roofline_s,
     waves,
     with_report,
-)
-from tilewright.session.predicting.single_operators import (
-    around,
-    main_task,
-    numbers_of,
-    with_number,
 )
 
 _ALIKE = 1e-9

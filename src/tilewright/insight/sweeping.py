@@ -11,6 +11,13 @@ from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink
 from tilewright.core.predictions import SweepResult, SweepRow
 from tilewright.core.records import Placement
+from tilewright.insight.single_operators import (
+    KernelTimer,
+    around,
+    default_kernel,
+    numbers_of,
+    with_number,
+)
 from tilewright.measure.base import Measurer
 from tilewright.measure.measurers import opened
 from tilewright.models import ModelOptions
@@ -19,13 +26,6 @@ from tilewright.predict.forecasting import Forecaster
 from tilewright.predict.kernel_facts import kernel_table
 from tilewright.predict.modelling import Predictors
 from tilewright.predict.operator_facts import roofline_s
-from tilewright.session.predicting.single_operators import (
-    KernelTimer,
-    around,
-    default_kernel,
-    numbers_of,
-    with_number,
-)
 
 _PADDINGS = (0, 1, 2, 3)
 _MOST_FACTS = 6

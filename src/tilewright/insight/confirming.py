@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.core.predictions import TurningPoint
+from tilewright.insight.single_operators import KernelTimer
 from tilewright.predict.change_points import EACH_SIDE, LEAST_VALUES, Change, change_at
 from tilewright.predict.kernel_facts import Kernel
-from tilewright.session.predicting.single_operators import KernelTimer
 
 _MOST_PLACES = 6
 """So many places, those with the largest predicted steps, are measured."""

@@ -24,6 +24,7 @@ from tilewright.core.scratch import scratch_folder
 from tilewright.core.speedups import Speedup, speedup
 from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import Task, TaskKey
+from tilewright.insight.int8_case import int8_tasks
 from tilewright.kernels.blueprint import blueprint
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
@@ -39,7 +40,6 @@ from tilewright.search.levels import LEVELS, Level, bare_task, carried_over
 from tilewright.search.tuners.registry import DEFAULT, tuner_factory
 from tilewright.search.tuning import NetworkTuner, TuningTerms
 from tilewright.search.winners import Referee
-from tilewright.session.int8_case import int8_tasks
 from tilewright.store.choices import ranked
 from tilewright.store.database import SqliteStore
 

@@ -9,6 +9,7 @@ import numpy as np
 from tilewright.core.forms import PLAIN
 from tilewright.graph.anchors import bare_anchor
 from tilewright.graph.workload import Workload
+from tilewright.insight.single_operators import default_kernel
 from tilewright.measure.protocols import PROBE
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import FAMILIES
@@ -16,7 +17,6 @@ from tilewright.predict.collected import Row
 from tilewright.predict.modelling import Predictors
 from tilewright.predict.networks import zoo_tasks
 from tilewright.predict.splits import Integers
-from tilewright.session.predicting.single_operators import default_kernel
 
 
 def members_of(rows: Sequence[Row], predictors: Predictors) -> dict[str, Integers]:

@@ -14,6 +14,7 @@ from tilewright.core.arguments import count_of, path_or_none, text_of
 from tilewright.core.errors import ModelError, TilewrightError, UsageError, close_matches
 from tilewright.core.evaluations import EvaluateResult, EvaluateRow
 from tilewright.core.events import EventSink, Note, Stage
+from tilewright.insight.network_rows import members_of, operators_of
 from tilewright.predict.base import Trees
 from tilewright.predict.cards import (
     ALL,
@@ -38,7 +39,6 @@ from tilewright.predict.kernel_models import (
 )
 from tilewright.predict.modelling import Predictors
 from tilewright.predict.shipped import shipped_data, shipped_placements
-from tilewright.session.predicting.network_rows import members_of, operators_of
 
 KernelSplit = Literal["configuration", "network", "device"]
 TARGET, UNIT = "latency_s", "s"

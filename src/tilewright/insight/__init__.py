@@ -1,0 +1,1 @@
+"""Experiments that explain: `explain`, `evaluate` and the studies."""

@@ -1,1 +1,0 @@
-"""What predictors learn, answer, explain, and are judged by."""
