@@ -35,9 +35,9 @@ if TYPE_CHECKING:
         TargetRow,
         TaskReport,
     )
+    from tilewright.deploy.artifact import load
     from tilewright.models.loaded import ModelOptions
     from tilewright.session import Session, open
-    from tilewright.session.artifact import load
 
     __version__: str
 
@@ -91,7 +91,7 @@ _HOMES = {
     "ModelOptions": "tilewright.models.loaded",
     "Session": "tilewright.session",
     "open": "tilewright.session",
-    "load": "tilewright.session.artifact",
+    "load": "tilewright.deploy.artifact",
 }
 
 

@@ -19,7 +19,7 @@ import pytest
 from command_line import call, know_machine, rows, run, small_model, start, succeed
 from offer import offered
 
-from tilewright.session import outcome
+from tilewright.deploy import outcome
 from tilewright.session.facade import opened
 from tilewright.store import open_store
 

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tilewright.session.manifest import LIBRARY, MANIFEST, SCHEMA_VERSION, WEIGHTS
-from tilewright.session.seals import sealed
+from tilewright.deploy.manifest import LIBRARY, MANIFEST, SCHEMA_VERSION, WEIGHTS
+from tilewright.deploy.seals import sealed
 
 CONTENTS = {LIBRARY: b"\x7fELF library" * 3, WEIGHTS: bytes(range(64))}
 TASK = {

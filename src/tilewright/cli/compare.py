@@ -51,7 +51,7 @@ def compare(
     flags: SharedFlags | None = None,
 ) -> int:
     """Time networks side by side with other engines: in turn, same cores, same threads."""
-    from tilewright.session.comparing import require_models
+    from tilewright.deploy.comparing import require_models
 
     flags, model_flags = flags or SharedFlags(), model_flags or ModelOrArtifactFlags()
     require_models(models)

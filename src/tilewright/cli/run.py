@@ -82,7 +82,7 @@ def _by_name(
     """Arrays without names take those of the artifact's inputs, in order."""
     if isinstance(arrays, Mapping):
         return arrays
-    from tilewright.session.manifest import read_manifest
+    from tilewright.deploy.manifest import read_manifest
 
     manifest = read_manifest(artifact, verify=artifact_flags.verify)
     names = [port.name for port in manifest.inputs]

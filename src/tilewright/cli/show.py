@@ -44,7 +44,7 @@ def show(
     Of an artifact, without a view: what it is, made from what, for which machine.
     """
     flags, target_flag = flags or SharedFlags(), target_flag or TargetOrArtifactFlags()
-    from tilewright.session.manifest import is_artifact
+    from tilewright.deploy.manifest import is_artifact
 
     view = _view(graph=graph, tir=tir, asm=asm)
     if view is None and is_artifact(name):
@@ -73,8 +73,8 @@ def show(
 
 
 def _show_artifact(name: str, target_flag: TargetOrArtifactFlags, flags: SharedFlags) -> int:
+    from tilewright.deploy.describing import describe
     from tilewright.report.artifacts import artifact_tables, artifact_tasks
-    from tilewright.session.describing import describe
 
     result = describe(Path(name), verify=target_flag.verify)
     answer = Answer(

@@ -12,11 +12,11 @@ from written_artifacts import manifest_content
 import tilewright as tw
 from tilewright.core.codec import convert
 from tilewright.core.errors import InputError, UsageError
+from tilewright.deploy.artifact import Artifact
+from tilewright.deploy.manifest import MANIFEST as FILE
+from tilewright.deploy.manifest import Manifest
+from tilewright.deploy.opening import OpenedArtifact
 from tilewright.models import ModelOptions
-from tilewright.session.artifact import Artifact
-from tilewright.session.manifest import MANIFEST as FILE
-from tilewright.session.manifest import Manifest
-from tilewright.session.opening import OpenedArtifact
 
 pytestmark = pytest.mark.regression
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from tilewright.core.results import CompareRow
+from tilewright.deploy.comparing import Comparer
 from tilewright.models import ModelOptions
-from tilewright.session.comparing import Comparer
 
 pytestmark = pytest.mark.regression
 

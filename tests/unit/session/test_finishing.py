@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from tilewright.session.finishing import FEW, FULL, PLAIN, Finishing
+from tilewright.deploy.finishing import FEW, FULL, PLAIN, Finishing
 
 SMALL = Finishing(tasks=20, weight_bytes=100_000_000, budget_s=600.0)
 

@@ -16,6 +16,7 @@ from tilewright.core.budget import Budget, Spending
 from tilewright.core.events import Event, Note
 from tilewright.core.forms import PLAIN, blocked, channel_block
 from tilewright.core.records import Candidate, Failure, LayoutPlan, Protocol
+from tilewright.deploy.graph_account import choice_rows
 from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import spaces
 from tilewright.measure.base import Measurer
@@ -29,7 +30,6 @@ from tilewright.search.knowledge import known_of
 from tilewright.search.layout_costs import LayoutCosts
 from tilewright.search.places import Place, Places
 from tilewright.search.tuning import NetworkTuner, TuningTerms
-from tilewright.session.graph_account import choice_rows
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.core.errors import InputError
+from tilewright.deploy.index_inputs import require_valid_indices
+from tilewright.deploy.manifest import Port
 from tilewright.graph.indices import IndexRange
-from tilewright.session.index_inputs import require_valid_indices
-from tilewright.session.manifest import Port
 
 pytestmark = pytest.mark.regression
 

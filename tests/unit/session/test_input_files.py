@@ -13,12 +13,12 @@ from tilewright.cli.arrays import read_array
 from tilewright.cli.baseline import read_baseline
 from tilewright.core.errors import ModelError
 from tilewright.core.input_files import require_regular
+from tilewright.deploy.manifest import MANIFEST, read_manifest
 from tilewright.models import load
 from tilewright.plan.assignment.problem_file import read_problem
 from tilewright.predict.datasheets import read_datasheets
 from tilewright.predict.table import read_table
 from tilewright.search.sweeps.files import read_sweeps
-from tilewright.session.manifest import MANIFEST, read_manifest
 from tilewright.store.interchange.kinds import import_kind
 
 pytestmark = pytest.mark.regression

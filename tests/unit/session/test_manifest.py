@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from written_artifacts import CONTENTS, manifest_content, write_artifact, write_content
 
 from tilewright.core.errors import ModelError
-from tilewright.session.describing import describe
-from tilewright.session.manifest import (
+from tilewright.deploy.describing import describe
+from tilewright.deploy.manifest import (
     LIBRARY,
     MANIFEST,
     WEIGHTS,
     read_manifest,
     require_files,
 )
-from tilewright.session.opening import open_artifact
-from tilewright.session.reuse import shipped_already
-from tilewright.session.seals import file_sha256
+from tilewright.deploy.opening import open_artifact
+from tilewright.deploy.reuse import shipped_already
+from tilewright.deploy.seals import file_sha256
 
 pytestmark = pytest.mark.regression
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.core.errors import OutputError
-from tilewright.session.publishing import DRAWING, FILES, MANIFEST, publish, staging
+from tilewright.deploy.publishing import DRAWING, FILES, MANIFEST, publish, staging
 
 pytestmark = pytest.mark.regression
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.core.errors import ModelError
-from tilewright.session.manifest import MANIFEST, SCHEMA_VERSION, read_manifest
-from tilewright.session.outcome import default_folder
+from tilewright.deploy.manifest import MANIFEST, SCHEMA_VERSION, read_manifest
+from tilewright.deploy.outcome import default_folder
 
 HOSTILE = [
     "../../etc/passwd.onnx",

@@ -19,6 +19,12 @@ from tilewright.core.errors import ModelError, NegativeVerdict
 from tilewright.core.events import Event, Note
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import LayoutPlan
+from tilewright.deploy import racing
+from tilewright.deploy.manifest import LIBRARY, MANIFEST, WEIGHTS
+from tilewright.deploy.publishing import publish, staging
+from tilewright.deploy.racing import Finish
+from tilewright.deploy.seals import file_sha256
+from tilewright.deploy.shipping import Reconsider, Shipped, Shipping
 from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.kernels.spaces import spaces
 from tilewright.measure.network_timing import Rounds
@@ -29,12 +35,6 @@ from tilewright.search.contenders import DEFAULT, TUNED, Contender, default_cont
 from tilewright.search.graph_search import RECONSIDERED
 from tilewright.search.places import Places
 from tilewright.search.winners import Winner
-from tilewright.session import racing
-from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS
-from tilewright.session.publishing import publish, staging
-from tilewright.session.racing import Finish
-from tilewright.session.seals import file_sha256
-from tilewright.session.shipping import Reconsider, Shipped, Shipping
 from tilewright.store import open_store
 from tilewright.store.choices import defaults
 from tilewright.store.database import SqliteStore

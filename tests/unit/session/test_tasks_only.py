@@ -11,9 +11,9 @@ from level_fakes import PEAKS
 from network_fakes import prepared, two_convolutions
 
 from tilewright.core.errors import NegativeVerdict
+from tilewright.deploy.tasks_only import NOTE, tasks_only
 from tilewright.kernels.spaces import default_candidate
 from tilewright.search.winners import Winner
-from tilewright.session.tasks_only import NOTE, tasks_only
 
 pytestmark = pytest.mark.regression
 

@@ -23,7 +23,7 @@ from tilewright.core.records import (
     Shipment,
 )
 from tilewright.core.targets import threads_alone
-from tilewright.session.manifest import ShippedCandidate
+from tilewright.deploy.manifest import ShippedCandidate
 from tilewright.store import rows
 from tilewright.store.choices import shipping_key
 

@@ -20,12 +20,12 @@ from tilewright.core.arguments import (
 )
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.results import CompareResult, ProfileResult, SolveResult
+from tilewright.deploy.outcome import OptimizedNetwork, default_folder
 from tilewright.graph.network import Array
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
 from tilewright.session.facade.opened import Opened
-from tilewright.session.outcome import OptimizedNetwork, default_folder
 from tilewright.store.choices import MAX_ERROR
 
 if TYPE_CHECKING:
@@ -108,14 +108,14 @@ class NetworkVerbs(Opened):
         )
 
     def _optimized(self, request: OptimizeRequest) -> OptimizedNetwork:
-        from tilewright.session.optimizing import Optimizer
+        from tilewright.deploy.optimizing import Optimizer
 
         result = Optimizer(self.placement, self.store, self.events).run(request)
         return OptimizedNetwork(result=result, folder=request.folder)
 
     def run(self, artifact: Text, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run a compiled network once, by the ONNX file's names."""
-        from tilewright.session.artifact import load
+        from tilewright.deploy.artifact import load
 
         folder, given = path_of(artifact, "artifact"), named_of(inputs, "inputs")
         return load(folder, threads=self._threads, verify=self.verify).run(given)
@@ -141,8 +141,8 @@ class NetworkVerbs(Opened):
         With a `meter` (`auto`, or another name of docs/reference/meters.md) also its energy, with
         `memory` its peak memory.
         """
+        from tilewright.deploy.profiling import Profiler
         from tilewright.hardware.meters import named_meter
-        from tilewright.session.profiling import Profiler
         from tilewright.store.choices import checked_settings
 
         named = text_or_none(meter, "meter")
@@ -171,7 +171,7 @@ class NetworkVerbs(Opened):
         rounds: int = 5,
     ) -> CompareResult:
         """Time one network or several in turn with their peers."""
-        from tilewright.session.comparing import Comparer, checked_peers, require_models
+        from tilewright.deploy.comparing import Comparer, checked_peers, require_models
         from tilewright.store.choices import checked_settings
 
         compared = several_models(models)
@@ -192,8 +192,8 @@ class NetworkVerbs(Opened):
 
     def show(self, task: Model, what: str = "graph") -> str:
         """What a task's kernel became: its graph, its scheduled TIR, or its assembly."""
+        from tilewright.deploy.showing import checked_view, show
         from tilewright.measure.targeting import describable_placement, placement_of
-        from tilewright.session.showing import checked_view, show
 
         view = checked_view(text_of(what, "what"))
         name = self._given(task, ModelOptions(seed=self.seed)).argument

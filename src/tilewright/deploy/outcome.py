@@ -11,12 +11,12 @@ from tilewright.core.arguments import Text, path_of
 from tilewright.core.errors import OutputError
 from tilewright.core.fingerprints import digest
 from tilewright.core.results import GraphTuneResult, OptimizeResult
+from tilewright.deploy.artifact import Artifact, load
+from tilewright.deploy.publishing import DRAWING, FILES, REPORT, publish, staging
 from tilewright.models.drawing import write_drawing
 from tilewright.models.source import readable_name
 from tilewright.report.displays import notebook_html, page
 from tilewright.report.html import render
-from tilewright.session.artifact import Artifact, load
-from tilewright.session.publishing import DRAWING, FILES, REPORT, publish, staging
 from tilewright.store.output import replacing
 
 _LONGEST = 100

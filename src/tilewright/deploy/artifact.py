@@ -16,14 +16,14 @@ from tilewright.core.errors import (
     close_matches,
     last_line,
 )
+from tilewright.deploy.index_inputs import require_valid_indices
+from tilewright.deploy.manifest import Machine, Manifest, Port
+from tilewright.deploy.opening import OpenedArtifact, open_artifact
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_placement
 from tilewright.report.notebook import fragment
 from tilewright.report.shown import seconds
 from tilewright.report.tables import facts_table
-from tilewright.session.index_inputs import require_valid_indices
-from tilewright.session.manifest import Machine, Manifest, Port
-from tilewright.session.opening import OpenedArtifact, open_artifact
 
 
 class Artifact:

@@ -17,11 +17,11 @@ from tilewright.core.forms import Form
 from tilewright.core.input_files import require_regular
 from tilewright.core.records import Candidate, KnobValue, LayoutPlan, Placement
 from tilewright.core.results import OptimizeResult
+from tilewright.deploy.seals import file_sha256, is_sealed, sealed
 from tilewright.graph.indices import IndexRange, input_ranges
 from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.session.seals import file_sha256, is_sealed, sealed
 from tilewright.store.choices import shipping_key
 from tilewright.store.output import replacing
 

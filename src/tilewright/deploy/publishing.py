@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tilewright.core.errors import OutputError
 from tilewright.core.scratch import PrivateFolder
-from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS
+from tilewright.deploy.manifest import LIBRARY, MANIFEST, WEIGHTS
 from tilewright.store.output import undone_folders
 
 REPORT = "report.html"

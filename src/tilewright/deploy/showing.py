@@ -8,6 +8,8 @@ from tilewright.core.errors import TilewrightError, UsageError, close_matches
 from tilewright.core.forms import PLAIN
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Candidate, Placement
+from tilewright.deploy.manifest import is_artifact
+from tilewright.deploy.opening import open_artifact
 from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import default_candidate
@@ -16,8 +18,6 @@ from tilewright.models import ModelOptions
 from tilewright.models.source import is_model_file
 from tilewright.plan.preparation import prepare
 from tilewright.report.shown import brief
-from tilewright.session.manifest import is_artifact
-from tilewright.session.opening import open_artifact
 from tilewright.store.choices import ranked
 from tilewright.store.database import SqliteStore
 

@@ -18,6 +18,8 @@ from tilewright.core.records import (
 )
 from tilewright.core.results import MemoryUse, ProfileResult, TaskReport
 from tilewright.core.scratch import scratch_folder
+from tilewright.deploy.manifest import is_artifact, refuse_shapes
+from tilewright.deploy.opening import open_artifact
 from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import TaskKey
@@ -35,8 +37,6 @@ from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork, laid_out
 from tilewright.plan.preparation import prepare
 from tilewright.report.task_rows import Times, explain_difference, outside_tasks, task_reports
-from tilewright.session.manifest import is_artifact, refuse_shapes
-from tilewright.session.opening import open_artifact
 from tilewright.store.choices import MAX_ERROR, SettingsName, choose, shipped_plan
 from tilewright.store.database import SqliteStore
 

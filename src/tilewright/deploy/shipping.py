@@ -13,14 +13,14 @@ from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Placement, Shipment
 from tilewright.core.results import OptimizeResult
 from tilewright.core.speedups import Speedup
+from tilewright.deploy.racing import Finish, Race, corrected_sum
+from tilewright.deploy.reuse import artifact_fingerprint, shipped_already, weights_digest
 from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.measure.network_timing import ONCE, Rounds, Timing
 from tilewright.measure.peaks import Peaks
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.report.task_rows import Times, explain_difference, outside_tasks, task_reports
 from tilewright.search.contenders import DEFAULT, Contender, default_contender
-from tilewright.session.racing import Finish, Race, corrected_sum
-from tilewright.session.reuse import artifact_fingerprint, shipped_already, weights_digest
 from tilewright.store.choices import shipping_key
 from tilewright.store.database import SqliteStore
 

@@ -11,11 +11,11 @@ import numpy as np
 from tilewright.core.errors import ModelError
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Candidate, Placement
+from tilewright.deploy.manifest import read_manifest, require_files
 from tilewright.graph.network import Array
 from tilewright.graph.tasks import TaskKey
 from tilewright.measure.versions import software_versions
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.session.manifest import read_manifest, require_files
 from tilewright.store.choices import shipping_key
 
 _TEMPLATES = ("compiler", "kernels", "graph")

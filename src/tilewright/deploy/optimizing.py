@@ -13,6 +13,13 @@ from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.phases import timed
 from tilewright.core.records import Placement, Run
 from tilewright.core.results import OptimizeResult
+from tilewright.deploy.finishing import FEW, PLAIN, Finishing, LineUp
+from tilewright.deploy.graph_account import graph_result, predicted_only
+from tilewright.deploy.manifest import MANIFEST, Origin, write_manifest
+from tilewright.deploy.outcome import write_layouts, write_report
+from tilewright.deploy.publishing import publish, staging
+from tilewright.deploy.shipping import Shipped, Shipping
+from tilewright.deploy.tasks_only import tasks_only
 from tilewright.hardware.environment import environment_card, noise_warnings, read_environment
 from tilewright.hardware.remote import remote_place
 from tilewright.measure.base import Measurer, TimeSpent
@@ -28,13 +35,6 @@ from tilewright.search.network_search import NetworkSearch
 from tilewright.search.places import Places
 from tilewright.search.requests import OptimizeRequest
 from tilewright.search.tuners.registry import DEFAULT, tuner_factory
-from tilewright.session.finishing import FEW, PLAIN, Finishing, LineUp
-from tilewright.session.graph_account import graph_result, predicted_only
-from tilewright.session.manifest import MANIFEST, Origin, write_manifest
-from tilewright.session.outcome import write_layouts, write_report
-from tilewright.session.publishing import publish, staging
-from tilewright.session.shipping import Shipped, Shipping
-from tilewright.session.tasks_only import tasks_only
 from tilewright.store.database import SqliteStore
 from tilewright.store.output import check_place
 

@@ -10,8 +10,8 @@ from tilewright.core.artifacts import ArtifactFile, ArtifactPort, ArtifactResult
 from tilewright.core.codec import convert, to_builtins
 from tilewright.core.errors import DamagedArtifact
 from tilewright.core.results import TaskReport
-from tilewright.session.manifest import LIBRARY, MANIFEST, WEIGHTS, Manifest, Port
-from tilewright.session.opening import open_artifact
+from tilewright.deploy.manifest import LIBRARY, MANIFEST, WEIGHTS, Manifest, Port
+from tilewright.deploy.opening import open_artifact
 
 _UNHASHED = "It was written before artifacts had hashes: only sizes of its files are checked."
 

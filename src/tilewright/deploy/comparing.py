@@ -12,6 +12,8 @@ from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement
 from tilewright.core.results import CompareResult, CompareRow
 from tilewright.core.scratch import scratch_folder
+from tilewright.deploy.manifest import is_artifact, refuse_shapes
+from tilewright.deploy.opening import OpenedArtifact, open_artifact
 from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
 from tilewright.kernels.blueprint import blueprint
@@ -31,8 +33,6 @@ from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork, laid_out
 from tilewright.plan.preparation import prepare
 from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
-from tilewright.session.manifest import is_artifact, refuse_shapes
-from tilewright.session.opening import OpenedArtifact, open_artifact
 from tilewright.store.choices import MAX_ERROR, SettingsName, choose, shipped_plan
 from tilewright.store.database import SqliteStore
 

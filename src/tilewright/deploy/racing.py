@@ -11,6 +11,7 @@ from pathlib import Path
 from tilewright.core.errors import ModelError, NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement
+from tilewright.deploy.bisecting import ROUNDING, name_culprit
 from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import TaskKey
@@ -31,7 +32,6 @@ from tilewright.measure.peers.known import make_peer
 from tilewright.models.naming import quoted
 from tilewright.search.contenders import Contender
 from tilewright.search.places import Place, Places
-from tilewright.session.bisecting import ROUNDING, name_culprit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,12 @@ from pathlib import Path
 from tilewright.core.errors import InternalError, ModelError
 from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import threads_alone
+from tilewright.deploy.manifest import Manifest, read_manifest, require_files
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.knobspace import knob_space
 from tilewright.kernels.registry import implementations
 from tilewright.models.prepared import PreparedNetwork, laid_out
 from tilewright.plan.preparation import prepare
-from tilewright.session.manifest import Manifest, read_manifest, require_files
 from tilewright.store.choices import shipping_key
 
 

@@ -1,0 +1,1 @@
+"""Building, checking and racing whole networks, and the artifact that ships."""
