@@ -30,7 +30,7 @@ from tilewright.plan.preparation import prepare
 from tilewright.search.sweeps.files import sweep_text
 from tilewright.search.sweeps.sweep import Sweep
 
-FOLDER = Path(__file__).parents[1] / "src/tilewright/tune/sweeps"
+FOLDER = Path(__file__).parents[1] / "src/tilewright/search/sweeps"
 MOST = 1500
 AGAIN = 50
 BATCH = 32

@@ -20,7 +20,7 @@ from command_line import call, know_machine, rows, run, small_model, start, succ
 from offer import offered
 
 from tilewright.deploy import outcome
-from tilewright.session.facade import opened
+from tilewright.session import opened
 from tilewright.store import open_store
 
 WORDS = ("optimize", "net.onnx", "--budget", "400", "--out", "out", "--format", "json")

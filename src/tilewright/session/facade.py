@@ -1,12 +1,12 @@
-"""The facade: one object, one method per verb. The work is in the modules of `session`."""
+"""The facade: one object, one method per verb. The work is in the rooms below."""
 
 from __future__ import annotations
 
 from tilewright.report import displays
-from tilewright.session.facade.forecasts import ForecastVerbs
-from tilewright.session.facade.networks import NetworkVerbs
-from tilewright.session.facade.records import RecordVerbs
-from tilewright.session.facade.studies import StudyVerbs
+from tilewright.session.forecasts import ForecastVerbs
+from tilewright.session.networks import NetworkVerbs
+from tilewright.session.records import RecordVerbs
+from tilewright.session.studies import StudyVerbs
 
 displays.install()
 

@@ -14,6 +14,7 @@ from tilewright.core.forms import PLAIN, blocked
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
+from tilewright.kernels import spaces as space_module
 from tilewright.kernels.search_space import LISTED
 from tilewright.kernels.spaces import (
     TaskSpace,
@@ -23,7 +24,6 @@ from tilewright.kernels.spaces import (
     spaces,
     too_inexact,
 )
-from tilewright.search import space as space_module
 
 
 def made_up(**knobs) -> MadeUp:

@@ -24,8 +24,8 @@ from tilewright.hardware.gpus import is_cuda
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
-from tilewright.session.facade.networks import BUDGET
-from tilewright.session.facade.opened import Opened
+from tilewright.session.networks import BUDGET
+from tilewright.session.opened import Opened
 from tilewright.store.choices import MAX_ERROR
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from tilewright.core.budget import Budget, Spending
 from tilewright.core.events import Event, TuningProgress
 from tilewright.core.records import Candidate, Protocol
 from tilewright.graph.workload import Workload
+from tilewright.kernels import spaces as space_module
 from tilewright.kernels.spaces import default_candidate, search_space
-from tilewright.search import space as space_module
 from tilewright.search.loop import Pace, TaskState, TuningLoop
 from tilewright.search.tuners.base import LateTuner, TuningTask
 from tilewright.search.tuners.neighbourhood import NeighbourhoodTuner

@@ -11,7 +11,6 @@ from fake_measuring import PLACEMENT, measured
 from level_fakes import convolution
 from placements import altered
 from predictor_rows import PEAKS, SMALL, known_store, rows_of_convolutions
-from tilewright.session.predicting import device_classes, network_rows
 
 from network_tasks import keys_of
 from tilewright.collect.collector import PROBE
@@ -19,12 +18,13 @@ from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import Event, Note, discard
 from tilewright.core.records import Candidate, Run
 from tilewright.graph.workload import Workload
+from tilewright.insight import network_rows
 from tilewright.insight.evaluating import KernelQuestion, KernelSplit, evaluate_kernels
 from tilewright.insight.network_rows import members_of, operators_of
 from tilewright.insight.single_operators import default_kernel
 from tilewright.models import ModelOptions
 from tilewright.models.zoo import names
-from tilewright.predict import crossvalidation
+from tilewright.predict import crossvalidation, device_classes
 from tilewright.predict.kernel_models import TrainingSet, fit_kernel_model
 from tilewright.predict.modelling import Predictors, predictors_of
 from tilewright.predict.networks import zoo_tasks

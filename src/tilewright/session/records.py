@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tilewright.core.arguments import Text, path_of, text_or_none
 from tilewright.core.results import DoctorResult, ImportResult, TargetRow
 from tilewright.hardware.device import parse_target
-from tilewright.session.facade.opened import Opened
+from tilewright.session.opened import Opened
 
 if TYPE_CHECKING:
     import polars

@@ -14,7 +14,7 @@ from tilewright.core import arguments
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.insight.evaluating import EvaluateRequest
 from tilewright.search.levels import GraphLevel
-from tilewright.session.facade import networks
+from tilewright.session import networks
 
 pytestmark = pytest.mark.regression
 

@@ -25,7 +25,7 @@ from tilewright.graph.network import Array
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
-from tilewright.session.facade.opened import Opened
+from tilewright.session.opened import Opened
 from tilewright.store.choices import MAX_ERROR
 
 if TYPE_CHECKING:

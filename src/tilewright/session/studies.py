@@ -17,7 +17,7 @@ from tilewright.core.results import SubgraphStudyResult, TunerStudyResult
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model
 from tilewright.models.loaded import options_of
-from tilewright.session.facade.opened import Opened
+from tilewright.session.opened import Opened
 
 if TYPE_CHECKING:
     from tilewright.core.predictions import SweepResult
