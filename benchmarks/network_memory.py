@@ -21,10 +21,11 @@ from typing import Any
 
 from pages import replace_between, table
 from predicted_networks import UNSEEN, model_of
+from tilewright.graph.plan import lane_of
 from tilewright.graph.sample import random_inputs
 from tilewright.hardware.device import local_placement
-from tilewright.kernels.blueprint import blueprint
 from tilewright.kernels.planned_memory import planned_memory
+from tilewright.kernels.plans import sequential_plan
 from tilewright.measure.networks import NetworkWorker
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
@@ -50,16 +51,17 @@ def run_network(name: str, folder: Path) -> Item:
     placement = local_placement(None)
     with open_store(folder / "empty.db") as store:
         network = prepare(model_of(name, folder), ModelOptions(), placement)
-        plan = blueprint(network.arrangement, choose(network, store, placement, "default"))
+        kernels = choose(network, store, placement, "default")
+        plan = sequential_plan(network.arrangement, kernels, lane_of(placement))
     inputs = random_inputs(network.model.graph, 0)
     ordered = [inputs[key] for key in network.graph.inputs]
     with TemporaryDirectory() as compiled:
         with NetworkWorker(placement) as worker:
             library = worker.compile(plan, network.graph.constants, Path(compiled))
         with NetworkWorker(placement) as worker:
-            names = [constant.parameter.name for constant in plan.constants]
+            names = [constant.name for constant in plan.constants]
             peak = worker.memory_peak(Path(compiled), names, ordered)
-    planned = planned_memory(plan, placement.target, placement.resources, library)
+    planned = planned_memory(plan, placement.target, library)
     return {
         "network": name,
         "parts": [
@@ -67,7 +69,7 @@ def run_network(name: str, folder: Path) -> Item:
             planned.interface_bytes, planned.code_bytes,
         ],
         "planned_bytes": planned.peak_bytes,
-        "predicted_bytes": planned_memory(plan, placement.target, placement.resources).peak_bytes,
+        "predicted_bytes": planned_memory(plan, placement.target).peak_bytes,
         "measured_bytes": peak.bytes,
         "method": peak.method,
         "reason": peak.reason,

@@ -30,10 +30,11 @@ from tilewright.core.errors import ModelError
 from tilewright.core.records import Placement
 from tilewright.graph.arrange import arrange
 from tilewright.graph.network import Graph
+from tilewright.graph.plan import lane_of
 from tilewright.graph.tasks import fused_network, task_key
 from tilewright.hardware.device import local_placement
-from tilewright.kernels.blueprint import blueprint, packed_constant
 from tilewright.kernels.forms import choose_forms
+from tilewright.kernels.plans import packed_constant, sequential_plan
 from tilewright.kernels.spaces import default_candidate
 from tilewright.models.loading import load_model
 
@@ -150,13 +151,13 @@ def _compiled(graph: Graph) -> LoadedNetwork:
         task_key(item): default_candidate(item.call.workload, item.forms, placement)[0]
         for item in arrangement.calls
     }
-    plan = blueprint(arrangement, chosen)
-    executable, _ = compile_network(plan, placement.target, placement.resources)
+    plan = sequential_plan(arrangement, chosen, lane_of(placement))
+    executable, _ = compile_network(plan, placement.target)
     weights = {
-        stored.parameter.name: tvm.runtime.tensor(packed_constant(stored, fused.graph.constants))
+        stored.name: tvm.runtime.tensor(packed_constant(stored, fused.graph.constants))
         for stored in plan.constants
     }
-    order = [stored.parameter.name for stored in plan.constants]
+    order = [stored.name for stored in plan.constants]
     return LoadedNetwork(executable.jit(), weights, order)
 
 

@@ -24,9 +24,10 @@ from typing import Any
 
 from pages import replace_between, table
 from tilewright.core.records import Placement
+from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.sample import random_inputs
 from tilewright.hardware.device import local_placement
-from tilewright.kernels.blueprint import NetworkBlueprint, blueprint
+from tilewright.kernels.plans import sequential_plan
 from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
@@ -49,14 +50,14 @@ HEADER = (
 Item = dict[str, Any]
 
 
-def plans(name: str, placements: Sequence[Placement], folder: Path) -> list[NetworkBlueprint]:
+def plans(name: str, placements: Sequence[Placement], folder: Path) -> list[NetworkPlan]:
     """The network in the default settings of each device."""
-    found: list[NetworkBlueprint] = []
+    found: list[NetworkPlan] = []
     with open_store(folder / "empty.db") as store:
         for placement in placements:
             network = prepare(f"zoo:{name}", ModelOptions(), placement)
             chosen = choose(network, store, placement, "default")
-            found.append(blueprint(network.arrangement, chosen))
+            found.append(sequential_plan(network.arrangement, chosen, lane_of(placement)))
     return found
 
 
@@ -85,7 +86,7 @@ def run_network(name: str, counts: Sequence[int], rounds: int, folder: Path) -> 
         for worker in workers:
             worker.launch()
         for worker, plan, place in zip(workers, made, places, strict=True):
-            worker.load("network", place, [each.parameter.name for each in plan.constants])
+            worker.load("network", place, [each.name for each in plan.constants])
         samples_s: dict[int, list[list[float]]] = {count: [] for count in counts}
         for _ in range(rounds):
             for count, worker in zip(counts, workers, strict=True):

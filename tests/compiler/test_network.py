@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from small_networks import Builder, check_network, compiled, compiled_outputs, random_arrays
+import tvm
+from small_networks import Builder, built, check_network, compiled, compiled_outputs, random_arrays
 from tvm.support.cc import create_shared
 
 from tilewright.graph.network import Graph
@@ -35,8 +37,8 @@ def test_concatenations_in_place():
     for _ in range(3):
         new = b.conv(b.add("relu", current), 8)
         current = b.add("concat", current, new, axis=1)
-    arrangement = check_network(b.graph(b.conv(current, 4, 1)))
-    assert not any(c.call.workload.anchor_name == "concat" for c in arrangement.calls)
+    plan = check_network(b.graph(b.conv(current, 4, 1)))
+    assert not any(call.workload.anchor_name == "concat" for call in plan.calls)
 
 
 def test_a_concatenation_with_an_input_a_constant_and_one_tensor_twice():
@@ -170,11 +172,25 @@ def test_every_kernel_is_timed_in_its_place():
     graph = b.graph(b.conv(b.add("relu", b.conv(current, 32)), 8, 1))
     plan, loaded = compiled(graph)
     arrays = random_arrays(graph, 0)
-    given = [arrays[name] for name in plan.arrangement.network.graph.inputs]
+    given = [arrays[name] for name in plan.inputs]
     before = loaded(given)
     calls = loaded.time_calls(given, repeats=3)
     kernels = [(symbol, seconds) for symbol, seconds in calls if symbol in plan.symbols.values()]
-    assert [symbol for symbol, _ in kernels] == [use.symbol for use in plan.uses]
+    assert [symbol for symbol, _ in kernels] == [plan.symbol(call) for call in plan.calls]
     assert all(seconds > 0 for _, seconds in kernels)
     for first, again in zip(before, loaded(given), strict=True):
         np.testing.assert_array_equal(first, again)
+
+
+def test_an_output_that_lies_in_an_input_is_written_there():
+    b = Builder()
+    cache = b.input(1, 8, 4, 4)
+    plan, _ = compiled(b.graph(b.add("relu", cache)))
+    (kept,) = plan.outputs
+    lying = replace(plan.tensors[kept], root=cache)
+    shared = replace(plan, tensors={**plan.tensors, kept: lying})
+    loaded = built(shared, {})
+    values = np.random.default_rng(0).standard_normal((1, 8, 4, 4), dtype=np.float32)
+    given = tvm.runtime.tensor(values)
+    loaded._run([given])
+    np.testing.assert_array_equal(given.numpy(), np.maximum(values, 0))

@@ -233,7 +233,7 @@ def test_opaque_nodes_between_convolutions() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     x = rng.standard_normal((1, 3, 8, 8), np.float32)
     (wanted,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
-    arrangement, ((found,), _) = compiled_outputs(load_model(model, "between").graph, {"x": x})
-    kinds = {form.text.rstrip("0123456789") for form in arrangement.forms.values()}
+    plan, ((found,), _) = compiled_outputs(load_model(model, "between").graph, {"x": x})
+    kinds = {tensor.form.text.rstrip("0123456789") for tensor in plan.tensors.values()}
     assert kinds == {"plain", "blocked"}
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

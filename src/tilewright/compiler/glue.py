@@ -19,9 +19,8 @@ from tvm import relax, tirx
 
 from tilewright.compiler.guards import index_guard
 from tilewright.core.forms import PLAIN
-from tilewright.graph.arrange import Arrangement
 from tilewright.graph.indices import IndexRange, argument_uses
-from tilewright.kernels.blueprint import ConstantParameter, KernelUse
+from tilewright.graph.plan import NetworkPlan, PlannedCall
 
 PIPELINE = (
     "LowerAllocTensor",
@@ -33,9 +32,9 @@ PIPELINE = (
 
 
 class _Emitter:
-    def __init__(self, builder: relax.BlockBuilder, arrangement: Arrangement) -> None:
+    def __init__(self, builder: relax.BlockBuilder, plan: NetworkPlan) -> None:
         self.builder = builder
-        self.arrangement = arrangement
+        self.plan = plan
         self.arena: relax.Var | None = None
         self.roots: dict[str, relax.Var] = {}
         self.views: dict[tuple[str, tuple[int, ...]], relax.Var] = {}
@@ -43,7 +42,7 @@ class _Emitter:
 
     def open_arena(self) -> None:
         """Allocate the arena once per run."""
-        size = self.arrangement.memory.arena_bytes
+        size = self.plan.arena_bytes
         if size:
             self.arena = self.builder.emit(
                 relax.op.memory.alloc_storage(relax.ShapeExpr([size]), 0, "global", "uint8")
@@ -57,7 +56,7 @@ class _Emitter:
         return self.views[key]
 
     def _view(self, name: str, shape: tuple[int, ...], dtype: str) -> relax.Var:
-        place = self.arrangement.place(name)
+        place = self.plan.tensors[name]
         if place.root in self.roots:
             root = self.roots[place.root]
             if place.offset_bytes == 0 and _shape(root) == shape:
@@ -66,7 +65,7 @@ class _Emitter:
             view = relax.op.memory.view(root, relax.ShapeExpr(shape), dtype, offset)
             return self._zero_offset(self.builder.emit(view), place.offset_bytes)
         assert self.arena is not None
-        offset_bytes = self.arrangement.memory.offsets[place.root] + place.offset_bytes
+        offset_bytes = self.plan.memory[place.device].offsets[place.root] + place.offset_bytes
         tensor = self.builder.emit(
             relax.op.memory.alloc_tensor(
                 self.arena, tirx.const(offset_bytes, "int64"), relax.ShapeExpr(shape), dtype
@@ -85,53 +84,55 @@ def _shape(variable: relax.Var) -> tuple[int, ...]:
     return tuple(int(extent) for extent in variable.ty.shape)
 
 
-def network_module(
-    arrangement: Arrangement,
-    uses: Sequence[KernelUse],
-    kernels: dict[str, tirx.PrimFunc],
-    constants: Sequence[ConstantParameter],
-) -> tvm.IRModule:
-    """The Relax module, ready for the VM's code generation."""
-    graph = arrangement.network.graph
+def network_module(plan: NetworkPlan, kernels: dict[str, tirx.PrimFunc]) -> tvm.IRModule:
+    """The Relax module of a plan with one lane, ready for the VM's code generation; `kernels` are
+    its kernels by symbol."""
+    types = {name: tensor.type for name, tensor in plan.tensors.items()}
     builder = relax.BlockBuilder()
     inputs = [
-        relax.Var(f"input_{i}", relax.TensorType(graph.types[name].shape, graph.types[name].dtype))
-        for i, name in enumerate(graph.inputs)
+        relax.Var(f"input_{i}", relax.TensorType(types[name].shape, types[name].dtype))
+        for i, name in enumerate(plan.inputs)
     ]
-    parameters = {c.name: relax.Var(c.name, relax.TensorType(c.shape, c.dtype)) for c in constants}
+    parameters = {
+        c.name: relax.Var(c.name, relax.TensorType(c.shape, c.dtype)) for c in plan.constants
+    }
     functions = {
         symbol: builder.add_func(kernel.with_attr("global_symbol", symbol), symbol)
         for symbol, kernel in kernels.items()
     }
     with builder.function("main", [*inputs, *parameters.values()]):
-        emitter = _Emitter(builder, arrangement)
-        emitter.roots.update(zip(graph.inputs, inputs, strict=True))
+        emitter = _Emitter(builder, plan)
+        emitter.roots.update(zip(plan.inputs, inputs, strict=True))
         emitter.open_arena()
-        for name in dict.fromkeys(graph.outputs):
-            if name not in emitter.roots:
-                emitter.roots[name] = _fresh(builder, graph.types[name])
-        for use in uses:
-            operands = _operands(emitter, use, kernels[use.symbol], parameters)
-            _guard(emitter, use, operands)
-            builder.emit(relax.Call(functions[use.symbol], operands))
-        results = [emitter.roots[name] for name in graph.outputs]
+        for name in dict.fromkeys(plan.outputs):
+            if name not in emitter.roots and plan.tensors[name].root == name:
+                emitter.roots[name] = _fresh(builder, types[name])
+        for call in plan.calls:
+            symbol = plan.symbol(call)
+            operands = _operands(emitter, call, kernels[symbol], parameters)
+            _guard(emitter, call, operands)
+            builder.emit(relax.Call(functions[symbol], operands))
+        results = [
+            emitter.tensor(name, PLAIN.physical_shape(types[name].shape), types[name].dtype)
+            for name in plan.outputs
+        ]
         builder.emit_func_output(relax.Tuple(results) if len(results) > 1 else results[0])
     module = builder.get()
     passes = [getattr(relax.transform, name)() for name in PIPELINE]
     return tvm.transform.Sequential(passes)(module)
 
 
-def _guard(emitter: _Emitter, use: KernelUse, operands: Sequence[relax.Var]) -> None:
+def _guard(emitter: _Emitter, call: PlannedCall, operands: Sequence[relax.Var]) -> None:
     """Check the indices that a call reads, each tensor once."""
-    for indices in argument_uses(use.item.call.workload):
-        key = (use.item.call.inputs[indices.port], indices.ranges)
-        if indices.port in use.constants or key in emitter.guarded:
+    for indices in argument_uses(call.workload):
+        key = (call.inputs[indices.port], indices.ranges)
+        if indices.port in call.constants or key in emitter.guarded:
             continue
         emitter.guarded.add(key)
         operand = operands[indices.port]
         symbol = f"guard_{len(emitter.guarded)}"
         function = index_guard(
-            symbol, _shape(operand), str(operand.ty.dtype.dtype), indices.ranges, use.item.call.name
+            symbol, _shape(operand), str(operand.ty.dtype.dtype), indices.ranges, call.name
         )
         guard = emitter.builder.add_func(function, symbol)
         emitter.builder.emit(relax.Call(guard, [operand]))
@@ -144,13 +145,13 @@ def _fresh(builder: relax.BlockBuilder, kind) -> relax.Var:
 
 
 def _operands(
-    emitter: _Emitter, use: KernelUse, kernel: tirx.PrimFunc, parameters: dict[str, relax.Var]
+    emitter: _Emitter, call: PlannedCall, kernel: tirx.PrimFunc, parameters: dict[str, relax.Var]
 ) -> list[relax.Var]:
     operands: list[relax.Var] = []
-    names = [*use.item.call.inputs, use.item.call.output]
+    names = [*call.inputs, call.output]
     for index, (name, buffer) in enumerate(zip(names, kernel.params, strict=True)):
-        if index in use.constants:
-            operands.append(parameters[use.constants[index]])
+        if index in call.constants:
+            operands.append(parameters[call.constants[index]])
             continue
         shape = tuple(int(extent) for extent in buffer.shape)
         operands.append(emitter.tensor(name, shape, str(buffer.dtype)))

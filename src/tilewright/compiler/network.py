@@ -14,29 +14,28 @@ from tilewright.compiler.glue import network_module
 from tilewright.compiler.pipeline import registered
 from tilewright.compiler.prefetch import with_prefetches
 from tilewright.compiler.workspaces import WorkspaceReader
-from tilewright.core.targets import Resources, Target
+from tilewright.core.targets import Target
 from tilewright.graph.array_files import map_array
-from tilewright.graph.tasks import task_key
+from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.base import Workspaces
-from tilewright.kernels.blueprint import NetworkBlueprint
 
 LIBRARY = "model.so"
 WEIGHTS = "weights.params"
 
 
 def compile_network(
-    plan: NetworkBlueprint, target: Target, resources: Resources
+    plan: NetworkPlan, target: Target
 ) -> tuple[relax.VMExecutable, dict[str, Workspaces]]:
-    """Build all kernels and the glue; returns the executable and the kernels' workspaces."""
-    workloads = {task_key(item): item for item in plan.arrangement.calls}
+    """Build all kernels and the glue of a plan with one lane; returns the executable and the
+    kernels' workspaces by symbol."""
+    resources = plan.only_lane.resources
+    kernels = {plan.symbol(call): call for call in reversed(plan.calls)}
     instructed = {}
-    for key, symbol in plan.symbols.items():
-        item = workloads[key]
-        module = kernel_module(item.call.workload, plan.assignment[key], target, resources)
+    for symbol in plan.symbols.values():
+        call = kernels[symbol]
+        module = kernel_module(call.workload, call.candidate, target, resources)
         instructed[symbol] = with_prefetches(module)["main"]
-    module = network_module(
-        plan.arrangement, plan.uses, instructed, [c.parameter for c in plan.constants]
-    )
+    module = network_module(plan, instructed)
     reader = WorkspaceReader()
     with tvm.transform.PassContext(instruments=[reader]):
         executable = relax.build(
@@ -49,13 +48,12 @@ def compile_network(
     return executable, {symbol: reader.found[symbol] for symbol in instructed}
 
 
-def write_weights(folder: Path, plan: NetworkBlueprint, packed: Path) -> None:
+def write_weights(folder: Path, plan: NetworkPlan, packed: Path) -> None:
     """Write the weights file from packed arrays stored as `.npy` files in `packed`."""
     tensors, size_bytes = {}, 0
     for stored in plan.constants:
-        parameter = stored.parameter
-        array = map_array(packed / f"{parameter.name}.npy", parameter.dtype)
-        tensors[parameter.name] = tvm.runtime.tensor(array)
+        array = map_array(packed / f"{stored.name}.npy", stored.dtype)
+        tensors[stored.name] = tvm.runtime.tensor(array)
         size_bytes += array.nbytes
     path = folder / WEIGHTS
     tvm.runtime.save_param_dict_to_file(tensors, str(path))

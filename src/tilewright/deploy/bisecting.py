@@ -13,8 +13,9 @@ from tilewright.graph.conversions import copying
 from tilewright.graph.evaluate import run_fused
 from tilewright.graph.fused import FusedNetwork, TaskCall
 from tilewright.graph.network import Array
+from tilewright.graph.plan import lane_of
 from tilewright.graph.tasks import TaskKey, task_key
-from tilewright.kernels.blueprint import blueprint
+from tilewright.kernels.plans import sequential_plan
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.checking import compare_outputs
 from tilewright.measure.networks import NetworkWorker
@@ -98,12 +99,12 @@ class _Probe:
             key, workload = task_key(item), item.call.workload
             known = self.chosen.get(key)
             assignment[key] = known or default_candidate(workload, item.forms, self.placement)[0]
-        plan = blueprint(arrangement, assignment)
+        plan = sequential_plan(arrangement, assignment, lane_of(self.placement))
         # a path of its own: the loader takes a library it knows by path for the one it has loaded
         place = self.folder / f".bisect-{last}"
         try:
             worker.compile(plan, shorter.graph.constants, place)
-            worker.load("probe", place, [c.parameter.name for c in plan.constants])
+            worker.load("probe", place, [c.name for c in plan.constants])
             ours = worker.run("probe", [self.inputs[name] for name in shorter.graph.inputs])
         finally:
             shutil.rmtree(place, ignore_errors=True)

@@ -15,8 +15,9 @@ from tilewright.core.scratch import scratch_folder
 from tilewright.deploy.manifest import is_artifact, refuse_shapes
 from tilewright.deploy.opening import OpenedArtifact, open_artifact
 from tilewright.graph.network import Array
+from tilewright.graph.plan import lane_of
 from tilewright.graph.sample import random_inputs
-from tilewright.kernels.blueprint import blueprint
+from tilewright.kernels.plans import sequential_plan
 from tilewright.measure.checking import NetworkCheck, compare_outputs
 from tilewright.measure.network_timing import (
     Rounds,
@@ -119,10 +120,10 @@ class Comparer:
             network, self.store, self.placement, self.settings, max_error=self.max_error
         )
         self.events(Stage(name="compile", detail=f"{len(network.tasks)} kernels"))
-        plan = blueprint(network.arrangement, chosen)
+        plan = sequential_plan(network.arrangement, chosen, lane_of(self.placement))
         with scratch_folder() as folder, NetworkWorker(self.placement) as w:
             w.compile(plan, network.graph.constants, folder)
-            w.load(_OURS, folder, [c.parameter.name for c in plan.constants])
+            w.load(_OURS, folder, [c.name for c in plan.constants])
             yield w
 
     def _started(

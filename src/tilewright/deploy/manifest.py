@@ -19,7 +19,7 @@ from tilewright.core.records import Candidate, KnobValue, LayoutPlan, Placement
 from tilewright.core.results import OptimizeResult
 from tilewright.deploy.seals import file_sha256, is_sealed, sealed
 from tilewright.graph.indices import IndexRange, input_ranges
-from tilewright.kernels.blueprint import NetworkBlueprint
+from tilewright.graph.plan import NetworkPlan
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.store.choices import shipping_key
@@ -171,7 +171,7 @@ def write_manifest(
     folder: Path,
     result: OptimizeResult,
     network: PreparedNetwork,
-    plan: NetworkBlueprint,
+    plan: NetworkPlan,
     placement: Placement,
     origin: Origin,
 ) -> None:
@@ -196,7 +196,7 @@ def write_manifest(
                 settings=dict(candidate.settings),
                 forms=candidate.forms,
             )
-            for key, candidate in plan.assignment.items()
+            for key, candidate in plan.candidates.items()
         },
         plan=origin.plan,
         sizes_bytes={name: (folder / name).stat().st_size for name in files},
@@ -206,7 +206,7 @@ def write_manifest(
             Port(name=name, shape=made[ours].shape, dtype=made[ours].dtype)
             for name, ours in zip(network.model.outputs, network.graph.outputs, strict=True)
         ),
-        constants=tuple(c.parameter.name for c in plan.constants),
+        constants=tuple(c.name for c in plan.constants),
         machine=Machine(
             class_key=placement.device.class_key,
             architecture=placement.target.architecture,

@@ -21,11 +21,12 @@ from tilewright.core.scratch import scratch_folder
 from tilewright.deploy.manifest import is_artifact, refuse_shapes
 from tilewright.deploy.opening import open_artifact
 from tilewright.graph.network import Array
+from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import TaskKey
 from tilewright.hardware.meters import Meter, measure_energy
-from tilewright.kernels.blueprint import NetworkBlueprint, blueprint
 from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory
+from tilewright.kernels.plans import sequential_plan
 from tilewright.measure.base import Measurer
 from tilewright.measure.measurers import open_measurer
 from tilewright.measure.network_timing import network_runner, time_places, time_together
@@ -124,12 +125,12 @@ class Profiler:
         self, network: PreparedNetwork, chosen: dict[TaskKey, Candidate]
     ) -> _Whole:
         self.events(Stage(name="compile", detail=f"{len(network.tasks)} kernels"))
-        plan = blueprint(network.arrangement, chosen)
+        plan = sequential_plan(network.arrangement, chosen, lane_of(self.placement))
         inputs = random_inputs(network.model.graph, self.seed)
         ordered = [inputs[name] for name in network.graph.inputs]
         with scratch_folder() as folder, NetworkWorker(self.placement) as w:
             compiled = w.compile(plan, network.graph.constants, folder)
-            w.load(_NAME, folder, [c.parameter.name for c in plan.constants])
+            w.load(_NAME, folder, [c.name for c in plan.constants])
             timing = time_together({_NAME: network_runner(w, _NAME, ordered)})
             return _Whole(
                 latency_s=timing[_NAME].latency_s,
@@ -159,13 +160,13 @@ class Profiler:
 
     def _memory(
         self,
-        plan: NetworkBlueprint,
+        plan: NetworkPlan,
         compiled: CompiledNetwork,
         folder: Path,
         inputs: Sequence[Array],
     ) -> MemoryUse:
         """Planned, and measured in a fresh process: one that compiled has freed memory to use."""
-        planned = planned_memory(plan, self.placement.target, self.placement.resources, compiled)
+        planned = planned_memory(plan, self.placement.target, compiled)
         use = MemoryUse(
             planned_bytes=planned.peak_bytes,
             weight_bytes=planned.weight_bytes,
@@ -179,7 +180,7 @@ class Profiler:
             return use
         self.events(Stage(name="memory", detail="a run in a fresh process"))
         with NetworkWorker(self.placement) as worker:
-            names = [constant.parameter.name for constant in plan.constants]
+            names = [constant.name for constant in plan.constants]
             peak = worker.memory_peak(folder, names, inputs)
         return replace(use, measured_bytes=peak.bytes, method=peak.method, reason=peak.reason)
 

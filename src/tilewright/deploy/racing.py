@@ -13,9 +13,10 @@ from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement
 from tilewright.deploy.bisecting import ROUNDING, name_culprit
 from tilewright.graph.network import Array
+from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import TaskKey
-from tilewright.kernels.blueprint import NetworkBlueprint, blueprint
+from tilewright.kernels.plans import sequential_plan
 from tilewright.measure.checking import NetworkCheck, compare_outputs
 from tilewright.measure.network_timing import (
     ONCE,
@@ -40,7 +41,7 @@ class Finish:
     call of each of its tasks in the running network."""
 
     contender: Contender
-    plan: NetworkBlueprint
+    plan: NetworkPlan
     check: NetworkCheck
     timing: Timing
     in_place_s: Mapping[TaskKey, float]
@@ -109,7 +110,11 @@ class Race:
             worker = stack.enter_context(NetworkWorker(self.placement))
             reference = make_peer("onnxruntime")
             stack.callback(reference.stop)
-            plans = {c.name: blueprint(c.network.arrangement, c.candidates) for c in contenders}
+            lane = lane_of(self.placement)
+            plans = {
+                c.name: sequential_plan(c.network.arrangement, c.candidates, lane)
+                for c in contenders
+            }
             self._compile(worker, contenders, plans)
             try:
                 reference.start(
@@ -156,7 +161,7 @@ class Race:
         self,
         worker: NetworkWorker,
         contenders: Sequence[Contender],
-        plans: Mapping[str, NetworkBlueprint],
+        plans: Mapping[str, NetworkPlan],
     ) -> None:
         """Compile the contenders unless that was done before, side by side, and load all."""
         began_s = time.monotonic()
@@ -181,7 +186,7 @@ class Race:
                 compile_all([worker, *more], missing)
             self.ready |= {network.folder.name: network.folder for network in missing}
         for contender in contenders:
-            order = [c.parameter.name for c in plans[contender.name].constants]
+            order = [c.name for c in plans[contender.name].constants]
             worker.load(contender.name, self.folder(contender), order)
         self._spend("compile", began_s)
 

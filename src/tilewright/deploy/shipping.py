@@ -15,7 +15,7 @@ from tilewright.core.results import OptimizeResult
 from tilewright.core.speedups import Speedup
 from tilewright.deploy.racing import Finish, Race, corrected_sum
 from tilewright.deploy.reuse import artifact_fingerprint, shipped_already, weights_digest
-from tilewright.kernels.blueprint import NetworkBlueprint
+from tilewright.graph.plan import NetworkPlan
 from tilewright.measure.network_timing import ONCE, Rounds, Timing
 from tilewright.measure.peaks import Peaks
 from tilewright.models.prepared import PreparedNetwork
@@ -37,7 +37,7 @@ class Shipped:
     by name of what raced."""
 
     network: PreparedNetwork
-    plan: NetworkBlueprint
+    plan: NetworkPlan
     place: Path
     fingerprint: str
     result: OptimizeResult

@@ -15,7 +15,7 @@ from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN, Form, channel_block
 from tilewright.graph.conversions import copying
 from tilewright.graph.fused import FusedNetwork, TaskCall
-from tilewright.graph.memory import ALIGNMENT_BYTES, Lifetime, MemoryPlan, plan_memory
+from tilewright.graph.memory import ALIGNMENT_BYTES, Buffer, MemoryPlan, in_sequence, plan_memory
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 
@@ -63,20 +63,16 @@ class Arrangement:
     @cached_property
     def memory(self) -> MemoryPlan:
         """The arena of all intermediates."""
-        first: dict[str, int] = {}
-        last: dict[str, int] = {}
+        touched: dict[str, int] = {}
         for moment, item in enumerate(self.calls):
             for tensor in (*item.call.inputs, item.call.output):
                 root = self.place(tensor).root
                 if self.in_arena(root):
-                    first.setdefault(root, moment)
-                    last[root] = moment
+                    touched[root] = touched.get(root, 0) | 1 << moment
         types = self.network.graph.types
         return plan_memory(
-            [
-                Lifetime(name=root, bytes=types[root].bytes, first=first[root], last=last[root])
-                for root in first
-            ]
+            [Buffer(name=root, bytes=types[root].bytes, calls=touched[root]) for root in touched],
+            in_sequence(len(self.calls)),
         )
 
 

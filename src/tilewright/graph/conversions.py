@@ -53,5 +53,10 @@ def with_conversions(
 
 def _copy(reader: TaskCall, tensor: str, copied: str, kind: TensorType) -> TaskCall:
     return TaskCall(
-        name=copied, workload=copying(kind), inputs=(tensor,), output=copied, nodes=reader.nodes
+        name=copied,
+        workload=copying(kind),
+        inputs=(tensor,),
+        output=copied,
+        nodes=reader.nodes,
+        kind="conversion",
     )

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.graph.network import Graph
 from tilewright.graph.workload import Workload
+
+CallKind = Literal["kernel", "conversion", "transfer"]
+"""What a call is for: an operator of the network, a tensor in another form, a tensor on another
+device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +29,7 @@ class TaskCall:
     inputs: tuple[str, ...]
     output: str
     nodes: tuple[str, ...]
+    kind: CallKind = "kernel"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,10 @@
 """Where every intermediate tensor lies in one arena.
 
-Offline planning with known lifetimes: buffers are placed largest first at the lowest offset that
-no buffer alive at the same time overlaps (greedy by size, Pisarchyk and Lee 2020, Efficient Memory
-Management for Deep Neural Net Inference).
+Offline planning: buffers are placed largest first at the lowest offset where none is that may be in
+use at the same time (greedy by size, Pisarchyk and Lee 2020, Efficient Memory Management for Deep
+Neural Net Inference). Two buffers share memory where all calls of one have ended before
+any call of the other begins. That follows from what the calls wait for, not from their numbers:
+of two calls that wait for nothing of each other, either may be first.
 """
 
 from __future__ import annotations
@@ -14,17 +16,22 @@ ALIGNMENT_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lifetime:
-    """A buffer needed from call `first` to call `last`, both included."""
+class Buffer:
+    """Memory that some calls read or write: bit n of `calls` stands for call n."""
 
     name: str
     bytes: int
-    first: int
-    last: int
+    calls: int
 
-    def overlaps(self, other: Lifetime) -> bool:
-        """Whether both are alive at some call."""
-        return self.first <= other.last and other.first <= self.last
+    @property
+    def first(self) -> int:
+        """The first of its calls."""
+        return (self.calls & -self.calls).bit_length() - 1
+
+    @property
+    def last(self) -> int:
+        """The last of its calls."""
+        return self.calls.bit_length() - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +49,23 @@ def aligned(size_bytes: int) -> int:
     return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
-def plan_memory(lifetimes: Sequence[Lifetime]) -> MemoryPlan:
-    """Place all buffers; deterministic for equal input."""
-    placed: list[tuple[int, Lifetime]] = []
-    for item in sorted(lifetimes, key=lambda entry: (-entry.bytes, entry.first, entry.name)):
+def in_sequence(calls: int) -> tuple[int, ...]:
+    """For each of so many calls that run one after the other, the earlier ones as bits."""
+    return tuple((1 << number) - 1 for number in range(calls))
+
+
+def plan_memory(buffers: Sequence[Buffer], earlier: Sequence[int]) -> MemoryPlan:
+    """Place all buffers; deterministic for equal input.
+
+    `earlier` tells for each call which ones have ended when it begins, as bits.
+    """
+    behind = {item.name: _ended_before(item, earlier) for item in buffers}
+    placed: list[tuple[int, Buffer]] = []
+    for item in sorted(buffers, key=lambda entry: (-entry.bytes, entry.first, entry.name)):
         neighbours = sorted(
             (offset, offset + aligned(other.bytes))
             for offset, other in placed
-            if item.overlaps(other)
+            if item.calls & ~behind[other.name] and other.calls & ~behind[item.name]
         )
         position = 0
         for begin, end in neighbours:
@@ -61,13 +77,25 @@ def plan_memory(lifetimes: Sequence[Lifetime]) -> MemoryPlan:
     return MemoryPlan(
         offsets={item.name: offset for offset, item in placed},
         arena_bytes=arena,
-        floor_bytes=_floor(lifetimes),
+        floor_bytes=_floor(buffers),
     )
 
 
-def _floor(lifetimes: Sequence[Lifetime]) -> int:
+def _ended_before(buffer: Buffer, earlier: Sequence[int]) -> int:
+    """The calls that have ended before any call of a buffer begins, as bits."""
+    found, left = -1, buffer.calls
+    while left:
+        lowest = left & -left
+        found &= earlier[lowest.bit_length() - 1]
+        left ^= lowest
+    return found
+
+
+def _floor(buffers: Sequence[Buffer]) -> int:
+    """Buffers in use at one moment of some order must be apart, so any order gives a floor: here
+    that of the calls' numbers."""
     changes: dict[int, int] = {}
-    for item in lifetimes:
+    for item in buffers:
         changes[item.first] = changes.get(item.first, 0) + aligned(item.bytes)
         changes[item.last + 1] = changes.get(item.last + 1, 0) - aligned(item.bytes)
     alive = largest = 0

@@ -22,10 +22,11 @@ from tilewright.core.records import Candidate, Measurement, Placement
 from tilewright.core.results import SubgraphStudyResult, SubgraphStudyRow
 from tilewright.core.scratch import scratch_folder
 from tilewright.core.speedups import Speedup, speedup
+from tilewright.graph.plan import lane_of
 from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.insight.int8_case import int8_tasks
-from tilewright.kernels.blueprint import blueprint
+from tilewright.kernels.plans import sequential_plan
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
 from tilewright.measure.measurers import open_measurer
@@ -168,9 +169,10 @@ class SubgraphStudy:
             return Speedup(value=1.0, low=1.0, high=1.0)
         with scratch_folder() as folder, NetworkWorker(self.placement) as worker:
             for level in LEVELS:
-                plan = blueprint(network.arrangement, {k: chosen[level][k] for k in network.tasks})
+                kernels = {key: chosen[level][key] for key in network.tasks}
+                plan = sequential_plan(network.arrangement, kernels, lane_of(self.placement))
                 worker.compile(plan, network.graph.constants, folder / level)
-                names = [c.parameter.name for c in plan.constants]
+                names = [c.name for c in plan.constants]
                 worker.load(level, folder / level, names)
             runners = {level: network_runner(worker, level, ordered) for level in LEVELS}
             timings = time_together(runners)

@@ -9,8 +9,9 @@ from tilewright.core.events import EventSink, Stage
 from tilewright.core.predictions import ThreadsResult, ThreadTime
 from tilewright.core.records import Placement
 from tilewright.core.scratch import scratch_folder
+from tilewright.graph.plan import lane_of
 from tilewright.graph.sample import random_inputs
-from tilewright.kernels.blueprint import blueprint
+from tilewright.kernels.plans import sequential_plan
 from tilewright.measure.networks import NetworkWorker
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
@@ -36,12 +37,12 @@ def network_timer(
     def timed(placement: Placement) -> float:
         network = prepare(model, options, placement)
         chosen = choose(network, store, placement, settings, max_error=max_error)
-        plan = blueprint(network.arrangement, chosen)
+        plan = sequential_plan(network.arrangement, chosen, lane_of(placement))
         inputs = random_inputs(network.model.graph, options.seed)
         ordered = [inputs[name] for name in network.graph.inputs]
         with scratch_folder() as folder, NetworkWorker(placement) as worker:
             worker.compile(plan, network.graph.constants, folder)
-            worker.load("network", folder, [c.parameter.name for c in plan.constants])
+            worker.load("network", folder, [c.name for c in plan.constants])
             samples_s = worker.time("network", ordered, repeats=_REPEATS, warmup=_WARMUP)
         return median(samples_s)
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
+from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import TakesWorkspace, Workspaces
-from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.kernels.registry import implementation
 
 PAGE_BYTES = 4096
@@ -63,28 +63,25 @@ def workspaces_of(
 
 
 def planned_memory(
-    plan: NetworkBlueprint,
-    target: Target,
-    resources: Resources,
-    compiled: CompiledNetwork | None = None,
+    plan: NetworkPlan, target: Target, compiled: CompiledNetwork | None = None
 ) -> PlannedMemory:
-    """The memory of a network, from what was compiled, else from what its implementations tell."""
-    graph = plan.arrangement.network.graph
+    """The memory of a plan with one lane on a target, from what was compiled, else from what its
+    implementations tell."""
+    resources = plan.only_lane.resources
     calls: list[Workspaces] = []
     told = dict(compiled.workspaces) if compiled is not None else {}
-    for use, item in zip(plan.uses, plan.arrangement.calls, strict=True):
-        if use.symbol not in told:
-            workload = item.call.workload
-            candidate = plan.assignment[workload.key, item.forms]
-            told[use.symbol] = workspaces_of(workload, candidate, target, resources)
-        calls.append(told[use.symbol])
-    constants = [TensorType(c.parameter.shape, c.parameter.dtype) for c in plan.constants]
-    outside = [*dict.fromkeys(graph.inputs), *dict.fromkeys(graph.outputs)]
+    for call in plan.calls:
+        symbol = plan.symbol(call)
+        if symbol not in told:
+            told[symbol] = workspaces_of(call.workload, call.candidate, target, resources)
+        calls.append(told[symbol])
+    constants = [TensorType(constant.shape, constant.dtype) for constant in plan.constants]
+    outside = [*dict.fromkeys(plan.inputs), *dict.fromkeys(plan.outputs)]
     return PlannedMemory(
-        arena_bytes=plan.arrangement.memory.arena_bytes,
+        arena_bytes=plan.arena_bytes,
         weight_bytes=sum(constant.bytes for constant in constants),
         workspace_bytes=pooled_bytes(calls, resources.threads),
-        interface_bytes=sum(graph.types[name].bytes for name in outside),
+        interface_bytes=sum(plan.tensors[name].type.bytes for name in outside),
         code_bytes=compiled.library_bytes if compiled else CODE_BYTES * len(plan.symbols),
     )
 

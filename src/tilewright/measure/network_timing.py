@@ -10,8 +10,8 @@ from statistics import fmean, median
 
 from tilewright.core.speedups import NOISY_ROUNDS, Speedup, speedup
 from tilewright.graph.network import Array
+from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.tasks import TaskKey
-from tilewright.kernels.blueprint import NetworkBlueprint
 from tilewright.measure.networks import NetworkWorker
 from tilewright.measure.peers.base import Peer
 from tilewright.measure.peers.turns import time_in_turn
@@ -91,13 +91,14 @@ def peer_runner(peer: Peer, inputs: Mapping[str, Array]) -> Runner:
 
 
 def time_places(
-    worker: NetworkWorker, name: str, plan: NetworkBlueprint, inputs: Sequence[Array]
+    worker: NetworkWorker, name: str, plan: NetworkPlan, inputs: Sequence[Array]
 ) -> dict[TaskKey, float]:
     """Mean seconds of a call of each task in a loaded network; each call is a median over runs."""
     calls: dict[str, list[float]] = {}
     for symbol, seconds in worker.time_calls(name, inputs, repeats=_WATCHED):
         calls.setdefault(symbol, []).append(seconds)
-    return {key: fmean(calls[symbol]) for key, symbol in plan.symbols.items() if symbol in calls}
+    symbols = {call.task: plan.symbol(call) for call in plan.calls}
+    return {key: fmean(calls[symbol]) for key, symbol in symbols.items() if symbol in calls}
 
 
 def time_together(runners: Mapping[str, Runner], rounds: Rounds = ONCE) -> dict[str, Timing]:

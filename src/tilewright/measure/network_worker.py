@@ -14,7 +14,7 @@ from tilewright.compiler.execute import LoadedNetwork, set_threads
 from tilewright.compiler.network import LIBRARY, compile_network, write_weights
 from tilewright.core.child import serve, wait_until_asleep
 from tilewright.core.records import Placement
-from tilewright.kernels.blueprint import NetworkBlueprint
+from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.planned_memory import CompiledNetwork
 from tilewright.measure.resident import MemoryPeak, ResidentMemory
 
@@ -34,10 +34,10 @@ def prepare(placement: Placement) -> None:
 
 
 def compile_to(
-    plan: NetworkBlueprint, placement: Placement, packed: str, folder: str
+    plan: NetworkPlan, placement: Placement, packed: str, folder: str
 ) -> CompiledNetwork:
     """Write the library and the weights into `folder`."""
-    executable, workspaces = compile_network(plan, placement.target, placement.resources)
+    executable, workspaces = compile_network(plan, placement.target)
     export_library(executable, Path(folder) / LIBRARY)
     write_weights(Path(folder), plan, Path(packed))
     size_bytes = (Path(folder) / LIBRARY).stat().st_size

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,11 +28,11 @@ from tilewright.core.errors import (
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Placement
 from tilewright.core.scratch import PrivateFolder
-from tilewright.graph.arrange import Arrangement
 from tilewright.graph.array_files import save_array
+from tilewright.graph.plan import NetworkPlan
 from tilewright.hardware.remote import remote_place
-from tilewright.kernels.blueprint import NetworkBlueprint, packed_constant
 from tilewright.kernels.planned_memory import CompiledNetwork
+from tilewright.kernels.plans import packed_constant
 from tilewright.measure.resident import MemoryPeak
 
 WORKER = "tilewright.measure.network_worker"
@@ -82,7 +82,7 @@ class NetworkWorker:
         self._child.abort()
 
     def compile(
-        self, plan: NetworkBlueprint, constants: Mapping[str, Array], folder: Path
+        self, plan: NetworkPlan, constants: Mapping[str, Array], folder: Path
     ) -> CompiledNetwork:
         """Write library and weights into `folder`.
 
@@ -94,8 +94,7 @@ class NetworkWorker:
                 hint="Debian and Ubuntu: apt-get install g++",
             )
         with _packed(plan, constants, folder) as packed:
-            light = replace(plan, arrangement=_without_values(plan))
-            message = ("compile", light, self.placement, str(packed), str(folder))
+            message = ("compile", plan, self.placement, str(packed), str(folder))
             return self._ask(message, COMPILE_TIMEOUT_S)
 
     def load(self, name: str, folder: Path, order: Sequence[str]) -> None:
@@ -168,7 +167,7 @@ class NetworkWorker:
 class ToCompile:
     """A network to be compiled into a folder, with the values of its graph's constants."""
 
-    plan: NetworkBlueprint
+    plan: NetworkPlan
     constants: Mapping[str, Array]
     folder: Path
 
@@ -202,25 +201,15 @@ def compile_all(workers: Sequence[NetworkWorker], networks: Sequence[ToCompile])
             raise
 
 
-def _without_values(plan: NetworkBlueprint) -> Arrangement:
-    """The arrangement with empty constants: the values travel as files."""
-    network = plan.arrangement.network
-    names = {name: np.empty(0, np.float32) for name in network.graph.constants}
-    graph = replace(network.graph, constants=names)
-    return replace(plan.arrangement, network=replace(network, graph=graph))
-
-
 @contextmanager
-def _packed(
-    plan: NetworkBlueprint, constants: Mapping[str, Array], folder: Path
-) -> Generator[Path]:
+def _packed(plan: NetworkPlan, constants: Mapping[str, Array], folder: Path) -> Generator[Path]:
     """A temporary folder beside the artifact with every packed constant as `.npy`."""
     with ExitStack() as stack:
         try:
             scratch = stack.enter_context(PrivateFolder(folder, ".packing-"))
             for stored in plan.constants:
                 packed = packed_constant(stored, constants)
-                save_array(scratch / f"{stored.parameter.name}.npy", packed)
+                save_array(scratch / f"{stored.name}.npy", packed)
         except OSError as error:
             raise OutputError(
                 f"cannot write the compiled network to {folder}: {reason_of(error)}",

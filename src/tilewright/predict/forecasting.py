@@ -17,10 +17,11 @@ from tilewright.core.predictions import (
     Source,
 )
 from tilewright.core.records import Candidate, Placement
+from tilewright.graph.plan import lane_of
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
-from tilewright.kernels.blueprint import blueprint
 from tilewright.kernels.planned_memory import planned_memory
+from tilewright.kernels.plans import sequential_plan
 from tilewright.models.prepared import PreparedNetwork, laid_out
 from tilewright.predict.collected import family_of
 from tilewright.predict.energies import EnergyPredictors, known_metrics, why_none
@@ -167,9 +168,8 @@ class Forecaster:
         return energies_j, why_none(kernels, energies_j)
 
     def _peak_bytes(self, network: PreparedNetwork, chosen: Mapping[TaskKey, Candidate]) -> int:
-        return planned_memory(
-            blueprint(network.arrangement, chosen), self.placement.target, self.placement.resources
-        ).peak_bytes
+        plan = sequential_plan(network.arrangement, chosen, lane_of(self.placement))
+        return planned_memory(plan, self.placement.target).peak_bytes
 
     def kernels(self, kernels: Sequence[Kernel]) -> list[Estimate]:
         """The best answer there is for each: this very kernel measured, its neighbours in size, the

@@ -25,7 +25,7 @@ from tilewright.deploy.publishing import publish, staging
 from tilewright.deploy.racing import Finish
 from tilewright.deploy.seals import file_sha256
 from tilewright.deploy.shipping import Reconsider, Shipped, Shipping
-from tilewright.kernels.blueprint import NetworkBlueprint
+from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.spaces import spaces
 from tilewright.measure.network_timing import Rounds
 from tilewright.measure.peers.base import EngineRefused
@@ -55,7 +55,7 @@ class World:
     wrong: set[str] = field(default_factory=set)
     compiled: list[str] = field(default_factory=list)
     slower: dict[str, float] = field(default_factory=dict)
-    plans: dict[str, NetworkBlueprint] = field(default_factory=dict)
+    plans: dict[str, NetworkPlan] = field(default_factory=dict)
 
     def worker(self, _placement: object) -> Any:
         return FakeWorker(self)
@@ -74,7 +74,7 @@ class FakeWorker:
 
     def abort(self) -> None: ...
 
-    def compile(self, plan: NetworkBlueprint, _constants: object, folder: Path) -> None:
+    def compile(self, plan: NetworkPlan, _constants: object, folder: Path) -> None:
         folder.mkdir(parents=True)
         self.world.plans[folder.name] = plan
         self.world.compiled.append(folder.name)
@@ -91,7 +91,8 @@ class FakeWorker:
 
     def time_calls(self, name: str, _inputs: object, *, repeats: int) -> list[tuple[str, float]]:
         """A kernel takes a microsecond alone; calls of the machine itself are seen, too."""
-        symbols = [use.symbol for use in self.world.plans[name].uses]
+        plan = self.world.plans[name]
+        symbols = [plan.symbol(call) for call in plan.calls]
         seconds = 1e-6 * self.world.slower.get(name, 1.0)
         return [("vm.builtin.check", 1.0), *((symbol, seconds) for symbol in symbols)]
 

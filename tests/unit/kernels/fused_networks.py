@@ -1,4 +1,4 @@
-"""Small fused networks for the tests of layouts and blueprints."""
+"""Small fused networks for the tests of layouts and plans."""
 
 from __future__ import annotations
 

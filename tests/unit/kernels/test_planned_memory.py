@@ -6,7 +6,7 @@ from math import prod
 
 import pytest
 from fused_networks import Builder, fused
-from test_blueprint import ON, planned
+from test_plans import ON, planned
 
 from tilewright.kernels.base import Workspaces
 from tilewright.kernels.planned_memory import (
@@ -41,11 +41,11 @@ def test_the_parts_add_up() -> None:
     b = Builder()
     x = b.input(1, 16, 14, 14)
     plan = planned(fused(b, b.conv(b.conv(x, 32), 16)))
-    found = planned_memory(plan, ON.target, ON.resources)
+    found = planned_memory(plan, ON.target)
     plane = 4 * 14 * 14
     assert found.interface_bytes == 2 * 16 * plane
     assert found.arena_bytes == 32 * plane
-    sizes = [s.parameter.shape for s in plan.constants]
+    sizes = [s.shape for s in plan.constants]
     assert found.weight_bytes == sum(4 * prod(shape) for shape in sizes) >= 2 * 4 * 16 * 32 * 9
     assert found.code_bytes == 2 * CODE_BYTES
     parts = (
@@ -62,5 +62,5 @@ def test_what_was_compiled_is_believed() -> None:
     compiled = CompiledNetwork(
         workspaces={symbol: Workspaces(shared=(5 * PAGE_BYTES,))}, library_bytes=777
     )
-    found = planned_memory(plan, ON.target, ON.resources, compiled)
+    found = planned_memory(plan, ON.target, compiled)
     assert (found.workspace_bytes, found.code_bytes) == (5 * PAGE_BYTES, 777)

@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.core.errors import OutputError
 from tilewright.core.processes import Child, ChildCrash, ChildError
-from tilewright.kernels.blueprint import NetworkBlueprint
+from tilewright.graph.plan import NetworkPlan
 from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all
 
 PATIENCE_S = 20.0
@@ -45,7 +45,7 @@ class FakeWorker:
 
 
 def networks(*names: str) -> list[ToCompile]:
-    plan = cast(NetworkBlueprint, None)
+    plan = cast(NetworkPlan, None)
     return [ToCompile(plan=plan, constants={}, folder=Path(name)) for name in names]
 
 

@@ -60,9 +60,8 @@ def test_weights_on_a_full_disk_are_told_in_words(
         raise OSError("401408 requested and 262112 written")
 
     monkeypatch.setattr(networks, "packed_constant", lambda *_: np.zeros(3, np.float32))
-    monkeypatch.setattr(networks.np, "save", cut_short)
-    parameter = SimpleNamespace(parameter=SimpleNamespace(name="w"))
-    plan: Any = SimpleNamespace(constants=[parameter])
+    monkeypatch.setattr(np, "save", cut_short)
+    plan: Any = SimpleNamespace(constants=[SimpleNamespace(name="w")])
     with pytest.raises(OutputError, match="No space left on device") as caught:
         networks._packed(plan, {}, tmp_path).__enter__()
     assert "--out" in (caught.value.hint or "")

@@ -1,4 +1,4 @@
-"""What a compiled network consists of."""
+"""From candidates to the plan of a network."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from tilewright.core.records import Candidate
 from tilewright.graph.arrange import arrange
 from tilewright.graph.collapse import collapse_rows
 from tilewright.graph.fused import FusedNetwork
+from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.tasks import task_key
-from tilewright.kernels.blueprint import NetworkBlueprint, blueprint, packed_constant
 from tilewright.kernels.forms import choose_forms
+from tilewright.kernels.plans import packed_constant, sequential_plan
 from tilewright.kernels.registry import applicable
 from tilewright.kernels.spaces import default_candidate
 from tilewright.testing.implementations import made_up_placement
@@ -24,7 +25,7 @@ from tilewright.testing.implementations import made_up_placement
 ON = made_up_placement(64)
 
 
-def planned(network: FusedNetwork, *, collapsed: bool = False) -> NetworkBlueprint:
+def planned(network: FusedNetwork, *, collapsed: bool = False) -> NetworkPlan:
     if collapsed:
         calls = tuple(
             replace(call, workload=collapse_rows(call.workload)) for call in network.calls
@@ -34,21 +35,20 @@ def planned(network: FusedNetwork, *, collapsed: bool = False) -> NetworkBluepri
     chosen = {
         task_key(c): default_candidate(c.call.workload, c.forms, ON)[0] for c in arrangement.calls
     }
-    return blueprint(arrangement, chosen)
+    return sequential_plan(arrangement, chosen, lane_of(ON))
 
 
-def check_constants(plan: NetworkBlueprint) -> None:
+def check_constants(plan: NetworkPlan, network: FusedNetwork) -> None:
     """Every constant has the shape and type that it was announced with."""
-    graph = plan.arrangement.network.graph
-    names = [stored.parameter.name for stored in plan.constants]
+    names = [stored.name for stored in plan.constants]
     assert len(set(names)) == len(names)
     for stored in plan.constants:
-        array = packed_constant(stored, graph.constants)
-        assert array.shape == stored.parameter.shape
-        assert str(array.dtype) == stored.parameter.dtype
+        array = packed_constant(stored, network.graph.constants)
+        assert array.shape == stored.shape
+        assert str(array.dtype) == stored.dtype
         assert array.flags["C_CONTIGUOUS"]
-    for use in plan.uses:
-        assert set(use.constants.values()) <= set(names)
+    for call in plan.calls:
+        assert set(call.constants.values()) <= set(names)
 
 
 def test_equal_tasks_share_a_kernel_and_not_their_weights():
@@ -56,11 +56,12 @@ def test_equal_tasks_share_a_kernel_and_not_their_weights():
     x = b.conv(b.input(1, 3, 6, 6), 16)
     for _ in range(3):
         x = b.add("relu", b.conv(x, 16))
-    plan = planned(fused(b, b.conv(x, 4)))
-    assert len(plan.uses) == 5 and len(plan.symbols) == 3
+    network = fused(b, b.conv(x, 4))
+    plan = planned(network)
+    assert len(plan.calls) == 5 and len(plan.symbols) == 3
     assert len(set(plan.symbols.values())) == len(plan.symbols)
     assert len(plan.constants) == 5
-    check_constants(plan)
+    check_constants(plan, network)
 
 
 def test_shared_weights_are_stored_once():
@@ -69,12 +70,13 @@ def test_shared_weights_are_stored_once():
     weight = b.weight(8, 8, 3, 3)
     named = {"strides": (1, 1), "padding": (1,) * 4, "dilation": (1, 1), "groups": 1}
     outputs = [b.add("conv2d", t, weight, **named) for t in (x, y)]
-    plan = planned(fused(b, *outputs))
+    network = fused(b, *outputs)
+    plan = planned(network)
     assert len(plan.constants) == 1
-    assert {name for use in plan.uses for name in use.constants.values()} == {
-        plan.constants[0].parameter.name
+    assert {name for call in plan.calls for name in call.constants.values()} == {
+        plan.constants[0].name
     }
-    check_constants(plan)
+    check_constants(plan, network)
 
 
 def test_shared_weights_in_two_forms_are_stored_twice():
@@ -83,9 +85,10 @@ def test_shared_weights_in_two_forms_are_stored_twice():
     named = {"strides": (1, 1), "padding": (0,) * 4, "dilation": (1, 1), "groups": 1}
     x = b.input(1, 16, 6, 6)
     once = b.add("conv2d", x, weight, **named)
-    plan = planned(fused(b, b.add("conv2d", once, weight, **named)))
+    network = fused(b, b.add("conv2d", once, weight, **named))
+    plan = planned(network)
     assert len(plan.constants) == 2
-    check_constants(plan)
+    check_constants(plan, network)
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 6, 6), (16, 1, 1), (1, 16, 1, 1), (), (1,)])
@@ -93,15 +96,17 @@ def test_shared_weights_in_two_forms_are_stored_twice():
 def test_constants_beside_the_weights(shape: tuple[int, ...], collapsed: bool):
     b = Builder()
     y = b.add("add", b.conv(b.input(1, 8, 6, 6), 16, 1), b.weight(*shape))
-    check_constants(planned(fused(b, b.add("relu", y)), collapsed=collapsed))
+    network = fused(b, b.add("relu", y))
+    check_constants(planned(network, collapsed=collapsed), network)
 
 
 def test_a_constant_copied_into_a_concatenation():
     b = Builder()
     made = b.conv(b.input(1, 8, 4, 4), 16)
     both = b.add("concat", made, b.weight(1, 16, 4, 4), axis=1)
-    plan = planned(fused(b, b.conv(both, 8)))
-    check_constants(plan)
+    network = fused(b, b.conv(both, 8))
+    plan = planned(network)
+    check_constants(plan, network)
     assert len(plan.constants) == 3
 
 
@@ -110,13 +115,13 @@ def test_a_missing_candidate_is_our_bug():
     network = fused(b, b.conv(b.input(1, 8, 4, 4), 8))
     arrangement = arrange(network, choose_forms(network, ON.target, ON.resources))
     with pytest.raises(InternalError, match="no candidate"):
-        blueprint(arrangement, {})
+        sequential_plan(arrangement, {}, lane_of(ON))
 
 
 def test_values_survive():
     b = Builder()
-    plan = planned(fused(b, b.conv(b.input(1, 8, 4, 4), 16)))
-    graph = plan.arrangement.network.graph
+    network = fused(b, b.conv(b.input(1, 8, 4, 4), 16))
+    plan, graph = planned(network), network.graph
     (stored,) = plan.constants
     packed = np.sort(packed_constant(stored, graph.constants).ravel())
     (logical,) = graph.constants.values()

@@ -1,0 +1,270 @@
+"""The plan of a network: which kernel computes each call, where, after what, and where data lies.
+
+The one answer that compilers build, races time and artifacts ship. It holds no values of weights.
+A plan for one device, call after call, is the simplest case:
+
+    lanes    main: 2t of intel-xeon-…
+    calls    conv   image, w0, b0 → a    conv2d_direct   main
+             relu   a             → out  elementwise     main
+    tensors  a      float32[1, 64, 56, 56] as NCHW16c
+
+Several lanes run side by side. A call waits for the one before it in its lane, and for those that
+it names in `after`; that is all that is known of the order, and memory is shared accordingly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tilewright.core.errors import InternalError
+from tilewright.core.forms import PLAIN, Form
+from tilewright.core.records import Candidate, Placement
+from tilewright.core.targets import Resources
+from tilewright.graph.fused import CallKind
+from tilewright.graph.memory import Buffer, MemoryPlan, plan_memory
+from tilewright.graph.tasks import TaskKey
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Workload
+
+MAIN = "main"
+"""The lane of a plan that has one."""
+
+KernelKey = tuple[str, Candidate, str, Resources]
+"""What a kernel is built from: workload key, candidate, device class, resources."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """What runs calls one after the other: a class of devices and how much of one is used."""
+
+    device: str
+    resources: Resources
+
+
+def lane_of(placement: Placement) -> Lane:
+    """All of a placement as one lane."""
+    return Lane(device=placement.device.class_key, resources=placement.resources)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTensor:
+    """A tensor on a device. It begins `offset_bytes` into the memory of tensor `root`, which is
+    itself where it has memory of its own; an output whose root is an input shares that one's."""
+
+    type: TensorType
+    root: str
+    device: str
+    form: Form = PLAIN
+    offset_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCall:
+    """A kernel's call. `constants` names the packed constant of each operand that is one, by
+    argument index; `nodes` are the graph's nodes that the call covers."""
+
+    name: str
+    workload: Workload
+    candidate: Candidate
+    inputs: tuple[str, ...]
+    output: str
+    nodes: tuple[str, ...] = ()
+    kind: CallKind = "kernel"
+    lane: str = MAIN
+    after: tuple[str, ...] = ()
+    constants: Mapping[int, str] = field(default_factory=dict[int, str])
+
+    @property
+    def task(self) -> TaskKey:
+        """What is tuned: calls with equal workload and forms."""
+        return self.workload.key, self.candidate.forms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedConstant:
+    """A constant as kernels read it: argument `index` of `workload`, packed for `candidate`.
+
+    `sources` are the graph's constants behind the workload's constant arguments, by argument index.
+    The name tells sources and packing, so that plans of one model may share a store of weights.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    workload: Workload
+    candidate: Candidate
+    index: int
+    sources: Mapping[int, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkPlan:
+    """Calls in an order that keeps every wait, tensors by name, lanes by name, and the packed
+    constants in the order in which the compiled network takes them.
+
+    Raises InternalError for a plan that cannot be carried out.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    tensors: Mapping[str, PlannedTensor]
+    calls: tuple[PlannedCall, ...]
+    lanes: Mapping[str, Lane]
+    constants: tuple[PackedConstant, ...] = ()
+
+    def __post_init__(self) -> None:
+        for fault in _faults(self):
+            raise InternalError(f"a plan cannot be carried out: {fault}")
+
+    @cached_property
+    def earlier(self) -> tuple[int, ...]:
+        """For each call, by position, the calls that have ended when it begins, as a set of
+        bits."""
+        position = {call.name: number for number, call in enumerate(self.calls)}
+        last: dict[str, int] = {}
+        found: list[int] = []
+        for number, call in enumerate(self.calls):
+            waits = [position[name] for name in call.after]
+            if call.lane in last:
+                waits.append(last[call.lane])
+            last[call.lane] = number
+            ended = 0
+            for wait in waits:
+                ended |= found[wait] | 1 << wait
+            found.append(ended)
+        return tuple(found)
+
+    @cached_property
+    def memory(self) -> dict[str, MemoryPlan]:
+        """The arena of each device: where all tensors lie that are neither input nor output."""
+        touched: dict[str, int] = {}
+        for number, call in enumerate(self.calls):
+            for tensor in (*call.inputs, call.output):
+                if tensor in self.tensors and self.in_arena(tensor):
+                    root = self.tensors[tensor].root
+                    touched[root] = touched.get(root, 0) | 1 << number
+        buffers: dict[str, list[Buffer]] = {lane.device: [] for lane in self.lanes.values()}
+        for root, calls in touched.items():
+            tensor = self.tensors[root]
+            buffers[tensor.device].append(Buffer(name=root, bytes=tensor.type.bytes, calls=calls))
+        return {device: plan_memory(found, self.earlier) for device, found in buffers.items()}
+
+    @property
+    def arena_bytes(self) -> int:
+        """The arenas of all devices together."""
+        return sum(memory.arena_bytes for memory in self.memory.values())
+
+    def in_arena(self, tensor: str) -> bool:
+        """Whether a tensor lies in an arena: not in memory that is handed in or out."""
+        return self.tensors[tensor].root not in {*self.inputs, *self.outputs}
+
+    @cached_property
+    def symbols(self) -> dict[KernelKey, str]:
+        """The name of every kernel, in order of first use."""
+        found: dict[KernelKey, str] = {}
+        for call in self.calls:
+            name = f"kernel_{len(found)}_{call.workload.anchor_name}"
+            found.setdefault(self.kernel(call), name)
+        return found
+
+    def kernel(self, call: PlannedCall) -> KernelKey:
+        """What the call's kernel is built from."""
+        lane = self.lanes[call.lane]
+        return call.workload.key, call.candidate, lane.device, lane.resources
+
+    def symbol(self, call: PlannedCall) -> str:
+        """The name of the call's kernel."""
+        return self.symbols[self.kernel(call)]
+
+    @cached_property
+    def candidates(self) -> dict[TaskKey, Candidate]:
+        """What computes each task, in order of first use; where calls of one task differ, the
+        first of them."""
+        found: dict[TaskKey, Candidate] = {}
+        for call in self.calls:
+            found.setdefault(call.task, call.candidate)
+        return found
+
+    @property
+    def only_lane(self) -> Lane:
+        """The lane of a plan that has one; raises InternalError for others."""
+        if len(self.lanes) != 1:
+            raise InternalError(f"a plan with {len(self.lanes)} lanes where one is expected")
+        return next(iter(self.lanes.values()))
+
+
+def _faults(plan: NetworkPlan) -> Iterator[str]:
+    """What is wrong with a plan, in words."""
+    yield from _wrong_waits(plan)
+    if not all(tensor in plan.tensors for tensor in (*plan.inputs, *plan.outputs)):
+        yield "an input or an output is no tensor of it"
+    for name, tensor in plan.tensors.items():
+        root = plan.tensors.get(tensor.root)
+        if root is None or root.root != tensor.root:
+            yield f"tensor {name!r} lies in {tensor.root!r}, which has no memory of its own"
+        elif root.device != tensor.device:
+            yield f"tensor {name!r} lies in {tensor.root!r} on another device"
+        elif tensor.offset_bytes + tensor.type.bytes > root.type.bytes:
+            yield f"tensor {name!r} ends behind {tensor.root!r}, in which it lies"
+    yield from _conflicts(plan)
+
+
+def _wrong_waits(plan: NetworkPlan) -> Iterator[str]:
+    """Names that are taken twice or not there, and waits for what comes later."""
+    ended: set[str] = set()
+    for call in plan.calls:
+        if call.name in ended:
+            yield f"two calls have the name {call.name!r}"
+        if call.lane not in plan.lanes:
+            yield f"call {call.name!r} is in the lane {call.lane!r}, which is not there"
+        for name in call.after:
+            if name not in ended:
+                yield f"call {call.name!r} waits for {name!r}, which does not come before it"
+        ended.add(call.name)
+
+
+def _conflicts(plan: NetworkPlan) -> Iterator[str]:
+    """Tensors out of a lane's reach, and calls that touch the same bytes in no certain order though
+    one of them writes."""
+    given = {*plan.inputs}
+    accesses: dict[str, list[_Access]] = {}
+    for number, call in enumerate(plan.calls):
+        device = plan.lanes[call.lane].device
+        ports = [t for index, t in enumerate(call.inputs) if index not in call.constants]
+        for tensor, writes in (*((port, False) for port in ports), (call.output, True)):
+            planned = plan.tensors.get(tensor)
+            if planned is None:
+                yield f"call {call.name!r} names {tensor!r}, which is no tensor"
+                continue
+            if planned.device != device and call.kind != "transfer":
+                yield f"call {call.name!r} runs on {device!r}, its tensor {tensor!r} is elsewhere"
+            access = _Access(
+                call=number,
+                begin=planned.offset_bytes,
+                end=planned.offset_bytes + planned.type.bytes,
+                writes=writes,
+            )
+            before = [one for one in accesses.get(planned.root, ()) if one.overlaps(access)]
+            if not writes and planned.root not in given and not any(o.writes for o in before):
+                yield f"call {call.name!r} reads {tensor!r}, which nothing wrote before"
+            for one in before:
+                together = not plan.earlier[number] >> one.call & 1 and one.call != number
+                if together and (one.writes or writes):
+                    other = plan.calls[one.call].name
+                    yield f"calls {other!r} and {call.name!r} use {tensor!r} in no certain order"
+            accesses.setdefault(planned.root, []).append(access)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Access:
+    """Bytes of a root's memory that a call reads or writes."""
+
+    call: int
+    begin: int
+    end: int
+    writes: bool
+
+    def overlaps(self, other: _Access) -> bool:
+        return self.begin < other.end and other.begin < self.end
