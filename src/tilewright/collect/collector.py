@@ -17,7 +17,7 @@ from tilewright.collect.design import CollectRequest
 from tilewright.collect.family_plan import Batches, FamilyPlan, is_operator
 from tilewright.collect.planned import journal_of
 from tilewright.collect.schedule_settings import BestKnown, candidates_of
-from tilewright.core.budget import Spending
+from tilewright.core.budget import Budget
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage, TuningProgress
 from tilewright.core.interrupts import graceful_interrupt
@@ -105,11 +105,11 @@ class Collector:
         self.wants_energy = self.meter is not None and lost is None
         classes = [place.placement.key for place in self.places]
         earlier = [run for key in classes for run in self.store.runs(request.key, key)]
-        spending = Spending(request.budget, earlier, began_s=began_s)
+        budget = Budget(request.budget, earlier, began_s=began_s)
         states: list[str] = []
         for number, place in enumerate(self.places):
-            with spending.keeping(1 - 1 / (len(self.places) - number)):
-                states.append(self._recorded(request, place, spending))
+            with budget.phase("collect", keep=1 - 1 / (len(self.places) - number)):
+                states.append(self._recorded(request, place, budget))
             if states[-1] == "interrupted":
                 raise KeyboardInterrupt
         return CollectResult(
@@ -118,15 +118,15 @@ class Collector:
             known=self.count.known,
             failures=self.count.failures,
             complete=all(state == "done" for state in states),
-            elapsed_s=spending.elapsed_s,
+            elapsed_s=budget.elapsed_s,
             rounds=tuple(self.rounds),
         )
 
-    def _recorded(self, request: CollectRequest, place: Place, spending: Spending) -> str:
+    def _recorded(self, request: CollectRequest, place: Place, budget: Budget) -> str:
         """Collect in one place, with a row of what that spent; the state it ended in."""
         placement = place.placement
         self.store.add_device(placement.device)
-        before, before_s = replace(self.count), spending.elapsed_s
+        before, before_s = replace(self.count), budget.elapsed_s
         run = self.store.begin_run(
             Run(
                 command="collect",
@@ -142,23 +142,23 @@ class Collector:
         state = "interrupted"
         try:
             state = _Visit(
-                collector=self, request=request, place=place, spending=spending, run=run
+                collector=self, request=request, place=place, budget=budget, run=run
             ).collect()
         finally:
             self.store.update_run(
                 replace(
                     run,
                     state=state,
-                    spent_s=spending.elapsed_s - before_s,
+                    spent_s=budget.elapsed_s - before_s,
                     measurements=self.count.timed - before.timed,
                     failures=self.count.failed - before.failed,
                 )
             )
         return state
 
-    def tell(self, task: Task, spending: Spending) -> None:
+    def tell(self, task: Task, budget: Budget) -> None:
         """Say how far the command is."""
-        left_s = spending.remaining_s
+        left_s = budget.remaining_s
         self.events(
             TuningProgress(
                 task=task.name,
@@ -195,7 +195,7 @@ class _Visit:
     collector: Collector
     request: CollectRequest
     place: Place
-    spending: Spending
+    budget: Budget
     run: Run
 
     def collect(self) -> str:
@@ -209,7 +209,7 @@ class _Visit:
                 wanted = self._unknown(task.workload, candidates)
                 if not wanted:
                     continue
-                if self.spending.exhausted:
+                if self.budget.exhausted:
                     return "spent"
                 if probe is None:
                     probe = self._begun(stack)
@@ -217,7 +217,7 @@ class _Visit:
                 if number % _PROBE_EVERY == 0:
                     self._measure(probe, probe.workload, [probe.candidate])
                 self._measure(probe, task.workload, wanted)
-                self.collector.tell(task, self.spending)
+                self.collector.tell(task, self.budget)
         return "done"
 
     def _begun(self, stack: ExitStack) -> _Probe:
@@ -283,7 +283,7 @@ class _Visit:
 
         def keep(outcome: Outcome) -> None:
             self.collector.store.add([outcome])
-            self.spending.count += 1
+            self.budget.measured()
             self.collector.count.add(outcome, beside=beside)
 
         if candidates:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import get_args
 
 from tilewright.core.arguments import count_of, counts_of, texts_of, truth_of
-from tilewright.core.budget import Budget
+from tilewright.core.budget import Limit
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.measure.circumstances import Cache
@@ -58,7 +58,7 @@ class CollectRequest:
     models: tuple[str, ...] = ()
     samples: int = 200
     design: Design = field(default_factory=Design)
-    budget: Budget
+    budget: Limit
     options: ModelOptions
     seed: int = 0
 
@@ -81,7 +81,7 @@ def collect_request(
     *,
     samples: int,
     design: Design,
-    budget: Budget,
+    budget: Limit,
     options: ModelOptions,
 ) -> CollectRequest:
     """The request, checked; `all` stands for every family. Raises UsageError for an unknown family,

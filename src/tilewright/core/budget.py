@@ -14,7 +14,7 @@ from tilewright.core.units import parse_duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Limit:
     """A total: `seconds` of wall clock or `measurements`; the other one is infinite."""
 
     seconds: float = inf
@@ -25,16 +25,16 @@ class Budget:
         """Whether nothing may be measured."""
         return self.seconds <= 0 or self.measurements <= 0
 
-    def part(self, share: float) -> Budget:
+    def part(self, share: float) -> Limit:
         """A share of it, at least one measurement of a budget that is not empty."""
         count = self.measurements * share
-        return Budget(
+        return Limit(
             seconds=self.seconds * share,
             measurements=max(1.0, count // 1) if 0 < count < inf else count,
         )
 
 
-def parse_budget(text: str | float) -> Budget:
+def parse_budget(text: str | float) -> Limit:
     """`10m`, `90s`, `1h30m` are wall clock; a bare number counts candidate measurements.
 
     Raises UsageError for anything else.
@@ -42,7 +42,7 @@ def parse_budget(text: str | float) -> Budget:
     if isinstance(text, str):
         seconds = parse_duration(text.strip())
         if seconds is not None:
-            return Budget(seconds=seconds)
+            return Limit(seconds=seconds)
     try:
         count = -1.0 if isinstance(text, bool) else float(text)
     except (ValueError, OverflowError, TypeError):
@@ -52,35 +52,122 @@ def parse_budget(text: str | float) -> Budget:
             f"budget {text!r} is neither a duration nor a number of measurements",
             hint="Examples: --budget 90s, --budget 10m, --budget 1h30m, --budget 500, --budget 0",
         )
-    return Budget(measurements=count)
+    return Limit(measurements=count)
 
 
-class Spending:
-    """Counts what this run spends on top of earlier runs.
+@dataclass(slots=True)
+class _Phase:
+    """A phase that runs: since when, and seconds that count for phases inside it."""
 
-    `reserve_s` is kept back for compiling and checking at the end, `looks_s` before that for second
-    looks at finalists, `reserve_count` for what is measured after the search; all may be changed on
-    the way.
+    name: str
+    began_s: float
+    others_s: float = 0.0
+
+
+class Budget:
+    """What a command may spend, opened once, and where it went.
+
+        budget.expect("finish", seconds=12.0)
+        with budget.phase("search", keep=0.4):
+            while not budget.exhausted:
+                …
+                budget.measured()
+        with budget.phase("finish"):
+            …
+
+    Work belongs to phases. A phase that lies in another counts for itself alone. What later phases
+    are expected to take is kept back until they begin; a phase may keep back a share of what is
+    left for everything after it. All of it is seen in `remaining_s` and `remaining_count`.
     """
 
     def __init__(
         self,
-        budget: Budget,
-        earlier: Iterable[Run],
+        limit: Limit,
+        earlier: Iterable[Run] = (),
         *,
-        began_s: float,
+        began_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        runs = list(earlier)
-        self._budget = budget
-        self._clock = clock
-        self._began_s = began_s
-        self._earlier_s = sum(run.spent_s for run in runs)
-        self._earlier_count = sum(run.measurements + run.failures for run in runs)
-        self.reserve_s = 0.0
-        self.looks_s = 0.0
-        self.reserve_count = 0
+        self.limit = limit
         self.count = 0
+        self._clock = clock
+        self._began_s = clock() if began_s is None else began_s
+        self._earlier_s = 0.0
+        self._earlier_count = 0
+        self._kept_s = 0.0
+        self._kept_count = 0
+        self._expected_s: dict[str, float] = {}
+        self._expected_count: dict[str, int] = {}
+        self._seconds: dict[str, float] = {}
+        self._open: list[_Phase] = []
+        self.charge(earlier)
+
+    def charge(self, earlier: Iterable[Run]) -> None:
+        """Count what earlier runs spent of the same limit."""
+        for run in earlier:
+            self._earlier_s += run.spent_s
+            self._earlier_count += run.measurements + run.failures
+
+    def measured(self, count: int = 1) -> None:
+        """Count candidates that were measured or failed."""
+        self.count += count
+
+    def expect(self, phase: str, *, seconds: float = 0.0, measurements: int = 0) -> None:
+        """Keep back what a phase will take, until it begins; replaces what was expected of it."""
+        self._expected_s[phase] = seconds
+        self._expected_count[phase] = measurements
+
+    @contextmanager
+    def phase(self, name: str, *, keep: float = 0.0) -> Generator[None]:
+        """Count the block's wall clock for a phase, whatever happens inside; what was expected of
+        it is free now. `keep` is as in `keeping`."""
+        self._expected_s.pop(name, None)
+        self._expected_count.pop(name, None)
+        phase = _Phase(name, self._clock())
+        self._open.append(phase)
+        try:
+            with self.keeping(keep):
+                yield
+        finally:
+            self._open.pop()
+            whole_s = self._clock() - phase.began_s
+            self._add(name, max(0.0, whole_s - phase.others_s))
+            if self._open:
+                self._open[-1].others_s += whole_s
+
+    @contextmanager
+    def keeping(self, share: float) -> Generator[None]:
+        """Keep back a share of what is left now, for what comes after the block."""
+        kept_s = share * max(0.0, self.remaining_s) if isfinite(self.remaining_s) else 0.0
+        left = self.remaining_count
+        kept_count = int(share * max(0.0, left)) if isfinite(left) else 0
+        self._kept_s += kept_s
+        self._kept_count += kept_count
+        try:
+            yield
+        finally:
+            self._kept_s -= kept_s
+            self._kept_count -= kept_count
+
+    def credit(self, name: str, seconds: float) -> None:
+        """Count seconds of the phase that runs for another one: what a part of it says it took."""
+        self._add(name, seconds)
+        if self._open:
+            self._open[-1].others_s += seconds
+
+    def _add(self, name: str, seconds: float) -> None:
+        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+
+    @property
+    def seconds_by_phase(self) -> dict[str, float]:
+        """Wall clock by phase so far; `overhead` is what belongs to none."""
+        rest_s = self.elapsed_s - sum(self._seconds.values())
+        return {**self._seconds, "overhead": max(0.0, rest_s)}
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing may be measured."""
+        return self.limit.nothing
 
     @property
     def elapsed_s(self) -> float:
@@ -90,30 +177,16 @@ class Spending:
     @property
     def remaining_s(self) -> float:
         """Seconds left for measuring."""
-        kept_s = self.reserve_s + self.looks_s
-        return self._budget.seconds - self._earlier_s - self.elapsed_s - kept_s
+        kept_s = self._kept_s + sum(self._expected_s.values())
+        return self.limit.seconds - self._earlier_s - self.elapsed_s - kept_s
 
     @property
     def remaining_count(self) -> float:
         """Measurements left."""
-        spent = self._earlier_count + self.count + self.reserve_count
-        return self._budget.measurements - spent
-
-    @contextmanager
-    def keeping(self, share: float) -> Generator[None]:
-        """Keep back a share of what is left now, for what comes after the block."""
-        kept_s = share * max(0.0, self.remaining_s) if isfinite(self.remaining_s) else 0.0
-        left = self.remaining_count
-        kept = int(share * max(0.0, left)) if isfinite(left) else 0
-        self.reserve_s += kept_s
-        self.reserve_count += kept
-        try:
-            yield
-        finally:
-            self.reserve_s -= kept_s
-            self.reserve_count -= kept
+        kept = self._kept_count + sum(self._expected_count.values())
+        return self.limit.measurements - self._earlier_count - self.count - kept
 
     @property
     def exhausted(self) -> bool:
         """Whether measuring must stop."""
-        return self._budget.nothing or self.remaining_s <= 0 or self.remaining_count <= 0
+        return self.nothing or self.remaining_s <= 0 or self.remaining_count <= 0

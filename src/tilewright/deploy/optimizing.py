@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tilewright.core.budget import Spending
+from tilewright.core.budget import Budget
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.phases import timed
 from tilewright.core.records import Placement, Run
 from tilewright.core.results import OptimizeResult
 from tilewright.deploy.finishing import FEW, PLAIN, Finishing, LineUp
@@ -54,7 +53,7 @@ class Optimizer:
 
     def run(self, request: OptimizeRequest) -> OptimizeResult:
         """Do it; raises NegativeVerdict when no right result comes out."""
-        began_s = time.monotonic()
+        budget = Budget(request.budget)
         tuner_factory(request.tuner)
         if (
             request.command == "tune"
@@ -68,10 +67,11 @@ class Optimizer:
             )
         _check_places(request)
         self._events(Stage(name="import", detail=request.model))
-        network = prepare(request.model, request.options, self._placement)
+        with budget.phase("import"):
+            network = prepare(request.model, request.options, self._placement)
         if request.only_predicted:
             result = predicted_only(network, self._placement, self._store, self._events, request)
-            result = replace(result, elapsed_s=time.monotonic() - began_s)
+            result = replace(result, elapsed_s=budget.elapsed_s)
             _write_documents(request.folder, result)
             return result
         self._store.add_device(self._placement.device)
@@ -80,7 +80,7 @@ class Optimizer:
             searched |= bare_tasks(network.tasks)
         self._store.add_workloads([task.workload for task in searched.values()])
         earlier = self._store.runs(network.key, self._placement.key)
-        spending = Spending(request.budget, earlier, began_s=began_s)
+        budget.charge(earlier)
         run = self._store.begin_run(
             Run(
                 command=request.command,
@@ -99,9 +99,8 @@ class Optimizer:
             placement=self._placement,
             store=self._store,
             events=self._events,
-            spending=spending,
+            budget=budget,
             run=run,
-            seconds={"import": spending.elapsed_s},
             states=frozenset(r.state for r in earlier),
         )
         try:
@@ -118,9 +117,8 @@ class _Work:
     placement: Placement
     store: SqliteStore
     events: EventSink
-    spending: Spending
+    budget: Budget
     run: Run
-    seconds: dict[str, float]
     states: frozenset[str]
     search: NetworkSearch = field(init=False)
     finish: Finishing = field(init=False)
@@ -132,7 +130,7 @@ class _Work:
         self.finish = Finishing(
             tasks=len(self.network.tasks),
             weight_bytes=weights,
-            budget_s=self.request.budget.seconds,
+            budget_s=self.budget.limit.seconds,
             cpus=len(self.placement.binding.cpus),
         )
         self.search = NetworkSearch(
@@ -141,9 +139,8 @@ class _Work:
             placement=self.placement,
             store=self.store,
             events=self.events,
-            spending=self.spending,
+            budget=self.budget,
             run_id=self.run.id,
-            seconds=self.seconds,
             checkpoint=self._after_round,
             with_graph=self._affords_graph(),
         )
@@ -158,8 +155,8 @@ class _Work:
         self._keep_back()
         with open_measurer(self.placement, seed=self.request.seed) as measurer:
             self.spent = measurer.spent
-            with timed(self.seconds, "start"):
-                measurer.start(workers=1 if self.spending.exhausted else None)
+            with self.budget.phase("start"):
+                measurer.start(workers=1 if self.budget.exhausted else None)
                 peaks = measured_peaks(self.store, self.placement, measurer)
             contenders, converged = self.search.contenders(
                 measurer, peaks, settled_before=self._settled_before()
@@ -175,18 +172,17 @@ class _Work:
             self.events(Note(message=message))
         result = replace(result, warnings=(*result.warnings, *noise))
         self.close_run(self._converged if converged and self.request.level != "op" else "done")
-        elapsed_s, tuner = self.spending.elapsed_s, self.search.tuner
-        self.seconds["overhead"] = max(0.0, elapsed_s - sum(self.seconds.values()))
+        tuner = self.search.tuner
         result = replace(
             result,
-            elapsed_s=elapsed_s,
+            elapsed_s=self.budget.elapsed_s,
             measurements=self.run.measurements,
             failures=self.run.failures,
             tuner=self.request.tuner,
             level="graph" if self.search.with_graph else self.request.searched_level,
             curve=tuner.curve if tuner else (),
             searches=tuner.searches() if tuner else (),
-            seconds_by_phase=dict(self.seconds),
+            seconds_by_phase=self.budget.seconds_by_phase,
             environment=environment_card(environment, self.placement),
         )
         if shipped is not None:
@@ -227,16 +223,15 @@ class _Work:
             self.search.rivals = False
             message = "The budget is too short to race the rivals of the chosen assignment, too."
             self.events(Note(message=message))
-        self.spending.reserve_s = self.finish.all_s(self.line_up)
-        self.spending.looks_s = self.finish.looks_s(self.line_up)
+        self.budget.expect("finish", seconds=self.finish.all_s(self.line_up))
+        self.budget.expect("finalists", seconds=self.finish.looks_s(self.line_up))
 
     def _after_round(self) -> None:
         """Keep what this run spent, and keep back what finishing takes by the kernels built."""
         self.close_run("running")
         if self.spent.kernels >= _ENOUGH_KERNELS:
-            before_s = self.finish.all_s(self.line_up)
             self.finish = replace(self.finish, build_s=self.spent.kernels_s / self.spent.kernels)
-            self.spending.reserve_s += self.finish.all_s(self.line_up) - before_s
+            self.budget.expect("finish", seconds=self.finish.all_s(self.line_up))
 
     def _ship(
         self, contenders: Sequence[Contender], measurer: Measurer, peaks: Peaks, made: Path
@@ -249,11 +244,12 @@ class _Work:
             folder=self.request.folder,
             staging=made,
             seed=self.request.seed,
+            budget=self.budget,
             rounds=Rounds(each_s=self.finish.round_s, spare_s=self._spare_s),
         )
         graph = self.search.graph
         problem = graph.problem if graph is not None else None
-        self.spending.reserve_s = self.finish.heat_s
+        self.budget.expect("finish", seconds=self.finish.heat_s)
         measurer.rest()
         shipped = shipping.ship(
             contenders,
@@ -263,7 +259,6 @@ class _Work:
                 Places(place for finish in finished for place in finish.places), measurer
             ),
         )
-        self.seconds.update(shipping.seconds)
         proposals = self.search.proposals
         if problem is None or not proposals:
             return shipped
@@ -281,7 +276,7 @@ class _Work:
 
     def _spare_s(self) -> float:
         """Seconds of the budget that nothing else needs."""
-        return 0.0 if self.request.budget.nothing else self.spending.remaining_s
+        return 0.0 if self.budget.nothing else self.budget.remaining_s
 
     def _write_manifest(self, shipped: Shipped, result: OptimizeResult) -> None:
         write_manifest(
@@ -304,7 +299,7 @@ class _Work:
         self.run = replace(
             self.run,
             state=state,
-            spent_s=self.spending.elapsed_s,
+            spent_s=self.budget.elapsed_s,
             measurements=self.search.measurements,
             failures=self.search.failures,
         )

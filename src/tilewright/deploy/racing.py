@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tilewright.core.budget import Budget
 from tilewright.core.errors import ModelError, NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement
@@ -83,7 +83,7 @@ class Race:
 
     Those in default layouts must give right results, others that do not are left out with a note.
     `ready` is where a contender already lies compiled, by name, and learns of what is compiled for
-    a race; `seconds` adds up the wall clock by phase.
+    a race; the `budget` learns what its phases took.
     """
 
     placement: Placement
@@ -92,7 +92,7 @@ class Race:
     max_error: float
     staging: Path
     ready: dict[str, Path] = field(default_factory=dict[str, Path])
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    budget: Budget
     rounds: Rounds = ONCE
 
     def folder(self, contender: Contender) -> Path:
@@ -135,16 +135,17 @@ class Race:
             if inexcusable:
                 raise self._wrong(inexcusable[0], checks[inexcusable[0].name], inputs)
             self.events(Stage(name="compare", detail="in turn with ONNX Runtime"))
-            began_s = time.monotonic()
-            runners = {c.name: network_runner(worker, c.name, _ordered(c, inputs)) for c in right}
-            timings = time_together(
-                {**runners, "": peer_runner(reference, inputs)}, rounds=self.rounds
-            )
-            places = {
-                c.name: time_places(worker, c.name, plans[c.name], _ordered(c, inputs))
-                for c in right
-            }
-            self._spend("compare", began_s)
+            with self.budget.phase("compare"):
+                runners = {
+                    c.name: network_runner(worker, c.name, _ordered(c, inputs)) for c in right
+                }
+                timings = time_together(
+                    {**runners, "": peer_runner(reference, inputs)}, rounds=self.rounds
+                )
+                places = {
+                    c.name: time_places(worker, c.name, plans[c.name], _ordered(c, inputs))
+                    for c in right
+                }
         finished = [
             Finish(
                 contender=c,
@@ -164,31 +165,30 @@ class Race:
         plans: Mapping[str, NetworkPlan],
     ) -> None:
         """Compile the contenders unless that was done before, side by side, and load all."""
-        began_s = time.monotonic()
-        missing = [
-            ToCompile(
-                plan=plans[c.name],
-                constants=c.network.graph.constants,
-                folder=self.staging / c.name,
-            )
-            for c in contenders
-            if c.name not in self.ready
-        ]
-        if missing:
-            names = ", ".join(network.folder.name for network in missing)
-            kernels = sum(len(network.plan.symbols) for network in missing)
-            self.events(Stage(name="compile", detail=f"{kernels} kernels: {names}"))
-            with ExitStack() as stack:
-                count = min(len(missing), len(self.placement.binding.cpus))
-                more = [
-                    stack.enter_context(NetworkWorker(self.placement)) for _ in range(count - 1)
-                ]
-                compile_all([worker, *more], missing)
-            self.ready |= {network.folder.name: network.folder for network in missing}
-        for contender in contenders:
-            order = [c.name for c in plans[contender.name].constants]
-            worker.load(contender.name, self.folder(contender), order)
-        self._spend("compile", began_s)
+        with self.budget.phase("compile"):
+            missing = [
+                ToCompile(
+                    plan=plans[c.name],
+                    constants=c.network.graph.constants,
+                    folder=self.staging / c.name,
+                )
+                for c in contenders
+                if c.name not in self.ready
+            ]
+            if missing:
+                names = ", ".join(network.folder.name for network in missing)
+                kernels = sum(len(network.plan.symbols) for network in missing)
+                self.events(Stage(name="compile", detail=f"{kernels} kernels: {names}"))
+                with ExitStack() as stack:
+                    count = min(len(missing), len(self.placement.binding.cpus))
+                    more = [
+                        stack.enter_context(NetworkWorker(self.placement)) for _ in range(count - 1)
+                    ]
+                    compile_all([worker, *more], missing)
+                self.ready |= {network.folder.name: network.folder for network in missing}
+            for contender in contenders:
+                order = [c.name for c in plans[contender.name].constants]
+                worker.load(contender.name, self.folder(contender), order)
 
     def _check(
         self,
@@ -232,9 +232,6 @@ class Race:
             f"{self.max_error:g}; {culprit}. Nothing was shipped.",
             hint="--max-error sets what is allowed; `tilewright show TASK --tir` shows a kernel.",
         )
-
-    def _spend(self, phase: str, began_s: float) -> None:
-        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.monotonic() - began_s
 
 
 def _described(check: NetworkCheck) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tilewright.core.budget import Budget
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Note
 from tilewright.core.fingerprints import canonical_json, digest
@@ -88,7 +89,7 @@ class _Entries:
 class Shipping:
     """Turns contenders into an artifact for `folder`, made in `staging`; `folder` does not change.
 
-    `seconds` adds up the wall clock by phase. Where the folder already holds one of the contenders,
+    The `budget` learns what its phases took. Where the folder already holds one of the contenders,
     that one is not compiled again; what lost an earlier race does not run another one, so that a
     repeated command ships the same, and the default settings keep their earlier time.
     """
@@ -99,7 +100,7 @@ class Shipping:
     folder: Path
     staging: Path
     seed: int
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    budget: Budget
     rounds: Rounds = ONCE
 
     def ship(
@@ -128,7 +129,7 @@ class Shipping:
             max_error=max_error,
             staging=self.staging,
             ready=dict(ready),
-            seconds=self.seconds,
+            budget=self.budget,
             rounds=self.rounds,
         )
         finished, reference = race.run(entered)

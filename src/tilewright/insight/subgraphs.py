@@ -12,10 +12,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from math import isfinite
 from statistics import median
 
-from tilewright.core.budget import Budget, Spending
+from tilewright.core.budget import Budget, Limit
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.interrupts import graceful_interrupt
 from tilewright.core.records import Candidate, Measurement, Placement
@@ -63,7 +62,7 @@ class SubgraphStudy:
     seed: int
     tuner: str = DEFAULT
 
-    def run(self, model: str, options: ModelOptions, budget: Budget) -> SubgraphStudyResult:
+    def run(self, model: str, options: ModelOptions, limit: Limit) -> SubgraphStudyResult:
         """Tune at both levels and compare; raises what `optimize` raises for bad input."""
         began_s = time.monotonic()
         tuner_factory(self.tuner)
@@ -77,11 +76,11 @@ class SubgraphStudy:
             measurer.start()
             peaks = measured_peaks(self.store, self.placement, measurer)
             spent_s = time.monotonic() - began_s + _FINISH_S + 2 * _CASE_S
-            half = replace(budget, seconds=max(1.0, budget.seconds - spent_s)).part(0.5)
+            half = replace(limit, seconds=max(1.0, limit.seconds - spent_s)).part(0.5)
             chosen: dict[Level, Choice] = {
                 level: self._tuned(network.tasks, half, measurer, peaks, level) for level in LEVELS
             }
-            case = Budget(measurements=_CASE_MEASUREMENTS, seconds=min(_CASE_S, half.seconds))
+            case = Limit(measurements=_CASE_MEASUREMENTS, seconds=min(_CASE_S, half.seconds))
             for level in LEVELS:
                 chosen[level] |= self._tuned(cases, case, measurer, peaks, level)
             self.events(Stage(name="compare", detail=f"{len(tasks)} tasks in turn"))
@@ -98,12 +97,12 @@ class SubgraphStudy:
     def _tuned(
         self,
         tasks: Mapping[TaskKey, Task],
-        budget: Budget,
+        limit: Limit,
         measurer: Measurer,
         peaks: Peaks,
         level: Level,
     ) -> Choice:
-        """Search at one level with a budget of its own; the candidate of each fused task."""
+        """Search at one level within a limit of its own; the candidate of each fused task."""
         self.events(Stage(name="tune", detail=f"{len(tasks)} tasks at {level} level"))
         terms = TuningTerms(
             protocol=kernel_protocol(self.placement),
@@ -115,16 +114,13 @@ class SubgraphStudy:
             recall=False,
         )
         tuner = NetworkTuner(tasks, self.placement, self.store, measurer, terms)
-        spending = Spending(budget, [], began_s=time.monotonic())
-        kept = budget.part(_AGAIN_SHARE)
-        spending.reserve_s = kept.seconds if isfinite(kept.seconds) else 0.0
-        spending.reserve_count = int(kept.measurements) if isfinite(kept.measurements) else 0
+        budget = Budget(limit)
         with graceful_interrupt() as interruption:
-            tuner.run(spending, peaks, stop=interruption, checkpoint=_nothing)
+            with budget.phase("search", keep=_AGAIN_SHARE):
+                tuner.run(budget, peaks, stop=interruption, checkpoint=_nothing)
             if not interruption.requested:
-                spending.reserve_s, spending.reserve_count = 0.0, 0
                 referee = Referee(tuner, self.placement, self.store, measurer, terms)
-                referee.look_again(spending)
+                referee.look_again(budget)
         if interruption.requested:
             raise KeyboardInterrupt
         return {key: self._choice(task, tuner, level) for key, task in tasks.items()}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tilewright.core.budget import Spending
+from tilewright.core.budget import Budget
 from tilewright.core.element_types import element_type
 from tilewright.core.errors import TilewrightError
 from tilewright.core.events import EventSink, Note, Stage
@@ -126,7 +126,7 @@ class GraphSearch:
 
     def run(
         self,
-        spending: Spending,
+        budget: Budget,
         peaks: Peaks,
         *,
         stop: Callable[[], bool],
@@ -136,18 +136,18 @@ class GraphSearch:
         to the tasks of the chosen one; where that leaves some unmeasured, estimates are doubted."""
 
         def search(tasks: Mapping[TaskKey, Task]) -> None:
-            self._search(tasks, spending, peaks, stop=stop, checkpoint=checkpoint)
+            self._search(tasks, budget, peaks, stop=stop, checkpoint=checkpoint)
 
-        with spending.keeping(_LATER):
+        with budget.keeping(_LATER):
             search(self._uniform_tasks())
         for _ in range(_ROUNDS):
             new = self._unknown(self.proposals())
-            if not new or spending.exhausted or stop():
+            if not new or budget.exhausted or stop():
                 break
-            with spending.keeping(_LATER):
+            with budget.keeping(_LATER):
                 search(new)
         proposals = self.proposals()
-        if not (spending.exhausted or stop()):
+        if not (budget.exhausted or stop()):
             search(proposals[0].network.tasks)
             proposals = self.proposals()
             self.converged = self._settled and proposals[0].measured
@@ -217,7 +217,7 @@ class GraphSearch:
     def _search(
         self,
         tasks: Mapping[TaskKey, Task],
-        spending: Spending,
+        budget: Budget,
         peaks: Peaks,
         *,
         stop: Callable[[], bool],
@@ -235,8 +235,8 @@ class GraphSearch:
             self.failures = before[1] + tuner.failures
             checkpoint()
 
-        if not spending.exhausted:
-            self._settled = tuner.run(spending, peaks, stop=stop, checkpoint=count)
+        if not budget.exhausted:
+            self._settled = tuner.run(budget, peaks, stop=stop, checkpoint=count)
             self._asked |= {key for key in tasks if len(tuner.known[key]) > len(given.get(key, ()))}
         self.measurements = before[0] + tuner.measurements
         self.failures = before[1] + tuner.failures

@@ -22,7 +22,7 @@ from typing import Protocol as TypingProtocol
 
 from msgspec import structs
 
-from tilewright.core.budget import Spending
+from tilewright.core.budget import Budget
 from tilewright.core.events import EventSink, TuningProgress
 from tilewright.core.forms import Form
 from tilewright.core.protocols import MeasurementStore
@@ -203,19 +203,19 @@ class TuningLoop:
 
     def run(
         self,
-        spending: Spending,
+        budget: Budget,
         *,
         run_id: int | None,
         stop: Callable[[], bool],
         checkpoint: Callable[[], None],
     ) -> None:
         """Spend the budget; `checkpoint` is called after each round is stored."""
-        while not spending.exhausted and not stop():
+        while not budget.exhausted and not stop():
             task = self._next()
             if task is None:
                 self.converged = True
                 return
-            self._round(task, spending, run_id)
+            self._round(task, budget, run_id)
             checkpoint()
 
     def network_s(self) -> float:
@@ -276,23 +276,23 @@ class TuningLoop:
                 break
         return first
 
-    def _round(self, task: TaskState, spending: Spending, run_id: int | None) -> None:
+    def _round(self, task: TaskState, budget: Budget, run_id: int | None) -> None:
         most = BATCH if task.outcomes else _FIRST_LOOK
-        wanted = int(min(most, spending.remaining_count))
+        wanted = int(min(most, budget.remaining_count))
         was_led = task.leader is not None and not task.followed
         began_s = time.perf_counter()
         candidates = self._proposals(task, wanted)
         self.model_s += time.perf_counter() - began_s
         if not candidates:
             task.finished = task.finished or not (was_led and task.followed)
-            self._tell(task, spending)
+            self._tell(task, budget)
             return
         before_s = task.best_s
 
         def keep(outcome: Outcome) -> None:
             self._store.add([outcome])
-            spending.count += 1
-            task.trials.append(Trial(elapsed_s=spending.elapsed_s, outcome=outcome))
+            budget.measured()
+            task.trials.append(Trial(elapsed_s=budget.elapsed_s, outcome=outcome))
             if isinstance(outcome, Measurement):
                 self.measurements += 1
             else:
@@ -318,14 +318,14 @@ class TuningLoop:
             task.stale = _FOLLOWED if was_led and task.followed else 0
         else:
             task.stale += 1
-        self._tell(task, spending)
+        self._tell(task, budget)
 
-    def _tell(self, task: TaskState, spending: Spending) -> None:
+    def _tell(self, task: TaskState, budget: Budget) -> None:
         network_s = self.network_s() if self._all_known() else None
         self.curve.append(
             CurvePoint(
                 measurements=self.measurements + self.failures,
-                elapsed_s=spending.elapsed_s,
+                elapsed_s=budget.elapsed_s,
                 network_latency_s=network_s,
             )
         )
@@ -337,7 +337,7 @@ class TuningLoop:
                 failures=self.failures,
                 best_s=best_s,
                 network_s=network_s,
-                remaining_s=None if spending.remaining_s == inf else spending.remaining_s,
+                remaining_s=None if budget.remaining_s == inf else budget.remaining_s,
                 gain=default_s / best_s if default_s and best_s else None,
                 task_measurements=sum(isinstance(t.outcome, Measurement) for t in task.trials),
                 task_failures=sum(not isinstance(t.outcome, Measurement) for t in task.trials),

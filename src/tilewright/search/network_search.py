@@ -3,15 +3,13 @@ whole graph, then a referee for each of the networks found."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tilewright.core.budget import Spending
+from tilewright.core.budget import Budget
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.interrupts import graceful_interrupt
-from tilewright.core.phases import timed
 from tilewright.core.records import Candidate, Outcome, Placement
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.hardware.remote import remote_place
@@ -30,7 +28,7 @@ from tilewright.search.levels import GraphLevel
 from tilewright.search.places import Places
 from tilewright.search.requests import OptimizeRequest
 from tilewright.search.tuning import Guess, NetworkTuner, TuningTerms, no_guess
-from tilewright.search.winners import Referee, Searched, Winner, measured_last
+from tilewright.search.winners import LAST, Referee, Searched, Winner, measured_last
 from tilewright.store.choices import defaults, shipping_key
 from tilewright.store.database import SqliteStore
 
@@ -44,8 +42,8 @@ class NetworkSearch:
     """One search, of layouts and algorithms too if `with_graph`; with `rivals` the graph tuner's
     rivals race, too.
 
-    `seconds` gets what each phase took: `search` is the time beyond building, running and the
-    tuners' thinking; `proposals` are what the graph tuner found.
+    The budget learns what each phase took: `search` is the time beyond building, running and the
+    tuners' thinking. `proposals` are what the graph tuner found.
     """
 
     request: OptimizeRequest
@@ -53,9 +51,8 @@ class NetworkSearch:
     placement: Placement
     store: SqliteStore
     events: EventSink
-    spending: Spending
+    budget: Budget
     run_id: int | None
-    seconds: dict[str, float]
     checkpoint: Callable[[], None]
     with_graph: bool = False
     rivals: bool = True
@@ -78,7 +75,7 @@ class NetworkSearch:
                 placement=self.placement,
                 predictors=predictors_of(self.placement, self.store, self.events),
                 max_error=self.request.max_error,
-                fitting=self.request.budget.nothing,
+                fitting=self.budget.nothing,
             )
 
     @property
@@ -116,15 +113,13 @@ class NetworkSearch:
         With `settled_before` nothing is searched unless templates have changed since.
         """
         terms = self._terms
-        with timed(self.seconds, "recall"):
+        with self.budget.phase("recall"):
             self.tuner = NetworkTuner(
                 self.network.tasks, self.placement, self.store, measurer, terms
             )
         settled = settled_before and self.tuner.outdated == 0
-        may_measure = not self.spending.exhausted and not settled
-        if not (
-            may_measure or settled or self.request.budget.nothing or any(self.tuner.known.values())
-        ):
+        may_measure = not self.budget.exhausted and not settled
+        if not (may_measure or settled or self.budget.nothing or any(self.tuner.known.values())):
             message = (
                 "The budget leaves no time to measure, finishing takes all of it: raise --budget."
             )
@@ -135,10 +130,10 @@ class NetworkSearch:
             converged = settled
             self._recall_graph(measurer, terms)
         self.events(Stage(name="check", detail="winners against numpy"))
-        spending = self.spending if may_measure else None
-        self.spending.looks_s = 0.0
-        with self.spending.keeping(0.5 if self.proposals and may_measure else 0.0):
-            winners = self._winners(self.tuner, measurer, terms, spending)
+        budget = self.budget if may_measure else None
+        self.budget.expect("finalists")
+        with self.budget.phase("verify", keep=0.5 if self.proposals and may_measure else 0.0):
+            winners = self._winners(self.tuner, measurer, terms, budget)
             self._looked_at.append(self.tuner)
         found = [Contender(name=TUNED, network=self.network, winners=winners)]
         if self.graph is not None and may_measure:
@@ -146,7 +141,7 @@ class NetworkSearch:
             for proposal in self.proposals if self.rivals else self.proposals[:1]:
                 tasks = proposal.network.tasks
                 searched = known_of(tasks, known)
-                again = spending if proposal.name == CHOSEN else None
+                again = budget if proposal.name == CHOSEN else None
                 try:
                     winners = self._winners(searched, measurer, terms, again)
                 except NegativeVerdict as error:
@@ -164,41 +159,37 @@ class NetworkSearch:
         tuner = self.tuner
         assert tuner is not None
         self.events(Stage(name="tune", detail=f"{len(tuner.tasks)} tasks"))
-        before, began_s = replace(measurer.spent), time.monotonic()
-        kept = measured_last(terms.level, len(self.network.tasks), self.spending)
-        self.spending.reserve_count += kept
-        with graceful_interrupt() as interruption:
-            with self.spending.keeping(_GRAPH_SHARE if self.with_graph else 0.0):
+        before = replace(measurer.spent)
+        last = measured_last(terms.level, len(self.network.tasks), self.budget)
+        self.budget.expect(LAST, measurements=last)
+        with graceful_interrupt() as interruption, self.budget.phase("search"):
+            with self.budget.keeping(_GRAPH_SHARE if self.with_graph else 0.0):
                 converged = tuner.run(
-                    self.spending, peaks, stop=interruption, checkpoint=self.checkpoint
+                    self.budget, peaks, stop=interruption, checkpoint=self.checkpoint
                 )
             if self.with_graph and not interruption.requested:
                 self.graph = self._graph_search(measurer, terms, tuner.known)
                 self.proposals = self.graph.run(
-                    self.spending, peaks, stop=interruption, checkpoint=self.checkpoint
+                    self.budget, peaks, stop=interruption, checkpoint=self.checkpoint
                 )
                 self._searched_graph = True
                 self._save_problem(self.graph)
                 converged = converged and self.graph.converged
                 learned = self.graph.known
                 tuner.known |= {key: learned[key] for key in tuner.fused if key in learned}
-        self.spending.reserve_count -= kept
+            self.budget.credit("build", measurer.spent.build_s - before.build_s)
+            self.budget.credit("run", measurer.spent.run_s - before.run_s)
+            graph_s = self.graph.model_s if self.graph else 0.0
+            self.budget.credit("model", tuner.model_s + graph_s)
         if interruption.requested:
             raise KeyboardInterrupt
-        loop = {
-            "build": measurer.spent.build_s - before.build_s,
-            "run": measurer.spent.run_s - before.run_s,
-            "model": tuner.model_s + (self.graph.model_s if self.graph else 0.0),
-        }
-        loop["search"] = max(0.0, time.monotonic() - began_s - sum(loop.values()))
-        self.seconds |= loop
         return converged
 
     def _recall_graph(self, measurer: Measurer, terms: TuningTerms) -> None:
         """The graph tuner's assignments by what is known already: to be told of, not to race."""
         if self.with_graph and self.tuner is not None:
             self.graph = self._graph_search(measurer, terms, self.tuner.known)
-            with timed(self.seconds, "recall"):
+            with self.budget.phase("recall"):
                 self.proposals = self.graph.recalled()
             self._save_problem(self.graph)
 
@@ -226,30 +217,28 @@ class NetworkSearch:
         searched: Searched,
         measurer: Measurer,
         terms: TuningTerms,
-        spending: Spending | None,
+        budget: Budget | None,
     ) -> dict[TaskKey, Winner]:
         """The winner of each task, with the time of second looks and checks accounted for."""
         referee = Referee(searched, self.placement, self.store, measurer, terms)
         self._referees.append(referee)
-        with timed(self.seconds, "verify"):
+        with self.budget.phase("verify"):
             winners = referee.winners(
-                spending=spending, checked=self._earlier_checks(searched.fused) | self._checks
+                budget=budget, checked=self._earlier_checks(searched.fused) | self._checks
             )
         self._checks |= {
             key: (winner.candidate, winner.check)
             for key, winner in winners.items()
             if winner.check is not None
         }
-        self.seconds["finalists"] = self.seconds.get("finalists", 0.0) + referee.again_s
-        self.seconds["verify"] -= referee.again_s
         return winners
 
     def reconsider(self, places: Places, measurer: Measurer) -> Contender | None:
         """The graph tuner's choice by times that are corrected by the places of the kernels in the
         networks of a race; None where layouts were not searched, or no time is left for it."""
-        if self.graph is None or not self._searched_graph or self.spending.remaining_s <= 0:
+        if self.graph is None or not self._searched_graph or self.budget.remaining_s <= 0:
             return None
-        with timed(self.seconds, "reconsider"):
+        with self.budget.phase("reconsider"):
             proposal = self.graph.reconsider(places, self._looked_at)
         if proposal is None:
             return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
-from tilewright.core.budget import Budget
+from tilewright.core.budget import Limit
 from tilewright.core.errors import UsageError
 from tilewright.models import ModelOptions
 from tilewright.search.levels import GraphLevel, Level, Scope
@@ -24,7 +24,7 @@ class OptimizeRequest:
 
     model: str
     options: ModelOptions
-    budget: Budget
+    budget: Limit
     folder: Path
     max_error: float
     seed: int

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from math import inf
 
-from tilewright.core.budget import Spending
+from tilewright.core.budget import Budget
 from tilewright.core.events import EventSink, Note
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, KnobValue, Measurement, Outcome, Placement, Protocol
@@ -137,7 +137,7 @@ class NetworkTuner:
 
     def run(
         self,
-        spending: Spending,
+        budget: Budget,
         peaks: Peaks,
         *,
         stop: Callable[[], bool],
@@ -161,7 +161,7 @@ class NetworkTuner:
                 checkpoint()
 
             try:
-                loop.run(spending, run_id=self._terms.run_id, stop=stop, checkpoint=count)
+                loop.run(budget, run_id=self._terms.run_id, stop=stop, checkpoint=count)
             finally:
                 self.measurements, self.failures = loop.measurements, loop.failures
                 self.model_s, self.curve = loop.model_s, tuple(loop.curve)

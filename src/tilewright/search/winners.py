@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from tilewright.core.budget import Spending
+from tilewright.core.budget import Budget
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Note
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Placement
@@ -22,6 +22,8 @@ from tilewright.store.choices import ranked
 from tilewright.store.database import SqliteStore
 
 FINALISTS = 3
+LAST = "last measurements"
+"""The phase in which winners of the operator level are timed in their fused kernels."""
 _CLOSE = 1.06
 _AGAIN = 3
 _SHARE = 3e-3
@@ -40,10 +42,10 @@ class Winner:
     default: Measurement | None = None
 
 
-def measured_last(level: Level, tasks: int, spending: Spending) -> int:
+def measured_last(level: Level, tasks: int, budget: Budget) -> int:
     """Measurements kept back at the operator level: each winner is timed once in its fused
     kernel. Half of what is left at most, so that a small budget is searched with too."""
-    return int(min(tasks, spending.remaining_count / 2)) if level == "op" else 0
+    return int(min(tasks, budget.remaining_count / 2)) if level == "op" else 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,8 +92,7 @@ class Searched(Protocol):
 class Referee:
     """Picks the winner of each task from what a search left.
 
-    `measurements` and `failures` count what the second looks and checks added; `again_s` is the
-    time that measuring took.
+    `measurements` and `failures` count what the second looks and checks added.
     """
 
     def __init__(
@@ -104,7 +105,6 @@ class Referee:
     ) -> None:
         self.measurements = 0
         self.failures = 0
-        self.again_s = 0.0
         self._tasks = searched.fused
         self._searched = searched.tasks
         self._known = searched.known
@@ -114,33 +114,36 @@ class Referee:
         self._terms = terms
 
     def winners(
-        self, *, spending: Spending | None, checked: Mapping[TaskKey, tuple[Candidate, KernelCheck]]
+        self, *, budget: Budget | None, checked: Mapping[TaskKey, tuple[Candidate, KernelCheck]]
     ) -> dict[TaskKey, Winner]:
         """The candidate for each task: finalists measured again, the winner checked.
 
-        Without `spending` nothing is measured and what is stored is believed. `checked` holds
-        checks made by earlier runs.
+        Without `budget` nothing is measured and what is stored is believed. `checked` holds checks
+        made by earlier runs.
         """
-        if spending is not None:
+        if budget is not None:
             if self._terms.level == "op":
-                spending.reserve_count = int(min(len(self._tasks), spending.remaining_count))
-            self.look_again(spending)
-            spending.reserve_count = 0
+                budget.expect(LAST)
+                left = int(min(len(self._tasks), budget.remaining_count))
+                budget.expect(LAST, measurements=left)
+            with budget.phase("finalists"):
+                self.look_again(budget)
         if self._terms.level == "op":
-            offers = [self._from_operator(task, spending) for task in self._tasks.values()]
+            with budget.phase(LAST) if budget is not None else nullcontext():
+                offers = [self._from_operator(task, budget) for task in self._tasks.values()]
         else:
             offers = [self._from_subgraph(task) for task in self._tasks.values()]
         return self._checked_winners(offers, checked)
 
-    def look_again(self, spending: Spending) -> None:
+    def look_again(self, budget: Budget) -> None:
         """Measure the finalists of the searched tasks that matter to the network once more, the
         heaviest tasks first, while there is time."""
         heaviest = sorted(self._searched.values(), key=self._best_s, reverse=True)
         least_s = _SHARE * sum(self._best_s(task) for task in heaviest)
         for task in heaviest:
-            if self._best_s(task) < least_s or spending.remaining_s <= 0:
+            if self._best_s(task) < least_s or budget.remaining_s <= 0:
                 break
-            self._second_look(task, spending)
+            self._second_look(task, budget)
 
     def _from_subgraph(self, task: Task) -> _Offer:
         """What was measured of the task; a guess where nothing was."""
@@ -148,7 +151,7 @@ class Referee:
         guesses = () if known else self._terms.guess(task.workload, task.forms)
         return self._offer(task, known, guesses[:1])
 
-    def _from_operator(self, task: Task, spending: Spending | None) -> _Offer:
+    def _from_operator(self, task: Task, budget: Budget | None) -> _Offer:
         """The bare anchor's best setting in the fused kernel, timed once for the record."""
         bare = bare_task(task)
         best = [m.candidate for m in ranked(self._known[bare.key])]
@@ -156,9 +159,9 @@ class Referee:
         if candidate is None:
             return self._offer(task, [], ())
         found = [m for m in ranked(self._known[task.key]) if m.candidate == candidate]
-        if not found and spending is not None and spending.remaining_count > 0:
+        if not found and budget is not None and budget.remaining_count > 0:
             outcomes = self._measured(task, [candidate], self._terms.protocol)
-            spending.count += len(outcomes)
+            budget.measured(len(outcomes))
             found = [o for o in outcomes if isinstance(o, Measurement)]
         return self._offer(task, found, (candidate,))
 
@@ -178,7 +181,7 @@ class Referee:
         best = ranked(self._known[task.key])
         return task.count * best[0].latency_s if best else 0.0
 
-    def _second_look(self, task: Task, spending: Spending) -> None:
+    def _second_look(self, task: Task, budget: Budget) -> None:
         """Measure the close finalists again, more carefully, unless that was done before."""
         protocol = self._terms.protocol
         careful = replace(protocol, repeats=_AGAIN * protocol.repeats)
@@ -186,11 +189,11 @@ class Referee:
             best = ranked(self._known[task.key])[:FINALISTS]
             close = [m for m in best if m.latency_s <= _CLOSE * best[0].latency_s]
             fresh = [m.candidate for m in close if m.protocol != careful]
-            fresh = fresh[: int(min(FINALISTS, max(0, spending.remaining_count)))]
+            fresh = fresh[: int(min(FINALISTS, max(0, budget.remaining_count)))]
             if len(close) < 2 or not fresh:
                 return
             outcomes = self._measured(task, fresh, careful)
-            spending.count += len(outcomes)
+            budget.measured(len(outcomes))
 
     def _checked_winners(
         self, offers: Sequence[_Offer], checked: Mapping[TaskKey, tuple[Candidate, KernelCheck]]
@@ -240,12 +243,10 @@ class Referee:
     def _measured(
         self, task: Task, candidates: Sequence[Candidate], protocol: TimingProtocol
     ) -> list[Outcome]:
-        began_s = time.monotonic()
         outcomes = self._measurer.measure(
             task.workload, candidates, protocol, run_id=self._terms.run_id
         )
         self._remember(task, outcomes)
-        self.again_s += time.monotonic() - began_s
         return outcomes
 
     def _remember(self, task: Task, outcomes: Sequence[Outcome]) -> None:

@@ -15,7 +15,7 @@ from placements import altered
 
 from tilewright.collect.collector import Collector, collector_of
 from tilewright.collect.design import CollectRequest, Design, collect_request
-from tilewright.core.budget import Budget, parse_budget
+from tilewright.core.budget import Limit, parse_budget
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Note, discard
 from tilewright.core.records import Candidate, EnergyUse, Measurement, Outcome
@@ -215,4 +215,4 @@ def test_families_that_are_not_known_and_numbers_that_make_no_sense() -> None:
     with pytest.raises(UsageError, match="samples"):
         request("relu", samples=0)
     assert "conv2d" in request("all").families
-    assert CollectRequest(budget=Budget(), options=ModelOptions()).key != request("relu").key
+    assert CollectRequest(budget=Limit(), options=ModelOptions()).key != request("relu").key

@@ -15,6 +15,7 @@ from level_fakes import PEAKS
 from network_fakes import prepared, two_convolutions
 from written_artifacts import manifest_content, write_content
 
+from tilewright.core.budget import Budget, Limit
 from tilewright.core.errors import ModelError, NegativeVerdict
 from tilewright.core.events import Event, Note
 from tilewright.core.forms import PLAIN
@@ -162,6 +163,7 @@ class Yard:
                 folder=self.folder,
                 staging=made,
                 seed=0,
+                budget=Budget(Limit()),
                 rounds=Rounds(spare_s=lambda: spare_s),
             )
             shipped = shipping.ship(contenders, PEAKS, max_error, reconsider)

@@ -12,7 +12,7 @@ from fake_measuring import PLACEMENT, failed, measured
 from level_fakes import PEAKS, NumpyMeasurer
 from network_fakes import prepared, two_convolutions
 
-from tilewright.core.budget import Budget, Spending
+from tilewright.core.budget import Budget, Limit
 from tilewright.core.events import Event, Note
 from tilewright.core.forms import PLAIN, blocked, channel_block
 from tilewright.core.records import Candidate, Failure, LayoutPlan, Protocol
@@ -62,10 +62,10 @@ class Searched:
             tuner="random",
             max_error=max_error,
         )
-        self.spending = Spending(Budget(measurements=budget), [], began_s=0.0, clock=lambda: 0.0)
+        self.budget = Budget(Limit(measurements=budget), [], began_s=0.0, clock=lambda: 0.0)
         tuner = NetworkTuner(self.network.tasks, PLACEMENT, store, measurer, terms)
-        with self.spending.keeping(0.5):
-            tuner.run(self.spending, PEAKS, stop=lambda: False, checkpoint=lambda: None)
+        with self.budget.keeping(0.5):
+            tuner.run(self.budget, PEAKS, stop=lambda: False, checkpoint=lambda: None)
         self.before = len(self.measurer.asked)
         self.search = GraphSearch(
             network=self.network,
@@ -77,7 +77,7 @@ class Searched:
         )
 
     def run(self) -> list[Proposal]:
-        return self.search.run(self.spending, PEAKS, stop=lambda: False, checkpoint=lambda: None)
+        return self.search.run(self.budget, PEAKS, stop=lambda: False, checkpoint=lambda: None)
 
 
 def wide_is_fast(workload: Workload, candidate: Candidate) -> float:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 from tuning_fakes import FORMS, FakeStore, MadeUp, workload
 
-from tilewright.core.budget import Budget, Spending
+from tilewright.core.budget import Budget, Limit
 from tilewright.core.events import Event, TuningProgress
 from tilewright.core.records import Candidate, Protocol
 from tilewright.graph.workload import Workload
@@ -59,7 +59,7 @@ def never() -> bool:
 def run(
     tasks: list[TaskState],
     measurer: FakeMeasurer,
-    budget: Budget,
+    budget: Limit,
     *,
     store: FakeStore | None = None,
     stop: Callable[[], bool] = never,
@@ -69,8 +69,8 @@ def run(
 ) -> TuningLoop:
     told: list[Event] = events if events is not None else []
     loop = TuningLoop(tasks, measurer, store or FakeStore(), Protocol(), told.append)
-    spending = Spending(budget, [], began_s=0.0, clock=clock)
-    loop.run(spending, run_id=7, stop=stop, checkpoint=checkpoint)
+    budget = Budget(budget, [], began_s=0.0, clock=clock)
+    loop.run(budget, run_id=7, stop=stop, checkpoint=checkpoint)
     return loop
 
 
@@ -86,19 +86,19 @@ def improving(task: Workload, candidate: Candidate) -> float:
 def test_the_default_comes_first() -> None:
     measurer = FakeMeasurer(flat)
     tasks = [state(BIG), state(SMALL)]
-    run(tasks, measurer, Budget(measurements=1))
+    run(tasks, measurer, Limit(measurements=1))
     assert measurer.asked == [(BIG.key, tasks[0].default)]
 
 
 def test_every_task_is_measured_once_before_any_twice() -> None:
     measurer = FakeMeasurer(improving)
-    run([state(BIG), state(SMALL)], measurer, Budget(measurements=16))
+    run([state(BIG), state(SMALL)], measurer, Limit(measurements=16))
     assert {key for key, _ in measurer.asked} == {BIG.key, SMALL.key}
 
 
 def test_most_goes_where_most_can_be_gained() -> None:
     measurer = FakeMeasurer(improving)
-    run([state(BIG), state(SMALL)], measurer, Budget(measurements=80))
+    run([state(BIG), state(SMALL)], measurer, Limit(measurements=80))
     large = sum(key == BIG.key for key, _ in measurer.asked)
     assert large >= 64
     assert len(measurer.asked) == 80
@@ -107,28 +107,28 @@ def test_most_goes_where_most_can_be_gained() -> None:
 def test_counts_weigh() -> None:
     one, other = workload(11), workload(12)
     measurer = FakeMeasurer(lambda t, c: 1e-5 / (1 + int(c.setting("a"))))
-    run([state(one), state(other, count=50)], measurer, Budget(measurements=48))
+    run([state(one), state(other, count=50)], measurer, Limit(measurements=48))
     keys = [key for key, _ in measurer.asked]
     assert keys.count(other.key) > 2 * keys.count(one.key)
 
 
 def test_it_stops_when_nothing_improves() -> None:
     measurer = FakeMeasurer(flat)
-    loop = run([state(BIG)], measurer, Budget(measurements=10_000))
+    loop = run([state(BIG)], measurer, Limit(measurements=10_000))
     assert loop.converged
     assert len(measurer.asked) < 160, "a flat landscape needs no exhaustive search"
 
 
 def test_a_task_at_its_roofline_is_left_alone() -> None:
     measurer = FakeMeasurer(lambda t, c: 1e-3)
-    run([state(BIG, floor_s=1e-3), state(SMALL, floor_s=1e-7)], measurer, Budget(measurements=64))
+    run([state(BIG, floor_s=1e-3), state(SMALL, floor_s=1e-7)], measurer, Limit(measurements=64))
     keys = [key for key, _ in measurer.asked]
     assert keys.count(SMALL.key) >= keys.count(BIG.key)
 
 
 def test_the_whole_space_may_be_used_up() -> None:
     measurer = FakeMeasurer(lambda t, c: 1e-3 / (1 + len(measurer.asked)))
-    loop = run([state(BIG)], measurer, Budget(measurements=10_000))
+    loop = run([state(BIG)], measurer, Limit(measurements=10_000))
     assert loop.converged
     assert len(measurer.asked) == len(set(measurer.asked)) <= 160
 
@@ -136,14 +136,14 @@ def test_the_whole_space_may_be_used_up() -> None:
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 30])
 def test_the_count_is_never_exceeded(count: int) -> None:
     measurer = FakeMeasurer(improving)
-    loop = run([state(BIG), state(SMALL)], measurer, Budget(measurements=count))
+    loop = run([state(BIG), state(SMALL)], measurer, Limit(measurements=count))
     assert len(measurer.asked) == count == loop.measurements + loop.failures
 
 
 def test_wall_clock_ends_it() -> None:
     measurer = FakeMeasurer(improving)
     ticks = iter(range(0, 10_000, 10))
-    run([state(BIG)], measurer, Budget(seconds=100.0), clock=lambda: float(next(ticks)))
+    run([state(BIG)], measurer, Limit(seconds=100.0), clock=lambda: float(next(ticks)))
     assert 0 < len(measurer.asked) < 160
 
 
@@ -163,7 +163,7 @@ def test_stored_before_told() -> None:
             told(outcomes)
 
     task.tuner = Told()
-    run([task], measurer, Budget(measurements=16), store=store,
+    run([task], measurer, Limit(measurements=16), store=store,
         checkpoint=lambda: log.append("checkpoint"))  # fmt: skip
     first = log.index("checkpoint") + 1
     assert log[:first][0] == "measure" and log[:first][-2:] == ["tell", "checkpoint"]
@@ -176,7 +176,7 @@ def test_a_stop_request_is_honoured_after_the_round() -> None:
     measurer = FakeMeasurer(improving)
     store = FakeStore()
     loop = run(
-        [state(BIG)], measurer, Budget(measurements=100), store=store,
+        [state(BIG)], measurer, Limit(measurements=100), store=store,
         stop=lambda: len(measurer.asked) >= 4,
     )  # fmt: skip
     assert len(measurer.asked) == len(store.kept) == 4
@@ -185,7 +185,7 @@ def test_a_stop_request_is_honoured_after_the_round() -> None:
 
 def test_failures_are_counted_and_end_a_hopeless_task() -> None:
     measurer = FakeMeasurer(lambda t, c: None if t == BIG else 1e-6)
-    loop = run([state(BIG), state(SMALL)], measurer, Budget(measurements=10_000))
+    loop = run([state(BIG), state(SMALL)], measurer, Limit(measurements=10_000))
     keys = [key for key, _ in measurer.asked]
     assert loop.failures == keys.count(BIG.key) > 0
     assert keys.count(BIG.key) < 160
@@ -196,18 +196,18 @@ def test_failures_are_counted_and_end_a_hopeless_task() -> None:
 def test_known_times_are_used_and_not_measured_again() -> None:
     first = FakeMeasurer(improving)
     done = state(BIG)
-    run([done], first, Budget(measurements=24))
+    run([done], first, Limit(measurements=24))
     fresh = state(BIG)
     fresh.tuner.tell(done.outcomes)
     fresh.outcomes = list(done.outcomes)
     second = FakeMeasurer(improving)
-    run([fresh], second, Budget(measurements=24))
+    run([fresh], second, Limit(measurements=24))
     assert not set(first.asked) & set(second.asked)
 
 
 def test_progress_tells_the_best_so_far() -> None:
     events: list[Event] = []
-    run([state(BIG), state(SMALL)], FakeMeasurer(improving), Budget(measurements=40), events=events)
+    run([state(BIG), state(SMALL)], FakeMeasurer(improving), Limit(measurements=40), events=events)
     progress = [e for e in events if isinstance(e, TuningProgress)]
     assert [e.measurements for e in progress][-1] == 40
     network = [e.network_s for e in progress]
@@ -225,10 +225,10 @@ def test_what_was_measured_before_a_crash_is_stored_and_counted() -> None:
 
     measurer, store = FakeMeasurer(truth), FakeStore()
     loop = TuningLoop([state(BIG)], measurer, store, Protocol(), lambda _: None)
-    spending = Spending(Budget(measurements=100), [], began_s=0.0)
+    budget = Budget(Limit(measurements=100), [], began_s=0.0)
     with pytest.raises(KeyboardInterrupt):
-        loop.run(spending, run_id=7, stop=never, checkpoint=lambda: None)
-    assert len(store.kept) == loop.measurements == spending.count == 10
+        loop.run(budget, run_id=7, stop=never, checkpoint=lambda: None)
+    assert len(store.kept) == loop.measurements == budget.count == 10
 
 
 def by_a(task: Workload, candidate: Candidate) -> float:
@@ -239,7 +239,7 @@ def by_a(task: Workload, candidate: Candidate) -> float:
 def test_a_family_follows_its_leader() -> None:
     measurer = FakeMeasurer(lambda t, c: 1e-3 * (1 + abs(int(c.setting("a")) - 23)))
     leader, follower = state(BIG, floor_s=5e-4, family="f"), state(SMALL, family="f")
-    run([leader, follower], measurer, Budget(measurements=10_000))
+    run([leader, follower], measurer, Limit(measurements=10_000))
     assert follower.leader is leader and leader.leader is None
     of_follower = [candidate for key, candidate in measurer.asked if key == SMALL.key]
     assert of_follower[0] == follower.default
@@ -256,7 +256,7 @@ def test_a_follower_is_searched_less_than_a_task_of_its_own() -> None:
         run(
             [state(one, floor_s=2e-7, family=family), state(other, family=family)],
             measurer,
-            Budget(measurements=10_000),
+            Limit(measurements=10_000),
         )
         return sum(key == other.key for key, _ in measurer.asked)
 
@@ -266,13 +266,13 @@ def test_a_follower_is_searched_less_than_a_task_of_its_own() -> None:
 def test_followers_of_a_leader_without_prospects_still_follow() -> None:
     measurer = FakeMeasurer(flat)
     leader, follower = state(SMALL, floor_s=1e-6, family="f"), state(workload(11), family="f")
-    run([state(BIG), leader, follower], measurer, Budget(measurements=10_000))
+    run([state(BIG), leader, follower], measurer, Limit(measurements=10_000))
     assert follower.followed or follower.leader is None
 
 
 def test_the_curve_falls() -> None:
     tasks = [state(BIG), state(SMALL)]
-    loop = run(tasks, FakeMeasurer(improving), Budget(measurements=60))
+    loop = run(tasks, FakeMeasurer(improving), Limit(measurements=60))
     known = [p.network_latency_s for p in loop.curve if p.network_latency_s is not None]
     assert known == sorted(known, reverse=True) and len(known) > 1
     assert [p.measurements for p in loop.curve] == sorted(p.measurements for p in loop.curve)
@@ -295,7 +295,7 @@ def test_what_a_short_budget_leaves_unmeasured_is_small() -> None:
     times = {extent: 1e-3 / 1.5**extent for extent in range(1, 41)}
     tasks = [state(workload(extent), estimate_s=seconds) for extent, seconds in times.items()]
     measurer = FakeMeasurer(lambda t, c: times[t.arguments[0].type.shape[0]])
-    run(tasks[::-1], measurer, Budget(measurements=96))
+    run(tasks[::-1], measurer, Limit(measurements=96))
     left = sum(times[t.workload.arguments[0].type.shape[0]] for t in tasks if t.best is None)
     assert left <= 0.05 * sum(times.values())
 
@@ -303,7 +303,7 @@ def test_what_a_short_budget_leaves_unmeasured_is_small() -> None:
 def test_a_first_look_is_short_where_others_wait() -> None:
     measurer = FakeMeasurer(lambda t, c: 1e-4)
     tasks = [state(workload(extent)) for extent in range(1, 9)]
-    run(tasks, measurer, Budget(measurements=32))
+    run(tasks, measurer, Limit(measurements=32))
     assert {t.workload.key for t in tasks} == {key for key, _ in measurer.asked}
 
 
@@ -317,14 +317,14 @@ def test_estimates_that_are_off_are_corrected_by_what_was_measured() -> None:
     tasks[0].count, tasks[0].floor_s = 6, 4e-4  # the first to be looked at, nothing to gain
     keys = {task.key for task in slow}
     measurer = FakeMeasurer(lambda t, c: 4e-4 if t.key in keys else 1e-4)
-    run(tasks, measurer, Budget(measurements=16))
+    run(tasks, measurer, Limit(measurements=16))
     asked = {key for key, _ in measurer.asked}
     assert keys < asked and len(asked) == 4, "one of the usual ones shows that it is not as slow"
 
 
 def test_small_tasks_are_measured_in_the_end() -> None:
     tiny = state(SMALL, estimate_s=1e-12, floor_s=1e-12)
-    loop = run([state(BIG), tiny], FakeMeasurer(flat), Budget(measurements=10_000))
+    loop = run([state(BIG), tiny], FakeMeasurer(flat), Limit(measurements=10_000))
     assert loop.converged and tiny.best is not None
 
 

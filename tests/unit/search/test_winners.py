@@ -13,7 +13,7 @@ from fake_measuring import PLACEMENT
 from level_fakes import DIRECT, PEAKS, WINOGRAD, NumpyMeasurer, convolution, task, tasks
 from msgspec import structs
 
-from tilewright.core.budget import Budget, Spending
+from tilewright.core.budget import Budget, Limit
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Event, Note
 from tilewright.core.forms import Form
@@ -62,14 +62,14 @@ class Tuned:
         )  # fmt: skip
         as_measurer = cast(Measurer, measurer)
         self.tuner = NetworkTuner(tasks(*made), PLACEMENT, store, as_measurer, terms)
-        self.spending = Spending(Budget(measurements=budget), [], began_s=0.0, clock=lambda: 0.0)
+        self.budget = Budget(Limit(measurements=budget), [], began_s=0.0, clock=lambda: 0.0)
         if budget:
-            self.tuner.run(self.spending, PEAKS, stop=lambda: False, checkpoint=lambda: None)
+            self.tuner.run(self.budget, PEAKS, stop=lambda: False, checkpoint=lambda: None)
         self.referee = Referee(self.tuner, PLACEMENT, store, as_measurer, terms)
 
     def winners(self, more: int = 50) -> dict[tuple[str, tuple[Form, ...]], Winner]:
-        spending = Spending(Budget(measurements=more), [], began_s=0.0, clock=lambda: 0.0)
-        return self.referee.winners(spending=spending if more else None, checked={})
+        budget = Budget(Limit(measurements=more), [], began_s=0.0, clock=lambda: 0.0)
+        return self.referee.winners(budget=budget if more else None, checked={})
 
 
 def faster(name: str) -> Truth:
@@ -234,7 +234,7 @@ def test_the_budget_counts_second_looks(store: SqliteStore) -> None:
     tuned = Tuned(store, measurer, FUSED, budget=16)
     tuned.winners(1)
     assert len(measurer.asked) == 17
-    assert tuned.spending.remaining_count == 0 and tuned.spending.remaining_s == inf
+    assert tuned.budget.remaining_count == 0 and tuned.budget.remaining_s == inf
 
 
 def test_failures_alone_leave_the_default(store: SqliteStore) -> None:
@@ -252,5 +252,5 @@ def test_earlier_checks_are_not_repeated(store: SqliteStore) -> None:
     assert first.check is not None
     count = len(measurer.evaluated)
     terms = {FUSED.key: (first.candidate, first.check)}
-    again = tuned.referee.winners(spending=None, checked=terms)[FUSED.key]
+    again = tuned.referee.winners(budget=None, checked=terms)[FUSED.key]
     assert again.check == first.check and len(measurer.evaluated) == count
