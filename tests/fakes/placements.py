@@ -15,15 +15,17 @@ def altered(
     *,
     class_key: str | None = None,
     instance: str | None = None,
+    access: str | None = None,
     threads: int | None = None,
     cpus: Sequence[int] | None = None,
     **target: Any,
 ) -> Placement:
-    """A placement with another class, instance, threads, CPUs or facts of its target."""
+    """A placement with another class, instance, access, threads, CPUs or facts of its target."""
     device = replace(
         placement.device,
         class_key=placement.device.class_key if class_key is None else class_key,
         instance=placement.device.instance if instance is None else instance,
+        access=placement.device.access if access is None else access,
         target=replace(placement.target, **target),
     )
     return Placement(

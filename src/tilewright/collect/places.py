@@ -8,7 +8,7 @@ from itertools import product
 from tilewright.collect.design import Design
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.records import Placement
-from tilewright.hardware.remote import remote_place
+from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.circumstances import Place
 
 
@@ -32,7 +32,7 @@ def places_of(placements: Sequence[Placement], design: Design) -> tuple[Place, .
                 f"{needed} logical CPUs; this process is allotted {there}",
                 hint="Fewer --neighbours, or fewer --threads.",
             )
-        if place.special and remote_place(usual.device) is not None:
+        if place.special and not access_to(usual.device).here:
             raise UsageError(
                 "--cache and --neighbours are for kernels that run on this machine; a remote "
                 "device is timed by its own server.",

@@ -21,9 +21,6 @@ KnobValue = int | str | bool
 Settings = Mapping[str, KnobValue]
 """A value for every knob of an implementation, by knob name."""
 
-Access = Literal["here", "rpc", "described"]
-"""How a device is reached: as this machine, through a TVM RPC tracker, or not at all."""
-
 FailureKind = Literal["build", "timeout", "crash", "wrong result", "out of memory", "device lost"]
 
 
@@ -33,13 +30,14 @@ class Device:
 
     `class_key` names the hardware and the code generated for it; measurements are reused within a
     class and never across. `instance` is one device of the class, empty where it is only described;
-    `access` says how it is reached.
+    `access` names how it is reached: `here`, `rpc`, `described` where it is not, or what a package
+    adds.
     """
 
     class_key: str
     instance: str
     target: Target
-    access: Access = "here"
+    access: str = "here"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,8 @@ from tilewright.graph.tasks import TaskKey, task_key
 from tilewright.kernels.plans import sequential_plan
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.checking import compare_outputs
-from tilewright.measure.networks import NetworkWorker
+from tilewright.measure.measurers import open_networks
+from tilewright.measure.networks import NetworkRunner
 from tilewright.models.prepared import PreparedNetwork
 
 ROUNDING = 1e-4
@@ -48,7 +49,7 @@ def name_culprit(
         folder=folder,
     )
     right, wrong = 0, len(calls) - 1
-    with NetworkWorker(placement) as worker:
+    with open_networks(placement) as worker:
         while right < wrong:
             middle = (right + wrong) // 2
             if probe.agrees(worker, middle):
@@ -88,7 +89,7 @@ class _Probe:
     expected: Mapping[str, Array]
     folder: Path
 
-    def agrees(self, worker: NetworkWorker, last: int) -> bool:
+    def agrees(self, worker: NetworkRunner, last: int) -> bool:
         """Whether the network up to call `last` gives what numpy gives."""
         whole = self.network.arrangement
         tensor = whole.network.calls[last].output

@@ -19,6 +19,7 @@ from tilewright.graph.plan import lane_of
 from tilewright.graph.sample import random_inputs
 from tilewright.kernels.plans import sequential_plan
 from tilewright.measure.checking import NetworkCheck, compare_outputs
+from tilewright.measure.measurers import open_networks
 from tilewright.measure.network_timing import (
     Rounds,
     Runner,
@@ -27,7 +28,7 @@ from tilewright.measure.network_timing import (
     peer_runner,
     time_together,
 )
-from tilewright.measure.networks import NetworkWorker
+from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import Peer
 from tilewright.measure.peers.known import KNOWN_PEERS, make_peer
 from tilewright.models import ModelOptions
@@ -109,10 +110,10 @@ class Comparer:
     @contextmanager
     def _compiled(
         self, network: PreparedNetwork, artifact: OpenedArtifact | None
-    ) -> Generator[NetworkWorker]:
+    ) -> Generator[NetworkRunner]:
         """A worker with our network loaded: the artifact as it is, or compiled now."""
         if artifact is not None:
-            with NetworkWorker(self.placement) as worker:
+            with open_networks(self.placement) as worker:
                 worker.load(_OURS, artifact.folder, artifact.manifest.constants)
                 yield worker
             return
@@ -121,7 +122,7 @@ class Comparer:
         )
         self.events(Stage(name="compile", detail=f"{len(network.tasks)} kernels"))
         plan = sequential_plan(network.arrangement, chosen, lane_of(self.placement))
-        with scratch_folder() as folder, NetworkWorker(self.placement) as w:
+        with scratch_folder() as folder, open_networks(self.placement) as w:
             w.compile(plan, network.graph.constants, folder)
             w.load(_OURS, folder, [c.name for c in plan.constants])
             yield w
@@ -158,7 +159,7 @@ class Comparer:
 
     def _check(
         self,
-        worker: NetworkWorker,
+        worker: NetworkRunner,
         network: PreparedNetwork,
         inputs: dict[str, Array],
         ordered: list[Array],

@@ -20,7 +20,7 @@ from tilewright.deploy.publishing import publish, staging
 from tilewright.deploy.shipping import Shipped, Shipping
 from tilewright.deploy.tasks_only import tasks_only
 from tilewright.hardware.environment import environment_card, noise_warnings, read_environment
-from tilewright.hardware.remote import remote_place
+from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.base import Measurer, TimeSpent
 from tilewright.measure.measurers import open_measurer
 from tilewright.measure.network_timing import Rounds
@@ -58,7 +58,7 @@ class Optimizer:
         if (
             request.command == "tune"
             and request.graph
-            and remote_place(self._placement.device) is not None
+            and not access_to(self._placement.device).runs_networks
         ):
             raise UsageError(
                 "--level graph needs a target of this machine: layouts are not chosen for remote "
@@ -162,7 +162,7 @@ class _Work:
                 measurer, peaks, settled_before=self._settled_before()
             )
             shipped: Shipped | None = None
-            if remote_place(self.placement.device) is None:
+            if access_to(self.placement.device).runs_networks:
                 shipped = self._ship(contenders, measurer, peaks, made)
                 result = shipped.result
             else:
@@ -206,7 +206,7 @@ class _Work:
         """Whether the graph tuner is asked for and, in `optimize`, has the time to pay."""
         if self.request.graph is None:
             return False
-        if remote_place(self.placement.device) is not None:
+        if not access_to(self.placement.device).runs_networks:
             self.events(Note(message="The graph tuner works on this machine only, so far."))
             return False
         if self.request.command == "optimize" and not self.finish.affords_graph:

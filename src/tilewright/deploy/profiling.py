@@ -28,9 +28,9 @@ from tilewright.hardware.meters import Meter, measure_energy
 from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory
 from tilewright.kernels.plans import sequential_plan
 from tilewright.measure.base import Measurer
-from tilewright.measure.measurers import open_measurer
+from tilewright.measure.measurers import open_measurer, open_networks
 from tilewright.measure.network_timing import network_runner, time_places, time_together
-from tilewright.measure.networks import NetworkWorker
+from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peaks import Peaks, measured_peaks
 from tilewright.measure.protocols import kernel_protocol
 from tilewright.measure.versions import software_versions
@@ -128,7 +128,7 @@ class Profiler:
         plan = sequential_plan(network.arrangement, chosen, lane_of(self.placement))
         inputs = random_inputs(network.model.graph, self.seed)
         ordered = [inputs[name] for name in network.graph.inputs]
-        with scratch_folder() as folder, NetworkWorker(self.placement) as w:
+        with scratch_folder() as folder, open_networks(self.placement) as w:
             compiled = w.compile(plan, network.graph.constants, folder)
             w.load(_NAME, folder, [c.name for c in plan.constants])
             timing = time_together({_NAME: network_runner(w, _NAME, ordered)})
@@ -179,12 +179,12 @@ class Profiler:
         if not self.memory:
             return use
         self.events(Stage(name="memory", detail="a run in a fresh process"))
-        with NetworkWorker(self.placement) as worker:
+        with open_networks(self.placement) as worker:
             names = [constant.name for constant in plan.constants]
             peak = worker.memory_peak(folder, names, inputs)
         return replace(use, measured_bytes=peak.bytes, method=peak.method, reason=peak.reason)
 
-    def _energy(self, worker: NetworkWorker, inputs: Sequence[Array]) -> EnergyUse | None:
+    def _energy(self, worker: NetworkRunner, inputs: Sequence[Array]) -> EnergyUse | None:
         """Of one run: the worker runs in a loop while this process reads the meter."""
         if self.meter is None:
             return None

@@ -18,6 +18,7 @@ from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import TaskKey
 from tilewright.kernels.plans import sequential_plan
 from tilewright.measure.checking import NetworkCheck, compare_outputs
+from tilewright.measure.measurers import open_networks
 from tilewright.measure.network_timing import (
     ONCE,
     Rounds,
@@ -27,7 +28,7 @@ from tilewright.measure.network_timing import (
     time_places,
     time_together,
 )
-from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all
+from tilewright.measure.networks import NetworkRunner, ToCompile, compile_all
 from tilewright.measure.peers.base import EngineRefused
 from tilewright.measure.peers.known import make_peer
 from tilewright.models.naming import quoted
@@ -107,7 +108,7 @@ class Race:
         model = contenders[0].network.model
         inputs = random_inputs(model.graph, self.seed)
         with ExitStack() as stack:
-            worker = stack.enter_context(NetworkWorker(self.placement))
+            worker = stack.enter_context(open_networks(self.placement))
             reference = make_peer("onnxruntime")
             stack.callback(reference.stop)
             lane = lane_of(self.placement)
@@ -160,7 +161,7 @@ class Race:
 
     def _compile(
         self,
-        worker: NetworkWorker,
+        worker: NetworkRunner,
         contenders: Sequence[Contender],
         plans: Mapping[str, NetworkPlan],
     ) -> None:
@@ -182,7 +183,7 @@ class Race:
                 with ExitStack() as stack:
                     count = min(len(missing), len(self.placement.binding.cpus))
                     more = [
-                        stack.enter_context(NetworkWorker(self.placement)) for _ in range(count - 1)
+                        stack.enter_context(open_networks(self.placement)) for _ in range(count - 1)
                     ]
                     compile_all([worker, *more], missing)
                 self.ready |= {network.folder.name: network.folder for network in missing}
@@ -192,7 +193,7 @@ class Race:
 
     def _check(
         self,
-        worker: NetworkWorker,
+        worker: NetworkRunner,
         contender: Contender,
         inputs: Mapping[str, Array],
         theirs: Sequence[Array],

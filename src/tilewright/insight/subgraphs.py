@@ -28,9 +28,8 @@ from tilewright.insight.int8_case import int8_tasks
 from tilewright.kernels.plans import sequential_plan
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
-from tilewright.measure.measurers import open_measurer
+from tilewright.measure.measurers import open_measurer, open_networks
 from tilewright.measure.network_timing import network_runner, time_together
-from tilewright.measure.networks import NetworkWorker
 from tilewright.measure.peaks import Peaks, measured_peaks
 from tilewright.measure.protocols import kernel_protocol
 from tilewright.models import ModelOptions
@@ -163,7 +162,7 @@ class SubgraphStudy:
         ordered = [inputs[name] for name in network.graph.inputs]
         if all(chosen["op"][key] == chosen["subgraph"][key] for key in network.tasks):
             return Speedup(value=1.0, low=1.0, high=1.0)
-        with scratch_folder() as folder, NetworkWorker(self.placement) as worker:
+        with scratch_folder() as folder, open_networks(self.placement) as worker:
             for level in LEVELS:
                 kernels = {key: chosen[level][key] for key in network.tasks}
                 plan = sequential_plan(network.arrangement, kernels, lane_of(self.placement))

@@ -12,7 +12,7 @@ from tilewright.core.scratch import scratch_folder
 from tilewright.graph.plan import lane_of
 from tilewright.graph.sample import random_inputs
 from tilewright.kernels.plans import sequential_plan
-from tilewright.measure.networks import NetworkWorker
+from tilewright.measure.measurers import open_networks
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
 from tilewright.predict.thread_counts import best_count, counts_to_measure
@@ -40,7 +40,7 @@ def network_timer(
         plan = sequential_plan(network.arrangement, chosen, lane_of(placement))
         inputs = random_inputs(network.model.graph, options.seed)
         ordered = [inputs[name] for name in network.graph.inputs]
-        with scratch_folder() as folder, NetworkWorker(placement) as worker:
+        with scratch_folder() as folder, open_networks(placement) as worker:
             worker.compile(plan, network.graph.constants, folder)
             worker.load("network", folder, [c.name for c in plan.constants])
             samples_s = worker.time("network", ordered, repeats=_REPEATS, warmup=_WARMUP)

@@ -1,4 +1,4 @@
-"""Which measurer a placement needs."""
+"""What measures kernels and runs networks for a placement: its device's access opens it."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ from collections.abc import Callable
 from tilewright.core.errors import UsageError
 from tilewright.core.records import Placement
 from tilewright.hardware.meters import Meter
-from tilewright.hardware.remote import remote_place
+from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.base import Measurer
 from tilewright.measure.beside import CrowdedMeasurer
 from tilewright.measure.circumstances import Place
 from tilewright.measure.energy import KernelEnergy
-from tilewright.measure.kernels import KernelMeasurer
-from tilewright.measure.remote import RemoteMeasurer
-from tilewright.measure.tracker import Tracker
+from tilewright.measure.networks import NetworkRunner
 
 
 def open_measurer(placement: Placement, *, seed: int) -> Measurer:
-    """The measurer for a placement: this machine's processes, or those of a tracker's devices."""
-    place = remote_place(placement.device)
-    if place is None:
-        return KernelMeasurer(placement, seed=seed)
-    key, host, port = place
-    return RemoteMeasurer(placement, Tracker(host=host, port=port), key, seed=seed)
+    """The measurer of kernels for a placement."""
+    return access_to(placement.device).measurer(placement, seed=seed)
+
+
+def open_networks(placement: Placement) -> NetworkRunner:
+    """What compiles, runs and times whole networks for a placement."""
+    return access_to(placement.device).networks(placement)
 
 
 def opened(placement: Placement, seed: int) -> Measurer:
-    """The same, for who takes the opening of measurers as an argument."""
+    """The same as `open_measurer`, for who takes the opening of measurers as an argument."""
     return open_measurer(placement, seed=seed)
 
 
@@ -43,11 +42,12 @@ def opened_with(meter: Meter) -> Callable[[Place, int], Measurer]:
     elsewhere: meters are read on this machine."""
 
     def metered(place: Place, seed: int) -> Measurer:
-        if remote_place(place.placement.device) is not None:
+        access = access_to(place.placement.device)
+        if not access.here:
             raise UsageError(
                 "--power reads a meter of this machine, and rpc: targets run on others.",
                 hint="Measure the energy of a board where it is: run tilewright there.",
             )
-        return KernelMeasurer(place.placement, seed=seed, energy=KernelEnergy(meter=meter))
+        return access.measurer(place.placement, seed=seed, energy=KernelEnergy(meter=meter))
 
     return metered

@@ -12,7 +12,7 @@ from tilewright.core.speedups import NOISY_ROUNDS, Speedup, speedup
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.tasks import TaskKey
-from tilewright.measure.networks import NetworkWorker
+from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import Peer
 from tilewright.measure.peers.turns import time_in_turn
 
@@ -80,7 +80,7 @@ Runner = Callable[[int, int], Sequence[float]]
 """(repeats, warm-up runs) → seconds of each run."""
 
 
-def network_runner(worker: NetworkWorker, name: str, inputs: Sequence[Array]) -> Runner:
+def network_runner(worker: NetworkRunner, name: str, inputs: Sequence[Array]) -> Runner:
     """Times a loaded network."""
     return lambda repeats, warmup: worker.time(name, inputs, repeats=repeats, warmup=warmup)
 
@@ -91,7 +91,7 @@ def peer_runner(peer: Peer, inputs: Mapping[str, Array]) -> Runner:
 
 
 def time_places(
-    worker: NetworkWorker, name: str, plan: NetworkPlan, inputs: Sequence[Array]
+    worker: NetworkRunner, name: str, plan: NetworkPlan, inputs: Sequence[Array]
 ) -> dict[TaskKey, float]:
     """Mean seconds of a call of each task in a loaded network; each call is a median over runs."""
     calls: dict[str, list[float]] = {}

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,6 @@ from tilewright.core.records import Placement
 from tilewright.core.scratch import PrivateFolder
 from tilewright.graph.array_files import save_array
 from tilewright.graph.plan import NetworkPlan
-from tilewright.hardware.remote import remote_place
 from tilewright.kernels.planned_memory import CompiledNetwork
 from tilewright.kernels.plans import packed_constant
 from tilewright.measure.resident import MemoryPeak
@@ -52,16 +51,64 @@ _ROOM = (
 )
 
 
+class NetworkRunner(Protocol):
+    """What compiles, runs and times whole networks by name. Use as a context manager."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_exception: object) -> None: ...
+
+    def launch(self) -> None:
+        """Begin to get ready, without waiting for it."""
+        ...
+
+    def abort(self) -> None:
+        """Give up from another thread; what it is at fails."""
+        ...
+
+    def compile(
+        self, plan: NetworkPlan, constants: Mapping[str, Array], folder: Path
+    ) -> CompiledNetwork:
+        """Write library and weights into `folder`."""
+        ...
+
+    def load(self, name: str, folder: Path, order: Sequence[str]) -> None:
+        """Load a compiled network; `order` are the names of its constants."""
+        ...
+
+    def unload(self, name: str) -> None:
+        """Forget a network."""
+        ...
+
+    def run(self, name: str, inputs: Sequence[Array]) -> list[Array]:
+        """The outputs of one run."""
+        ...
+
+    def time(self, name: str, inputs: Sequence[Array], *, repeats: int, warmup: int) -> list[float]:
+        """Seconds of each run."""
+        ...
+
+    def repeat(self, name: str, inputs: Sequence[Array], seconds: float) -> int:
+        """Run again and again for at least so many seconds; returns how often."""
+        ...
+
+    def memory_peak(
+        self, folder: Path, order: Sequence[str], inputs: Sequence[Array], *, runs: int = 3
+    ) -> MemoryPeak:
+        """The memory that loading and running a compiled network takes in a fresh process."""
+        ...
+
+    def time_calls(
+        self, name: str, inputs: Sequence[Array], *, repeats: int
+    ) -> list[tuple[str, float]]:
+        """Symbol and median seconds of every call in its place in the network, in order."""
+        ...
+
+
 class NetworkWorker:
     """A child process that holds compiled networks by name. Use as a context manager."""
 
     def __init__(self, placement: Placement) -> None:
-        if remote_place(placement.device) is not None:
-            raise TargetError(
-                "whole networks are not run on rpc: targets; their tasks are tuned, and what was "
-                "measured is kept",
-                hint="Kernels: `tilewright show TASK --asm` with the same --target and --tracker.",
-            )
         self.placement = placement
         environment = {"TVM_NUM_THREADS": str(placement.resources.threads)}
         self._child = Child(WORKER, environment=environment, cpus=placement.binding.cpus)
@@ -172,14 +219,14 @@ class ToCompile:
     folder: Path
 
 
-def compile_all(workers: Sequence[NetworkWorker], networks: Sequence[ToCompile]) -> None:
+def compile_all(workers: Sequence[NetworkRunner], networks: Sequence[ToCompile]) -> None:
     """Compile networks side by side, one per worker at a time.
 
     Raises what the first failure raises; the others are given up then.
     """
     waiting = deque(networks)
 
-    def work(worker: NetworkWorker) -> None:
+    def work(worker: NetworkRunner) -> None:
         while True:
             try:
                 network = waiting.popleft()

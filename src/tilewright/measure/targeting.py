@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import json
-
-from tilewright.core.errors import TargetError, UsageError
+from tilewright.core.errors import TargetError
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Placement
 from tilewright.core.results import TargetRow
-from tilewright.hardware.device import is_local, local_placement, parse_target
-from tilewright.hardware.remote import read_remote, read_tracker, remote_place, remote_placement
+from tilewright.hardware.device import local_placement, parse_target
+from tilewright.measure.accesses.described import DESCRIBED, cannot_run
+from tilewright.measure.accesses.registry import accesses
 from tilewright.measure.kernels import WORKER
-from tilewright.measure.remote import server_facts
-from tilewright.measure.tracker import Tracker
 
 _TIMEOUT_S = 60.0
 
 
 def usable_placement(placement: Placement) -> Placement:
-    """The placement itself; raises TargetError when TVM refuses its target or it is elsewhere."""
+    """The placement itself; raises TargetError when TVM refuses its target, or no device of it is
+    at hand."""
     describable_placement(placement)
-    if not is_local(placement.device) and remote_place(placement.device) is None:
-        raise TargetError(
-            f"the target {placement.tvm_target} cannot run on this machine",
-            hint="Kernels for it can be looked at: `tilewright show op:... --asm --target ...`.",
-        )
+    if placement.device.access == DESCRIBED:
+        raise cannot_run(placement)
     return placement
 
 
@@ -34,17 +29,9 @@ def placement_of(target: str, tracker: str | None, threads: int | None) -> Place
     Raises `UsageError` when `tracker` is missing or not needed, `TargetError` when a tracker or its
     devices cannot be had.
     """
-    remote = read_remote(target)
-    if remote is None:
-        if tracker is not None:
-            raise UsageError(
-                f"A tracker is for rpc: targets; the target {target!r} is none.",
-                hint="Write --target rpc:KEY --tracker HOST:PORT.",
-            )
-        return parse_target(target, threads)
-    host, port = read_tracker(tracker)
-    facts = server_facts(Tracker(host=host, port=port), remote.key)
-    return remote_placement(remote, (host, port), facts, threads)
+    asked = (access.placement(target, tracker, threads) for access in accesses().values())
+    found = next((placement for placement in asked if placement is not None), None)
+    return found or parse_target(target, threads)
 
 
 def describable_placement(placement: Placement) -> Placement:
@@ -74,34 +61,6 @@ def refused_by_tvm(placement: Placement) -> str | None:
 
 
 def target_rows(threads: int | None) -> tuple[TargetRow, ...]:
-    """What `--target` takes: this CPU, and the form for others."""
-    placement = local_placement(threads)
-    described = json.dumps({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"})
-    return (
-        TargetRow(
-            name="llvm",
-            usable=True,
-            detail=f"this CPU: {placement.target.model}",
-            target=placement.tvm_target,
-            threads=placement.resources.threads,
-            vector_bytes=placement.target.vector_bytes,
-        ),
-        TargetRow(
-            name=described,
-            usable=False,
-            detail="any TVM llvm target as JSON; foreign ones for `show` only",
-            target=described,
-        ),
-        TargetRow(
-            name="rpc:KEY",
-            usable=False,
-            detail="devices of a TVM RPC tracker; usable with --tracker HOST:PORT",
-            target="",
-        ),
-        TargetRow(
-            name="cuda -model=H100",
-            usable=False,
-            detail="a GPU, for `explain op:...` only: its kernels before they run",
-            target="",
-        ),
-    )
+    """What `--target` takes: this CPU first, then the forms for others."""
+    rows = [row for access in accesses().values() for row in access.rows(threads)]
+    return tuple(sorted(rows, key=lambda row: not row.usable))

@@ -12,7 +12,7 @@ from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.interrupts import graceful_interrupt
 from tilewright.core.records import Candidate, Outcome, Placement
 from tilewright.graph.tasks import Task, TaskKey
-from tilewright.hardware.remote import remote_place
+from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.base import Measurer
 from tilewright.measure.checking import KernelCheck
 from tilewright.measure.peaks import Peaks
@@ -70,7 +70,7 @@ class NetworkSearch:
     def __post_init__(self) -> None:
         """A search starts from what the predictors expect to be fastest if they are there; where
         nothing may be measured they are made."""
-        if not remote_place(self.placement.device):
+        if access_to(self.placement.device).here:
             self._guess = BestGuesses(
                 placement=self.placement,
                 predictors=predictors_of(self.placement, self.store, self.events),
@@ -260,7 +260,7 @@ class NetworkSearch:
         """The network that shipped earlier; kernels whose templates changed since get the best of
         today's. Nothing where that is the default network."""
         shipment = self.store.shipment(self.network.key, self.placement.key)
-        if shipment is None or remote_place(self.placement.device):
+        if shipment is None or not access_to(self.placement.device).runs_networks:
             return []
         shipped, network = shipment.assignment, laid_out(self.network, shipment.plan)
         if network is self.network and self.tuner is not None:

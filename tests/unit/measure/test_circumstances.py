@@ -38,7 +38,7 @@ from tilewright.store.choices import known_outcomes, ranked
 from tilewright.store.database import SqliteStore
 from tilewright.store.rows import outcome_row
 
-FOUR = altered(PLACEMENT, threads=1, cpus=(0, 1, 2, 3))
+FOUR = altered(PLACEMENT, access="here", threads=1, cpus=(0, 1, 2, 3))
 COLD = Place(usual=PLACEMENT, cache="cold")
 CROWDED = Place(usual=PLACEMENT, neighbours=2)
 TASK = blocked_task(convolution())
@@ -130,7 +130,7 @@ def test_each_place_gets_its_part_of_the_budget(store: SqliteStore) -> None:
         budget=parse_budget("24"),
         options=ModelOptions(),
     )
-    places = places_of([PLACEMENT], asked.design)
+    places = places_of([altered(PLACEMENT, access="here")], asked.design)
 
     def collected() -> tuple[list[InPlace], Any]:
         opened: list[InPlace] = []
@@ -210,7 +210,7 @@ def test_values_that_no_factor_has() -> None:
     with pytest.raises(TargetError, match="3 copies beside a kernel of 2 threads need 8") as caught:
         places_of([altered(FOUR, threads=2)], Design(neighbours=(1, 3)))
     assert "Fewer" in (caught.value.hint or "")
-    remote = altered(FOUR, instance=remote_instance("board", "localhost", 9190))
+    remote = altered(FOUR, instance=remote_instance("board", "localhost", 9190), access="rpc")
     assert places_of([remote], Design())
     with pytest.raises(UsageError, match="remote"):
         places_of([remote], Design(caches=("cold",)))

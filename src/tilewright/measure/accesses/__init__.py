@@ -1,0 +1,1 @@
+"""How devices are reached: each file is one way."""

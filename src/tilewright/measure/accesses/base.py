@@ -1,0 +1,55 @@
+"""What a way to reach devices must offer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from tilewright.core.records import Placement
+from tilewright.core.results import TargetRow
+from tilewright.measure.base import Measurer
+from tilewright.measure.energy import KernelEnergy
+from tilewright.measure.networks import NetworkRunner
+
+
+class Access(Protocol):
+    """A way to reach devices. A device names the one that it is reached by.
+
+    `here` says that kernels run on this machine: then its meters, the state of its caches and what
+    runs beside a kernel can be had. `runs_networks` says that whole networks run there, too.
+    """
+
+    @property
+    def name(self) -> str:
+        """What `Device.access` holds."""
+        ...
+
+    @property
+    def here(self) -> bool: ...
+
+    @property
+    def runs_networks(self) -> bool: ...
+
+    def placement(self, target: str, tracker: str | None, threads: int | None) -> Placement | None:
+        """The placement that `--target`, `--tracker` and `--threads` mean, None where the target is
+        not for this access.
+
+        Raises UsageError or TargetError for one that is and cannot be had.
+        """
+        ...
+
+    def rows(self, threads: int | None) -> Sequence[TargetRow]:
+        """What `targets` lists of it."""
+        ...
+
+    def measurer(
+        self, placement: Placement, *, seed: int, energy: KernelEnergy | None = None
+    ) -> Measurer:
+        """A measurer of kernels there, of their energy too where that is given; only an access that
+        is `here` is given any. Raises TargetError where nothing can be measured."""
+        ...
+
+    def networks(self, placement: Placement) -> NetworkRunner:
+        """What compiles, runs and times whole networks there. Raises TargetError where they do not
+        run."""
+        ...

@@ -1,0 +1,38 @@
+"""The ways to reach devices by name: ours, and those of other packages."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import cast
+
+from tilewright.core.errors import TargetError, close_matches
+from tilewright.core.plugins import load_plugins
+from tilewright.core.records import Device
+from tilewright.measure.accesses.base import Access
+
+GROUP = "tilewright.accesses"
+_BUILT_IN = ("rpc", "described", "here")
+
+
+@cache
+def accesses() -> dict[str, Access]:
+    """All by name, in the order in which they are asked whether a target is theirs: those of other
+    packages first, this machine last."""
+    ours = {
+        name: cast(Access, import_module(f"tilewright.measure.accesses.{name}").ACCESS)
+        for name in _BUILT_IN
+    }
+    others = {name: cast(Access, offered) for name, offered in load_plugins(GROUP).items()}
+    return {**others, **{name: access for name, access in ours.items() if name not in others}}
+
+
+def access_to(device: Device) -> Access:
+    """How a device is reached. Raises TargetError where no installed package knows that way."""
+    found = accesses().get(device.access)
+    if found is None:
+        raise TargetError(
+            f"no installed package reaches devices by {device.access!r}",
+            hint=close_matches(device.access, accesses()),
+        )
+    return found
