@@ -245,7 +245,7 @@ class _Work:
             staging=made,
             seed=self.request.seed,
             budget=self.budget,
-            rounds=Rounds(each_s=self.finish.round_s, spare_s=self._spare_s),
+            rounds=Rounds(each_s=self.finish.round_s, budget=self.budget),
         )
         graph = self.search.graph
         problem = graph.problem if graph is not None else None
@@ -256,7 +256,7 @@ class _Work:
             peaks,
             self.request.max_error,
             lambda finished: self.search.reconsider(
-                Places(place for finish in finished for place in finish.places), measurer
+                Places([place for finish in finished for place in finish.places]), measurer
             ),
         )
         proposals = self.search.proposals
@@ -273,10 +273,6 @@ class _Work:
             shipped=shipped.name,
         )
         return replace(shipped, result=result)
-
-    def _spare_s(self) -> float:
-        """Seconds of the budget that nothing else needs."""
-        return 0.0 if self.budget.nothing else self.budget.remaining_s
 
     def _write_manifest(self, shipped: Shipped, result: OptimizeResult) -> None:
         write_manifest(

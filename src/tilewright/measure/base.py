@@ -100,7 +100,7 @@ class Measurer(ABC):
         self._versions = software_versions()
         self._workers = list(workers)
         self._prepared: dict[int, int | None] = {}
-        self._pool = ThreadPoolExecutor(max_workers=len(self._workers))
+        self._pool = ThreadPoolExecutor(max_workers=max(1, len(self._workers)))
 
     def __enter__(self) -> Self:
         return self

@@ -91,6 +91,13 @@ def check_kernel(
     return KernelCheck(error=error, bound=bound, failure=failure)
 
 
+def check_kernels(
+    measurer: Measurer, kernels: Sequence[tuple[Workload, Candidate]], seed: int
+) -> list[KernelCheck]:
+    """The check of each, as many at a time as the measurer can serve."""
+    return measurer.side_by_side(lambda kernel: check_kernel(measurer, *kernel, seed), kernels)
+
+
 def _reference(workload: Workload, arrays: Sequence[Array]) -> tuple[Array, Array]:
     """What numpy computes, and sum |w||x|; halves in single precision, rounded at the end, unless a
     step jumps: then what it reads has to be rounded as the kernel does."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean, median
 
+from tilewright.core.budget import Budget
 from tilewright.core.speedups import NOISY_ROUNDS, Speedup, speedup
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
@@ -56,21 +57,22 @@ class Timing:
         return speedup(ours=self.rounds_s, theirs=other.rounds_s)
 
 
-def _no_time() -> float:
-    return 0.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
     """`count` rounds, in each of which a runner takes about `each_s` seconds.
 
-    Where rounds of one differ much, there are as many again, up to 15, while `spare_s` tells that
-    there are seconds for them.
+    Where rounds of one differ much, there are as many again, up to 15, while the `budget` has
+    seconds for them.
     """
 
     count: int = ROUNDS
     each_s: float = ROUND_S
-    spare_s: Callable[[], float] = _no_time
+    budget: Budget | None = None
+
+    @property
+    def spare_s(self) -> float:
+        """Seconds that nothing else needs."""
+        return 0.0 if self.budget is None or self.budget.nothing else self.budget.remaining_s
 
 
 ONCE = Rounds()
@@ -118,7 +120,7 @@ def time_together(runners: Mapping[str, Runner], rounds: Rounds = ONCE) -> dict[
         timings = {name: Timing(rounds_s=tuple(found)) for name, found in rounds_s.items()}
         steady = all(timing.variation <= NOISY_ROUNDS for timing in timings.values())
         done = max((len(found) for found in rounds_s.values()), default=0)
-        if steady or done + rounds.count > _MOST_ROUNDS or rounds.spare_s() < took_s:
+        if steady or done + rounds.count > _MOST_ROUNDS or rounds.spare_s < took_s:
             return timings
 
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from tilewright.core.errors import TargetError
-from tilewright.core.processes import Child, ChildError, RemoteError
+from tilewright.core.events import EventSink, Note, discard
 from tilewright.core.records import Placement
 from tilewright.core.results import TargetRow
 from tilewright.hardware.device import local_placement, parse_target
 from tilewright.measure.accesses.described import DESCRIBED, cannot_run
-from tilewright.measure.accesses.registry import accesses
-from tilewright.measure.kernels import WORKER
-
-_TIMEOUT_S = 60.0
+from tilewright.measure.accesses.registry import access_to, accesses
 
 
-def usable_placement(placement: Placement) -> Placement:
+def usable_placement(placement: Placement, events: EventSink = discard) -> Placement:
     """The placement itself; raises TargetError when TVM refuses its target, or no device of it is
-    at hand."""
+    at hand. What people should know of answers from there is told."""
     describable_placement(placement)
     if placement.device.access == DESCRIBED:
         raise cannot_run(placement)
+    note = access_to(placement.device).note
+    if note:
+        events(Note(message=note))
     return placement
 
 
@@ -38,7 +38,7 @@ def describable_placement(placement: Placement) -> Placement:
     """The placement itself, wherever it is; raises TargetError when TVM refuses its target."""
     if placement.target.tvm == local_placement(None).target.tvm:
         return placement
-    refusal = refused_by_tvm(placement)
+    refusal = access_to(placement.device).refusal(placement)
     if refusal is not None:
         raise TargetError(
             f"TVM refuses the target {placement.tvm_target}: {refusal}",
@@ -47,20 +47,7 @@ def describable_placement(placement: Placement) -> Placement:
     return placement
 
 
-def refused_by_tvm(placement: Placement) -> str | None:
-    """Why TVM does not take the target, None when it does."""
-    with Child(WORKER) as child:
-        try:
-            child.request(("target", placement.tvm_target), _TIMEOUT_S)
-        except RemoteError as error:
-            lines = error.message.strip().splitlines() or ["no reason given"]
-            return lines[-1]
-        except ChildError as error:
-            return str(error)
-    return None
-
-
 def target_rows(threads: int | None) -> tuple[TargetRow, ...]:
     """What `--target` takes: this CPU first, then the forms for others."""
-    rows = [row for access in accesses().values() for row in access.rows(threads)]
-    return tuple(sorted(rows, key=lambda row: not row.usable))
+    ways = sorted(accesses().values(), key=lambda access: not access.here)
+    return tuple(row for access in ways for row in access.rows(threads))

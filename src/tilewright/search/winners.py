@@ -15,7 +15,7 @@ from tilewright.core.records import Protocol as TimingProtocol
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.spaces import ranked_defaults
 from tilewright.measure.base import Measurer
-from tilewright.measure.checking import KernelCheck, check_kernel
+from tilewright.measure.checking import KernelCheck, check_kernels
 from tilewright.search.levels import Level, bare_task, carried_over
 from tilewright.search.tuning import TuningTerms
 from tilewright.store.choices import ranked
@@ -203,9 +203,7 @@ class Referee:
         open_offers = list(offers)
         while open_offers:
             winners = [(offer, self._best_of(offer)) for offer in open_offers]
-            checks = self._measurer.side_by_side(
-                lambda one: self._check(*one, checked.get(one[0].task.key)), winners
-            )
+            checks = self._checks(winners, checked)
             rejected: list[_Offer] = []
             for (offer, winner), check in zip(winners, checks, strict=True):
                 if check.failure is None:
@@ -223,13 +221,22 @@ class Referee:
             raise _nothing_valid(offer.task, self._known[offer.task.key])
         return winner
 
-    def _check(
-        self, offer: _Offer, winner: Winner, earlier: tuple[Candidate, KernelCheck] | None
-    ) -> KernelCheck:
-        if earlier is not None and earlier[0] == winner.candidate:
-            return earlier[1]
-        workload, seed = offer.task.workload, self._terms.seed
-        return check_kernel(self._measurer, workload, winner.candidate, seed)
+    def _checks(
+        self,
+        winners: Sequence[tuple[_Offer, Winner]],
+        checked: Mapping[TaskKey, tuple[Candidate, KernelCheck]],
+    ) -> list[KernelCheck]:
+        """The check of each winner: the one that an earlier run made, else a new one."""
+        known: dict[TaskKey, KernelCheck] = {}
+        for offer, winner in winners:
+            candidate, check = checked.get(offer.task.key, (None, None))
+            if check is not None and candidate == winner.candidate:
+                known[offer.task.key] = check
+        new = [(o.task, w.candidate) for o, w in winners if o.task.key not in known]
+        kernels = [(task.workload, candidate) for task, candidate in new]
+        found = check_kernels(self._measurer, kernels, self._terms.seed)
+        known |= {task.key: check for (task, _), check in zip(new, found, strict=True)}
+        return [known[offer.task.key] for offer, _ in winners]
 
     def _reject(self, task: Task, failure: Failure) -> None:
         self._remember(task, [failure])

@@ -88,7 +88,7 @@ class Opened:
             from tilewright.measure.targeting import placement_of, usable_placement
 
             self._placement = usable_placement(
-                placement_of(self._target, self._tracker, self._threads)
+                placement_of(self._target, self._tracker, self._threads), self.events
             )
         return self._placement
 

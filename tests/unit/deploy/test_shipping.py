@@ -164,7 +164,7 @@ class Yard:
                 staging=made,
                 seed=0,
                 budget=Budget(Limit()),
-                rounds=Rounds(spare_s=lambda: spare_s),
+                rounds=Rounds(budget=Budget(Limit(seconds=spare_s))),
             )
             shipped = shipping.ship(contenders, PEAKS, max_error, reconsider)
             files = [shipped.place / name for name in (LIBRARY, WEIGHTS)]

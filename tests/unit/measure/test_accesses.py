@@ -24,6 +24,7 @@ class Toy:
     name = "toy"
     here = False
     runs_networks = False
+    note = ""
 
     def placement(self, target: str, _tracker: str | None, _threads: int | None):
         if not target.startswith("toy"):
@@ -33,6 +34,9 @@ class Toy:
 
     def rows(self, _threads: int | None):
         return ()
+
+    def refusal(self, _placement: Placement) -> None:
+        return None
 
     def measurer(self, placement: Placement, *, seed: int, energy: object = None):
         return ("measurer", placement, seed, energy)
@@ -50,7 +54,7 @@ def toy(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_ours_by_name() -> None:
-    assert list(accesses()) == ["rpc", "described", "here"]
+    assert list(accesses()) == ["rpc", "simulated", "described", "here"]
     assert all(name == access.name for name, access in accesses().items())
     assert access_to(HERE.device).runs_networks and access_to(HERE.device).here
 

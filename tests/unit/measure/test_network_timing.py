@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewright.core.budget import Budget, Limit
 from tilewright.core.speedups import CONFIDENCE, interval_of_median, speedup
 from tilewright.measure.network_timing import Rounds, Runner, Timing, time_together
 
@@ -73,7 +74,7 @@ def test_rounds_that_vary_are_repeated_while_there_is_time(
 ) -> None:
     timings = time_together(
         {"a": runner(repeat(0.1)), "b": runner(chain.from_iterable(repeat(seconds)))},
-        Rounds(spare_s=lambda: spare_s - 1e-9),
+        Rounds(budget=Budget(Limit(seconds=spare_s), clock=lambda: 0.0)),
     )
     assert {len(found.rounds_s) for found in timings.values()} == {rounds}
 

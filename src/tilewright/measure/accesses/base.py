@@ -30,6 +30,11 @@ class Access(Protocol):
     @property
     def runs_networks(self) -> bool: ...
 
+    @property
+    def note(self) -> str:
+        """What people should know of every answer from there; empty for nothing."""
+        ...
+
     def placement(self, target: str, tracker: str | None, threads: int | None) -> Placement | None:
         """The placement that `--target`, `--tracker` and `--threads` mean, None where the target is
         not for this access.
@@ -40,6 +45,10 @@ class Access(Protocol):
 
     def rows(self, threads: int | None) -> Sequence[TargetRow]:
         """What `targets` lists of it."""
+        ...
+
+    def refusal(self, placement: Placement) -> str | None:
+        """Why the target cannot be compiled for, None where it can."""
         ...
 
     def measurer(

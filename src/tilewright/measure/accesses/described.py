@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tilewright.core.errors import TargetError
 from tilewright.core.records import Placement
 from tilewright.core.results import TargetRow
+from tilewright.measure.accesses.refusals import refused_by_tvm
 from tilewright.measure.base import Measurer
 from tilewright.measure.energy import KernelEnergy
 from tilewright.measure.networks import NetworkRunner
@@ -20,6 +21,7 @@ class _Described:
     name = DESCRIBED
     here = False
     runs_networks = False
+    note = ""
 
     def placement(self, target: str, tracker: str | None, threads: int | None) -> None:
         """Nothing: what describes a target may mean this machine, whose access reads it."""
@@ -40,6 +42,10 @@ class _Described:
                 target="",
             ),
         )
+
+    def refusal(self, placement: Placement) -> str | None:
+        """What TVM says against the target."""
+        return refused_by_tvm(placement)
 
     def measurer(
         self, placement: Placement, *, seed: int, energy: KernelEnergy | None = None

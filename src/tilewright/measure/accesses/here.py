@@ -8,6 +8,7 @@ from tilewright.core.errors import UsageError
 from tilewright.core.records import Placement
 from tilewright.core.results import TargetRow
 from tilewright.hardware.device import local_placement, parse_target
+from tilewright.measure.accesses.refusals import refused_by_tvm
 from tilewright.measure.base import Measurer
 from tilewright.measure.energy import KernelEnergy
 from tilewright.measure.kernels import KernelMeasurer
@@ -18,6 +19,7 @@ class _Here:
     name = "here"
     here = True
     runs_networks = True
+    note = ""
 
     def placement(self, target: str, tracker: str | None, threads: int | None) -> Placement:
         """This machine, or a target of TVM that is only described."""
@@ -40,6 +42,10 @@ class _Here:
                 vector_bytes=placement.target.vector_bytes,
             ),
         )
+
+    def refusal(self, placement: Placement) -> str | None:
+        """What TVM says against the target."""
+        return refused_by_tvm(placement)
 
     def measurer(
         self, placement: Placement, *, seed: int, energy: KernelEnergy | None = None

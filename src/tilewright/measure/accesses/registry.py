@@ -12,7 +12,7 @@ from tilewright.core.records import Device
 from tilewright.measure.accesses.base import Access
 
 GROUP = "tilewright.accesses"
-_BUILT_IN = ("rpc", "described", "here")
+_BUILT_IN = ("rpc", "simulated", "described", "here")
 
 
 @cache

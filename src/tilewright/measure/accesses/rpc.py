@@ -8,6 +8,7 @@ from tilewright.core.errors import InternalError, TargetError
 from tilewright.core.records import Placement
 from tilewright.core.results import TargetRow
 from tilewright.hardware.remote import read_remote, read_tracker, remote_place, remote_placement
+from tilewright.measure.accesses.refusals import refused_by_tvm
 from tilewright.measure.base import Measurer
 from tilewright.measure.energy import KernelEnergy
 from tilewright.measure.networks import NetworkRunner
@@ -19,6 +20,7 @@ class _Rpc:
     name = "rpc"
     here = False
     runs_networks = False
+    note = ""
 
     def placement(self, target: str, tracker: str | None, threads: int | None) -> Placement | None:
         """The servers of a key, as one of them describes itself."""
@@ -38,6 +40,10 @@ class _Rpc:
                 target="",
             ),
         )
+
+    def refusal(self, placement: Placement) -> str | None:
+        """What TVM says against the target."""
+        return refused_by_tvm(placement)
 
     def measurer(
         self, placement: Placement, *, seed: int, energy: KernelEnergy | None = None
