@@ -21,16 +21,12 @@ from typing import Any
 
 from pages import replace_between, table
 from predicted_networks import UNSEEN, model_of
-from tilewright.graph.plan import lane_of
 from tilewright.graph.sample import random_inputs
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.planned_memory import planned_memory
-from tilewright.kernels.plans import sequential_plan
 from tilewright.measure.networks import NetworkWorker
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
-from tilewright.store import open_store
-from tilewright.store.choices import choose
 
 HERE = Path(__file__).parent
 NETWORKS = (
@@ -49,18 +45,15 @@ Item = dict[str, Any]
 def run_network(name: str, folder: Path) -> Item:
     """Compile in one process, load and run in a fresh one."""
     placement = local_placement(None)
-    with open_store(folder / "empty.db") as store:
-        network = prepare(model_of(name, folder), ModelOptions(), placement)
-        kernels = choose(network, store, placement, "default")
-        plan = sequential_plan(network.arrangement, kernels, lane_of(placement))
+    network = prepare(model_of(name, folder), ModelOptions(), placement)
+    plan = network.plan
     inputs = random_inputs(network.model.graph, 0)
     ordered = [inputs[key] for key in network.graph.inputs]
     with TemporaryDirectory() as compiled:
         with NetworkWorker(placement) as worker:
             library = worker.compile(plan, network.graph.constants, Path(compiled))
         with NetworkWorker(placement) as worker:
-            names = [constant.name for constant in plan.constants]
-            peak = worker.memory_peak(Path(compiled), names, ordered)
+            peak = worker.memory_peak(Path(compiled), plan.constant_names, ordered)
     planned = planned_memory(plan, placement.target, library)
     return {
         "network": name,

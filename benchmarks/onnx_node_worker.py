@@ -28,14 +28,12 @@ from tilewright.compiler.opaque import check_supported
 from tilewright.core.child import serve
 from tilewright.core.errors import ModelError
 from tilewright.core.records import Placement
-from tilewright.graph.arrange import arrange
 from tilewright.graph.network import Graph
 from tilewright.graph.plan import lane_of
-from tilewright.graph.tasks import fused_network, task_key
+from tilewright.graph.tasks import fused_network
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.forms import choose_forms
-from tilewright.kernels.plans import packed_constant, sequential_plan
-from tilewright.kernels.spaces import default_candidate
+from tilewright.kernels.plans import default_settings, lay_out, packed_constant
 from tilewright.models.loading import load_model
 
 RIGHT, REFUSED, WRONG = "right", "refused", "wrong"
@@ -146,12 +144,8 @@ def _compiled(graph: Graph) -> LoadedNetwork:
     placement = _placement()
     check_supported(graph, placement.tvm_target)
     fused = fused_network(graph)
-    arrangement = arrange(fused, choose_forms(fused, placement.target, placement.resources))
-    chosen = {
-        task_key(item): default_candidate(item.call.workload, item.forms, placement)[0]
-        for item in arrangement.calls
-    }
-    plan = sequential_plan(arrangement, chosen, lane_of(placement))
+    forms = choose_forms(fused, placement.target, placement.resources)
+    plan = lay_out(fused, forms, lane_of(placement), default_settings(placement))
     executable, _ = compile_network(plan, placement.target)
     weights = {
         stored.name: tvm.runtime.tensor(packed_constant(stored, fused.graph.constants))

@@ -24,16 +24,13 @@ from typing import Any
 
 from pages import replace_between, table
 from tilewright.core.records import Placement
-from tilewright.graph.plan import NetworkPlan, lane_of
+from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.sample import random_inputs
 from tilewright.hardware.device import local_placement
-from tilewright.kernels.plans import sequential_plan
 from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
 from tilewright.predict.thread_counts import best_count, counts_to_measure
-from tilewright.store import open_store
-from tilewright.store.choices import choose
 
 HERE = Path(__file__).parent
 NETWORKS = (
@@ -50,15 +47,9 @@ HEADER = (
 Item = dict[str, Any]
 
 
-def plans(name: str, placements: Sequence[Placement], folder: Path) -> list[NetworkPlan]:
+def plans(name: str, placements: Sequence[Placement]) -> list[NetworkPlan]:
     """The network in the default settings of each device."""
-    found: list[NetworkPlan] = []
-    with open_store(folder / "empty.db") as store:
-        for placement in placements:
-            network = prepare(f"zoo:{name}", ModelOptions(), placement)
-            chosen = choose(network, store, placement, "default")
-            found.append(sequential_plan(network.arrangement, chosen, lane_of(placement)))
-    return found
+    return [prepare(f"zoo:{name}", ModelOptions(), placement).plan for placement in placements]
 
 
 def run_network(name: str, counts: Sequence[int], rounds: int, folder: Path) -> Item:
@@ -67,7 +58,7 @@ def run_network(name: str, counts: Sequence[int], rounds: int, folder: Path) -> 
     network = prepare(f"zoo:{name}", ModelOptions(), placements[0])
     inputs = random_inputs(network.model.graph, 0)
     ordered = [inputs[key] for key in network.graph.inputs]
-    made = plans(name, placements, folder)
+    made = plans(name, placements)
     with TemporaryDirectory() as compiled, ExitStack() as stack:
         places = [Path(compiled) / str(count) for count in counts]
         for place in places:

@@ -32,16 +32,13 @@ from typing import Any
 from core_distance import NEAR_NS, distance_meter
 from measured_command import run_tilewright
 from pages import replace_between, table
-from tilewright.graph.plan import lane_of
 from tilewright.graph.sample import random_inputs
 from tilewright.hardware.device import local_placement
-from tilewright.kernels.plans import sequential_plan
 from tilewright.measure.networks import NetworkWorker
 from tilewright.models import ModelOptions
-from tilewright.models.prepared import laid_out
 from tilewright.plan.preparation import prepare
 from tilewright.store import open_store
-from tilewright.store.choices import SettingsName, choose, shipped_plan
+from tilewright.store.choices import SettingsName, choose_plan
 
 HERE = Path(__file__).parent
 NETWORKS = (
@@ -150,15 +147,13 @@ def slices(
     chosen: SettingsName = "default" if settings == "default" else "shipped"
     with open_store(folder / "measured.db") as store:
         network = prepare(model_of(name, results), options, placement)
-        network = laid_out(network, shipped_plan(network, store, placement, chosen))
-        kernels = choose(network, store, placement, chosen)
-        plan = sequential_plan(network.arrangement, kernels, lane_of(placement))
+        plan = choose_plan(network, store, placement, chosen)
     inputs = random_inputs(network.model.graph, 0)
     ordered = [inputs[key] for key in network.graph.inputs]
     found: list[tuple[float, float, float]] = []
     with TemporaryDirectory() as compiled, NetworkWorker(placement) as worker:
         worker.compile(plan, network.graph.constants, Path(compiled))
-        worker.load(name, Path(compiled), [constant.name for constant in plan.constants])
+        worker.load(name, Path(compiled), plan.constant_names)
         once_s = min(worker.time(name, ordered, repeats=3, warmup=1))
         repeats = max(_FEWEST, round(_SLICE_S / once_s))
         for _ in range(_SLICES):

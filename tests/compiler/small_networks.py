@@ -9,14 +9,12 @@ import numpy as np
 from graph_builder import Builder
 from one_kernel import PLACEMENT
 
-from tilewright.graph.arrange import arrange
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.network import Array, Graph
 from tilewright.graph.plan import NetworkPlan, lane_of
-from tilewright.graph.tasks import fused_network, task_key
+from tilewright.graph.tasks import fused_network
 from tilewright.kernels.forms import choose_forms
-from tilewright.kernels.plans import packed_constant, sequential_plan
-from tilewright.kernels.spaces import default_candidate
+from tilewright.kernels.plans import default_settings, lay_out, packed_constant
 
 if TYPE_CHECKING:
     from tilewright.compiler.execute import LoadedNetwork
@@ -36,12 +34,8 @@ def compiled_outputs(
 def compiled(graph: Graph) -> tuple[NetworkPlan, LoadedNetwork]:
     """Clean, fuse, arrange, compile with default settings, load."""
     network = fused_network(graph)
-    arrangement = arrange(network, choose_forms(network, PLACEMENT.target, PLACEMENT.resources))
-    chosen = {
-        task_key(c): default_candidate(c.call.workload, c.forms, PLACEMENT)[0]
-        for c in arrangement.calls
-    }
-    plan = sequential_plan(arrangement, chosen, lane_of(PLACEMENT))
+    forms = choose_forms(network, PLACEMENT.target, PLACEMENT.resources)
+    plan = lay_out(network, forms, lane_of(PLACEMENT), default_settings(PLACEMENT))
     return plan, built(plan, network.graph.constants)
 
 
@@ -57,7 +51,7 @@ def built(plan: NetworkPlan, constants: Mapping[str, Array]) -> LoadedNetwork:
         stored.name: tvm.runtime.tensor(packed_constant(stored, constants))
         for stored in plan.constants
     }
-    return LoadedNetwork(executable.jit(), weights, [stored.name for stored in plan.constants])
+    return LoadedNetwork(executable.jit(), weights, plan.constant_names)
 
 
 def check_network(graph: Graph, seed: int = 0) -> NetworkPlan:

@@ -164,9 +164,8 @@ def test_kernels_of_a_quantized_network_are_exact(quantized: FusedNetwork, place
     image = np.random.default_rng(0).standard_normal((1, 3, 48, 48), dtype=np.float32)
     tensors = run_fused(quantized, {"input": image}, every=True) | {"input": image}
     residual = 0
-    for item in arrange(
-        quantized, choose_forms(quantized, placement.target, placement.resources)
-    ).calls:
+    forms = choose_forms(quantized, placement.target, placement.resources)
+    for item in arrange(quantized, forms).calls:
         task, call = item.call.workload, item.call
         candidate = default_candidate(task, item.forms, placement)[0]
         values = {**tensors, **quantized.graph.constants}

@@ -21,11 +21,11 @@ from tilewright.graph.tensor import TensorType
 def test_a_network_of_traced_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[str] = []
 
-    def chosen(task, forms, _device):
+    def chosen(task, forms):
         used.append(forms[-1])
-        return traced(task, forms), 0.0
+        return traced(task, forms)
 
-    monkeypatch.setattr(small_networks, "default_candidate", chosen)
+    monkeypatch.setattr(small_networks, "default_settings", lambda _placement: chosen)
     b = Builder()
     first = b.add("relu", b.conv(b.input(1, 3, 8, 8), 16))
     second = b.add("add", b.conv(b.add("relu", b.conv(first, 16)), 16), first)

@@ -12,13 +12,14 @@ from every_anchor import CASES
 from fake_measuring import failed
 from one_kernel import run_kernel, step, workload
 
+from tilewright.core.checks import KernelCheck
 from tilewright.core.records import Candidate, Failure, FailureKind
 from tilewright.graph.network import Array
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 from tilewright.measure.base import Measurer
-from tilewright.measure.checking import KernelCheck, check_kernel
+from tilewright.measure.checking import check_kernel
 
 GENERIC = Candidate(implementation="generic", settings=(), forms=())
 DTYPES = ["bfloat16", "float16", "float64"]

@@ -7,10 +7,11 @@ from typing import cast
 from fake_measuring import PLACEMENT
 from graph_builder import Builder
 
-from tilewright.graph.arrange import arrange
 from tilewright.graph.network import Graph
-from tilewright.graph.tasks import fused_network, tasks_of
+from tilewright.graph.plan import lane_of
+from tilewright.graph.tasks import fused_network
 from tilewright.kernels.forms import choose_forms
+from tilewright.kernels.plans import default_settings, lay_out
 from tilewright.models.loaded import LoadedModel, OnnxReference
 from tilewright.models.prepared import PreparedNetwork
 
@@ -25,7 +26,8 @@ def two_convolutions() -> Graph:
 def prepared(graph: Graph) -> PreparedNetwork:
     """The network in its default layouts."""
     fused = fused_network(graph)
-    arrangement = arrange(fused, choose_forms(fused, PLACEMENT.target, PLACEMENT.resources))
+    forms = choose_forms(fused, PLACEMENT.target, PLACEMENT.resources)
+    plan = lay_out(fused, forms, lane_of(PLACEMENT), default_settings(PLACEMENT))
     model = LoadedModel(
         name="made up",
         graph=graph,
@@ -33,6 +35,4 @@ def prepared(graph: Graph) -> PreparedNetwork:
         inputs={},
         outputs=graph.outputs,
     )
-    return PreparedNetwork(
-        model=model, key=fused.key, arrangement=arrangement, tasks=tasks_of(arrangement)
-    )
+    return PreparedNetwork(model=model, fused=fused, forms=forms, plan=plan)

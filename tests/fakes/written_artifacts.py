@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,46 @@ TASK = {
     "latency_s": 1e-3, "share": 1.0, "gflop_per_s": 1.0, "gbyte_per_s": 1.0, "bound": "compute",
     "settings": {"tile": 4},
 }  # fmt: skip
+
+
+PLAN = {
+    "inputs": ["x"],
+    "outputs": ["y"],
+    "lanes": {"main": {"device": "cpu-1", "resources": "2t"}},
+    "tensors": {
+        "x": {"dtype": "float32", "shape": [1, 3], "device": "cpu-1"},
+        "y": {"dtype": "float32", "shape": [1, 3], "device": "cpu-1"},
+    },
+    "workloads": [
+        {
+            "arguments": [
+                ["float32", [1, 3], "data"],
+                ["float32", [1, 3], "constant"],
+                ["float32", [1, 3], "constant"],
+            ],
+            "steps": [["multiply", [0, 1], {}], ["add", [3, 2], {}]],
+        }
+    ],
+    "kernels": [
+        {
+            "workload": 0,
+            "implementation": "elementwise",
+            "settings": {"tile": 4, "order": "rows", "unroll": True},
+            "layouts": ["plain", "plain", "plain", "plain"],
+        }
+    ],
+    "calls": [
+        {
+            "name": "scale", "kernel": 0, "inputs": ["x", "a", "b"], "output": "y",
+            "nodes": ["multiply", "add"], "constants": {"1": "w_1", "2": "w_2"},
+        }
+    ],
+    "constants": [
+        {"name": "w_1", "shape": [1, 3], "call": "scale", "index": 1},
+        {"name": "w_2", "shape": [1, 3], "call": "scale", "index": 2},
+    ],
+}  # fmt: skip
+"""A scale and a shift, as `graph.plan_fields` writes it."""
 
 
 def manifest_content(**changed: Any) -> dict[str, Any]:
@@ -31,14 +72,8 @@ def manifest_content(**changed: Any) -> dict[str, Any]:
             "seed": 0,
             "given": "",
         },
-        "assignment": {
-            "conv2d-1@plain,plain": {
-                "implementation": "conv2d_direct",
-                "settings": {"tile": 4, "order": "rows", "unroll": True},
-                "layouts": ["plain", "plain"],
-            }
-        },
-        "plan": {"layouts": {"t": "blocked16"}, "ports": {"call": ["plain", "blocked16"]}},
+        "network_key": "net-1",
+        "plan": deepcopy(PLAN),
         "sizes_bytes": {name: len(content) for name, content in CONTENTS.items()},
         "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in CONTENTS.items()},
         "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32", "index_ranges": []}],

@@ -11,7 +11,7 @@ from tilewright.core.records import (
     Outcome,
     PlacementKey,
     Run,
-    Shipment,
+    ShippedPlan,
 )
 
 
@@ -46,10 +46,10 @@ class MeasurementStore(TypingProtocol):
         """All runs on this network at a device class and resources, oldest first."""
         ...
 
-    def ship(self, shipment: Shipment) -> None:
-        """Keep the assignment that shipped."""
+    def ship(self, shipped: ShippedPlan) -> None:
+        """Keep the plan that shipped."""
         ...
 
-    def shipment(self, network_key: str, placement: PlacementKey) -> Shipment | None:
-        """The newest shipment of a network for a device class and resources."""
+    def shipped(self, network_key: str, placement: PlacementKey) -> ShippedPlan | None:
+        """What shipped last for a network at a device class and resources."""
         ...

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from tilewright.core.codec import FILE_NAMES
@@ -230,38 +229,22 @@ class Run:
     created_at: float = 0.0
 
 
-class LayoutPlan(Struct, frozen=True, kw_only=True, rename=FILE_NAMES):
-    """Forms of a whole network where they differ from the default ones.
-
-    `forms` has the form of tensors, `ports` the forms in which calls, by name, want their
-    arguments; where a tensor lies in another one, it is copied first. Files and tables call `forms`
-    `layouts`.
-    """
-
-    forms: Mapping[str, Form] = msgspec.field(default_factory=dict[str, Form])
-    ports: Mapping[str, tuple[Form, ...]] = msgspec.field(
-        default_factory=dict[str, tuple[Form, ...]]
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shipment:
-    """The assignment that shipped for a network: a candidate per task, and what was measured.
+class ShippedPlan:
+    """The plan that shipped for a network on a device class.
 
-    `latency_s` is the network's; `assignment` maps workload keys to candidates; `numbers` holds
-    further figures by name (baseline, reference, errors); `plan` is the layouts it was built in.
+    `latency_s` is the network's; `plan` is the plan as `graph.plan_fields` writes it, or as
+    databases had it before; `numbers` holds further figures by name (baseline, reference, errors).
     """
 
     network_key: str
     device_class: str
     resources: Resources
     model: str
-    assignment: Mapping[str, Candidate]
+    plan: Mapping[str, Any]
     latency_s: float
-    artifact_hash: str
     numbers: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
     created_at: float = 0.0
-    plan: LayoutPlan = LayoutPlan()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

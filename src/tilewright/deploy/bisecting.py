@@ -1,54 +1,50 @@
-"""Finding the task that makes a network wrong, by bisection over truncated networks."""
+"""Finding the call that makes a network wrong, by bisection over beginnings of its plan."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.core.records import Candidate, Placement
-from tilewright.graph.arrange import arrange
+from tilewright.core.forms import PLAIN
+from tilewright.core.records import Placement
+from tilewright.graph.carry_out import results_of_calls
 from tilewright.graph.conversions import copying
-from tilewright.graph.evaluate import run_fused
-from tilewright.graph.fused import FusedNetwork, TaskCall
 from tilewright.graph.network import Array
-from tilewright.graph.plan import lane_of
-from tilewright.graph.tasks import TaskKey, task_key
-from tilewright.kernels.plans import sequential_plan
+from tilewright.graph.plan import NetworkPlan, PlannedCall
+from tilewright.kernels.plans import with_calls
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.checking import compare_outputs
 from tilewright.measure.measurers import open_networks
 from tilewright.measure.networks import NetworkRunner
-from tilewright.models.prepared import PreparedNetwork
 
 ROUNDING = 1e-4
+_PROBE = "probe"
 
 
 def name_culprit(
-    network: PreparedNetwork,
-    chosen: Mapping[TaskKey, Candidate],
+    plan: NetworkPlan,
+    constants: Mapping[str, Array],
     placement: Placement,
     inputs: Mapping[str, Array],
     folder: Path,
 ) -> str:
-    """A sentence naming the first task whose result is wrong.
+    """A sentence naming the first call whose result is wrong.
 
-    Each probe compiles the network up to one call and compares that call's result with numpy.
+    Each probe compiles the plan up to one call and compares that call's result with numpy.
     """
-    fused = network.arrangement.network
-    calls = fused.calls
-    if any(step.operator == "opaque" for call in calls for step in call.workload.steps):
+    if any(step.operator == "opaque" for call in plan.calls for step in call.workload.steps):
         return "the first wrong task cannot be told: the network has operators without a reference"
     probe = _Probe(
-        network=network,
-        chosen=chosen,
+        plan=plan,
+        constants=constants,
         placement=placement,
         inputs=inputs,
-        expected=run_fused(fused, inputs, every=True),
+        expected=results_of_calls(plan, inputs, constants),
         folder=folder,
     )
-    right, wrong = 0, len(calls) - 1
+    right, wrong = 0, len(plan.calls) - 1
     with open_networks(placement) as worker:
         while right < wrong:
             middle = (right + wrong) // 2
@@ -58,32 +54,20 @@ def name_culprit(
                 wrong = middle
         if probe.agrees(worker, wrong):
             return "no truncated network is wrong: the fault lies between the tasks"
-    return f"the first wrong task is {_described(calls[wrong])}"
+    return f"the first wrong task is {_described(plan.calls[wrong])}"
 
 
-def _described(call: TaskCall) -> str:
+def _described(call: PlannedCall) -> str:
     return f"{call.name!r} ({call.workload.key}, nodes {', '.join(map(repr, call.nodes[:4]))})"
-
-
-def _probed(fused: FusedNetwork, last: int) -> FusedNetwork:
-    """The calls up to `last` and a copy of the last result as the only output, plain."""
-    tensor = fused.calls[last].output
-    probe = tensor
-    while probe in fused.graph.types:
-        probe += "'"
-    kind = fused.graph.types[tensor]
-    copy = TaskCall(name=probe, workload=copying(kind), inputs=(tensor,), output=probe, nodes=())
-    graph = replace(fused.graph, outputs=(probe,), types={**fused.graph.types, probe: kind})
-    return FusedNetwork(graph=graph, calls=(*fused.calls[: last + 1], copy))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Probe:
-    """The network's beginnings, in the whole network's layouts, so that every kernel is the
-    suspected one. `expected` holds every tensor as numpy has it."""
+    """The network's beginnings, each followed by a copy of its last result, in plain form, as the
+    only output: every kernel is the suspected one. `expected` are the results of calls, by name."""
 
-    network: PreparedNetwork
-    chosen: Mapping[TaskKey, Candidate]
+    plan: NetworkPlan
+    constants: Mapping[str, Array]
     placement: Placement
     inputs: Mapping[str, Array]
     expected: Mapping[str, Array]
@@ -91,22 +75,33 @@ class _Probe:
 
     def agrees(self, worker: NetworkRunner, last: int) -> bool:
         """Whether the network up to call `last` gives what numpy gives."""
-        whole = self.network.arrangement
-        tensor = whole.network.calls[last].output
-        shorter = _probed(whole.network, last)
-        arrangement = arrange(shorter, whole.forms)
-        assignment: dict[TaskKey, Candidate] = {}
-        for item in arrangement.calls:
-            key, workload = task_key(item), item.call.workload
-            known = self.chosen.get(key)
-            assignment[key] = known or default_candidate(workload, item.forms, self.placement)[0]
-        plan = sequential_plan(arrangement, assignment, lane_of(self.placement))
+        shorter = self._beginning(last)
         # a path of its own: the loader takes a library it knows by path for the one it has loaded
         place = self.folder / f".bisect-{last}"
         try:
-            worker.compile(plan, shorter.graph.constants, place)
-            worker.load("probe", place, [c.name for c in plan.constants])
-            ours = worker.run("probe", [self.inputs[name] for name in shorter.graph.inputs])
+            worker.compile(shorter, self.constants, place)
+            worker.load(_PROBE, place, shorter.constant_names)
+            ours = worker.run(_PROBE, [self.inputs[name] for name in shorter.inputs])
         finally:
             shutil.rmtree(place, ignore_errors=True)
-        return compare_outputs(ours, [self.expected[tensor]], [tensor]).max_rel_error <= ROUNDING
+        name = self.plan.calls[last].name
+        check = compare_outputs(ours, [self.expected[name]], [name])
+        return check.max_rel_error <= ROUNDING
+
+    def _beginning(self, last: int) -> NetworkPlan:
+        suspect = self.plan.calls[last]
+        taken = {*self.plan.tensors, *(call.name for call in self.plan.calls)}
+        output = _PROBE
+        while output in taken:
+            output += "'"
+        workload = copying(suspect.workload.result)
+        forms = (suspect.candidate.forms[-1], PLAIN)
+        copy = PlannedCall(
+            name=output,
+            workload=workload,
+            candidate=default_candidate(workload, forms, self.placement)[0],
+            inputs=(suspect.output,),
+            output=output,
+            lane=suspect.lane,
+        )
+        return with_calls(self.plan, (*self.plan.calls[: last + 1], copy), output)

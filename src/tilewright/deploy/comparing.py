@@ -7,23 +7,22 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tilewright.core.checks import NetworkCheck
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement
 from tilewright.core.results import CompareResult, CompareRow
 from tilewright.core.scratch import scratch_folder
+from tilewright.core.timings import Timing
 from tilewright.deploy.manifest import is_artifact, refuse_shapes
 from tilewright.deploy.opening import OpenedArtifact, open_artifact
 from tilewright.graph.network import Array
-from tilewright.graph.plan import lane_of
 from tilewright.graph.sample import random_inputs
-from tilewright.kernels.plans import sequential_plan
-from tilewright.measure.checking import NetworkCheck, compare_outputs
+from tilewright.measure.checking import compare_outputs
 from tilewright.measure.measurers import open_networks
 from tilewright.measure.network_timing import (
     Rounds,
     Runner,
-    Timing,
     network_runner,
     peer_runner,
     time_together,
@@ -32,10 +31,10 @@ from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import Peer
 from tilewright.measure.peers.known import KNOWN_PEERS, make_peer
 from tilewright.models import ModelOptions
-from tilewright.models.prepared import PreparedNetwork, laid_out
+from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
 from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
-from tilewright.store.choices import MAX_ERROR, SettingsName, choose, shipped_plan
+from tilewright.store.choices import MAX_ERROR, SettingsName, choose_plan
 from tilewright.store.database import SqliteStore
 
 _OURS = "tilewright"
@@ -90,8 +89,6 @@ class Comparer:
             network = artifact.network(self.placement)
         else:
             network = prepare(model, options, self.placement)
-            plan = shipped_plan(network, self.store, self.placement, self.settings)
-            network = laid_out(network, plan)
         inputs = random_inputs(network.model.graph, self.seed)
         with ExitStack() as stack:
             worker = stack.enter_context(self._compiled(network, artifact))
@@ -117,14 +114,13 @@ class Comparer:
                 worker.load(_OURS, artifact.folder, artifact.manifest.constants)
                 yield worker
             return
-        chosen = choose(
+        plan = choose_plan(
             network, self.store, self.placement, self.settings, max_error=self.max_error
         )
-        self.events(Stage(name="compile", detail=f"{len(network.tasks)} kernels"))
-        plan = sequential_plan(network.arrangement, chosen, lane_of(self.placement))
+        self.events(Stage(name="compile", detail=f"{len(plan.symbols)} kernels"))
         with scratch_folder() as folder, open_networks(self.placement) as w:
             w.compile(plan, network.graph.constants, folder)
-            w.load(_OURS, folder, [c.name for c in plan.constants])
+            w.load(_OURS, folder, plan.constant_names)
             yield w
 
     def _started(

@@ -9,12 +9,14 @@ from tilewright.core.events import EventSink, Stage
 from tilewright.core.forms import form_texts
 from tilewright.core.records import Placement
 from tilewright.core.results import AssignmentRow, ChoiceRow, GraphTuneResult, OptimizeResult
+from tilewright.core.solutions import PICOSECONDS
 from tilewright.graph.conversions import copying
+from tilewright.graph.plan_result import PlanResult
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.assignment.problem_file import write_problem
-from tilewright.plan.network_problem import PICOSECONDS, NetworkProblem
+from tilewright.plan.network_problem import NetworkProblem
 from tilewright.search.contenders import DEFAULT, TUNED
-from tilewright.search.graph_search import CHOSEN, RECONSIDERED, Proposal, proposals_of
+from tilewright.search.graph_search import CHOSEN, RECONSIDERED, proposals_of
 from tilewright.search.layout_costs import LayoutCosts, stored_by_forms
 from tilewright.search.levels import GraphLevel, level_name
 from tilewright.search.requests import OptimizeRequest
@@ -29,7 +31,7 @@ _ORDER = (DEFAULT, TUNED, "uniform", "history_best", CHOSEN, RECONSIDERED)
 
 def graph_result(
     result: OptimizeResult,
-    proposals: Sequence[Proposal],
+    proposals: Sequence[PlanResult],
     problem: NetworkProblem,
     predicted: Mapping[str, float | None],
     raced: Mapping[str, float | None],
@@ -40,15 +42,15 @@ def graph_result(
     `predicted`, `raced` and `corrected` are seconds by contender; what equals another contender
     shares its time.
     """
-    chosen = next(p for p in proposals if p.name == CHOSEN)
-    solution = chosen.solution
-    rows = choice_rows(chosen, problem)
-    sums = {**predicted, **{p.name: p.predicted_s for p in proposals}}
+    solutions = {p.name: p.solution for p in proposals if p.solution is not None}
+    solution = solutions[CHOSEN]
+    rows = choice_rows(solution.assignment, problem)
+    sums = {**predicted, **{name: found.objective_s for name, found in solutions.items()}}
     return GraphTuneResult(
         **{f.name: getattr(result, f.name) for f in fields(OptimizeResult)},
         solver=solution.solver,
-        objective_s=solution.objective_ps / PICOSECONDS,
-        bound_s=solution.bound_ps / PICOSECONDS,
+        objective_s=solution.objective_s,
+        bound_s=solution.bound_s,
         gap=solution.gap,
         solve_s=solution.solve_s,
         operators=len(problem.network.calls),
@@ -69,17 +71,18 @@ def graph_result(
     )
 
 
-def choice_rows(proposal: Proposal, problem: NetworkProblem) -> tuple[ChoiceRow, ...]:
-    """The assignment call by call, in order of execution."""
-    decision, types = proposal.decision, problem.network.graph.types
+def choice_rows(assignment: Mapping[str, str], problem: NetworkProblem) -> tuple[ChoiceRow, ...]:
+    """An assignment call by call, in order of execution."""
+    types, forms = problem.network.graph.types, problem.forms_of(assignment)
+    chosen = problem.choices_of(assignment)
     rows: list[ChoiceRow] = []
     for call in problem.network.calls:
-        choice = decision.choices[call.name]
+        choice = chosen[call.name]
         changes = [
             (tensor, problem.times.change(types[tensor], source, target).seconds)
             for tensor in dict.fromkeys(call.inputs)
-            if tensor in decision.forms
-            for source, target in problem.copies(call, tensor, choice, decision.forms[tensor])
+            if tensor in forms
+            for source, target in problem.copies(call, tensor, choice, forms[tensor])
         ]
         rows.append(
             ChoiceRow(
@@ -106,7 +109,7 @@ def predicted_only(
     request: OptimizeRequest,
 ) -> GraphTuneResult:
     """The graph tuner's choice from records and facts alone: nothing is built or measured."""
-    fused = network.arrangement.network
+    fused = network.fused
     copies = {copying(kind).key: copying(kind) for kind in fused.graph.types.values()}
     costs = LayoutCosts(placement=placement, max_error=request.max_error)
     for workload in {**fused.workloads, **copies}.values():
@@ -114,14 +117,14 @@ def predicted_only(
             costs.learn(workload, ports, outcomes, searched=False)
     problem = NetworkProblem(
         network=fused,
-        usual=network.arrangement.forms,
+        usual=network.forms,
         placement=placement,
         times=costs,
         name=network.model.name,
     )
     graph = request.graph or GraphLevel()
     events(Stage(name="solve", detail=f"{len(problem.problem.variables)} variables"))
-    proposals = proposals_of(network, problem, graph.solver, events)
+    proposals = proposals_of(problem, graph.solver, events)
     if graph.save_problem is not None:
         write_problem(problem.problem, graph.save_problem)
     usual_s = problem.problem.cost(problem.problem.default) / PICOSECONDS
@@ -129,7 +132,7 @@ def predicted_only(
         model=network.model.name,
         target=placement.tvm_target,
         threads=placement.resources.threads,
-        latency_s=proposals[0].predicted_s,
+        latency_s=proposals[0].solution.objective_s if proposals[0].solution else 0.0,
         baseline_latency_s=None,
         reference_latency_s=None,
         speedup_vs_reference=None,
@@ -139,7 +142,7 @@ def predicted_only(
         failures=0,
         elapsed_s=0.0,
         artifact="",
-        weight_bytes=sum(a.nbytes for a in network.graph.constants.values()),
+        weight_bytes=network.weight_bytes,
         network_key=network.key,
         level=level_name(request.level),
         tuner=request.tuner,

@@ -13,24 +13,25 @@ import msgspec
 from tilewright.core.codec import FILE_NAMES, convert, to_builtins
 from tilewright.core.element_types import is_element_type
 from tilewright.core.errors import DamagedArtifact, ModelError, UsageError
-from tilewright.core.forms import Form
 from tilewright.core.input_files import require_regular
-from tilewright.core.records import Candidate, KnobValue, LayoutPlan, Placement
+from tilewright.core.records import KnobValue, Placement
 from tilewright.core.results import OptimizeResult
 from tilewright.deploy.seals import file_sha256, is_sealed, sealed
 from tilewright.graph.indices import IndexRange, input_ranges
 from tilewright.graph.plan import NetworkPlan
+from tilewright.graph.plan_fields import plan_fields, read_plan
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.store.choices import shipping_key
 from tilewright.store.output import replacing
+from tilewright.store.shipped_plans import PlanOfBefore, plan_of_before, read_shipped
 
 LIBRARY = "model.so"
 WEIGHTS = "weights.params"
 MANIFEST = "manifest.json"
-SCHEMA_VERSION = 2
-_WITHOUT_HASHES = 1
-"""What was written before there were hashes has sizes only."""
+SCHEMA_VERSION = 3
+_WITHOUT_HASHES, _WITHOUT_PLANS = 1, 2
+"""What was written before there were hashes has sizes only; what was written before there were
+plans has candidates and forms."""
 _LARGEST_BYTES = 256 << 20
 
 Extent = Annotated[int, msgspec.Meta(ge=0)]
@@ -39,14 +40,12 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where an artifact comes from: the MODEL argument with its options, its fingerprint, and the
-    layouts it was built in. `given` says in words what the model was made from, where Python handed
-    over an object."""
+    """Where an artifact comes from: the MODEL argument with its options, and its fingerprint.
+    `given` says in words what the model was made from, where Python handed over an object."""
 
     model: str
     options: ModelOptions
     fingerprint: str
-    plan: LayoutPlan = LayoutPlan()
     given: str = ""
 
 
@@ -84,12 +83,12 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(IndexRange(lowest=low, highest=high) for low, high in self.index_ranges)
 
 
-class ShippedCandidate(msgspec.Struct, frozen=True, kw_only=True, rename=FILE_NAMES):
-    """How a task is computed."""
+class _CandidateOfBefore(msgspec.Struct, frozen=True, kw_only=True, rename=FILE_NAMES):
+    """How a task was computed, in manifests up to schema version 2."""
 
     implementation: str
     settings: dict[str, KnobValue]
-    forms: tuple[Form, ...]
+    forms: tuple[str, ...]
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,15 +106,15 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What `manifest.json` holds; `sha256` is empty where it was written before there were hashes.
 
-    `assignment` is the candidate of each task by `shipping_key`; `constants` are names of weights,
-    in the order in which the network takes them after its inputs.
+    `plan` is the network's plan as `graph.plan_fields` writes it; up to schema version 2 it had the
+    forms that were not the default ones, and `assignment` the candidate of each task. `constants`
+    are names of weights, in the order in which the network takes them after its inputs.
     """
 
     schema_version: int
     model: str
     fingerprint: str
     source: Source
-    assignment: dict[str, ShippedCandidate]
     sizes_bytes: dict[str, int]
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
@@ -123,7 +122,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine
     versions: dict[str, str]
     result: dict[str, Any]
-    plan: LayoutPlan = LayoutPlan()
+    plan: dict[str, Any] = {}
+    assignment: dict[str, Any] = {}
+    network_key: str = ""
     sha256: dict[str, str] = {}
 
     def __post_init__(self) -> None:
@@ -139,7 +140,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def content(self) -> dict[str, Any]:
         """The same as json has it."""
-        return json.loads(json.dumps(to_builtins(self)))
+        content: dict[str, Any] = json.loads(json.dumps(to_builtins(self)))
+        if self.schema_version > _WITHOUT_PLANS:
+            del content["assignment"]
+        return content
 
     @property
     def origin(self) -> Origin:
@@ -150,21 +154,24 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             model=source.model,
             options=options,
             fingerprint=self.fingerprint,
-            plan=self.plan,
             given=source.given,
         )
 
     @property
-    def candidates(self) -> dict[str, Candidate]:
-        """The candidate of each task, by `shipping_key`."""
-        return {
-            key: Candidate(
-                implementation=entry.implementation,
-                settings=tuple(sorted(entry.settings.items())),
-                forms=entry.forms,
-            )
-            for key, entry in self.assignment.items()
+    def shipped_plan(self) -> NetworkPlan | PlanOfBefore:
+        """What was compiled. Raises ValueError where that cannot be read."""
+        if self.schema_version > _WITHOUT_PLANS:
+            return read_plan(self.plan)
+        before = convert(self.assignment, dict[str, _CandidateOfBefore])
+        assignment = {
+            key: {
+                "implementation": candidate.implementation,
+                "settings": sorted(candidate.settings.items()),
+                "layouts": candidate.forms,
+            }
+            for key, candidate in before.items()
         }
+        return read_shipped(plan_of_before(assignment, self.plan))
 
 
 def write_manifest(
@@ -190,15 +197,8 @@ def write_manifest(
             seed=origin.options.seed,
             given=origin.given,
         ),
-        assignment={
-            shipping_key(key): ShippedCandidate(
-                implementation=candidate.implementation,
-                settings=dict(candidate.settings),
-                forms=candidate.forms,
-            )
-            for key, candidate in plan.candidates.items()
-        },
-        plan=origin.plan,
+        plan=plan_fields(plan),
+        network_key=network.key,
         sizes_bytes={name: (folder / name).stat().st_size for name in files},
         sha256={name: file_sha256(folder / name) for name in files},
         inputs=_inputs(network),
@@ -206,7 +206,7 @@ def write_manifest(
             Port(name=name, shape=made[ours].shape, dtype=made[ours].dtype)
             for name, ours in zip(network.model.outputs, network.graph.outputs, strict=True)
         ),
-        constants=tuple(c.name for c in plan.constants),
+        constants=tuple(plan.constant_names),
         machine=Machine(
             class_key=placement.device.class_key,
             architecture=placement.target.architecture,
@@ -247,10 +247,10 @@ def read_manifest(folder: Path, *, verify: bool = True) -> Manifest:
     content = _parsed(path)
     known = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
     found = known.get("schema_version")
-    if found not in (SCHEMA_VERSION, _WITHOUT_HASHES):
+    if found not in (SCHEMA_VERSION, _WITHOUT_PLANS, _WITHOUT_HASHES):
         raise ModelError(
             f"{str(path)!r} has schema version {found}, this tilewright reads "
-            f"{_WITHOUT_HASHES} and {SCHEMA_VERSION}",
+            f"{_WITHOUT_HASHES} to {SCHEMA_VERSION}",
             hint="Run `tilewright optimize` again with this version.",
         )
     hashed = found != _WITHOUT_HASHES
@@ -265,6 +265,10 @@ def read_manifest(folder: Path, *, verify: bool = True) -> Manifest:
             hint="Run `tilewright optimize` again; --no-verify takes a file that was changed on "
             "purpose.",
         )
+    try:
+        _ = manifest.shipped_plan
+    except ValueError as error:
+        raise DamagedArtifact(path, f"in `plan`: {error}") from error
     return manifest
 
 

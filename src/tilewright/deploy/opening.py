@@ -9,12 +9,13 @@ from tilewright.core.errors import InternalError, ModelError
 from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import threads_alone
 from tilewright.deploy.manifest import Manifest, read_manifest, require_files
-from tilewright.graph.tasks import Task, TaskKey
+from tilewright.graph.plan import NetworkPlan, lane_of
+from tilewright.graph.tasks import Task
 from tilewright.kernels.knobspace import knob_space
 from tilewright.kernels.registry import implementations
-from tilewright.models.prepared import PreparedNetwork, laid_out
+from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
-from tilewright.store.choices import shipping_key
+from tilewright.store.shipped_plans import PlanOfBefore, shipping_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ class OpenedArtifact:
     manifest: Manifest
 
     def network(self, placement: Placement) -> PreparedNetwork:
-        """The model it was made from, imported again, in the layouts it was built in.
+        """The model it was made from, imported again.
 
         Raises ModelError when that is another network by now.
         """
@@ -37,31 +38,39 @@ class OpenedArtifact:
         outputs = tuple(port.name for port in manifest.outputs)
         if inputs != known or network.model.outputs != outputs:
             raise self._other_network("its inputs and outputs are others now")
+        if manifest.network_key and manifest.network_key != network.key:
+            raise self._other_network("its operators are others now")
+        return network
+
+    def plan(self, network: PreparedNetwork, placement: Placement) -> NetworkPlan:
+        """What was compiled, for this placement.
+
+        Raises ModelError for a plan that does not fit the network, and for settings that no kernel
+        has here.
+        """
+        found = self.manifest.shipped_plan
         try:
-            return laid_out(network, origin.plan)
+            if isinstance(found, PlanOfBefore):
+                plan = found.planned(network, placement)
+                self._require_tasks(plan, found)
+            else:
+                plan = found.on(lane_of(placement))
         except (KeyError, ValueError, InternalError) as error:
             raise self._other_network(f"its layouts do not fit: {error}") from error
-
-    def candidates(
-        self, network: PreparedNetwork, placement: Placement
-    ) -> dict[TaskKey, Candidate]:
-        """What it computes each task with.
-
-        Raises ModelError for a task that it lacks, and for settings that no kernel has here.
-        """
-        known, tuned = self.manifest.candidates, self.manifest.machine.threads
-        made_for = replace(placement, resources=threads_alone(tuned))
-        found: dict[TaskKey, Candidate] = {}
-        for key, task in network.tasks.items():
-            candidate = known.get(shipping_key(key))
-            if candidate is None:
-                raise self._other_network(f"it has no task {task.workload.key}")
+        made_for = replace(placement, resources=threads_alone(self.manifest.machine.threads))
+        for key, task in plan.tasks.items():
+            candidate = plan.candidates[key]
             if not _is_possible(task, candidate, made_for):
                 raise self._other_network(
                     f"{candidate.implementation} has no such settings for {task.workload.key}"
                 )
-            found[key] = candidate
-        return found
+        return plan
+
+    def _require_tasks(self, plan: NetworkPlan, known: PlanOfBefore) -> None:
+        """Raise ModelError for a task that was not among those of a manifest of before."""
+        for key, task in plan.tasks.items():
+            if shipping_key(key) not in known.assignment:
+                raise self._other_network(f"it has no task {task.workload.key}")
 
     def _other_network(self, reason: str) -> ModelError:
         return ModelError(

@@ -17,8 +17,9 @@ from tilewright.deploy.graph_account import graph_result, predicted_only
 from tilewright.deploy.manifest import MANIFEST, Origin, write_manifest
 from tilewright.deploy.outcome import write_layouts, write_report
 from tilewright.deploy.publishing import publish, staging
-from tilewright.deploy.shipping import Shipped, Shipping
+from tilewright.deploy.shipping import Ranking, Shipping
 from tilewright.deploy.tasks_only import tasks_only
+from tilewright.graph.plan_result import PlanResult
 from tilewright.hardware.environment import environment_card, noise_warnings, read_environment
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.base import Measurer, TimeSpent
@@ -28,10 +29,9 @@ from tilewright.measure.peaks import Peaks, measured_peaks
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.models.source import is_model_file
 from tilewright.plan.preparation import prepare
-from tilewright.search.contenders import Contender
 from tilewright.search.levels import bare_tasks
 from tilewright.search.network_search import NetworkSearch
-from tilewright.search.places import Places
+from tilewright.search.places import Places, places_of
 from tilewright.search.requests import OptimizeRequest
 from tilewright.search.tuners.registry import DEFAULT, tuner_factory
 from tilewright.store.database import SqliteStore
@@ -126,10 +126,9 @@ class _Work:
     spent: TimeSpent = field(default_factory=TimeSpent)
 
     def __post_init__(self) -> None:
-        weights = sum(a.nbytes for a in self.network.graph.constants.values())
         self.finish = Finishing(
             tasks=len(self.network.tasks),
-            weight_bytes=weights,
+            weight_bytes=self.network.weight_bytes,
             budget_s=self.budget.limit.seconds,
             cpus=len(self.placement.binding.cpus),
         )
@@ -161,12 +160,12 @@ class _Work:
             contenders, converged = self.search.contenders(
                 measurer, peaks, settled_before=self._settled_before()
             )
-            shipped: Shipped | None = None
+            ranking: Ranking | None = None
+            place = self.request.folder
             if access_to(self.placement.device).runs_networks:
-                shipped = self._ship(contenders, measurer, peaks, made)
-                result = shipped.result
+                ranking, place, result = self._ship(contenders, measurer, peaks, made)
             else:
-                result = tasks_only(self.network, contenders[0].winners, peaks, self.placement)
+                result = tasks_only(self.network, contenders[0], peaks, self.placement)
         noise = noise_warnings(environment, read_environment())
         for message in noise:
             self.events(Note(message=message))
@@ -185,9 +184,8 @@ class _Work:
             seconds_by_phase=self.budget.seconds_by_phase,
             environment=environment_card(environment, self.placement),
         )
-        if shipped is not None:
-            self._write_manifest(shipped, result)
-        place = self.request.folder if shipped is None else shipped.place
+        if ranking is not None:
+            self._write_manifest(ranking, place, result)
         _write_documents(place, result)
         publish(place, self.request.folder)
         return result
@@ -234,10 +232,12 @@ class _Work:
             self.budget.expect("finish", seconds=self.finish.all_s(self.line_up))
 
     def _ship(
-        self, contenders: Sequence[Contender], measurer: Measurer, peaks: Peaks, made: Path
-    ) -> Shipped:
-        """Race the contenders; with the graph tuner, say what came of its assignments."""
+        self, contenders: Sequence[PlanResult], measurer: Measurer, peaks: Peaks, made: Path
+    ) -> tuple[Ranking, Path, OptimizeResult]:
+        """Race the plans, plan again by what the race showed, race the winner against that: the
+        ranking, where what ships lies, and the answer, with what the graph tuner found."""
         shipping = Shipping(
+            network=self.network,
             placement=self.placement,
             store=self.store,
             events=self.events,
@@ -245,47 +245,48 @@ class _Work:
             staging=made,
             seed=self.request.seed,
             budget=self.budget,
+            max_error=self.request.max_error,
             rounds=Rounds(each_s=self.finish.round_s, budget=self.budget),
         )
-        graph = self.search.graph
-        problem = graph.problem if graph is not None else None
         self.budget.expect("finish", seconds=self.finish.heat_s)
         measurer.rest()
-        shipped = shipping.ship(
-            contenders,
-            peaks,
-            self.request.max_error,
-            lambda finished: self.search.reconsider(
-                Places([place for finish in finished for place in finish.places]), measurer
-            ),
-        )
-        proposals = self.search.proposals
-        if problem is None or not proposals:
-            return shipped
+        ranking = shipping.race(contenders)
+        seen = Places([place for raced in ranking.finished for place in places_of(raced)])
+        challenger = self.search.reconsider(seen, measurer)
+        if challenger is not None:
+            ranking = shipping.challenge(ranking, challenger)
+        place, result = shipping.ship(ranking, peaks)
+        return ranking, place, self._with_graph(result, contenders, ranking)
+
+    def _with_graph(
+        self, result: OptimizeResult, contenders: Sequence[PlanResult], ranking: Ranking
+    ) -> OptimizeResult:
+        """The answer with what the graph tuner found, where it worked."""
+        graph, proposals = self.search.graph, self.search.proposals
+        if graph is None or not proposals:
+            return result
         predicted = {contender.name: contender.predicted_s for contender in contenders}
-        raced = dict(shipped.raced)
+        raced = ranking.raced_s
         for proposal in proposals:
             # after a repeated command: what shipped before may be what is chosen now
-            same = [c.name for c in contenders if c.network.plan == proposal.network.plan]
+            same = [c.name for c in contenders if c.plan.tensors == proposal.plan.tensors]
             raced.setdefault(proposal.name, raced.get(same[0]) if same else None)
-        result = replace(
-            graph_result(shipped.result, proposals, problem, predicted, raced, shipped.corrected),
-            shipped=shipped.name,
+        return replace(
+            graph_result(result, proposals, graph.problem, predicted, raced, ranking.corrected_s),
+            shipped=ranking.winner.name,
         )
-        return replace(shipped, result=result)
 
-    def _write_manifest(self, shipped: Shipped, result: OptimizeResult) -> None:
+    def _write_manifest(self, ranking: Ranking, place: Path, result: OptimizeResult) -> None:
         write_manifest(
-            shipped.place,
+            place,
             result,
-            shipped.network,
-            shipped.plan,
+            self.network,
+            ranking.winner.plan,
             self.placement,
             Origin(
                 model=_absolute(self.request.model),
                 options=self.request.options,
-                fingerprint=shipped.fingerprint,
-                plan=shipped.network.plan,
+                fingerprint=ranking.fingerprint,
                 given=self.request.origin,
             ),
         )

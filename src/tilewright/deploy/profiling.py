@@ -10,23 +10,22 @@ from pathlib import Path
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.records import (
-    Candidate,
     EnergyUse,
     Measurement,
     NetworkMeasurement,
     Placement,
 )
-from tilewright.core.results import MemoryUse, ProfileResult, TaskReport
+from tilewright.core.results import MemoryUse, ProfileResult
 from tilewright.core.scratch import scratch_folder
 from tilewright.deploy.manifest import is_artifact, refuse_shapes
 from tilewright.deploy.opening import open_artifact
 from tilewright.graph.network import Array
-from tilewright.graph.plan import NetworkPlan, lane_of
+from tilewright.graph.plan import NetworkPlan
+from tilewright.graph.plan_result import CallResult, PlanResult
 from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import TaskKey
 from tilewright.hardware.meters import Meter, measure_energy
 from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory
-from tilewright.kernels.plans import sequential_plan
 from tilewright.measure.base import Measurer
 from tilewright.measure.measurers import open_measurer, open_networks
 from tilewright.measure.network_timing import network_runner, time_places, time_together
@@ -35,24 +34,14 @@ from tilewright.measure.peaks import Peaks, measured_peaks
 from tilewright.measure.protocols import kernel_protocol
 from tilewright.measure.versions import software_versions
 from tilewright.models import ModelOptions
-from tilewright.models.prepared import PreparedNetwork, laid_out
+from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
-from tilewright.report.task_rows import Times, explain_difference, outside_tasks, task_reports
-from tilewright.store.choices import MAX_ERROR, SettingsName, choose, shipped_plan
+from tilewright.report.task_rows import explain_difference, outside_tasks, task_reports
+from tilewright.store.choices import MAX_ERROR, SettingsName, choose_plan
 from tilewright.store.database import SqliteStore
 
 _WARMUP, _REPEATS = 5, 15
 _NAME = "network"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Whole:
-    """The compiled network: its time, that of a call of each task in it, its energy, its memory."""
-
-    latency_s: float
-    in_place_s: dict[TaskKey, float]
-    energy: EnergyUse | None
-    memory: MemoryUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,86 +61,84 @@ class Profiler:
     def run(self, model: str, options: ModelOptions, settings: SettingsName) -> ProfileResult:
         """Time each task alone and the compiled network as a whole."""
         self.events(Stage(name="import", detail=model))
-        network, chosen = self._chosen(model, options, settings)
+        network, plan = self._planned(model, options, settings)
+        tasks = plan.tasks
         self.store.add_device(self.placement.device)
-        self.store.add_workloads([task.workload for task in network.tasks.values()])
+        self.store.add_workloads([task.workload for task in tasks.values()])
         with open_measurer(self.placement, seed=self.seed) as measurer:
             measurer.start()
             peaks = measured_peaks(self.store, self.placement, measurer)
-            self.events(Stage(name="time", detail=f"{len(network.tasks)} tasks"))
-            measured = self._time_tasks(network, chosen, measurer)
-        whole = self._measure_network(network, chosen)
-        times = Times(alone=measured, in_place_s=whole.in_place_s, network_s=whole.latency_s)
-        rows = task_reports(network.tasks, chosen, times, {}, peaks)
-        self._keep(network, whole)
-        result = self._result(network, rows, peaks, whole.latency_s)
-        return replace(result, energy=whole.energy, memory=whole.memory)
+            self.events(Stage(name="time", detail=f"{len(tasks)} tasks"))
+            known = self._time_tasks(plan, measurer)
+        result = PlanResult(name=_NAME, plan=plan).with_tasks(known)
+        result, energy, memory = self._measure_network(network, result)
+        self._keep(network, result, energy, memory)
+        answer = self._answer(network, result, peaks)
+        return replace(answer, energy=energy, memory=memory)
 
-    def _chosen(
+    def _planned(
         self, model: str, options: ModelOptions, settings: SettingsName
-    ) -> tuple[PreparedNetwork, dict[TaskKey, Candidate]]:
-        """The network and the candidate of each task: an artifact's own, or by `settings`."""
+    ) -> tuple[PreparedNetwork, NetworkPlan]:
+        """The network and its plan: an artifact's own, or by `settings`."""
         if is_artifact(model):
             refuse_shapes(model, options)
             artifact = open_artifact(Path(model), verify=self.verify)
             network = artifact.network(self.placement)
-            return network, artifact.candidates(network, self.placement)
+            return network, artifact.plan(network, self.placement)
         network = prepare(model, options, self.placement)
-        network = laid_out(network, shipped_plan(network, self.store, self.placement, settings))
-        return network, choose(
-            network, self.store, self.placement, settings, max_error=self.max_error
-        )
+        plan = choose_plan(network, self.store, self.placement, settings, max_error=self.max_error)
+        return network, plan
 
-    def _time_tasks(
-        self,
-        network: PreparedNetwork,
-        chosen: dict[TaskKey, Candidate],
-        measurer: Measurer,
-    ) -> dict[TaskKey, Measurement]:
+    def _time_tasks(self, plan: NetworkPlan, measurer: Measurer) -> dict[TaskKey, CallResult]:
         protocol = replace(kernel_protocol(self.placement), warmup=_WARMUP, repeats=_REPEATS)
-        measured: dict[TaskKey, Measurement] = {}
-        for key, task in network.tasks.items():
-            (outcome,) = measurer.measure(task.workload, [chosen[key]], protocol)
+        known: dict[TaskKey, CallResult] = {}
+        for key, task in plan.tasks.items():
+            (outcome,) = measurer.measure(task.workload, [plan.candidates[key]], protocol)
             self.store.add([outcome])
             if not isinstance(outcome, Measurement):
                 raise NegativeVerdict(
                     f"task {task.name} ({task.workload.key}) could not be timed, "
                     f"{outcome.kind}: {outcome.message.splitlines()[0]}"
                 )
-            measured[key] = outcome
-        return measured
+            known[key] = CallResult(alone=outcome)
+        return known
 
     def _measure_network(
-        self, network: PreparedNetwork, chosen: dict[TaskKey, Candidate]
-    ) -> _Whole:
-        self.events(Stage(name="compile", detail=f"{len(network.tasks)} kernels"))
-        plan = sequential_plan(network.arrangement, chosen, lane_of(self.placement))
+        self, network: PreparedNetwork, result: PlanResult
+    ) -> tuple[PlanResult, EnergyUse | None, MemoryUse]:
+        """The compiled network: its time, that of each call in it, its energy, its memory."""
+        plan = result.plan
+        self.events(Stage(name="compile", detail=f"{len(plan.symbols)} kernels"))
         inputs = random_inputs(network.model.graph, self.seed)
         ordered = [inputs[name] for name in network.graph.inputs]
         with scratch_folder() as folder, open_networks(self.placement) as w:
             compiled = w.compile(plan, network.graph.constants, folder)
-            w.load(_NAME, folder, [c.name for c in plan.constants])
-            timing = time_together({_NAME: network_runner(w, _NAME, ordered)})
-            return _Whole(
-                latency_s=timing[_NAME].latency_s,
-                in_place_s=time_places(w, _NAME, plan, ordered),
-                energy=self._energy(w, ordered),
-                memory=self._memory(plan, compiled, folder, ordered),
-            )
+            w.load(_NAME, folder, plan.constant_names)
+            timing = time_together({_NAME: network_runner(w, _NAME, ordered)})[_NAME]
+            result = replace(result, timing=timing)
+            result = result.with_places(time_places(w, _NAME, plan, ordered))
+            energy = self._energy(w, ordered)
+            return result, energy, self._memory(plan, compiled, folder, ordered)
 
-    def _keep(self, network: PreparedNetwork, whole: _Whole) -> None:
-        memory = whole.memory
+    def _keep(
+        self,
+        network: PreparedNetwork,
+        result: PlanResult,
+        energy: EnergyUse | None,
+        memory: MemoryUse,
+    ) -> None:
+        assert result.timing is not None
         self.store.add_network(
             NetworkMeasurement(
                 network_key=network.key,
                 device_class=self.placement.device.class_key,
                 resources=self.placement.resources,
                 model=network.model.name,
-                latency_s=whole.latency_s,
+                latency_s=result.timing.latency_s,
                 planned_bytes=memory.planned_bytes,
                 measured_bytes=memory.measured_bytes,
                 memory_method=memory.method if memory.measured_bytes is not None else "",
-                energy=whole.energy,
+                energy=energy,
                 versions=software_versions(),
                 created_at=time.time(),
                 instance=self.placement.device.instance,
@@ -180,8 +167,7 @@ class Profiler:
             return use
         self.events(Stage(name="memory", detail="a run in a fresh process"))
         with open_networks(self.placement) as worker:
-            names = [constant.name for constant in plan.constants]
-            peak = worker.memory_peak(folder, names, inputs)
+            peak = worker.memory_peak(folder, plan.constant_names, inputs)
         return replace(use, measured_bytes=peak.bytes, method=peak.method, reason=peak.reason)
 
     def _energy(self, worker: NetworkRunner, inputs: Sequence[Array]) -> EnergyUse | None:
@@ -191,15 +177,12 @@ class Profiler:
         self.events(Stage(name="energy", detail=self.meter.method))
         return measure_energy(self.meter, lambda seconds: worker.repeat(_NAME, inputs, seconds))
 
-    def _result(
-        self,
-        network: PreparedNetwork,
-        rows: tuple[TaskReport, ...],
-        peaks: Peaks,
-        network_s: float,
-    ) -> ProfileResult:
+    def _answer(self, network: PreparedNetwork, result: PlanResult, peaks: Peaks) -> ProfileResult:
+        assert result.timing is not None
+        network_s = result.timing.latency_s
+        rows = task_reports(result, peaks)
         tasks_s = sum((row.latency_s or 0.0) * row.count for row in rows)
-        calls = len(network.arrangement.calls)
+        calls = len(result.plan.calls)
         rest_s, rest_share = outside_tasks(rows, network_s)
         return ProfileResult(
             model=network.model.name,
@@ -210,8 +193,8 @@ class Profiler:
             tasks_latency_s=tasks_s,
             peak_flop_per_s=peaks.flop_per_s,
             peak_bytes_per_s=peaks.bytes_per_s,
-            planned_memory_bytes=network.arrangement.memory.arena_bytes,
-            weight_bytes=sum(array.nbytes for array in network.graph.constants.values()),
+            planned_memory_bytes=result.plan.arena_bytes,
+            weight_bytes=network.weight_bytes,
             explanation=explain_difference(network_s, tasks_s, calls, rows),
             rest_s=rest_s,
             rest_share=rest_share,

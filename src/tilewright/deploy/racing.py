@@ -1,28 +1,27 @@
-"""Compiling contenders, checking each against ONNX Runtime, and timing all of them in turn."""
+"""Compiling plans, checking each against ONNX Runtime, and timing all of them in turn."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright.core.budget import Budget
+from tilewright.core.checks import NetworkCheck
 from tilewright.core.errors import ModelError, NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement
+from tilewright.core.timings import Timing
 from tilewright.deploy.bisecting import ROUNDING, name_culprit
 from tilewright.graph.network import Array
-from tilewright.graph.plan import NetworkPlan, lane_of
+from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.sample import random_inputs
-from tilewright.graph.tasks import TaskKey
-from tilewright.kernels.plans import sequential_plan
-from tilewright.measure.checking import NetworkCheck, compare_outputs
+from tilewright.measure.checking import compare_outputs
 from tilewright.measure.measurers import open_networks
 from tilewright.measure.network_timing import (
     ONCE,
     Rounds,
-    Timing,
     network_runner,
     peer_runner,
     time_places,
@@ -32,61 +31,19 @@ from tilewright.measure.networks import NetworkRunner, ToCompile, compile_all
 from tilewright.measure.peers.base import EngineRefused
 from tilewright.measure.peers.known import make_peer
 from tilewright.models.naming import quoted
-from tilewright.search.contenders import Contender
-from tilewright.search.places import Place, Places
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
-    """A contender that gave right results: its plan, its check, its time, and the mean seconds of a
-    call of each of its tasks in the running network."""
-
-    contender: Contender
-    plan: NetworkPlan
-    check: NetworkCheck
-    timing: Timing
-    in_place_s: Mapping[TaskKey, float]
-
-    @property
-    def places(self) -> list[Place]:
-        """Its kernels in their places, where their times alone are known."""
-        return [
-            Place(
-                workload_key=key[0],
-                ports=key[1],
-                implementation=winner.candidate.implementation,
-                calls=self.contender.network.tasks[key].count,
-                alone_s=winner.measurement.latency_s,
-                in_place_s=self.in_place_s[key],
-            )
-            for key, winner in self.contender.winners.items()
-            if winner.measurement is not None and key in self.in_place_s
-        ]
-
-
-def corrected_sum(finish: Finish, race: Sequence[Finish]) -> float | None:
-    """The sum of a contender's kernels, each corrected by its place as the others of the race had
-    it; None where a time is missing, or nobody else raced."""
-    if finish.contender.predicted_s is None or len(race) < 2:
-        return None
-    others = Places(place for other in race if other is not finish for place in other.places)
-    return sum(
-        place.calls
-        * place.alone_s
-        * others.factor(place.workload_key, place.ports, place.implementation)
-        for place in finish.places
-    )
+from tilewright.models.prepared import PreparedNetwork
 
 
 @dataclass(slots=True, kw_only=True)
 class Race:
-    """Contenders side by side with ONNX Runtime, the reference.
+    """Plans of a network side by side with ONNX Runtime, the reference.
 
     Those in default layouts must give right results, others that do not are left out with a note.
-    `ready` is where a contender already lies compiled, by name, and learns of what is compiled for
-    a race; the `budget` learns what its phases took.
+    `ready` is where a plan already lies compiled, by name, and learns of what is compiled for a
+    race; the `budget` learns what its phases took.
     """
 
+    network: PreparedNetwork
     placement: Placement
     events: EventSink
     seed: int
@@ -96,27 +53,24 @@ class Race:
     budget: Budget
     rounds: Rounds = ONCE
 
-    def folder(self, contender: Contender) -> Path:
-        """Where a contender's library and weights are."""
-        return self.ready.get(contender.name, self.staging / contender.name)
+    def folder(self, entry: PlanResult) -> Path:
+        """Where a plan's library and weights are."""
+        return self.ready.get(entry.name, self.staging / entry.name)
 
-    def run(self, contenders: Sequence[Contender]) -> tuple[list[Finish], Timing]:
-        """What each right contender took, the fastest first, and what the reference took.
+    def run(self, entries: Sequence[PlanResult]) -> tuple[list[PlanResult], Timing]:
+        """What each right plan took, the fastest first, with its calls in their places, and what
+        the reference took.
 
         Raises NegativeVerdict when the results of one in default layouts are wrong, or all are.
         """
-        model = contenders[0].network.model
+        model = self.network.model
         inputs = random_inputs(model.graph, self.seed)
+        ordered = [inputs[name] for name in self.network.graph.inputs]
         with ExitStack() as stack:
             worker = stack.enter_context(open_networks(self.placement))
             reference = make_peer("onnxruntime")
             stack.callback(reference.stop)
-            lane = lane_of(self.placement)
-            plans = {
-                c.name: sequential_plan(c.network.arrangement, c.candidates, lane)
-                for c in contenders
-            }
-            self._compile(worker, contenders, plans)
+            self._compile(worker, entries)
             try:
                 reference.start(
                     model.onnx_path, self.placement.resources.threads, self.placement.binding.cpus
@@ -129,52 +83,45 @@ class Race:
                     "runs it; element types that it lacks, a MatMul in bfloat16 say, must be cast.",
                 ) from error
             theirs = [expected[name] for name in model.outputs]
-            checks = {c.name: self._check(worker, c, inputs, theirs) for c in contenders}
-            right = [c for c in contenders if self._is_right(c, checks[c.name])]
-            wrong = [c for c in contenders if c not in right]
-            inexcusable = [c for c in wrong if c.usual_layouts or not right]
+            outputs = self.network.graph.outputs
+            checked = [
+                replace(e, check=compare_outputs(worker.run(e.name, ordered), theirs, outputs))
+                for e in entries
+            ]
+            right = [entry for entry in checked if self._is_right(entry)]
+            wrong = [entry for entry in checked if entry not in right]
+            inexcusable = [e for e in wrong if self.has_usual_layouts(e) or not right]
             if inexcusable:
-                raise self._wrong(inexcusable[0], checks[inexcusable[0].name], inputs)
+                raise self._wrong(inexcusable[0], inputs)
             self.events(Stage(name="compare", detail="in turn with ONNX Runtime"))
             with self.budget.phase("compare"):
-                runners = {
-                    c.name: network_runner(worker, c.name, _ordered(c, inputs)) for c in right
-                }
+                runners = {e.name: network_runner(worker, e.name, ordered) for e in right}
                 timings = time_together(
                     {**runners, "": peer_runner(reference, inputs)}, rounds=self.rounds
                 )
-                places = {
-                    c.name: time_places(worker, c.name, plans[c.name], _ordered(c, inputs))
-                    for c in right
-                }
-        finished = [
-            Finish(
-                contender=c,
-                plan=plans[c.name],
-                check=checks[c.name],
-                timing=timings[c.name],
-                in_place_s=places[c.name],
-            )
-            for c in right
-        ]
-        return sorted(finished, key=lambda finish: finish.timing.latency_s), timings[""]
+                finished = [
+                    replace(e, timing=timings[e.name]).with_places(
+                        time_places(worker, e.name, e.plan, ordered)
+                    )
+                    for e in right
+                ]
+        return sorted(finished, key=lambda e: timings[e.name].latency_s), timings[""]
 
-    def _compile(
-        self,
-        worker: NetworkRunner,
-        contenders: Sequence[Contender],
-        plans: Mapping[str, NetworkPlan],
-    ) -> None:
-        """Compile the contenders unless that was done before, side by side, and load all."""
+    def has_usual_layouts(self, entry: PlanResult) -> bool:
+        """Whether all tensors of a plan lie in their default layouts."""
+        return entry.plan.tensors == self.network.plan.tensors
+
+    def _compile(self, worker: NetworkRunner, entries: Sequence[PlanResult]) -> None:
+        """Compile the plans unless that was done before, side by side, and load all."""
         with self.budget.phase("compile"):
             missing = [
                 ToCompile(
-                    plan=plans[c.name],
-                    constants=c.network.graph.constants,
-                    folder=self.staging / c.name,
+                    plan=entry.plan,
+                    constants=self.network.graph.constants,
+                    folder=self.staging / entry.name,
                 )
-                for c in contenders
-                if c.name not in self.ready
+                for entry in entries
+                if entry.name not in self.ready
             ]
             if missing:
                 names = ", ".join(network.folder.name for network in missing)
@@ -187,49 +134,38 @@ class Race:
                     ]
                     compile_all([worker, *more], missing)
                 self.ready |= {network.folder.name: network.folder for network in missing}
-            for contender in contenders:
-                order = [c.name for c in plans[contender.name].constants]
-                worker.load(contender.name, self.folder(contender), order)
+            for entry in entries:
+                worker.load(entry.name, self.folder(entry), entry.plan.constant_names)
 
-    def _check(
-        self,
-        worker: NetworkRunner,
-        contender: Contender,
-        inputs: Mapping[str, Array],
-        theirs: Sequence[Array],
-    ) -> NetworkCheck:
-        ours = worker.run(contender.name, _ordered(contender, inputs))
-        return compare_outputs(ours, theirs, contender.network.graph.outputs)
-
-    def _is_right(self, contender: Contender, check: NetworkCheck) -> bool:
-        if check.max_rel_error <= self.max_error:
+    def _is_right(self, entry: PlanResult) -> bool:
+        assert entry.check is not None
+        if entry.check.max_rel_error <= self.max_error:
             return True
-        if contender.usual_layouts:
+        if self.has_usual_layouts(entry):
             return False
         self.events(
             Note(
-                message=f"The contender {contender.name!r} gives wrong results "
-                f"({_described(check)}); left out."
+                message=f"The plan {entry.name!r} gives wrong results "
+                f"({_described(entry.check)}); left out."
             )
         )
         return False
 
-    def _wrong(
-        self, contender: Contender, check: NetworkCheck, inputs: dict[str, Array]
-    ) -> NegativeVerdict:
+    def _wrong(self, entry: PlanResult, inputs: dict[str, Array]) -> NegativeVerdict:
         """The error that names the task to blame."""
-        if check.max_rel_error <= ROUNDING:
+        assert entry.check is not None
+        if entry.check.max_rel_error <= ROUNDING:
             return NegativeVerdict(
-                f"the compiled network is {_described(check)}, more than the allowed "
+                f"the compiled network is {_described(entry.check)}, more than the allowed "
                 f"{self.max_error:g}; rounding in single precision alone may do that. Nothing was "
                 "shipped.",
                 hint="Raise --max-error.",
             )
         self.events(Stage(name="bisect", detail="looking for the task that is wrong"))
-        network, candidates = contender.network, contender.candidates
-        culprit = name_culprit(network, candidates, self.placement, inputs, self.staging)
+        constants = self.network.graph.constants
+        culprit = name_culprit(entry.plan, constants, self.placement, inputs, self.staging)
         return NegativeVerdict(
-            f"the compiled network is {_described(check)}, more than the allowed "
+            f"the compiled network is {_described(entry.check)}, more than the allowed "
             f"{self.max_error:g}; {culprit}. Nothing was shipped.",
             hint="--max-error sets what is allowed; `tilewright show TASK --tir` shows a kernel.",
         )
@@ -237,7 +173,3 @@ class Race:
 
 def _described(check: NetworkCheck) -> str:
     return f"off by {check.max_rel_error:.3g} of the largest value of output {quoted(check.output)}"
-
-
-def _ordered(contender: Contender, inputs: Mapping[str, Array]) -> list[Array]:
-    return [inputs[name] for name in contender.network.graph.inputs]

@@ -10,35 +10,28 @@ import numpy as np
 
 from tilewright.core.errors import ModelError
 from tilewright.core.fingerprints import canonical_json, digest
-from tilewright.core.records import Candidate, Placement
+from tilewright.core.records import Placement
 from tilewright.deploy.manifest import read_manifest, require_files
 from tilewright.graph.network import Array
-from tilewright.graph.tasks import TaskKey
+from tilewright.graph.plan import NetworkPlan
+from tilewright.graph.plan_fields import plan_fields
 from tilewright.measure.versions import software_versions
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.store.choices import shipping_key
 
 _TEMPLATES = ("compiler", "kernels", "graph")
 
 
 def artifact_fingerprint(
-    network: PreparedNetwork,
-    chosen: Mapping[TaskKey, Candidate],
-    placement: Placement,
-    weights: str,
+    network: PreparedNetwork, plan: NetworkPlan, placement: Placement, weights: str
 ) -> str:
-    """Identity of a compiled network: wiring, layouts, candidates, target, versions, templates,
-    and the digest of its weights."""
-    assignment = {
-        shipping_key(key): [c.implementation, dict(c.settings)] for key, c in chosen.items()
-    }
+    """Identity of a compiled network: its plan, target, versions, templates, and the digest of its
+    weights."""
     return digest(
         canonical_json(
             [
                 network.key,
-                network.plan,
+                plan_fields(plan),
                 weights,
-                assignment,
                 placement.tvm_target,
                 placement.resources.threads,
                 software_versions(),

@@ -43,9 +43,8 @@ def show(
         candidates = [(workload, _best(workload, store, placement))]
     elif is_artifact(name):
         artifact = open_artifact(Path(name), verify=verify)
-        network = artifact.network(placement)
-        chosen = artifact.candidates(network, placement)
-        candidates = [(task.workload, chosen[key]) for key, task in network.tasks.items()]
+        plan = artifact.plan(artifact.network(placement), placement)
+        candidates = [(task.workload, plan.candidates[key]) for key, task in plan.tasks.items()]
     else:
         candidates = [
             (task.workload, _best_of_task(task, store, placement))

@@ -6,16 +6,13 @@ a whole; every winner was checked on the device. The network's time is the sum o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.records import Placement
 from tilewright.core.results import OptimizeResult
-from tilewright.graph.tasks import TaskKey
+from tilewright.graph.plan_result import PlanResult
 from tilewright.measure.peaks import Peaks
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.report.task_rows import Times, task_reports
-from tilewright.search.winners import Winner
+from tilewright.report.task_rows import task_reports
 
 NOTE = (
     "Whole networks do not run over RPC: the tasks were tuned and checked on the device, their "
@@ -28,18 +25,15 @@ _MISSING = (
 
 
 def tasks_only(
-    network: PreparedNetwork, winners: Mapping[TaskKey, Winner], peaks: Peaks, placement: Placement
+    network: PreparedNetwork, tuned: PlanResult, peaks: Peaks, placement: Placement
 ) -> OptimizeResult:
     """The result of tuning alone; raises NegativeVerdict when no task has a time."""
-    chosen = {key: winner.candidate for key, winner in winners.items()}
-    measured = {k: w.measurement for k, w in winners.items() if w.measurement is not None}
-    if not measured:
+    if all(tuned.call(call.name).alone is None for call in tuned.plan.calls):
         raise NegativeVerdict(
             "no task was ever measured on the device",
             hint="Give a --budget above 0; `tilewright db info` tells what is stored.",
         )
-    checks = {key: w.check for key, w in winners.items() if w.check is not None}
-    rows = task_reports(network.tasks, chosen, Times(alone=measured), checks, peaks)
+    rows = task_reports(tuned, peaks)
     total_s = sum(row.calls_s or 0.0 for row in rows)
     missing = sum(row.calls_s is None for row in rows)
     return OptimizeResult(
@@ -59,7 +53,7 @@ def tasks_only(
         tasks_latency_s=total_s,
         peak_flop_per_s=peaks.flop_per_s,
         peak_bytes_per_s=peaks.bytes_per_s,
-        weight_bytes=sum(a.nbytes for a in network.graph.constants.values()),
+        weight_bytes=network.weight_bytes,
         network_key=network.key,
         warnings=(NOTE, *([_MISSING.format(missing, len(rows))] if missing else [])),
     )

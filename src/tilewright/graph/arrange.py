@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN, Form, channel_block
-from tilewright.graph.conversions import copying
+from tilewright.graph.conversions import copying, with_conversions
 from tilewright.graph.fused import FusedNetwork, TaskCall
-from tilewright.graph.memory import ALIGNMENT_BYTES, Buffer, MemoryPlan, in_sequence, plan_memory
+from tilewright.graph.memory import ALIGNMENT_BYTES
+from tilewright.graph.tasks import Task, TaskKey, counted
 from tilewright.graph.tensor import TensorType
-from tilewright.graph.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +27,16 @@ class KernelCall:
     forms: tuple[Form, ...]
 
     @property
-    def task(self) -> tuple[Workload, tuple[Form, ...]]:
-        """What is tuned: calls with equal tasks share a kernel."""
-        return self.call.workload, self.forms
+    def task(self) -> Task:
+        """What is tuned for it."""
+        return Task(
+            key=(self.call.workload.key, self.forms),
+            name=self.call.name,
+            workload=self.call.workload,
+            forms=self.forms,
+            count=1,
+            nodes=self.call.nodes,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,54 +47,39 @@ class Place:
     offset_bytes: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arrangement:
-    """Kernel calls in order, tensors that live inside others, and the memory plan."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCalls:
+    """What is left to compute of a network: `calls` in order, and the `places` of tensors that
+    live inside others. `forms` are of all its tensors, those of conversions too."""
 
     network: FusedNetwork
     forms: Mapping[str, Form]
     calls: tuple[KernelCall, ...]
     places: Mapping[str, Place]
 
-    def place(self, tensor: str) -> Place:
-        """Root buffer of a tensor and where in it the tensor begins."""
-        return self.places.get(tensor, Place(root=tensor, offset_bytes=0))
-
-    def in_arena(self, root: str) -> bool:
-        """Whether a root buffer is an intermediate (not an input, output or constant)."""
-        graph = self.network.graph
-        outside = {*graph.inputs, *graph.outputs, *graph.constants}
-        return root not in outside
-
-    @cached_property
-    def memory(self) -> MemoryPlan:
-        """The arena of all intermediates."""
-        touched: dict[str, int] = {}
-        for moment, item in enumerate(self.calls):
-            for tensor in (*item.call.inputs, item.call.output):
-                root = self.place(tensor).root
-                if self.in_arena(root):
-                    touched[root] = touched.get(root, 0) | 1 << moment
-        types = self.network.graph.types
-        return plan_memory(
-            [Buffer(name=root, bytes=types[root].bytes, calls=touched[root]) for root in touched],
-            in_sequence(len(self.calls)),
-        )
+    @property
+    def tasks(self) -> dict[TaskKey, Task]:
+        """What is tuned, in order of first use."""
+        return counted(call.task for call in self.calls)
 
 
-def arrange(network: FusedNetwork, forms: Mapping[str, Form]) -> Arrangement:
-    """Decide views and in-place concatenations; what remains is a kernel call.
+def arrange(
+    network: FusedNetwork,
+    forms: Mapping[str, Form],
+    wanted: Mapping[str, tuple[Form, ...]] | None = None,
+) -> KernelCalls:
+    """Decide conversions, views and in-place concatenations; what remains is a kernel call.
 
     `forms` names the layout of every tensor that calls read or write; constants are plain.
+    `wanted` has the forms of ports of calls, by name, that want others than tensors lie in: those
+    are converted first.
     """
+    network, forms = with_conversions(network, forms, wanted or {})
     builder = _Builder(network, forms)
     for call in network.calls:
         builder.add(call)
-    return Arrangement(
-        network=network,
-        forms=forms,
-        calls=tuple(builder.calls),
-        places=builder.resolved(),
+    return KernelCalls(
+        network=network, forms=forms, calls=tuple(builder.calls), places=builder.resolved()
     )
 
 

@@ -15,7 +15,7 @@ it names in `after`; that is all that is known of the order, and memory is share
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tilewright.core.errors import InternalError
@@ -24,7 +24,7 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import Resources
 from tilewright.graph.fused import CallKind
 from tilewright.graph.memory import Buffer, MemoryPlan, plan_memory
-from tilewright.graph.tasks import TaskKey
+from tilewright.graph.tasks import Task, TaskKey, counted
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 
@@ -186,6 +186,33 @@ class NetworkPlan:
         for call in self.calls:
             found.setdefault(call.task, call.candidate)
         return found
+
+    @cached_property
+    def tasks(self) -> dict[TaskKey, Task]:
+        """What is tuned, in order of first use."""
+        return counted(
+            Task(
+                key=call.task,
+                name=call.name,
+                workload=call.workload,
+                forms=call.candidate.forms,
+                count=1,
+                nodes=call.nodes,
+            )
+            for call in self.calls
+        )
+
+    @property
+    def constant_names(self) -> list[str]:
+        """The packed constants in the order in which the compiled network takes them."""
+        return [constant.name for constant in self.constants]
+
+    def on(self, lane: Lane) -> NetworkPlan:
+        """A plan with one lane on another one. Raises InternalError for a plan with several."""
+        if self.only_lane == lane:
+            return self
+        tensors = {name: replace(t, device=lane.device) for name, t in self.tensors.items()}
+        return replace(self, tensors=tensors, lanes=dict.fromkeys(self.lanes, lane))
 
     @property
     def only_lane(self) -> Lane:

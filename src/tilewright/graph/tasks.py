@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tilewright.core.forms import Form
-from tilewright.graph.arrange import Arrangement, KernelCall
 from tilewright.graph.clean import clean
 from tilewright.graph.collapse import collapse_rows
 from tilewright.graph.fuse import fuse
@@ -14,11 +14,7 @@ from tilewright.graph.network import Graph
 from tilewright.graph.workload import Workload
 
 TaskKey = tuple[str, tuple[Form, ...]]
-
-
-def task_key(item: KernelCall) -> TaskKey:
-    """Identity of a task: workload key and port layouts."""
-    return item.call.workload.key, item.forms
+"""Identity of a task: workload key and port layouts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,30 +29,21 @@ class Task:
     nodes: tuple[str, ...]
 
 
+def counted(tasks: Iterable[Task]) -> dict[TaskKey, Task]:
+    """Tasks by key in order of first use, those with one key as one."""
+    found: dict[TaskKey, Task] = {}
+    for task in tasks:
+        known = found.get(task.key)
+        found[task.key] = (
+            task
+            if known is None
+            else replace(known, count=known.count + task.count, nodes=(*known.nodes, *task.nodes))
+        )
+    return found
+
+
 def fused_network(graph: Graph) -> FusedNetwork:
     """Clean, fuse, and collapse the rows of pointwise convolutions."""
     network = fuse(clean(graph))
     calls = tuple(replace(call, workload=collapse_rows(call.workload)) for call in network.calls)
     return FusedNetwork(graph=network.graph, calls=calls)
-
-
-def tasks_of(arrangement: Arrangement) -> dict[TaskKey, Task]:
-    """The distinct tasks, in order of first use."""
-    tasks: dict[TaskKey, Task] = {}
-    for item in arrangement.calls:
-        key = task_key(item)
-        known = tasks.get(key)
-        if known is None:
-            tasks[key] = Task(
-                key=key,
-                name=item.call.name,
-                workload=item.call.workload,
-                forms=item.forms,
-                count=1,
-                nodes=item.call.nodes,
-            )
-        else:
-            tasks[key] = replace(
-                known, count=known.count + 1, nodes=(*known.nodes, *item.call.nodes)
-            )
-    return tasks

@@ -21,11 +21,10 @@ from tilewright.core.records import Candidate, Measurement, Placement
 from tilewright.core.results import SubgraphStudyResult, SubgraphStudyRow
 from tilewright.core.scratch import scratch_folder
 from tilewright.core.speedups import Speedup, speedup
-from tilewright.graph.plan import lane_of
 from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.insight.int8_case import int8_tasks
-from tilewright.kernels.plans import sequential_plan
+from tilewright.kernels.plans import with_candidates
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
 from tilewright.measure.measurers import open_measurer, open_networks
@@ -164,11 +163,9 @@ class SubgraphStudy:
             return Speedup(value=1.0, low=1.0, high=1.0)
         with scratch_folder() as folder, open_networks(self.placement) as worker:
             for level in LEVELS:
-                kernels = {key: chosen[level][key] for key in network.tasks}
-                plan = sequential_plan(network.arrangement, kernels, lane_of(self.placement))
+                plan = with_candidates(network.plan, chosen[level])
                 worker.compile(plan, network.graph.constants, folder / level)
-                names = [c.name for c in plan.constants]
-                worker.load(level, folder / level, names)
+                worker.load(level, folder / level, plan.constant_names)
             runners = {level: network_runner(worker, level, ordered) for level in LEVELS}
             timings = time_together(runners)
         return timings["subgraph"].speedup_over(timings["op"])

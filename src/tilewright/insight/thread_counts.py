@@ -9,14 +9,12 @@ from tilewright.core.events import EventSink, Stage
 from tilewright.core.predictions import ThreadsResult, ThreadTime
 from tilewright.core.records import Placement
 from tilewright.core.scratch import scratch_folder
-from tilewright.graph.plan import lane_of
 from tilewright.graph.sample import random_inputs
-from tilewright.kernels.plans import sequential_plan
 from tilewright.measure.measurers import open_networks
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
 from tilewright.predict.thread_counts import best_count, counts_to_measure
-from tilewright.store.choices import SettingsName, choose
+from tilewright.store.choices import SettingsName, choose_plan
 from tilewright.store.database import SqliteStore
 
 _REPEATS, _WARMUP = 15, 2
@@ -36,13 +34,12 @@ def network_timer(
 
     def timed(placement: Placement) -> float:
         network = prepare(model, options, placement)
-        chosen = choose(network, store, placement, settings, max_error=max_error)
-        plan = sequential_plan(network.arrangement, chosen, lane_of(placement))
+        plan = choose_plan(network, store, placement, settings, max_error=max_error)
         inputs = random_inputs(network.model.graph, options.seed)
         ordered = [inputs[name] for name in network.graph.inputs]
         with scratch_folder() as folder, open_networks(placement) as worker:
             worker.compile(plan, network.graph.constants, folder)
-            worker.load("network", folder, [c.name for c in plan.constants])
+            worker.load("network", folder, plan.constant_names)
             samples_s = worker.time("network", ordered, repeats=_REPEATS, warmup=_WARMUP)
         return median(samples_s)
 

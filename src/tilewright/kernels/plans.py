@@ -1,16 +1,19 @@
-"""From calls with forms, and a candidate for each task, to the plan of a network."""
+"""From calls, forms and candidates to the plan of a network, and to its packed weights."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from math import inf
 
 import numpy as np
 
 from tilewright.core.errors import InternalError
 from tilewright.core.fingerprints import digest
-from tilewright.core.forms import PLAIN, form_texts
-from tilewright.core.records import Candidate
-from tilewright.graph.arrange import Arrangement, KernelCall
+from tilewright.core.forms import PLAIN, Form, form_texts
+from tilewright.core.records import Candidate, Placement
+from tilewright.graph.arrange import KernelCalls, Place, arrange
+from tilewright.graph.fused import FusedNetwork
 from tilewright.graph.network import Array
 from tilewright.graph.plan import (
     MAIN,
@@ -20,45 +23,110 @@ from tilewright.graph.plan import (
     PlannedCall,
     PlannedTensor,
 )
-from tilewright.graph.tasks import TaskKey, task_key
+from tilewright.graph.tasks import TaskKey
+from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
+from tilewright.kernels.spaces import default_candidate
+
+Choose = Callable[[Workload, tuple[Form, ...]], Candidate]
+"""(workload, forms of its ports) → what computes it."""
 
 
-def sequential_plan(
-    arrangement: Arrangement, chosen: Mapping[TaskKey, Candidate], lane: Lane
+def default_settings(placement: Placement, max_error: float = inf) -> Choose:
+    """Our default settings, from facts and device alone, none with an error bound above
+    `max_error` where a more exact one is to be had."""
+
+    def choose(workload: Workload, forms: tuple[Form, ...]) -> Candidate:
+        return default_candidate(workload, forms, placement, max_error)[0]
+
+    return choose
+
+
+def lay_out(
+    network: FusedNetwork, forms: Mapping[str, Form], lane: Lane, choose: Choose
 ) -> NetworkPlan:
-    """All calls one after the other on one lane, each with the candidate of its task.
+    """The network with its tensors in `forms`, call after call on one lane; `choose` is asked once
+    for each task."""
+    arranged = arrange(network, forms)
+    chosen = {key: choose(task.workload, task.forms) for key, task in arranged.tasks.items()}
+    return in_sequence(arranged, lane, chosen)
 
-    Raises InternalError where a task has none.
-    """
-    graph = arrangement.network.graph
-    stored: dict[str, PackedConstant] = {}
+
+def in_sequence(
+    arranged: KernelCalls, lane: Lane, chosen: Mapping[TaskKey, Candidate]
+) -> NetworkPlan:
+    """Kernel calls one after the other on one lane; `chosen` has what computes each task."""
+    network = arranged.network
+    known = network.graph.constants
     calls: list[PlannedCall] = []
-    for item in arrangement.calls:
-        candidate = chosen.get(task_key(item))
-        if candidate is None:
-            raise InternalError(f"no candidate for task {task_key(item)}")
-        constants = _constants(item, candidate, graph.constants)
-        stored |= {entry.name: entry for entry in constants.values()}
+    for item in arranged.calls:
         calls.append(
             PlannedCall(
                 name=item.call.name,
                 workload=item.call.workload,
-                candidate=candidate,
+                candidate=chosen[item.call.workload.key, item.forms],
                 inputs=item.call.inputs,
                 output=item.call.output,
                 nodes=item.call.nodes,
                 kind=item.call.kind,
-                constants={index: entry.name for index, entry in constants.items()},
+                constants={
+                    index: name
+                    for index, (name, argument) in enumerate(
+                        zip(item.call.inputs, item.call.workload.arguments, strict=True)
+                    )
+                    if argument.role == "constant" or name in known
+                },
             )
         )
+    packed, constants = _packed_all(calls)
     return NetworkPlan(
-        inputs=tuple(graph.inputs),
-        outputs=tuple(graph.outputs),
-        tensors=_tensors(arrangement, calls, lane),
-        calls=tuple(calls),
+        inputs=tuple(network.graph.inputs),
+        outputs=tuple(network.graph.outputs),
+        tensors=_tensors(arranged, calls, lane),
+        calls=packed,
         lanes={MAIN: lane},
-        constants=tuple(stored.values()),
+        constants=constants,
+    )
+
+
+def with_candidates(plan: NetworkPlan, chosen: Mapping[TaskKey, Candidate]) -> NetworkPlan:
+    """The plan with other candidates for some of its tasks; weights are packed as they want.
+
+    Raises InternalError for a candidate in other forms than its task's.
+    """
+    calls: list[PlannedCall] = []
+    for call in plan.calls:
+        candidate = chosen.get(call.task, call.candidate)
+        if candidate.forms != call.candidate.forms:
+            raise InternalError(f"a candidate in other forms for call {call.name!r}: {candidate}")
+        calls.append(replace(call, candidate=candidate))
+    packed, constants = _packed_all(calls)
+    return replace(plan, calls=packed, constants=constants)
+
+
+def with_calls(plan: NetworkPlan, calls: tuple[PlannedCall, ...], output: str) -> NetworkPlan:
+    """A plan of some of a plan's calls, and others that read what these write, whose only output
+    is tensor `output`: one of the plan's, or that of the last call, in plain form."""
+    last = calls[-1]
+    tensors = dict(plan.tensors)
+    if output not in tensors:
+        kind, device = last.workload.result, plan.lanes[last.lane].device
+        tensors[output] = PlannedTensor(type=kind, root=output, device=device)
+    used = {output, *plan.inputs}
+    used |= {
+        tensor
+        for call in calls
+        for index, tensor in enumerate((*call.inputs, call.output))
+        if index not in call.constants
+    }
+    used |= {tensors[name].root for name in used}
+    packed, constants = _packed_all(calls)
+    return replace(
+        plan,
+        outputs=(output,),
+        tensors={name: tensor for name, tensor in tensors.items() if name in used},
+        calls=packed,
+        constants=constants,
     )
 
 
@@ -76,49 +144,53 @@ def packed_constant(stored: PackedConstant, values: Mapping[str, Array]) -> Arra
 
 
 def _tensors(
-    arrangement: Arrangement, calls: list[PlannedCall], lane: Lane
+    arranged: KernelCalls, calls: list[PlannedCall], lane: Lane
 ) -> dict[str, PlannedTensor]:
     """Every tensor that calls read or write, or that goes in or out, and what they lie in."""
-    graph = arrangement.network.graph
+
+    def place(tensor: str) -> Place:
+        return arranged.places.get(tensor, Place(root=tensor, offset_bytes=0))
+
+    graph = arranged.network.graph
     named = dict.fromkeys((*graph.inputs, *graph.outputs))
     for call in calls:
         read = [t for index, t in enumerate(call.inputs) if index not in call.constants]
         named |= dict.fromkeys((*read, call.output))
-    named |= dict.fromkeys(arrangement.place(tensor).root for tensor in list(named))
+    named |= dict.fromkeys(place(tensor).root for tensor in list(named))
     sliced = {call.output: call.workload.result for call in calls}
     return {
         tensor: PlannedTensor(
             type=graph.types[tensor] if tensor in graph.types else sliced[tensor],
-            root=arrangement.place(tensor).root,
-            offset_bytes=arrangement.place(tensor).offset_bytes,
-            form=arrangement.forms.get(tensor, PLAIN),
+            root=place(tensor).root,
+            offset_bytes=place(tensor).offset_bytes,
+            form=arranged.forms.get(tensor, PLAIN),
             device=lane.device,
         )
         for tensor in named
     }
 
 
-def _constants(
-    item: KernelCall, candidate: Candidate, known: Mapping[str, Array]
-) -> dict[int, PackedConstant]:
-    """The packed constants of a call, by argument index."""
-    sources = {
-        index: name
-        for index, (name, argument) in enumerate(
-            zip(item.call.inputs, item.call.workload.arguments, strict=True)
-        )
-        if argument.role == "constant" or name in known
-    }
-    return {index: _packed(item, candidate, index, sources) for index in sources}
+def _packed_all(
+    calls: Iterable[PlannedCall],
+) -> tuple[tuple[PlannedCall, ...], tuple[PackedConstant, ...]]:
+    """The calls with the names of their packed constants, and these, in order of first use."""
+    stored: dict[str, PackedConstant] = {}
+    found: list[PlannedCall] = []
+    for call in calls:
+        packed = {index: _packed(call, index) for index in call.constants}
+        for entry in packed.values():
+            stored.setdefault(entry.name, entry)
+        named = {index: entry.name for index, entry in packed.items()}
+        found.append(replace(call, constants=named))
+    return tuple(found), tuple(stored.values())
 
 
-def _packed(
-    item: KernelCall, candidate: Candidate, index: int, sources: Mapping[int, str]
-) -> PackedConstant:
-    workload = item.call.workload
-    spec = implementation(candidate.implementation)
+def _packed(call: PlannedCall, index: int) -> PackedConstant:
+    """Operand `index` of a call as its kernel wants it."""
+    workload, candidate = call.workload, call.candidate
+    sources = {number: call.inputs[number] for number in call.constants}
     kind = workload.arguments[index].type
-    packed = spec.packed_shapes(workload, candidate)
+    packed = implementation(candidate.implementation).packed_shapes(workload, candidate)
     shape = packed.get(index, kind.shape)
     # packing may fold several constants into one, so all of them take part in the name
     origin = [sources[i] for i in sorted(sources)] if index in packed else [sources[index]]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.core.checks import KernelCheck, NetworkCheck
 from tilewright.core.records import Candidate, Failure
 from tilewright.graph.evaluate import in_single, run_workload
 from tilewright.graph.indices import argument_uses
@@ -26,16 +26,6 @@ _JUMPS = frozenset(
     }
 )  # fmt: skip
 """Operators whose result may jump where an operand changes by one rounding."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelCheck:
-    """`error` is relative to sum |w||x|; None when there is no reference in numpy, or when the
-    memory did not suffice for a check."""
-
-    error: float | None
-    bound: float
-    failure: Failure | None = None
 
 
 def sample_arguments(workload: Workload, seed: int) -> list[Array]:
@@ -128,17 +118,6 @@ def relative_error(result: Array, reference: Array, scale: Array) -> float:
     size = np.maximum(np.where(np.isfinite(size), size, 0.0), 1e-30)
     difference = np.abs(left[finite] - right[finite])
     return float(np.max(difference / np.maximum(size, np.abs(right[finite]))))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkCheck:
-    """The network's outputs against the reference's: largest absolute error, the largest error
-    relative to the largest value of its output, and the name of that output; empty where all are
-    the same."""
-
-    max_abs_error: float
-    max_rel_error: float
-    output: str = ""
 
 
 def compare_outputs(

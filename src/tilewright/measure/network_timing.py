@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from statistics import fmean, median
 
 from tilewright.core.budget import Budget
-from tilewright.core.speedups import NOISY_ROUNDS, Speedup, speedup
+from tilewright.core.speedups import NOISY_ROUNDS
+from tilewright.core.timings import Timing
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
-from tilewright.graph.tasks import TaskKey
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import Peer
 from tilewright.measure.peers.turns import time_in_turn
@@ -21,40 +20,6 @@ ROUNDS, _MOST_ROUNDS = 5, 15
 ROUND_S = 0.6
 _FEWEST, _MOST = 2, 30
 _WATCHED = 9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """Raw samples in seconds, round by round in the order they were taken."""
-
-    rounds_s: tuple[tuple[float, ...], ...]
-
-    @property
-    def samples_s(self) -> tuple[float, ...]:
-        """The samples of all rounds."""
-        return tuple(chain.from_iterable(self.rounds_s))
-
-    @property
-    def latency_s(self) -> float:
-        """Median."""
-        return median(self.samples_s)
-
-    @property
-    def spread(self) -> float:
-        """Interquartile range / median."""
-        ordered = sorted(self.samples_s)
-        quarter = len(ordered) // 4
-        return (ordered[-1 - quarter] - ordered[quarter]) / self.latency_s
-
-    @property
-    def variation(self) -> float:
-        """By how much the rounds differ: (slowest - fastest) / median of their medians."""
-        medians = [median(samples) for samples in self.rounds_s]
-        return (max(medians) - min(medians)) / median(medians)
-
-    def speedup_over(self, other: Timing) -> Speedup:
-        """How many times as fast as another one of the same rounds this one is."""
-        return speedup(ours=self.rounds_s, theirs=other.rounds_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +59,17 @@ def peer_runner(peer: Peer, inputs: Mapping[str, Array]) -> Runner:
 
 def time_places(
     worker: NetworkRunner, name: str, plan: NetworkPlan, inputs: Sequence[Array]
-) -> dict[TaskKey, float]:
-    """Mean seconds of a call of each task in a loaded network; each call is a median over runs."""
-    calls: dict[str, list[float]] = {}
+) -> dict[str, float]:
+    """Seconds of every call in a loaded network, by the call's name; each is a median over runs."""
+    timed: dict[str, deque[float]] = {}
     for symbol, seconds in worker.time_calls(name, inputs, repeats=_WATCHED):
-        calls.setdefault(symbol, []).append(seconds)
-    symbols = {call.task: plan.symbol(call) for call in plan.calls}
-    return {key: fmean(calls[symbol]) for key, symbol in symbols.items() if symbol in calls}
+        timed.setdefault(symbol, deque()).append(seconds)
+    found: dict[str, float] = {}
+    for call in plan.calls:
+        of_kernel = timed.get(plan.symbol(call))
+        if of_kernel:
+            found[call.name] = of_kernel.popleft()
+    return found
 
 
 def time_together(runners: Mapping[str, Runner], rounds: Rounds = ONCE) -> dict[str, Timing]:

@@ -1,43 +1,44 @@
-"""A model cut into kernel calls and distinct tasks, in the layouts of a plan."""
+"""A model cut into kernel calls, with the plan that it has by default."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from tilewright.core.records import LayoutPlan
-from tilewright.graph.arrange import Arrangement, arrange
-from tilewright.graph.conversions import with_conversions
+from tilewright.core.forms import Form
+from tilewright.graph.fused import FusedNetwork
 from tilewright.graph.network import Graph
-from tilewright.graph.tasks import Task, TaskKey, tasks_of
+from tilewright.graph.plan import NetworkPlan
+from tilewright.graph.tasks import Task, TaskKey
 from tilewright.models.loaded import LoadedModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedNetwork:
-    """A model, its kernel calls, and its distinct tasks in order of first use.
-
-    `key` identifies the fused network whatever its layouts; `plan` says where those are not the
-    default ones.
-    """
+    """A model, its fused calls, the default form of every tensor, and the plan that follows, with
+    our default settings."""
 
     model: LoadedModel
-    key: str
-    arrangement: Arrangement
-    tasks: Mapping[TaskKey, Task]
-    plan: LayoutPlan = LayoutPlan()
+    fused: FusedNetwork
+    forms: Mapping[str, Form]
+    plan: NetworkPlan
+
+    @property
+    def key(self) -> str:
+        """Identity of the fused network, whatever its forms."""
+        return self.fused.key
 
     @property
     def graph(self) -> Graph:
         """The graph whose tensors the calls name."""
-        return self.arrangement.network.graph
+        return self.fused.graph
 
+    @property
+    def tasks(self) -> Mapping[TaskKey, Task]:
+        """The distinct tasks in default forms, in order of first use."""
+        return self.plan.tasks
 
-def laid_out(network: PreparedNetwork, plan: LayoutPlan) -> PreparedNetwork:
-    """A network that has the default layouts, in those of a plan."""
-    if plan == LayoutPlan():
-        return network
-    usual = network.arrangement
-    forms = {**usual.forms, **plan.forms}
-    arrangement = arrange(*with_conversions(usual.network, forms, plan.ports))
-    return replace(network, arrangement=arrangement, tasks=tasks_of(arrangement), plan=plan)
+    @property
+    def weight_bytes(self) -> int:
+        """All constants together."""
+        return sum(array.nbytes for array in self.graph.constants.values())

@@ -20,7 +20,8 @@ from typing import Protocol
 import numpy as np
 
 from tilewright.core.forms import PLAIN, Form, form_texts, parse_form
-from tilewright.core.records import Placement
+from tilewright.core.records import Candidate, Placement
+from tilewright.core.solutions import PICOSECONDS
 from tilewright.graph.arrange import (
     is_concatenation,
     is_view,
@@ -38,7 +39,6 @@ from tilewright.kernels.registry import applicable
 from tilewright.plan.assignment.problem import Problem
 from tilewright.plan.assignment.records import FORBIDDEN, Table, Variable
 
-PICOSECONDS = 1e12
 VIEW, IN_PLACE = "view", "in place"
 
 
@@ -62,6 +62,11 @@ class KernelTimes(Protocol):
         """The time to copy a tensor from one layout into another, infinite where that failed."""
         ...
 
+    def candidate(self, workload: Workload, ports: Ports, implementation: str | None) -> Candidate:
+        """What computes the workload in these layouts in that time; of the implementation that a
+        change takes, without one."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
@@ -75,16 +80,6 @@ class Choice:
     def value(self) -> str:
         """How the problem names it."""
         return f"{self.implementation}:{','.join(form_texts(self.ports))}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """An assignment in terms of the network: the layout each tensor is written in, the layouts in
-    which calls want their ports (by call name), and what was chosen at each call."""
-
-    forms: Mapping[str, Form]
-    wanted: Mapping[str, Ports]
-    choices: Mapping[str, Choice]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,17 +137,17 @@ class NetworkProblem:
             variables=tuple(variables), tables=tuple(tables), name=self.name, default=self._default
         )
 
-    def decision(self, assignment: Mapping[str, str]) -> Decision:
-        """What an assignment of `problem` means."""
-        forms = {tensor: parse_form(assignment[_layout_name(tensor)]) for tensor in self.options}
-        wanted: dict[str, Ports] = {}
-        chosen: dict[str, Choice] = {}
+    def forms_of(self, assignment: Mapping[str, str]) -> dict[str, Form]:
+        """The layout that each tensor is written in by an assignment of `problem`."""
+        return {tensor: parse_form(assignment[_layout_name(tensor)]) for tensor in self.options}
+
+    def choices_of(self, assignment: Mapping[str, str]) -> dict[str, Choice]:
+        """What an assignment of `problem` does at each call, by its name."""
+        found: dict[str, Choice] = {}
         for call in self.network.calls:
             value = assignment[_choice_name(call)]
-            choice = next(c for c in self.choices[call.name] if c.value == value)
-            chosen[call.name] = choice
-            wanted[call.name] = choice.ports[:-1]
-        return Decision(forms=forms, wanted=wanted, choices=chosen)
+            found[call.name] = next(c for c in self.choices[call.name] if c.value == value)
+        return found
 
     @cached_property
     def _default(self) -> dict[str, str]:

@@ -9,10 +9,11 @@ from tilewright.core.input_files import machine_memory_bytes
 from tilewright.core.processes import Child, RemoteError
 from tilewright.core.records import Placement
 from tilewright.core.units import format_bytes
-from tilewright.graph.arrange import Arrangement, arrange
 from tilewright.graph.network import Graph
-from tilewright.graph.tasks import fused_network, tasks_of
+from tilewright.graph.plan import NetworkPlan, lane_of
+from tilewright.graph.tasks import fused_network
 from tilewright.kernels.forms import choose_forms
+from tilewright.kernels.plans import default_settings, lay_out
 from tilewright.measure.kernels import WORKER
 from tilewright.models import LoadedModel, ModelOptions, load, sketch
 from tilewright.models.prepared import PreparedNetwork
@@ -31,22 +32,19 @@ def prepare_sketch(argument: str, options: ModelOptions, placement: Placement) -
 
 
 def _cut(model: LoadedModel, placement: Placement) -> PreparedNetwork:
-    network = fused_network(model.graph)
-    arrangement = arrange(network, choose_forms(network, placement.target, placement.resources))
-    require_memory(arrangement, machine_memory_bytes())
+    fused = fused_network(model.graph)
+    forms = choose_forms(fused, placement.target, placement.resources)
+    plan = lay_out(fused, forms, lane_of(placement), default_settings(placement))
+    require_memory(fused.graph, plan, machine_memory_bytes())
     require_supported(model.graph, placement)
-    return PreparedNetwork(
-        model=model, key=network.key, arrangement=arrangement, tasks=tasks_of(arrangement)
-    )
+    return PreparedNetwork(model=model, fused=fused, forms=forms, plan=plan)
 
 
-def require_memory(arrangement: Arrangement, limit_bytes: int) -> None:
+def require_memory(graph: Graph, plan: NetworkPlan, limit_bytes: int) -> None:
     """Raise ModelError for a network whose tensors need more than `limit_bytes`, before any of
     them is made."""
-    graph = arrangement.network.graph
     outside = dict.fromkeys((*graph.inputs, *graph.outputs, *graph.constants))
-    needed_bytes = sum(graph.types[name].bytes for name in outside)
-    needed_bytes += arrangement.memory.arena_bytes
+    needed_bytes = sum(graph.types[name].bytes for name in outside) + plan.arena_bytes
     if needed_bytes <= limit_bytes:
         return
     largest = max(graph.types, key=lambda name: graph.types[name].bytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import exp, sqrt
 
@@ -17,19 +17,18 @@ from tilewright.core.predictions import (
     Source,
 )
 from tilewright.core.records import Candidate, Placement
-from tilewright.graph.plan import lane_of
-from tilewright.graph.tasks import Task, TaskKey
+from tilewright.graph.plan import NetworkPlan
+from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
 from tilewright.kernels.planned_memory import planned_memory
-from tilewright.kernels.plans import sequential_plan
-from tilewright.models.prepared import PreparedNetwork, laid_out
+from tilewright.models.prepared import PreparedNetwork
 from tilewright.predict.collected import family_of
 from tilewright.predict.energies import EnergyPredictors, known_metrics, why_none
 from tilewright.predict.kernel_facts import Kernel
 from tilewright.predict.kernel_models import KernelModel
 from tilewright.predict.modelling import Predictors, predictors_of
 from tilewright.predict.operator_facts import roofline_s
-from tilewright.store.choices import MAX_ERROR, SettingsName, choose, shipped_plan
+from tilewright.store.choices import MAX_ERROR, SettingsName, choose_plan
 from tilewright.store.database import SqliteStore
 
 IN_SEQUENCE = 1.04
@@ -80,16 +79,15 @@ class Forecaster:
         """
         metrics = known_metrics(metrics)
         store = self.predictors.store
-        network = laid_out(network, shipped_plan(network, store, self.placement, settings))
-        chosen = choose(network, store, self.placement, settings, max_error=self.max_error)
-        tasks = list(network.tasks.values())
-        kernels = [(task.workload, chosen[key]) for key, task in network.tasks.items()]
+        plan = choose_plan(network, store, self.placement, settings, max_error=self.max_error)
+        tasks = list(plan.tasks.values())
+        kernels = [(task.workload, plan.candidates[key]) for key, task in plan.tasks.items()]
         estimates = self.kernels(kernels) if set(metrics) != {"memory"} else []
         energies_j, reason = self._energies(kernels, metrics)
         self._tell(estimates)
         forecast = composed(tasks, estimates, energies_j)
         if "memory" in metrics:
-            forecast = replace(forecast, peak_memory_bytes=self._peak_bytes(network, chosen))
+            forecast = replace(forecast, peak_memory_bytes=self._peak_bytes(plan))
         shown = range(len(tasks)) if "latency" in metrics else ()
         return PredictResult(
             model=network.model.name,
@@ -128,11 +126,11 @@ class Forecaster:
         for text, network in operators:
             texts.append(text)
             store = self.predictors.store
-            chosen = choose(network, store, self.placement, settings, max_error=self.max_error)
-            key = max(network.tasks, key=lambda key: network.tasks[key].workload.flop)
-            tasks.append(network.tasks[key])
-            kernels.append((network.tasks[key].workload, chosen[key]))
-            peaks_bytes.append(self._peak_bytes(network, chosen) if "memory" in metrics else None)
+            plan = choose_plan(network, store, self.placement, settings, max_error=self.max_error)
+            heaviest = max(plan.tasks.values(), key=lambda task: task.workload.flop)
+            tasks.append(heaviest)
+            kernels.append((heaviest.workload, plan.candidates[heaviest.key]))
+            peaks_bytes.append(self._peak_bytes(plan) if "memory" in metrics else None)
         estimates = self.kernels(kernels)
         energies_j, reason = self._energies(kernels, metrics)
         self._tell(estimates)
@@ -167,8 +165,7 @@ class Forecaster:
         energies_j = EnergyPredictors(predictors=self.predictors).energies_j(kernels)
         return energies_j, why_none(kernels, energies_j)
 
-    def _peak_bytes(self, network: PreparedNetwork, chosen: Mapping[TaskKey, Candidate]) -> int:
-        plan = sequential_plan(network.arrangement, chosen, lane_of(self.placement))
+    def _peak_bytes(self, plan: NetworkPlan) -> int:
         return planned_memory(plan, self.placement.target).peak_bytes
 
     def kernels(self, kernels: Sequence[Kernel]) -> list[Estimate]:

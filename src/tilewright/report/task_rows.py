@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from tilewright.core.forms import form_texts
-from tilewright.core.records import Candidate, Measurement
 from tilewright.core.results import TaskReport
-from tilewright.graph.tasks import Task, TaskKey
-from tilewright.measure.checking import KernelCheck
+from tilewright.graph.plan_result import PlanResult
 from tilewright.measure.peaks import Peaks
 
 _ALIKE = 0.1
 _NAMED = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """What was timed: tasks `alone`; one call of each `in_place_s`, the mean of its calls in the
-    running network; the network, 0 where none was run."""
-
-    alone: Mapping[TaskKey, Measurement]
-    in_place_s: Mapping[TaskKey, float] = field(default_factory=dict[TaskKey, float])
-    network_s: float = 0.0
-
-
-def task_reports(
-    tasks: Mapping[TaskKey, Task],
-    chosen: Mapping[TaskKey, Candidate],
-    times: Times,
-    checks: Mapping[TaskKey, KernelCheck],
-    peaks: Peaks,
-) -> tuple[TaskReport, ...]:
-    """One row per task, largest share first, those without any time last."""
+def task_reports(result: PlanResult, peaks: Peaks) -> tuple[TaskReport, ...]:
+    """One row per task, largest share of the network's time first, those without any time last."""
     rows: list[TaskReport] = []
-    for key, task in tasks.items():
-        measurement, check = times.alone.get(key), checks.get(key)
+    chosen = result.plan.candidates
+    for key, task in result.plan.tasks.items():
+        known = result.task(key)
+        measurement, check, in_place_s = known.alone, known.check, known.in_place_s
         latency_s = measurement.latency_s if measurement else None
-        in_place_s = times.in_place_s.get(key)
         call_s = latency_s or in_place_s or 0.0
         speed = 1.0 / call_s if call_s else 0.0
         rows.append(
@@ -65,7 +48,7 @@ def task_reports(
                 nodes=task.nodes,
             )
         )
-    return _with_shares(rows, times.network_s)
+    return _with_shares(rows, result.timing.latency_s if result.timing is not None else 0.0)
 
 
 def _with_shares(rows: Sequence[TaskReport], network_s: float) -> tuple[TaskReport, ...]:

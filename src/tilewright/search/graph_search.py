@@ -16,17 +16,19 @@ from tilewright.core.element_types import element_type
 from tilewright.core.errors import TilewrightError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.forms import PLAIN, Form, blocked, channel_block
-from tilewright.core.records import LayoutPlan, Outcome, Placement
+from tilewright.core.records import Outcome, Placement
+from tilewright.graph.arrange import arrange
+from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.tensor import TensorType
 from tilewright.kernels.spaces import spaces
 from tilewright.measure.base import Measurer
 from tilewright.measure.peaks import Peaks
-from tilewright.models.prepared import PreparedNetwork, laid_out
-from tilewright.plan.assignment.solution import NothingFound, Solution, TooWide
+from tilewright.models.prepared import PreparedNetwork
+from tilewright.plan.assignment.solution import NothingFound, TooWide
 from tilewright.plan.assignment.solving import DEFAULT as AUTO
-from tilewright.plan.assignment.solving import solve
-from tilewright.plan.network_problem import PICOSECONDS, Decision, NetworkProblem
+from tilewright.plan.network_problem import NetworkProblem
+from tilewright.plan.planners import planner_named
 from tilewright.search.layout_costs import LayoutCosts
 from tilewright.search.places import Places
 from tilewright.search.tuning import NetworkTuner, TuningTerms
@@ -42,36 +44,6 @@ _WIDER = (2, 4)
 _DOUBT = 2.0
 """What estimates are multiplied by once no time is left to measure. Seen in short searches: a
 network of 167 ms for 105 promised, one of 25 for 2.3."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Proposal:
-    """A solution in terms of the network: its layouts, its tasks, what it should take."""
-
-    name: str
-    solution: Solution
-    decision: Decision
-    network: PreparedNetwork
-
-    @property
-    def predicted_s(self) -> float:
-        """Sum of all kernels and changes of layout."""
-        return self.solution.objective_ps / PICOSECONDS
-
-    @property
-    def measured(self) -> bool:
-        """Whether the times of all its kernels were measured."""
-        return all(choice.time.measured for choice in self.decision.choices.values())
-
-    @property
-    def implementations(self) -> dict[TaskKey, str]:
-        """What computes each task, copies between layouts apart."""
-        calls, choices = self.network.arrangement.network.calls, self.decision.choices
-        return {
-            (call.workload.key, choices[call.name].ports): choices[call.name].implementation
-            for call in calls
-            if call.name in choices
-        }
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,19 +78,19 @@ class GraphSearch:
     def problem(self) -> NetworkProblem:
         """The problem with the costs as they are known now."""
         return NetworkProblem(
-            network=self.network.arrangement.network,
-            usual=self.network.arrangement.forms,
+            network=self.network.fused,
+            usual=self.network.forms,
             placement=self.placement,
             times=self.costs,
             name=self.network.model.name,
         )
 
-    def recalled(self) -> list[Proposal]:
+    def recalled(self) -> list[PlanResult]:
         """The proposals by what the store knows; nothing is measured."""
         self._recall(self._uniform_tasks())
         proposals = self.proposals()
         for _ in range(_ROUNDS):
-            used = {k: t for p in proposals for k, t in p.network.tasks.items()}
+            used = {k: t for p in proposals for k, t in p.plan.tasks.items()}
             if not self._recall({k: t for k, t in used.items() if k not in self.known}):
                 break
             proposals = self.proposals()
@@ -131,7 +103,7 @@ class GraphSearch:
         *,
         stop: Callable[[], bool],
         checkpoint: Callable[[], None],
-    ) -> list[Proposal]:
+    ) -> list[PlanResult]:
         """The chosen assignment first, then its rivals. What is left of the budget in the end goes
         to the tasks of the chosen one; where that leaves some unmeasured, estimates are doubted."""
 
@@ -148,7 +120,7 @@ class GraphSearch:
                 search(new)
         proposals = self.proposals()
         if not (budget.exhausted or stop()):
-            search(proposals[0].network.tasks)
+            search(proposals[0].plan.tasks)
             proposals = self.proposals()
             self.converged = self._settled and proposals[0].measured
         if not proposals[0].measured:
@@ -156,7 +128,7 @@ class GraphSearch:
             proposals = self.proposals()
         return proposals
 
-    def reconsider(self, places: Places, looked_at: Iterable[Searched] = ()) -> Proposal | None:
+    def reconsider(self, places: Places, looked_at: Iterable[Searched] = ()) -> PlanResult | None:
         """The best assignment by what was measured, with all times corrected by the kernels'
         places in networks; None where there is none. What was `looked_at` again since the search
         is believed first."""
@@ -166,32 +138,32 @@ class GraphSearch:
             self._learn(searched.fused, costs)
         problem = replace(self.problem, times=costs)
         try:
-            found = _proposal(RECONSIDERED, self.network, problem, self.solver)
+            found = planner_named(self.solver).plan(problem, RECONSIDERED)
         except TilewrightError as error:
             self.terms.events(Note(message=f"Nothing is reconsidered: {error.message}"))
             return None
         return found if found.measured else None
 
-    def _unknown(self, proposals: Sequence[Proposal]) -> dict[TaskKey, Task]:
+    def _unknown(self, proposals: Sequence[PlanResult]) -> dict[TaskKey, Task]:
         """The tasks that proposals use and nothing was measured of yet."""
         return {
             key: task
             for proposal in proposals
-            for key, task in proposal.network.tasks.items()
+            for key, task in proposal.plan.tasks.items()
             if key not in self._asked and not self._tried(task)
         }
 
-    def proposals(self) -> list[Proposal]:
+    def proposals(self) -> list[PlanResult]:
         """The best assignment by what is known now, then its rivals."""
         problem = self.problem
         detail = f"{len(problem.problem.variables)} variables"
         self.terms.events(Stage(name="solve", detail=detail))
-        return proposals_of(self.network, problem, self.solver, self.terms.events)
+        return proposals_of(problem, self.solver, self.terms.events)
 
     def _uniform_tasks(self) -> dict[TaskKey, Task]:
         """The tasks that come up when all blocks are wider."""
-        options, types = self.problem.options, self.network.arrangement.network.graph.types
-        usual = self.network.arrangement.forms
+        options, types = self.problem.options, self.network.graph.types
+        usual = self.network.forms
         found: dict[TaskKey, Task] = {}
         for factor in _WIDER:
             forms = {
@@ -200,7 +172,7 @@ class GraphSearch:
                 if (wider := self._blocked(types[tensor], factor)) in allowed
                 and channel_block(usual.get(tensor, PLAIN))
             }
-            found |= laid_out(self.network, LayoutPlan(forms=forms)).tasks
+            found |= arrange(self.network.fused, {**usual, **forms}).tasks
         return {key: task for key, task in found.items() if key not in self.network.tasks}
 
     def _blocked(self, kind: TensorType, factor: int) -> Form:
@@ -262,48 +234,21 @@ class GraphSearch:
         return all(space.spec.name in tried for space in offered)
 
 
-def proposals_of(
-    network: PreparedNetwork, problem: NetworkProblem, solver: str, events: EventSink
-) -> list[Proposal]:
-    """What `solver` chooses, then what the rivals choose.
+def proposals_of(problem: NetworkProblem, planner: str, events: EventSink) -> list[PlanResult]:
+    """What the planner of that name chooses, then what the rivals choose.
 
-    A rival that finds nothing is noted. Where `solver` finds nothing, the default one stands in.
+    A rival that finds nothing is noted. Where the planner finds nothing, the default one stands in.
     """
     try:
-        found = [_proposal(CHOSEN, network, problem, solver)]
+        found = [planner_named(planner).plan(problem, CHOSEN)]
     except (NothingFound, TooWide) as error:
-        if solver == AUTO:
+        if planner == AUTO:
             raise
         events(Note(message=f"{error.message} The solver {AUTO} takes over."))
-        found = [_proposal(CHOSEN, network, problem, AUTO)]
+        found = [planner_named(AUTO).plan(problem, CHOSEN)]
     for name in RIVALS:
         try:
-            found.append(_proposal(name, network, problem, name))
+            found.append(planner_named(name).plan(problem, name))
         except TilewrightError as error:
             events(Note(message=f"no {name} assignment: {error.message}"))
     return found
-
-
-def _proposal(
-    name: str, network: PreparedNetwork, problem: NetworkProblem, solver: str
-) -> Proposal:
-    solution = solve(problem.problem, solver)
-    decision = problem.decision(solution.assignment)
-    return Proposal(
-        name=name,
-        solution=solution,
-        decision=decision,
-        network=laid_out(network, _plan(network, decision)),
-    )
-
-
-def _plan(network: PreparedNetwork, decision: Decision) -> LayoutPlan:
-    """What differs from the default layouts."""
-    usual = network.arrangement.forms
-    forms = {t: form for t, form in decision.forms.items() if form != usual.get(t)}
-    ports: dict[str, tuple[Form, ...]] = {}
-    for call in network.arrangement.network.calls:
-        read = tuple(decision.forms.get(tensor, PLAIN) for tensor in call.inputs)
-        if decision.wanted[call.name] != read:
-            ports[call.name] = decision.wanted[call.name]
-    return LayoutPlan(forms=forms, ports=ports)

@@ -9,17 +9,20 @@ from statistics import median
 
 from tilewright.core.forms import Form
 from tilewright.core.protocols import MeasurementStore
-from tilewright.core.records import Outcome, Placement
+from tilewright.core.records import Candidate, Outcome, Placement
 from tilewright.graph.conversions import copying
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.ports import Ports
-from tilewright.kernels.spaces import ranked_defaults, too_inexact
+from tilewright.kernels.spaces import default_candidate, ranked_defaults, too_inexact
 from tilewright.plan.network_problem import Time
 from tilewright.search.places import Places
 from tilewright.store.choices import own, ranked
 
-_Measured = Mapping[str, float]
+_Kernel = tuple[Candidate, float]
+"""What computes a workload, and its seconds."""
+_Kernels = Mapping[str, _Kernel]
+"""The fastest of each implementation."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,11 +42,11 @@ class LayoutCosts:
     places: Places = field(default_factory=Places)
     guessing: bool = True
     doubt: float = 1.0
-    _known: dict[str, dict[Ports, _Measured]] = field(
-        default_factory=dict[str, dict[Ports, _Measured]]
+    _known: dict[str, dict[Ports, _Kernels]] = field(
+        default_factory=dict[str, dict[Ports, _Kernels]]
     )
-    _guesses: dict[tuple[str, Ports], _Measured] = field(
-        default_factory=dict[tuple[str, Ports], _Measured]
+    _guesses: dict[tuple[str, Ports], _Kernels] = field(
+        default_factory=dict[tuple[str, Ports], _Kernels]
     )
     _workloads: dict[str, Workload] = field(default_factory=dict[str, Workload])
     _usual: dict[str, float] = field(default_factory=dict[str, float])
@@ -64,11 +67,12 @@ class LayoutCosts:
         With `searched` every implementation had its chance: those without a time are out, and where
         none has one, these layouts are, unless they are `needed`.
         """
-        fastest: dict[str, float] = {}
+        fastest: dict[str, _Kernel] = {}
         out = too_inexact(workload, ports, self.placement, self.max_error)
         found = [o for o in outcomes if o.candidate.implementation not in out]
         for measurement in ranked(found):
-            fastest.setdefault(measurement.candidate.implementation, measurement.latency_s)
+            candidate = measurement.candidate
+            fastest.setdefault(candidate.implementation, (candidate, measurement.latency_s))
         self._workloads[workload.key] = workload
         self._known.setdefault(workload.key, {})[ports] = fastest
         self._usual.clear()
@@ -89,11 +93,11 @@ class LayoutCosts:
     def _alone(self, workload: Workload, ports: Ports) -> dict[str, Time]:
         """The times of kernels by themselves."""
         measured = self._known.get(workload.key, {}).get(ports, {})
-        times = {n: Time(seconds=seconds, measured=True) for n, seconds in measured.items()}
+        times = {n: Time(seconds=seconds, measured=True) for n, (_, seconds) in measured.items()}
         key = (workload.key, ports)
         if key in self._searched or not (self.guessing or (not times and key in self._needed)):
             return times
-        for name, guess in self._guess(workload, ports).items():
+        for name, (_, guess) in self._guess(workload, ports).items():
             if name not in times:
                 seconds = self.doubt * guess * self._correction(workload, ports, name)
                 times[name] = Time(seconds=seconds, measured=False)
@@ -114,17 +118,27 @@ class LayoutCosts:
     def change(self, kind: TensorType, source: Form, target: Form) -> Time:
         """The time to copy a tensor from one layout into another; infinite where that failed."""
         times = self.kernels(copying(kind), (source, target)).values()
-        failed = Time(seconds=inf, measured=True)
-        return min(times, key=lambda time: (not time.measured, time.seconds), default=failed)
+        return min(times, key=_believed, default=Time(seconds=inf, measured=True))
 
-    def _guess(self, workload: Workload, ports: Ports) -> _Measured:
+    def candidate(self, workload: Workload, ports: Ports, implementation: str | None) -> Candidate:
+        """The fastest measured one of an implementation, else the best guess of its facts; without
+        an implementation, of the one that a change takes."""
+        times = self.kernels(workload, ports)
+        if implementation not in times:
+            if not times:
+                return default_candidate(workload, ports, self.placement, self.max_error)[0]
+            implementation = min(times, key=lambda name: _believed(times[name]))
+        measured = self._known.get(workload.key, {}).get(ports, {})
+        found = measured.get(implementation) or self._guess(workload, ports)[implementation]
+        return found[0]
+
+    def _guess(self, workload: Workload, ports: Ports) -> _Kernels:
         """The facts' estimates of the best settings, by implementation."""
         key = (workload.key, ports)
         if key not in self._guesses:
-            found: dict[str, float] = {}
-            guesses = ranked_defaults(workload, ports, self.placement, self.max_error)
-            for candidate, seconds in guesses:
-                found.setdefault(candidate.implementation, seconds)
+            found: dict[str, _Kernel] = {}
+            for guess in ranked_defaults(workload, ports, self.placement, self.max_error):
+                found.setdefault(guess[0].implementation, guess)
             self._guesses[key] = found
         return self._guesses[key]
 
@@ -152,10 +166,15 @@ class LayoutCosts:
         return median(ratios) if ratios else 1.0
 
     def _ratio(
-        self, workload: Workload, ports: Ports, measured: _Measured, name: str
+        self, workload: Workload, ports: Ports, measured: _Kernels, name: str
     ) -> float | None:
         guess = self._guess(workload, ports).get(name) if name in measured else None
-        return measured[name] / guess if guess else None
+        return measured[name][1] / guess[1] if guess and guess[1] else None
+
+
+def _believed(time: Time) -> tuple[bool, float]:
+    """What is measured comes first, then what is short."""
+    return not time.measured, time.seconds
 
 
 def stored_by_forms(

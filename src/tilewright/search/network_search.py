@@ -4,33 +4,38 @@ whole graph, then a referee for each of the networks found."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from tilewright.core.budget import Budget
-from tilewright.core.errors import NegativeVerdict
+from tilewright.core.checks import KernelCheck
+from tilewright.core.errors import NegativeVerdict, StoreError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.interrupts import graceful_interrupt
 from tilewright.core.records import Candidate, Outcome, Placement
+from tilewright.graph.plan import NetworkPlan
+from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import Task, TaskKey
+from tilewright.kernels.plans import with_candidates
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.base import Measurer
-from tilewright.measure.checking import KernelCheck
 from tilewright.measure.peaks import Peaks
 from tilewright.measure.protocols import kernel_protocol
-from tilewright.models.prepared import PreparedNetwork, laid_out
+from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.assignment.problem_file import write_problem
 from tilewright.predict.modelling import predictors_of
 from tilewright.predict.zero_shot import BestGuesses
-from tilewright.search.contenders import TUNED, Contender
-from tilewright.search.graph_search import CHOSEN, GraphSearch, Proposal
+from tilewright.search.contenders import TUNED
+from tilewright.search.graph_search import CHOSEN, GraphSearch
 from tilewright.search.knowledge import known_of
 from tilewright.search.levels import GraphLevel
 from tilewright.search.places import Places
 from tilewright.search.requests import OptimizeRequest
 from tilewright.search.tuning import Guess, NetworkTuner, TuningTerms, no_guess
-from tilewright.search.winners import LAST, Referee, Searched, Winner, measured_last
-from tilewright.store.choices import defaults, shipping_key
+from tilewright.search.winners import LAST, Referee, Searched, measured_last
+from tilewright.store.choices import defaults
 from tilewright.store.database import SqliteStore
+from tilewright.store.shipped_plans import candidates_of, plan_of, shipping_key
 
 SHIPPED_BEFORE = "shipped before"
 _GRAPH_SHARE = 0.4
@@ -58,7 +63,7 @@ class NetworkSearch:
     rivals: bool = True
     tuner: NetworkTuner | None = None
     graph: GraphSearch | None = None
-    proposals: list[Proposal] = field(default_factory=list[Proposal])
+    proposals: list[PlanResult] = field(default_factory=list[PlanResult])
     _guess: Guess = no_guess
     _searched_graph: bool = False
     _looked_at: list[Searched] = field(default_factory=list[Searched])
@@ -107,8 +112,8 @@ class NetworkSearch:
 
     def contenders(
         self, measurer: Measurer, peaks: Peaks, *, settled_before: bool
-    ) -> tuple[list[Contender], bool]:
-        """The network in its default layouts first, then others; and whether all converged.
+    ) -> tuple[list[PlanResult], bool]:
+        """The plan in default layouts first, then others; and whether all converged.
 
         With `settled_before` nothing is searched unless templates have changed since.
         """
@@ -133,24 +138,20 @@ class NetworkSearch:
         budget = self.budget if may_measure else None
         self.budget.expect("finalists")
         with self.budget.phase("verify", keep=0.5 if self.proposals and may_measure else 0.0):
-            winners = self._winners(self.tuner, measurer, terms, budget)
+            tuned = self._decided(TUNED, self.network.plan, self.tuner, measurer, budget)
             self._looked_at.append(self.tuner)
-        found = [Contender(name=TUNED, network=self.network, winners=winners)]
+        found = [tuned]
         if self.graph is not None and may_measure:
             known = self.graph.known | self.tuner.known
             for proposal in self.proposals if self.rivals else self.proposals[:1]:
-                tasks = proposal.network.tasks
-                searched = known_of(tasks, known)
+                searched = known_of(proposal.plan.tasks, known)
                 again = budget if proposal.name == CHOSEN else None
-                try:
-                    winners = self._winners(searched, measurer, terms, again)
-                except NegativeVerdict as error:
-                    self.events(Note(message=f"{proposal.name} is left out: {error.message}"))
-                    continue
-                self._looked_at.append(searched)
-                found.append(
-                    Contender(name=proposal.name, network=proposal.network, winners=winners)
+                decided = self._decided_if_right(
+                    proposal.name, proposal.plan, searched, measurer, again
                 )
+                if decided is not None:
+                    self._looked_at.append(searched)
+                    found.append(decided)
         found += self._shipped_before(measurer, terms)
         return found, converged
 
@@ -212,28 +213,43 @@ class NetworkSearch:
         if wanted is not None and wanted.save_problem is not None:
             write_problem(graph.problem.problem, wanted.save_problem)
 
-    def _winners(
+    def _decided(
         self,
+        name: str,
+        plan: NetworkPlan,
         searched: Searched,
         measurer: Measurer,
-        terms: TuningTerms,
         budget: Budget | None,
-    ) -> dict[TaskKey, Winner]:
-        """The winner of each task, with the time of second looks and checks accounted for."""
-        referee = Referee(searched, self.placement, self.store, measurer, terms)
+    ) -> PlanResult:
+        """The plan with the winner of each task, with the time of second looks and checks
+        accounted for."""
+        referee = Referee(searched, self.placement, self.store, measurer, self._terms)
         self._referees.append(referee)
         with self.budget.phase("verify"):
-            winners = referee.winners(
-                budget=budget, checked=self._earlier_checks(searched.fused) | self._checks
-            )
-        self._checks |= {
-            key: (winner.candidate, winner.check)
-            for key, winner in winners.items()
-            if winner.check is not None
-        }
-        return winners
+            checked = self._earlier_checks(searched.fused) | self._checks
+            decided = referee.decide(name, plan, budget=budget, checked=checked)
+        for key, candidate in decided.plan.candidates.items():
+            check = decided.task(key).check
+            if check is not None:
+                self._checks[key] = candidate, check
+        return decided
 
-    def reconsider(self, places: Places, measurer: Measurer) -> Contender | None:
+    def _decided_if_right(
+        self,
+        name: str,
+        plan: NetworkPlan,
+        searched: Searched,
+        measurer: Measurer,
+        budget: Budget | None = None,
+    ) -> PlanResult | None:
+        """The same; None, with a note, where a task has no candidate that gives right results."""
+        try:
+            return self._decided(name, plan, searched, measurer, budget)
+        except NegativeVerdict as error:
+            self.events(Note(message=f"The plan {name!r} is left out: {error.message}"))
+            return None
+
+    def reconsider(self, places: Places, measurer: Measurer) -> PlanResult | None:
         """The graph tuner's choice by times that are corrected by the places of the kernels in the
         networks of a race; None where layouts were not searched, or no time is left for it."""
         if self.graph is None or not self._searched_graph or self.budget.remaining_s <= 0:
@@ -243,43 +259,36 @@ class NetworkSearch:
         if proposal is None:
             return None
         self.proposals.append(proposal)
-        chosen = proposal.implementations
+        chosen = proposal.plan.candidates
         searched = known_of(
-            proposal.network.tasks,
+            proposal.plan.tasks,
             self.graph.known,
-            lambda key, candidate: candidate.implementation == chosen.get(key),
+            lambda key, candidate: candidate.implementation == chosen[key].implementation,
         )
-        try:
-            winners = self._winners(searched, measurer, self._terms, None)
-        except NegativeVerdict as error:
-            self.events(Note(message=f"{proposal.name} is left out: {error.message}"))
-            return None
-        return Contender(name=proposal.name, network=proposal.network, winners=winners)
+        return self._decided_if_right(proposal.name, proposal.plan, searched, measurer)
 
-    def _shipped_before(self, measurer: Measurer, terms: TuningTerms) -> list[Contender]:
-        """The network that shipped earlier; kernels whose templates changed since get the best of
-        today's. Nothing where that is the default network."""
-        shipment = self.store.shipment(self.network.key, self.placement.key)
-        if shipment is None or not access_to(self.placement.device).runs_networks:
+    def _shipped_before(self, measurer: Measurer, terms: TuningTerms) -> list[PlanResult]:
+        """The plan that shipped earlier; kernels whose templates changed since get the best of
+        today's. Nothing where that is the plan with our default settings."""
+        shipped = self.store.shipped(self.network.key, self.placement.key)
+        if shipped is None or not access_to(self.placement.device).runs_networks:
             return []
-        shipped, network = shipment.assignment, laid_out(self.network, shipment.plan)
-        if network is self.network and self.tuner is not None:
-            known = self.tuner.known
-        else:
-            known = NetworkTuner(network.tasks, self.placement, self.store, measurer, terms).known
-        searched = known_of(
-            network.tasks,
-            known,
-            lambda key, candidate: candidate == shipped.get(shipping_key(key)),
-        )
         try:
-            winners = self._winners(searched, measurer, terms, None)
-        except NegativeVerdict as error:
+            plan = plan_of(shipped, self.network, self.placement)
+        except StoreError as error:
             self.events(Note(message=f"What shipped before is left out: {error.message}"))
             return []
-        found = Contender(name=SHIPPED_BEFORE, network=network, winners=winners)
-        usual = defaults(self.network, self.placement, terms.max_error)
-        return [] if found.usual_layouts and found.candidates == usual else [found]
+        if plan.tasks.keys() == self.network.tasks.keys() and self.tuner is not None:
+            known = self.tuner.known
+        else:
+            known = NetworkTuner(plan.tasks, self.placement, self.store, measurer, terms).known
+        chosen = plan.candidates
+        searched = known_of(plan.tasks, known, lambda key, candidate: candidate == chosen[key])
+        found = self._decided_if_right(SHIPPED_BEFORE, plan, searched, measurer)
+        usual = with_candidates(
+            self.network.plan, defaults(self.network.tasks, self.placement, terms.max_error)
+        )
+        return [] if found is None or found.plan == usual else [found]
 
     def _earlier_checks(
         self, tasks: Mapping[TaskKey, Task]
@@ -288,20 +297,19 @@ class NetworkSearch:
         network's last one, and other networks' of kernels that had been measured before."""
         if self.tuner is None or self.tuner.outdated:
             return {}
-        last = self.store.shipment(self.network.key, self.placement.key)
+        last = self.store.shipped(self.network.key, self.placement.key)
         found: dict[TaskKey, tuple[Candidate, KernelCheck]] = {}
-        for shipment in self.store.shipments(self.placement.key):
-            for key in tasks:
-                name = shipping_key(key)
-                candidate, bound = (
-                    shipment.assignment.get(name),
-                    shipment.numbers.get(f"bound:{name}"),
-                )
-                if candidate is None or bound is None:
-                    continue
-                if shipment == last or self._measured_by(key, candidate, shipment.created_at):
-                    error = shipment.numbers.get(f"error:{name}")
-                    found[key] = (candidate, KernelCheck(error=error, bound=bound))
+        for shipped in self.store.all_shipped(self.placement.key):
+            with suppress(StoreError):
+                candidates = candidates_of(shipped)
+                for key in tasks:
+                    name = shipping_key(key)
+                    candidate, bound = candidates.get(name), shipped.numbers.get(f"bound:{name}")
+                    if candidate is None or bound is None:
+                        continue
+                    if shipped == last or self._measured_by(key, candidate, shipped.created_at):
+                        error = shipped.numbers.get(f"error:{name}")
+                        found[key] = (candidate, KernelCheck(error=error, bound=bound))
         return found
 
     def _measured_by(self, key: TaskKey, candidate: Candidate, moment: float) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tilewright.graph.plan_result import PlanResult
 from tilewright.kernels.ports import Ports
 
 
@@ -22,6 +23,40 @@ class Place:
     calls: int
     alone_s: float
     in_place_s: float
+
+
+def places_of(result: PlanResult) -> list[Place]:
+    """A plan's kernels in their places, where their times alone are known."""
+    found: list[Place] = []
+    for key, task in result.plan.tasks.items():
+        known = result.task(key)
+        if known.alone is not None and known.in_place_s is not None:
+            found.append(
+                Place(
+                    workload_key=key[0],
+                    ports=key[1],
+                    implementation=result.plan.candidates[key].implementation,
+                    calls=task.count,
+                    alone_s=known.alone.latency_s,
+                    in_place_s=known.in_place_s,
+                )
+            )
+    return found
+
+
+def corrected_sum(result: PlanResult, race: Iterable[PlanResult]) -> float | None:
+    """The sum of a plan's kernels, each corrected by its place as the others of the race had it;
+    None where a time is missing, or nobody else raced."""
+    others = [other for other in race if other is not result]
+    if result.predicted_s is None or not others:
+        return None
+    seen = Places(place for other in others for place in places_of(other))
+    return sum(
+        place.calls
+        * place.alone_s
+        * seen.factor(place.workload_key, place.ports, place.implementation)
+        for place in places_of(result)
+    )
 
 
 class Places:

@@ -8,14 +8,18 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tilewright.core.budget import Budget
+from tilewright.core.checks import KernelCheck
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Note
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Placement
 from tilewright.core.records import Protocol as TimingProtocol
+from tilewright.graph.plan import NetworkPlan
+from tilewright.graph.plan_result import CallResult, PlanResult
 from tilewright.graph.tasks import Task, TaskKey
+from tilewright.kernels.plans import with_candidates
 from tilewright.kernels.spaces import ranked_defaults
 from tilewright.measure.base import Measurer
-from tilewright.measure.checking import KernelCheck, check_kernels
+from tilewright.measure.checking import check_kernels
 from tilewright.search.levels import Level, bare_task, carried_over
 from tilewright.search.tuning import TuningTerms
 from tilewright.store.choices import ranked
@@ -24,22 +28,11 @@ from tilewright.store.database import SqliteStore
 FINALISTS = 3
 LAST = "last measurements"
 """The phase in which winners of the operator level are timed in their fused kernels."""
+Pick = tuple[Candidate, CallResult]
+"""The candidate that a task gets, and what is known of it."""
 _CLOSE = 1.06
 _AGAIN = 3
 _SHARE = 3e-3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Winner:
-    """The candidate a task gets, with its measurement (None when never measured) and check.
-
-    `default` is the measurement of our default settings, for a network that ships with those.
-    """
-
-    candidate: Candidate
-    measurement: Measurement | None
-    check: KernelCheck | None
-    default: Measurement | None = None
 
 
 def measured_last(level: Level, tasks: int, budget: Budget) -> int:
@@ -59,17 +52,15 @@ class _Offer:
     defaults: Sequence[Candidate]
     rejected: set[Candidate] = field(default_factory=set[Candidate])
 
-    def best(self) -> Winner | None:
+    def best(self) -> Pick | None:
         """The best that is left, not checked; None where nothing is."""
         known = [m for m in self.known if m.candidate not in self.rejected]
         left = [c for c in (*self.guesses, *self.defaults) if c not in self.rejected]
         if not known and not left:
             return None
-        return Winner(
-            candidate=known[0].candidate if known else left[0],
-            measurement=known[0] if known else None,
-            check=None,
-            default=next((m for m in known if m.candidate == self.defaults[0]), None),
+        return known[0].candidate if known else left[0], CallResult(
+            alone=known[0] if known else None,
+            usual=next((m for m in known if m.candidate == self.defaults[0]), None),
         )
 
 
@@ -113,10 +104,26 @@ class Referee:
         self._measurer = measurer
         self._terms = terms
 
-    def winners(
-        self, *, budget: Budget | None, checked: Mapping[TaskKey, tuple[Candidate, KernelCheck]]
-    ) -> dict[TaskKey, Winner]:
-        """The candidate for each task: finalists measured again, the winner checked.
+    def decide(
+        self,
+        name: str,
+        plan: NetworkPlan,
+        *,
+        budget: Budget | None,
+        checked: Mapping[TaskKey, tuple[Candidate, KernelCheck]],
+    ) -> PlanResult:
+        """The plan with what `picks` gives each of its tasks, by name."""
+        picks = self.picks(budget, checked)
+        chosen = {key: candidate for key, (candidate, _) in picks.items()}
+        decided = PlanResult(name=name, plan=with_candidates(plan, chosen))
+        return decided.with_tasks({key: known for key, (_, known) in picks.items()})
+
+    def picks(
+        self,
+        budget: Budget | None,
+        checked: Mapping[TaskKey, tuple[Candidate, KernelCheck]],
+    ) -> dict[TaskKey, Pick]:
+        """What each task gets: finalists measured again, the best checked.
 
         Without `budget` nothing is measured and what is stored is believed. `checked` holds checks
         made by earlier runs.
@@ -197,46 +204,48 @@ class Referee:
 
     def _checked_winners(
         self, offers: Sequence[_Offer], checked: Mapping[TaskKey, tuple[Candidate, KernelCheck]]
-    ) -> dict[TaskKey, Winner]:
+    ) -> dict[TaskKey, Pick]:
         """The best of each offer whose results are right, checked side by side."""
-        chosen: dict[TaskKey, Winner] = {}
+        chosen: dict[TaskKey, Pick] = {}
         open_offers = list(offers)
         while open_offers:
-            winners = [(offer, self._best_of(offer)) for offer in open_offers]
-            checks = self._checks(winners, checked)
+            picks = [self._best_of(offer) for offer in open_offers]
+            checks = self._checks(
+                [(o.task, c) for o, (c, _) in zip(open_offers, picks, strict=True)], checked
+            )
             rejected: list[_Offer] = []
-            for (offer, winner), check in zip(winners, checks, strict=True):
+            for offer, (candidate, known), check in zip(open_offers, picks, checks, strict=True):
                 if check.failure is None:
-                    chosen[offer.task.key] = replace(winner, check=check)
+                    chosen[offer.task.key] = candidate, replace(known, check=check)
                 else:
                     self._reject(offer.task, check.failure)
-                    offer.rejected.add(winner.candidate)
+                    offer.rejected.add(candidate)
                     rejected.append(offer)
             open_offers = rejected
         return {key: chosen[key] for key in self._tasks}
 
-    def _best_of(self, offer: _Offer) -> Winner:
-        winner = offer.best()
-        if winner is None:
+    def _best_of(self, offer: _Offer) -> Pick:
+        best = offer.best()
+        if best is None:
             raise _nothing_valid(offer.task, self._known[offer.task.key])
-        return winner
+        return best
 
     def _checks(
         self,
-        winners: Sequence[tuple[_Offer, Winner]],
+        picked: Sequence[tuple[Task, Candidate]],
         checked: Mapping[TaskKey, tuple[Candidate, KernelCheck]],
     ) -> list[KernelCheck]:
-        """The check of each winner: the one that an earlier run made, else a new one."""
+        """The check of each: the one that an earlier run made, else a new one."""
         known: dict[TaskKey, KernelCheck] = {}
-        for offer, winner in winners:
-            candidate, check = checked.get(offer.task.key, (None, None))
-            if check is not None and candidate == winner.candidate:
-                known[offer.task.key] = check
-        new = [(o.task, w.candidate) for o, w in winners if o.task.key not in known]
+        for task, candidate in picked:
+            earlier, check = checked.get(task.key, (None, None))
+            if check is not None and candidate == earlier:
+                known[task.key] = check
+        new = [(task, candidate) for task, candidate in picked if task.key not in known]
         kernels = [(task.workload, candidate) for task, candidate in new]
         found = check_kernels(self._measurer, kernels, self._terms.seed)
         known |= {task.key: check for (task, _), check in zip(new, found, strict=True)}
-        return [known[offer.task.key] for offer, _ in winners]
+        return [known[task.key] for task, _ in picked]
 
     def _reject(self, task: Task, failure: Failure) -> None:
         self._remember(task, [failure])

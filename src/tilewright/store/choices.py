@@ -8,13 +8,15 @@ from typing import Literal
 
 from tilewright.core.arguments import text_of
 from tilewright.core.errors import UsageError, close_matches
-from tilewright.core.forms import form_texts
 from tilewright.core.protocols import MeasurementStore
-from tilewright.core.records import Candidate, LayoutPlan, Measurement, Outcome, Placement
+from tilewright.core.records import Candidate, Measurement, Outcome, Placement
+from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.tasks import Task, TaskKey
-from tilewright.kernels.spaces import default_candidate, too_inexact
+from tilewright.kernels.plans import default_settings, with_candidates
+from tilewright.kernels.spaces import too_inexact
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.store.interchange.lines import IMPORTED
+from tilewright.store.shipped_plans import plan_of
 
 SettingsName = Literal["default", "best", "shipped"]
 SETTINGS: tuple[SettingsName, ...] = ("default", "best", "shipped")
@@ -34,14 +36,12 @@ def checked_settings(name: str) -> SettingsName:
 
 
 def defaults(
-    network: PreparedNetwork, placement: Placement, max_error: float = inf
+    tasks: Mapping[TaskKey, Task], placement: Placement, max_error: float = inf
 ) -> dict[TaskKey, Candidate]:
-    """Our default settings, from facts and device alone, none with an error bound above
+    """Our default settings for tasks, from facts and device alone, none with an error bound above
     `max_error` where a more exact one is to be had."""
-    return {
-        key: default_candidate(task.workload, task.forms, placement, max_error)[0]
-        for key, task in network.tasks.items()
-    }
+    choose = default_settings(placement, max_error)
+    return {key: choose(task.workload, task.forms) for key, task in tasks.items()}
 
 
 def known_outcomes(task: Task, store: MeasurementStore, placement: Placement) -> list[Outcome]:
@@ -72,50 +72,47 @@ def ranked(outcomes: list[Outcome]) -> list[Measurement]:
     return sorted(newest.values(), key=lambda measurement: measurement.latency_s)
 
 
-def shipped_plan(
-    network: PreparedNetwork, store: MeasurementStore, placement: Placement, settings: SettingsName
-) -> LayoutPlan:
-    """The layouts that go with `settings`: what shipped may differ from the default ones."""
-    shipment = store.shipment(network.key, placement.key) if settings == "shipped" else None
-    return LayoutPlan() if shipment is None else shipment.plan
-
-
-def choose(
+def choose_plan(
     network: PreparedNetwork,
     store: MeasurementStore,
     placement: Placement,
     settings: SettingsName,
     max_error: float = inf,
-) -> dict[TaskKey, Candidate]:
-    """A candidate for every task. Where nothing is known, the default.
+) -> NetworkPlan:
+    """The plan of a network with these settings: with our defaults, with the best that is known of
+    each task (the default where nothing is), or the one that shipped, whose layouts may be others.
 
-    None has an error bound above `max_error` where a more exact one is to be had, but for what
-    shipped: its outputs were checked.
+    No candidate has an error bound above `max_error` where a more exact one is to be had, but in
+    what shipped: its outputs were checked. Raises UsageError where nothing has shipped.
     """
-    chosen = defaults(network, placement, max_error)
-    if settings == "default":
-        return chosen
-    shipped: Mapping[str, Candidate] = {}
     if settings == "shipped":
-        shipment = store.shipment(network.key, placement.key)
-        if shipment is None:
+        shipped = store.shipped(network.key, placement.key)
+        if shipped is None:
             raise UsageError(
                 f"nothing has shipped for {network.model.name} on this device",
                 hint="Run `tilewright optimize` first, or use --settings best.",
             )
-        shipped = shipment.assignment
-    for key, task in network.tasks.items():
-        if settings == "shipped":
-            chosen[key] = shipped.get(shipping_key(key), chosen[key])
-            continue
+        return plan_of(shipped, network, placement)
+    tasks = network.tasks
+    if settings == "best":
+        chosen = best_known(tasks, store, placement, max_error)
+    else:
+        chosen = defaults(tasks, placement, max_error)
+    return with_candidates(network.plan, chosen)
+
+
+def best_known(
+    tasks: Mapping[TaskKey, Task],
+    store: MeasurementStore,
+    placement: Placement,
+    max_error: float = inf,
+) -> dict[TaskKey, Candidate]:
+    """The fastest that is known of each task, our default settings where nothing is."""
+    chosen = defaults(tasks, placement, max_error)
+    for key, task in tasks.items():
         best = ranked(own(known_outcomes(task, store, placement)))
         out = too_inexact(task.workload, task.forms, placement, max_error)
         exact = [found for found in best if found.candidate.implementation not in out]
         if exact:
             chosen[key] = exact[0].candidate
     return chosen
-
-
-def shipping_key(key: TaskKey) -> str:
-    """A task key as text, for the assignment that ships."""
-    return f"{key[0]}@{','.join(form_texts(key[1]))}"

@@ -23,7 +23,7 @@ from tilewright.core.records import (
     Placement,
     PlacementKey,
     Run,
-    Shipment,
+    ShippedPlan,
 )
 from tilewright.core.results import ImportResult
 from tilewright.core.targets import parse_resources
@@ -196,23 +196,23 @@ class SqliteStore:
                 found.setdefault(key, set()).add(model)
         return found
 
-    def ship(self, shipment: Shipment) -> None:
-        """Keep the assignment that shipped."""
+    def ship(self, shipped: ShippedPlan) -> None:
+        """Keep the plan that shipped."""
         with self._connections.writing("keeping what shipped") as connection:
-            connection.execute(insert(schema.shipments), rows.shipment_row(shipment))
+            connection.execute(insert(schema.shipments), rows.shipped_row(shipped))
 
-    def shipment(self, network_key: str, placement: PlacementKey) -> Shipment | None:
-        """The newest shipment of a network for a device class and resources."""
+    def shipped(self, network_key: str, placement: PlacementKey) -> ShippedPlan | None:
+        """What shipped last for a network for a device class and resources."""
         table = schema.shipments
         query = select(table).where(table.c.network_key == network_key, at(table, placement))
         query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(1)
-        return next(iter(self._all(query, rows.shipment)), None)
+        return next(iter(self._all(query, rows.shipped)), None)
 
-    def shipments(self, placement: PlacementKey) -> list[Shipment]:
+    def all_shipped(self, placement: PlacementKey) -> list[ShippedPlan]:
         """What shipped for a device class and resources, of all networks, oldest first."""
         table = schema.shipments
         query = select(table).where(at(table, placement)).order_by(table.c.id)
-        return self._all(query, rows.shipment)
+        return self._all(query, rows.shipped)
 
     def add_network(self, measured: NetworkMeasurement) -> None:
         """Keep what was measured of a whole network."""

@@ -31,7 +31,7 @@ _READ: Mapping[str, Callable[[RowMapping], object]] = {
     "run": rows.run,
     "measurement": rows.measurement,
     "failure": rows.failure,
-    "shipment": rows.shipment,
+    "shipment": rows.shipped,
     "network": rows.network,
     "peak": rows.peak,
 }

@@ -24,13 +24,14 @@ from tilewright.core.records import (
     Measurement,
     NetworkMeasurement,
     Run,
-    Shipment,
+    ShippedPlan,
 )
 from tilewright.core.results import ImportResult, SkippedLine
 from tilewright.hardware.legacy import ClassesOfBefore, is_legacy, read_device
 from tilewright.store import rows, schema
 from tilewright.store.entries import BATCH_ROWS, Entry, device_facts
 from tilewright.store.interchange.lines import Line
+from tilewright.store.shipped_plans import carried_over
 
 _COUNTED = (schema.measurements, schema.failures, schema.shipments, schema.networks, schema.peaks)
 """Tables whose rows are told by their content and may be there several times."""
@@ -211,7 +212,7 @@ def _content_row(kind: object, fields: Entry, run_ids: dict[int, int]) -> tuple[
         _check_energy(measurement.energy)
         return schema.measurements, rows.outcome_row(measurement)
     if kind == "shipment":
-        return schema.shipments, rows.shipment_row(convert(fields, Shipment))
+        return schema.shipments, rows.shipped_row(convert(carried_over(fields), ShippedPlan))
     if kind == "network":
         network = convert(fields, NetworkMeasurement)
         _check_energy(network.energy)

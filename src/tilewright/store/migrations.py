@@ -6,6 +6,7 @@ one transaction: `MIGRATIONS[n]` turns version n-1 into version n.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ import msgspec
 from sqlalchemy import Connection, Table, bindparam, select, update
 
 from tilewright.core.errors import StoreError
+from tilewright.core.fingerprints import canonical_json
 from tilewright.hardware.legacy import ClassesOfBefore, read_device
 from tilewright.store import rows, schema
+from tilewright.store.shipped_plans import plan_of_before
 
 _BATCH_ROWS = 2000
 
@@ -73,6 +76,22 @@ def _add_resources(connection: Connection) -> None:
             _hash_anew(connection, table)
 
 
+def _add_network_plans(connection: Connection) -> None:
+    """Version 6: shipments hold one plan, where they had candidates and forms."""
+    known = connection.exec_driver_sql("SELECT id, assignment, plan FROM shipments")
+    for number, assignment, layouts in list(known):
+        try:
+            plan = plan_of_before(json.loads(assignment), json.loads(layouts or "{}"))
+        except ValueError:
+            plan = {"assignment": assignment}  # it cannot be read, and is told of when it is asked
+        connection.exec_driver_sql(
+            "UPDATE shipments SET plan = ? WHERE id = ?", (canonical_json(plan), number)
+        )
+    for name in ("assignment", "artifact_hash"):
+        connection.exec_driver_sql(f"ALTER TABLE shipments DROP COLUMN {name}")
+    _hash_anew(connection, schema.shipments)
+
+
 def _carried_device(
     key: str, instance: str, facts: str, classes: ClassesOfBefore
 ) -> tuple[str, str, str]:
@@ -115,6 +134,7 @@ MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {
     3: _add_plans,
     4: _add_energy,
     5: _add_resources,
+    6: _add_network_plans,
 }
 
 

@@ -23,20 +23,19 @@ from tilewright.core.records import (
     Device,
     EnergyUse,
     Failure,
-    LayoutPlan,
     Measurement,
     NetworkMeasurement,
     Outcome,
     Protocol,
     Run,
-    Shipment,
+    ShippedPlan,
 )
 from tilewright.core.targets import Binding, Resources, parse_resources
 from tilewright.store.schema import energy_columns
 
 Row = dict[str, Any]
 _LOCAL_FIELDS = ("run_id", "id", "content")
-_LATER_FIELDS = ("instance", "binding", "plan", *(column.name for column in energy_columns()))
+_LATER_FIELDS = ("instance", "binding", *(column.name for column in energy_columns()))
 _ALONE = "neighbours"
 """A field of protocols that is left out where it is 0, so that older rows keep their hash."""
 
@@ -49,7 +48,7 @@ def plain(record: object) -> Row:
 def with_content(row: Row) -> Row:
     """Add the hash of what a row says, without ids that differ from database to database.
 
-    An empty `instance`, `binding`, `plan` or energy does not count: rows of before those columns
+    An empty `instance`, `binding` or energy does not count: rows of before those columns
     keep their hash.
     """
     known = {k: v for k, v in row.items() if k not in _LOCAL_FIELDS}
@@ -247,36 +246,33 @@ def run(row: RowMapping) -> Run:
         return convert(known, Run)
 
 
-def shipment_row(shipment: Shipment) -> Row:
+def shipped_row(shipped: ShippedPlan) -> Row:
     """Columns of `shipments`."""
-    known = plain(shipment)
-    numbers = convert(known["numbers"], dict[str, float | None])
-    row: Row = {
-        "network_key": storable(shipment.network_key),
-        "device_class": storable(shipment.device_class),
-        "resources": str(shipment.resources),
-        "model": storable(shipment.model),
-        "assignment": canonical_json(known["assignment"]),
-        "latency_s": float(shipment.latency_s),
-        "artifact_hash": storable(shipment.artifact_hash),
-        "numbers": canonical_json(numbers),
-        "created_at": float(shipment.created_at),
-    }
-    default = shipment.plan == LayoutPlan()
-    return with_content(row | {"plan": "" if default else canonical_json(known["plan"])})
+    numbers = convert(plain(shipped.numbers), dict[str, float | None])
+    return with_content(
+        {
+            "network_key": storable(shipped.network_key),
+            "device_class": storable(shipped.device_class),
+            "resources": str(shipped.resources),
+            "model": storable(shipped.model),
+            "plan": canonical_json(shipped.plan),
+            "latency_s": float(shipped.latency_s),
+            "numbers": canonical_json(numbers),
+            "created_at": float(shipped.created_at),
+        }
+    )
 
 
-def shipment(row: RowMapping) -> Shipment:
+def shipped(row: RowMapping) -> ShippedPlan:
     """The record in a row of `shipments`. Raises `DamagedRow`."""
-    names = ("network_key", "device_class", "model", "latency_s", "artifact_hash", "created_at")
+    names = ("network_key", "device_class", "model", "latency_s", "created_at")
     with _understood("shipments", row):
         known = {name: row[name] for name in names} | {
-            "assignment": json.loads(row["assignment"]),
+            "plan": json.loads(row["plan"]),
             "numbers": json.loads(row["numbers"]),
-            "plan": json.loads(row["plan"] or "{}"),
             "resources": _resources(row),
         }
-        return convert(known, Shipment)
+        return convert(known, ShippedPlan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from sqlalchemy import Column, Float, Index, Integer, MetaData, String, Table
 APPLICATION_ID = 0x54494C57
 """`TILW`, in the header of every database of ours."""
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 metadata = MetaData()
 
@@ -118,11 +118,9 @@ shipments = Table(
     _text("device_class"),
     _text("resources"),
     _text("model"),
-    _text("assignment"),
-    _number("latency_s"),
-    _text("artifact_hash"),
-    _text("numbers"),
     _text("plan"),
+    _number("latency_s"),
+    _text("numbers"),
     _number("created_at"),
     _text("content"),
     Index("shipments_by_network", "network_key", "device_class", "resources"),

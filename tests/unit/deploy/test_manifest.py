@@ -25,6 +25,7 @@ from tilewright.deploy.manifest import (
 from tilewright.deploy.opening import open_artifact
 from tilewright.deploy.reuse import shipped_already
 from tilewright.deploy.seals import file_sha256
+from tilewright.graph.plan import NetworkPlan
 
 pytestmark = pytest.mark.regression
 
@@ -43,7 +44,9 @@ def test_what_was_written_is_read(artifact: Path) -> None:
     assert opened.manifest.constants == ("w_1", "w_2")
     assert opened.manifest.machine.class_key == "cpu-1"
     assert opened.manifest.origin.options.shapes == {"x": (1, 3)}
-    (candidate,) = opened.manifest.candidates.values()
+    plan = opened.manifest.shipped_plan
+    assert isinstance(plan, NetworkPlan) and plan.constant_names == ["w_1", "w_2"]
+    (candidate,) = plan.candidates.values()
     assert dict(candidate.settings) == {"tile": 4, "order": "rows", "unroll": True}
     content = json.loads((artifact / MANIFEST).read_text())
     assert opened.manifest.content == content
@@ -144,7 +147,7 @@ def test_a_sealed_manifest_with_something_else_inside(artifact: Path, path: Any)
         write_content(artifact, content)
         try:
             manifest = open_artifact(artifact).manifest
-            assert manifest.machine.threads >= 1 and manifest.candidates is not None
+            assert manifest.machine.threads >= 1 and manifest.shipped_plan is not None
             describe(artifact)
         except ModelError as error:
             assert str(artifact) in error.message
@@ -167,9 +170,11 @@ def inside(content: Any, path: tuple[Any, ...]) -> Any:
         {"outputs": []},
         {"versions": {}},
         {"sizes_bytes": []},
-        {"assignment": {"a": {}}},
+        {"schema_version": 2, "plan": {}, "assignment": {"a": {}}},
+        {"schema_version": 2, "plan": {"layouts": 3}, "assignment": {}},
+        {"plan": {}},
         {"source": {}},
-        {"plan": {"layouts": 3}},
+        {"plan": {"calls": 3}},
     ],
     ids=str,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,24 +18,25 @@ from written_artifacts import manifest_content, write_content
 from tilewright.core.budget import Budget, Limit
 from tilewright.core.errors import ModelError, NegativeVerdict
 from tilewright.core.events import Event, Note
-from tilewright.core.forms import PLAIN
-from tilewright.core.records import LayoutPlan
+from tilewright.core.forms import PLAIN, Form
+from tilewright.core.records import Candidate
+from tilewright.core.results import OptimizeResult
 from tilewright.deploy import racing
 from tilewright.deploy.manifest import LIBRARY, MANIFEST, WEIGHTS
 from tilewright.deploy.publishing import publish, staging
-from tilewright.deploy.racing import Finish
 from tilewright.deploy.seals import file_sha256
-from tilewright.deploy.shipping import Reconsider, Shipped, Shipping
-from tilewright.graph.plan import NetworkPlan
+from tilewright.deploy.shipping import Ranking, Shipping
+from tilewright.graph.plan import NetworkPlan, lane_of
+from tilewright.graph.plan_result import CallResult, PlanResult
+from tilewright.graph.workload import Workload
+from tilewright.kernels.plans import lay_out
 from tilewright.kernels.spaces import spaces
 from tilewright.measure.network_timing import Rounds
 from tilewright.measure.peers.base import EngineRefused
 from tilewright.models.loaded import LoadedModel
-from tilewright.models.prepared import laid_out
-from tilewright.search.contenders import DEFAULT, TUNED, Contender, default_contender
+from tilewright.search.contenders import DEFAULT, TUNED, in_default_settings
 from tilewright.search.graph_search import RECONSIDERED
-from tilewright.search.places import Places
-from tilewright.search.winners import Winner
+from tilewright.search.places import Places, places_of
 from tilewright.store import open_store
 from tilewright.store.choices import defaults
 from tilewright.store.database import SqliteStore
@@ -43,7 +44,7 @@ from tilewright.store.database import SqliteStore
 WINOGRAD = "conv2d_winograd"
 NETWORK = prepared(two_convolutions())
 CHOSEN = "chosen"
-USUAL = LayoutPlan()
+NO_FORMS: Mapping[str, Form] = {}
 
 
 @dataclass
@@ -141,6 +142,22 @@ def store(tmp_path: Path) -> Generator[SqliteStore]:
 
 
 @dataclass
+class Shipped:
+    """What came of it."""
+
+    ranking: Ranking
+    place: Path
+    result: OptimizeResult
+
+    @property
+    def name(self) -> str:
+        return self.ranking.winner.name
+
+
+def nothing(_ranking: Ranking) -> None: ...
+
+
+@dataclass
 class Yard:
     """Ships into `folder`, and writes the manifest as `optimize` does afterwards."""
 
@@ -150,13 +167,14 @@ class Yard:
 
     def ship(
         self,
-        *contenders: Contender,
+        *contenders: PlanResult,
         max_error: float = 1e-4,
-        reconsider: Reconsider = lambda _: None,
+        challenger: Callable[[Ranking], PlanResult | None] = nothing,
         spare_s: float = 0.0,
     ) -> Shipped:
         with staging(self.folder) as made:
             shipping = Shipping(
+                network=NETWORK,
                 placement=PLACEMENT,
                 store=self.store,
                 events=self.events.append,
@@ -164,17 +182,23 @@ class Yard:
                 staging=made,
                 seed=0,
                 budget=Budget(Limit()),
+                max_error=max_error,
                 rounds=Rounds(budget=Budget(Limit(seconds=spare_s))),
             )
-            shipped = shipping.ship(contenders, PEAKS, max_error, reconsider)
-            files = [shipped.place / name for name in (LIBRARY, WEIGHTS)]
+            ranking = shipping.race(contenders)
+            other = challenger(ranking)
+            if other is not None:
+                ranking = shipping.challenge(ranking, other)
+            place, result = shipping.ship(ranking, PEAKS)
+            shipped = Shipped(ranking=ranking, place=place, result=result)
+            files = [place / name for name in (LIBRARY, WEIGHTS)]
             content = manifest_content(
-                fingerprint=shipped.fingerprint,
+                fingerprint=ranking.fingerprint,
                 sizes_bytes={file.name: file.stat().st_size for file in files},
                 sha256={file.name: file_sha256(file) for file in files},
             )
-            write_content(shipped.place, content)
-            publish(shipped.place, self.folder)
+            write_content(place, content)
+            publish(place, self.folder)
         return shipped
 
     @property
@@ -185,32 +209,29 @@ class Yard:
         return (self.folder / LIBRARY).read_text()
 
 
-def contender(name: str, plan: LayoutPlan = USUAL, *, choice: int = 0) -> Contender:
+def contender(name: str, forms: Mapping[str, Form] = NO_FORMS, *, choice: int = 0) -> PlanResult:
     """Settings by number: those of the tuned one differ from the default ones."""
-    network = laid_out(NETWORK, plan)
-    winners = {}
-    for key, task in network.tasks.items():
-        space = next(s for s in spaces(task.workload, task.forms, PLACEMENT))
-        candidate = space.part.candidate(int(space.numbers[choice % len(space.numbers)]))
-        winners[key] = Winner(candidate=candidate, measurement=None, check=None)
-    return Contender(name=name, network=network, winners=winners)
+
+    def choose(workload: Workload, ports: tuple[Form, ...]) -> Candidate:
+        space = spaces(workload, ports, PLACEMENT)[0]
+        return space.part.candidate(int(space.numbers[choice % len(space.numbers)]))
+
+    plan = lay_out(NETWORK.fused, {**NETWORK.forms, **forms}, lane_of(PLACEMENT), choose)
+    return PlanResult(name=name, plan=plan)
 
 
-def timed(found: Contender, seconds: float = 1e-6) -> Contender:
+def timed(found: PlanResult, seconds: float = 1e-6) -> PlanResult:
     """With a time for every kernel."""
-    winners = {
-        key: replace(winner, measurement=SimpleNamespace(latency_s=seconds, spread=0.0))
-        for key, winner in found.winners.items()
-    }
-    return replace(found, winners=winners)
+    alone: Any = SimpleNamespace(latency_s=seconds, spread=0.0)
+    return found.with_tasks(dict.fromkeys(found.plan.tasks, CallResult(alone=alone)))
 
 
-def elsewhere() -> LayoutPlan:
-    tensor = next(t for t, form in NETWORK.arrangement.forms.items() if form != PLAIN)
-    return LayoutPlan(forms={tensor: PLAIN})
+def elsewhere() -> dict[str, Form]:
+    tensor = next(name for name, form in NETWORK.forms.items() if form != PLAIN)
+    return {tensor: PLAIN}
 
 
-def chosen(choice: int = 3) -> Contender:
+def chosen(choice: int = 3) -> PlanResult:
     return contender(CHOSEN, elsewhere(), choice=choice)
 
 
@@ -223,7 +244,7 @@ def test_the_fastest_ships_and_what_lost_does_not_race_again(world, store, tmp_p
     world.compiled.clear()
     again = yard.ship(contender(TUNED), chosen())
     assert again.name == CHOSEN and world.compiled == []
-    assert again.raced[TUNED] == 1e-3
+    assert again.ranking.raced_s[TUNED] == 1e-3
 
 
 def test_the_default_settings_race_again_where_all_others_lost(world, store, tmp_path) -> None:
@@ -279,38 +300,32 @@ def test_folders_of_killed_processes_go(world, store, tmp_path) -> None:
 def test_default_settings_keep_to_the_allowed_error() -> None:
     tuned = contender(TUNED)
     for max_error, allowed in ((1e-4, True), (8e-6, False)):
-        made = default_contender(tuned, PLACEMENT, max_error).candidates
-        assert made == defaults(NETWORK, PLACEMENT, max_error)
+        made = in_default_settings(tuned, PLACEMENT, max_error).plan.candidates
+        assert made == defaults(NETWORK.tasks, PLACEMENT, max_error)
         assert allowed or WINOGRAD not in {c.implementation for c in made.values()}
 
 
 def test_a_promise_needs_every_time() -> None:
     tuned = contender(TUNED)
-    assert tuned.predicted_s is None and tuned.usual_layouts and not chosen().usual_layouts
-    timed = {
-        key: replace(winner, measurement=SimpleNamespace(latency_s=2.0))
-        for key, winner in tuned.winners.items()
-    }
-    calls = sum(task.count for task in tuned.network.tasks.values())
-    assert replace(tuned, winners=timed).predicted_s == 2.0 * calls
+    assert tuned.predicted_s is None
+    assert timed(tuned, 2.0).predicted_s == 2.0 * len(tuned.plan.calls)
 
 
 def test_places_in_the_network_correct_what_the_others_promise(world, store, tmp_path) -> None:
     world.seconds, world.slower = {CHOSEN: 5e-4}, {TUNED: 1.5, CHOSEN: 2.0}
-    seen: list[Finish] = []
-
-    def reconsider(finished: Sequence[Finish]) -> None:
-        seen.extend(finished)
-
     yard = Yard(store, tmp_path / "out")
-    shipped = yard.ship(timed(contender(TUNED)), timed(chosen()), reconsider=reconsider)
+    shipped = yard.ship(timed(contender(TUNED)), timed(chosen()))
     calls = sum(task.count for task in NETWORK.tasks.values())
-    by_name = {finish.contender.name: finish for finish in seen}
-    assert Places(by_name[TUNED].places).factor("any", (), "any") == pytest.approx(1.5)
-    assert not by_name[DEFAULT].places, "its kernels were never timed alone"
-    assert shipped.corrected[CHOSEN] == pytest.approx(1.5e-6 * calls), "as the tuned one had it"
-    assert shipped.corrected[TUNED] == pytest.approx(2e-6 * calls), "as the chosen one had it"
-    assert shipped.corrected[DEFAULT] is None
+    by_name = {raced.name: raced for raced in shipped.ranking.finished}
+    assert Places(places_of(by_name[TUNED])).factor("any", (), "any") == pytest.approx(1.5)
+    assert not places_of(by_name[DEFAULT]), "its kernels were never timed alone"
+    assert shipped.ranking.corrected_s[CHOSEN] == pytest.approx(1.5e-6 * calls), (
+        "as the tuned one had it"
+    )
+    assert shipped.ranking.corrected_s[TUNED] == pytest.approx(2e-6 * calls), (
+        "as the chosen one had it"
+    )
+    assert shipped.ranking.corrected_s[DEFAULT] is None
     rows = {row.key: row for row in shipped.result.tasks}
     assert all(row.in_place_s == pytest.approx(2e-6) for row in rows.values())
 
@@ -354,7 +369,7 @@ def test_the_speedup_over_the_default_settings_comes_from_a_race_with_them(
 
 def test_default_settings_that_ship_are_as_fast_as_themselves(world, store, tmp_path) -> None:
     yard = Yard(store, tmp_path / "out")
-    usual = replace(default_contender(contender(TUNED), PLACEMENT, 1e-4), name=TUNED)
+    usual = replace(in_default_settings(contender(TUNED), PLACEMENT, 1e-4), name=TUNED)
     for seconds in (1e-3, 5e-4):
         world.seconds = {TUNED: seconds, DEFAULT: seconds}
         result = yard.ship(usual).result
@@ -367,10 +382,15 @@ def test_what_is_reconsidered_races_the_winner(world, store, tmp_path, seconds, 
     world.seconds = {CHOSEN: 5e-4, RECONSIDERED: seconds}
     yard = Yard(store, tmp_path / "out")
     again = contender(RECONSIDERED, elsewhere(), choice=5)
-    shipped = yard.ship(contender(TUNED), chosen(), reconsider=lambda _: again)
+    shipped = yard.ship(contender(TUNED), chosen(), challenger=lambda _: again)
     assert shipped.name == winner and yard.holds() == winner
     assert sorted(world.compiled) == [CHOSEN, DEFAULT, RECONSIDERED, TUNED]
-    assert shipped.raced == {TUNED: 1e-3, DEFAULT: 1e-3, CHOSEN: 5e-4, RECONSIDERED: seconds}
+    assert shipped.ranking.raced_s == {
+        TUNED: 1e-3,
+        DEFAULT: 1e-3,
+        CHOSEN: 5e-4,
+        RECONSIDERED: seconds,
+    }
     world.compiled.clear()
     once_more = yard.ship(contender(TUNED), chosen(), again)
     assert once_more.name == winner and world.compiled == []
@@ -383,7 +403,7 @@ def test_a_wrong_challenger_leaves_the_winner(world, store, tmp_path) -> None:
         contender(RECONSIDERED, elsewhere(), choice=5),
         contender(RECONSIDERED, choice=5),
     ):
-        shipped = yard.ship(contender(TUNED), chosen(), reconsider=lambda _, again=again: again)
+        shipped = yard.ship(contender(TUNED), chosen(), challenger=lambda _, again=again: again)
         assert shipped.name == CHOSEN and yard.holds() == CHOSEN
     assert "reconsidered" in yard.notes
 
@@ -392,9 +412,9 @@ def test_a_challenger_that_raced_already_does_not_race_again(world, store, tmp_p
     world.seconds = {CHOSEN: 5e-4}
     yard = Yard(store, tmp_path / "out")
     same = replace(chosen(), name=RECONSIDERED)
-    shipped = yard.ship(contender(TUNED), chosen(), reconsider=lambda _: same)
+    shipped = yard.ship(contender(TUNED), chosen(), challenger=lambda _: same)
     assert shipped.name == CHOSEN and RECONSIDERED not in world.compiled
-    assert shipped.raced[RECONSIDERED] == shipped.raced[CHOSEN]
+    assert shipped.ranking.raced_s[RECONSIDERED] == shipped.ranking.raced_s[CHOSEN]
 
 
 def test_a_network_that_the_reference_refuses_is_at_fault(

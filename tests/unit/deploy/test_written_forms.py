@@ -10,6 +10,7 @@ import json
 
 import msgspec
 import pytest
+from written_artifacts import manifest_content
 
 from tilewright.collect.planned import Batch, Planned
 from tilewright.core.codec import convert, decode, encode, to_builtins
@@ -17,15 +18,18 @@ from tilewright.core.fingerprints import canonical_json
 from tilewright.core.forms import Form, blocked, parse_forms
 from tilewright.core.records import (
     Candidate,
-    LayoutPlan,
     Measurement,
     Protocol,
-    Shipment,
 )
 from tilewright.core.targets import threads_alone
-from tilewright.deploy.manifest import ShippedCandidate
+from tilewright.deploy.manifest import Manifest
 from tilewright.store import rows
-from tilewright.store.choices import shipping_key
+from tilewright.store.shipped_plans import (
+    PlanOfBefore,
+    plan_of_before,
+    read_shipped,
+    shipping_key,
+)
 
 FORMS = parse_forms("blocked16", "plain", "acdb")
 CANDIDATE = Candidate(
@@ -41,7 +45,6 @@ IN_ORDER = (
     '{"implementation":"conv2d_direct","settings":[["lanes",16],["order","rows"],["unroll",true]],'
     '"layouts":["blocked16","plain","acdb"]}'
 )
-PLAN = LayoutPlan(forms={"x": blocked(32)}, ports={"conv": parse_forms("blocked16", "plain")})
 PLAN_TEXT = '{"layouts":{"x":"blocked32"},"ports":{"conv":["blocked16","plain"]}}'
 KEY = "conv2d-1@blocked16,plain,acdb"
 
@@ -74,33 +77,22 @@ def test_a_row_of_measurements() -> None:
     assert content_of_before(row) == "282b6c17d1447d91677af240771b4bf8"
 
 
-def test_a_row_of_shipments() -> None:
-    shipment = Shipment(
-        network_key="net",
-        device_class="cpu",
-        resources=threads_alone(1),
-        model="m",
+def test_a_plan_of_before() -> None:
+    """What databases and manifests of before held of a network that shipped."""
+    plan = PlanOfBefore(
         assignment={KEY: CANDIDATE},
-        latency_s=0.25,
-        artifact_hash="a",
-        numbers={"baseline": 0.5},
-        plan=PLAN,
+        forms={"x": blocked(32)},
+        ports={"conv": parse_forms("blocked16", "plain")},
     )
-    row = rows.shipment_row(shipment)
-    assert row["assignment"] == f'{{"{KEY}":{TEXT}}}'
-    assert row["plan"] == PLAN_TEXT
-    assert content_of_before(row) == "1f242bb3a39837895d86d5f0fe655b56"
-
-
-def test_entries_of_a_manifest() -> None:
-    entry = ShippedCandidate(implementation="conv2d_direct", settings={"lanes": 16}, forms=FORMS)
-    written = (
-        '{"implementation": "conv2d_direct", "settings": {"lanes": 16}, '
-        '"layouts": ["blocked16", "plain", "acdb"]}'
+    fields = plan_of_before({KEY: json.loads(TEXT)}, json.loads(PLAN_TEXT))
+    assert read_shipped(fields) == plan
+    settings = {"lanes": 16, "order": "rows", "unroll": True}
+    entry = {"implementation": "conv2d_direct", "settings": settings}
+    entry["layouts"] = ["blocked16", "plain", "acdb"]
+    content = manifest_content(
+        schema_version=2, assignment={KEY: entry}, plan=json.loads(PLAN_TEXT)
     )
-    assert json.dumps(to_builtins(entry)) == written
-    assert canonical_json(PLAN) == PLAN_TEXT
-    assert decode(PLAN_TEXT, LayoutPlan) == PLAN
+    assert convert(content, Manifest).shipped_plan == plan
 
 
 def test_a_line_of_a_journal() -> None:

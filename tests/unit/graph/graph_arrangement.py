@@ -1,25 +1,30 @@
-"""Running an arrangement in its planned memory, in numpy."""
+"""Plans of graphs without any settings, and a check of the memory they plan."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import numpy as np
-
 from tilewright.core.forms import PLAIN, Form, blocked
-from tilewright.graph.arrange import Arrangement, arrange
-from tilewright.graph.evaluate import run_workload
+from tilewright.core.records import Candidate
+from tilewright.core.targets import threads_alone
 from tilewright.graph.fuse import fuse
 from tilewright.graph.fused import FusedNetwork
-from tilewright.graph.layout import to_logical, to_physical
 from tilewright.graph.memory import aligned
-from tilewright.graph.network import Array, Graph
+from tilewright.graph.network import Graph
+from tilewright.graph.plan import Lane, NetworkPlan
+from tilewright.graph.workload import Workload
+from tilewright.kernels.plans import lay_out
+
+LANE = Lane(device="made up", resources=threads_alone(1))
 
 
-def arranged(graph: Graph, block: int = 0) -> Arrangement:
-    """Fused and arranged; every four-dimensional intermediate whose channels allow is blocked."""
+def generic(_workload: Workload, forms: tuple[Form, ...]) -> Candidate:
+    """What computes anything in any forms."""
+    return Candidate(implementation="generic", settings=(), forms=forms)
+
+
+def arranged(graph: Graph, block: int = 0) -> NetworkPlan:
+    """Fused and laid out; every four-dimensional intermediate whose channels allow is blocked."""
     network = fuse(graph)
-    return arrange(network, forms_of(network, block))
+    return lay_out(network, forms_of(network, block), LANE, generic)
 
 
 def forms_of(network: FusedNetwork, block: int) -> dict[str, Form]:
@@ -32,74 +37,26 @@ def forms_of(network: FusedNetwork, block: int) -> dict[str, Form]:
     return forms
 
 
-def check_memory(arrangement: Arrangement) -> None:
+def place(plan: NetworkPlan, tensor: str) -> tuple[str, int]:
+    """The tensor whose memory a tensor lies in, and where in it, in bytes."""
+    planned = plan.tensors[tensor]
+    return planned.root, planned.offset_bytes
+
+
+def check_memory(plan: NetworkPlan) -> None:
     """Tensors that are needed at the same call lie apart, unless one is inside the other."""
-    graph = arrangement.network.graph
     needed: dict[str, list[int]] = {}
-    sizes: dict[str, int] = {}
-    for moment, item in enumerate(arrangement.calls):
-        kinds = [*(a.type for a in item.call.workload.arguments), item.call.workload.result]
-        for tensor, kind in zip((*item.call.inputs, item.call.output), kinds, strict=True):
-            needed.setdefault(tensor, []).append(moment)
-            sizes[tensor] = kind.bytes
-    spans = {tensor: (min(moments), max(moments)) for tensor, moments in needed.items()}
-    for tensor in spans:
-        place = arrangement.place(tensor)
-        assert place.offset_bytes + sizes[tensor] <= graph.types[place.root].bytes
-    memory = arrangement.memory
-    roots = {r: (memory.offsets[r], aligned(graph.types[r].bytes)) for r in memory.offsets}
-    life = {
-        root: (
-            min(spans[t][0] for t in spans if arrangement.place(t).root == root),
-            max(spans[t][1] for t in spans if arrangement.place(t).root == root),
-        )
-        for root in roots
-    }
-    names = sorted(roots)
+    for moment, call in enumerate(plan.calls):
+        for tensor in (*call.inputs, call.output):
+            if tensor in plan.tensors:
+                needed.setdefault(plan.tensors[tensor].root, []).append(moment)
+    memory = plan.memory[LANE.device]
+    sizes = {root: aligned(plan.tensors[root].type.bytes) for root in memory.offsets}
+    names = sorted(sizes)
     for index, one in enumerate(names):
         for other in names[:index]:
-            together = life[one][0] <= life[other][1] and life[other][0] <= life[one][1]
-            (a, a_size), (b, b_size) = roots[one], roots[other]
-            assert not together or a + a_size <= b or b + b_size <= a, (one, other)
-
-
-def run_arranged(arrangement: Arrangement, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Every call reads and writes bytes of the arena, as the compiled network will."""
-    graph = arrangement.network.graph
-    arena = np.full(arrangement.memory.arena_bytes, 0xA5, np.uint8)
-    outside: dict[str, Array] = {}
-    for name in {*graph.inputs, *graph.outputs}:
-        given = inputs.get(name)
-        size = graph.types[name].bytes
-        array = np.full(size, 0xA5, np.uint8)
-        if given is not None:
-            array[:] = np.ascontiguousarray(given).reshape(-1).view(np.uint8)
-        outside[name] = array
-
-    def memory(tensor: str, kind_bytes: int) -> Array:
-        place = arrangement.place(tensor)
-        begin = place.offset_bytes
-        if place.root in outside:
-            return outside[place.root][begin : begin + kind_bytes]
-        begin += arrangement.memory.offsets[place.root]
-        return arena[begin : begin + kind_bytes]
-
-    for item in arrangement.calls:
-        workload = item.call.workload
-        arrays = []
-        for tensor, argument, form in zip(
-            item.call.inputs, workload.arguments, item.forms, strict=False
-        ):
-            kind = argument.type
-            if tensor in graph.constants:
-                arrays.append(graph.constants[tensor].reshape(kind.shape))
-                continue
-            raw = memory(tensor, kind.bytes).view(kind.dtype)
-            arrays.append(to_logical(raw, form, kind.shape).copy())
-        result = run_workload(workload, arrays)
-        packed = to_physical(result, item.forms[-1])
-        memory(item.call.output, workload.result.bytes)[:] = packed.reshape(-1).view(np.uint8)
-    return {
-        name: outside[name].view(graph.types[name].dtype).reshape(graph.types[name].shape)
-        for name in graph.outputs
-    }
+            first, second = needed[one], needed[other]
+            together = min(first) <= max(second) and min(second) <= max(first)
+            a, b = memory.offsets[one], memory.offsets[other]
+            apart = a + sizes[one] <= b or b + sizes[other] <= a
+            assert not together or apart, (one, other)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-from graph_arrangement import check_memory, forms_of, run_arranged
+from graph_arrangement import LANE, check_memory, forms_of, generic
 from graph_builder import Builder, random_inputs
 
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.graph.arrange import arrange
+from tilewright.graph.carry_out import carry_out
 from tilewright.graph.conversions import copying, with_conversions
 from tilewright.graph.evaluate import run_graph, run_workload
 from tilewright.graph.fuse import fuse
 from tilewright.graph.tensor import TensorType
+from tilewright.kernels.plans import in_sequence
 
 
 def test_copying_keeps_the_values() -> None:
@@ -39,10 +41,13 @@ def test_readers_that_want_the_same_layout_share_a_copy() -> None:
     assert reads[left] == reads[right] == copy.output and reads[other] == x
     names = [c.output for c in converted.calls]
     assert names.index(copy.output) < min(names.index(left), names.index(right))
-    arrangement = arrange(converted, forms)
-    check_memory(arrangement)
+    arranged = arrange(network, forms_of(network, 16), wanted)
+    chosen = {key: generic(task.workload, task.forms) for key, task in arranged.tasks.items()}
+    plan = in_sequence(arranged, LANE, chosen)
+    check_memory(plan)
+    assert [call.kind for call in plan.calls].count("conversion") == 1
     inputs = random_inputs(graph)
-    expected, found = run_graph(graph, inputs), run_arranged(arrangement, inputs)
+    expected, found = run_graph(graph, inputs), carry_out(plan, inputs, graph.constants)
     for name in graph.outputs:
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-4)
 

@@ -11,13 +11,11 @@ from fused_networks import Builder, fused
 from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
-from tilewright.graph.arrange import arrange
 from tilewright.graph.collapse import collapse_rows
 from tilewright.graph.fused import FusedNetwork
 from tilewright.graph.plan import NetworkPlan, lane_of
-from tilewright.graph.tasks import task_key
 from tilewright.kernels.forms import choose_forms
-from tilewright.kernels.plans import packed_constant, sequential_plan
+from tilewright.kernels.plans import default_settings, lay_out, packed_constant, with_candidates
 from tilewright.kernels.registry import applicable
 from tilewright.kernels.spaces import default_candidate
 from tilewright.testing.implementations import made_up_placement
@@ -31,11 +29,8 @@ def planned(network: FusedNetwork, *, collapsed: bool = False) -> NetworkPlan:
             replace(call, workload=collapse_rows(call.workload)) for call in network.calls
         )
         network = FusedNetwork(graph=network.graph, calls=calls)
-    arrangement = arrange(network, choose_forms(network, ON.target, ON.resources))
-    chosen = {
-        task_key(c): default_candidate(c.call.workload, c.forms, ON)[0] for c in arrangement.calls
-    }
-    return sequential_plan(arrangement, chosen, lane_of(ON))
+    forms = choose_forms(network, ON.target, ON.resources)
+    return lay_out(network, forms, lane_of(ON), default_settings(ON))
 
 
 def check_constants(plan: NetworkPlan, network: FusedNetwork) -> None:
@@ -110,12 +105,30 @@ def test_a_constant_copied_into_a_concatenation():
     assert len(plan.constants) == 3
 
 
-def test_a_missing_candidate_is_our_bug():
+def test_candidates_are_replaced_for_all_calls_of_a_task():
     b = Builder()
-    network = fused(b, b.conv(b.input(1, 8, 4, 4), 8))
-    arrangement = arrange(network, choose_forms(network, ON.target, ON.resources))
-    with pytest.raises(InternalError, match="no candidate"):
-        sequential_plan(arrangement, {}, lane_of(ON))
+    x = b.conv(b.input(1, 3, 6, 6), 16)
+    network = fused(b, b.conv(b.add("relu", b.conv(b.add("relu", b.conv(x, 16)), 16)), 16))
+    plan = planned(network)
+    twice = next(task for task in plan.tasks.values() if task.count == 2)
+    usual = plan.candidates[twice.key]
+    other = Candidate(implementation="generic", settings=(), forms=usual.forms)
+    changed = with_candidates(plan, {twice.key: other})
+    assert [call.candidate == other for call in changed.calls] == [
+        call.task == twice.key for call in plan.calls
+    ]
+    assert changed.tensors == plan.tensors and changed.tasks.keys() == plan.tasks.keys()
+    check_constants(changed, network)
+    assert with_candidates(changed, {twice.key: usual}) == plan
+
+
+def test_a_candidate_in_other_forms_is_our_bug():
+    b = Builder()
+    plan = planned(fused(b, b.conv(b.input(1, 8, 4, 4), 8)))
+    (key,) = plan.tasks
+    wrong = Candidate(implementation="generic", settings=(), forms=(PLAIN,))
+    with pytest.raises(InternalError, match="in other forms"):
+        with_candidates(plan, {key: wrong})
 
 
 def test_values_survive():

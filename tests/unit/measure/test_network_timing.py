@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tilewright.core.budget import Budget, Limit
 from tilewright.core.speedups import CONFIDENCE, interval_of_median, speedup
-from tilewright.measure.network_timing import Rounds, Runner, Timing, time_together
+from tilewright.core.timings import Timing
+from tilewright.measure.network_timing import Rounds, Runner, time_together
 
 pytestmark = pytest.mark.regression
 

@@ -8,13 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.core.errors import UsageError
+from tilewright.core.errors import ModelError
 from tilewright.core.events import Event, Note
 from tilewright.core.records import Measurement, Protocol
-from tilewright.graph.plan import lane_of
-from tilewright.graph.tasks import task_key
-from tilewright.kernels.plans import sequential_plan
-from tilewright.kernels.spaces import default_candidate, ranked_defaults
+from tilewright.graph.carry_out import carry_out
+from tilewright.kernels.spaces import ranked_defaults
 from tilewright.measure.measurers import open_measurer, open_networks
 from tilewright.measure.targeting import placement_of, usable_placement
 from tilewright.models import ModelOptions
@@ -47,24 +45,26 @@ def test_times_are_estimates_and_results_are_right() -> None:
         assert outcome.device_class.startswith("simulated-avx2")
 
 
-def test_networks_are_carried_out_by_numpy_and_known_to_this_process(tmp_path: Path) -> None:
+def test_networks_are_carried_out_by_numpy_and_read_from_their_files(tmp_path: Path) -> None:
     network = prepare("zoo:mlp", ModelOptions(), ON)
-    chosen = {
-        task_key(item): default_candidate(item.call.workload, item.forms, ON)[0]
-        for item in network.arrangement.calls
-    }
-    plan = sequential_plan(network.arrangement, chosen, lane_of(ON))
+    plan = network.plan
+    image = {"input": np.ones((1, 784), np.float32)}
     with open_networks(ON) as networks:
         networks.compile(plan, network.graph.constants, tmp_path / "made")
-        networks.load("mlp", tmp_path / "made", [c.name for c in plan.constants])
+        networks.load("mlp", tmp_path / "made", plan.constant_names)
         times_s = networks.time("mlp", [], repeats=3, warmup=1)
         calls = networks.time_calls("mlp", [], repeats=1)
         assert len(times_s) == 3 and sum(s for _, s in calls) < min(times_s)
         assert [symbol for symbol, _ in calls] == [plan.symbol(call) for call in plan.calls]
-        (tmp_path / "other").mkdir()
-        (tmp_path / "other/model.so").write_text("simulated 1 0")
-        with pytest.raises(UsageError, match="by another process"):
-            networks.load("mlp", tmp_path / "other", [])
+        (found,) = networks.run("mlp", [image["input"]])
+        wanted = carry_out(plan, image, network.graph.constants)
+        np.testing.assert_array_equal(found, wanted[plan.outputs[0]])
+        for name in ("model.so", "weights.params"):
+            kept = (tmp_path / "made" / name).read_bytes()
+            (tmp_path / "made" / name).write_bytes(kept[: len(kept) // 2])
+            with pytest.raises(ModelError, match="holds no network that was compiled for a sim"):
+                networks.load("mlp", tmp_path / "made", [])
+            (tmp_path / "made" / name).write_bytes(kept)
 
 
 def test_a_network_is_optimized_profiled_and_predicted(session, tmp_path: Path) -> None:

@@ -8,16 +8,18 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from graph_arrangement import check_memory, run_arranged
+from graph_arrangement import check_memory, generic
 from graph_builder import Builder, random_inputs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_graph_random import graphs
 
 from tilewright.core.forms import PLAIN, Form
-from tilewright.graph.arrange import Arrangement, arrange
+from tilewright.core.records import Candidate
+from tilewright.core.solutions import PICOSECONDS
+from tilewright.graph.carry_out import carry_out
 from tilewright.graph.clean import clean
-from tilewright.graph.conversions import copying, with_conversions
+from tilewright.graph.conversions import copying
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.fuse import fuse
 from tilewright.graph.network import Graph
@@ -28,12 +30,11 @@ from tilewright.kernels.ports import Ports
 from tilewright.plan.assignment.solving import solve
 from tilewright.plan.network_problem import (
     IN_PLACE,
-    PICOSECONDS,
     VIEW,
-    Decision,
     NetworkProblem,
     Time,
 )
+from tilewright.plan.planners import planned
 from tilewright.testing.implementations import made_up_placement
 
 PLACEMENT = made_up_placement(16)
@@ -60,6 +61,9 @@ class MadeUpTimes:
     def change(self, kind: TensorType, source: Form, target: Form) -> Time:
         return Time(seconds=self._ns(kind) * 1e-9, measured=True)
 
+    def candidate(self, workload: Workload, ports: Ports, implementation: str | None) -> Candidate:
+        return generic(workload, ports)
+
     def best_s(self, workload: Workload, ports: Ports) -> float:
         return min(time.seconds for time in self.kernels(workload, ports).values())
 
@@ -74,23 +78,20 @@ def problem_of(graph: Graph, seed: int = 0) -> NetworkProblem:
     )
 
 
-def built(problem: NetworkProblem, decision: Decision) -> Arrangement:
-    return arrange(*with_conversions(problem.network, decision.forms, decision.wanted))
-
-
-def shared_s(problem: NetworkProblem, decision: Decision) -> float:
+def shared_s(problem: NetworkProblem, assignment: Mapping[str, str]) -> float:
     """What readers that share a changed copy were charged too much."""
+    forms, chosen = problem.forms_of(assignment), problem.choices_of(assignment)
     wanted: Counter[tuple[str, Form]] = Counter()
     for call in problem.network.calls:
         pairs = {
             (tensor, form)
-            for tensor, form in zip(call.inputs, decision.wanted[call.name], strict=False)
-            if tensor in decision.forms and decision.forms[tensor] != form
+            for tensor, form in zip(call.inputs, chosen[call.name].ports, strict=False)
+            if tensor in forms and forms[tensor] != form
         }
         wanted.update(pairs)
     types = problem.network.graph.types
     return sum(
-        (count - 1) * problem.times.change(types[t], decision.forms[t], form).seconds
+        (count - 1) * problem.times.change(types[t], forms[t], form).seconds
         for (t, form), count in wanted.items()
     )
 
@@ -102,16 +103,19 @@ def test_the_objective_is_what_the_arranged_network_costs(graph: Graph, seed: in
     times = MadeUpTimes(seed)
     solution = solve(problem.problem, "exact")
     for assignment in (solution.assignment, problem.problem.default):
-        decision = problem.decision(assignment)
-        arrangement = built(problem, decision)
-        check_memory(arrangement)
-        real_s = sum(times.best_s(i.call.workload, i.forms) for i in arrangement.calls)
+        plan = planned(problem, assignment)
+        check_memory(plan)
+        real_s = sum(times.best_s(c.workload, c.candidate.forms) for c in plan.calls)
         told_s = problem.problem.cost(assignment) / PICOSECONDS
         assert real_s <= told_s + 1e-12, "a network may cost less than told, never more"
-        if not any(c.implementation == IN_PLACE for c in decision.choices.values()):
-            assert real_s == pytest.approx(told_s - shared_s(problem, decision))
+        chosen = problem.choices_of(assignment).values()
+        if not any(choice.implementation == IN_PLACE for choice in chosen):
+            assert real_s == pytest.approx(told_s - shared_s(problem, assignment))
         inputs = random_inputs(graph)
-        expected, found = run_graph(graph, inputs), run_arranged(arrangement, inputs)
+        expected, found = (
+            run_graph(graph, inputs),
+            carry_out(plan, inputs, problem.network.graph.constants),
+        )
         for name in graph.outputs:
             scale = max(1.0, float(np.abs(expected[name]).max(initial=0)))
             np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=1e-3 * scale)
@@ -159,9 +163,8 @@ def test_a_concatenation_in_place_costs_nothing_where_the_layouts_agree() -> Non
     (call,) = [c for c in problem.network.calls if c.workload.anchor_name == "concat"]
     kinds = {c.implementation for c in problem.choices[call.name] if c.ports[-1] != PLAIN}
     assert kinds == {IN_PLACE}
-    decision = problem.decision(solve(problem.problem).assignment)
-    arrangement = built(problem, decision)
-    assert {arrangement.place(t).root for t in (left, right)} == {both}
+    plan = planned(problem, solve(problem.problem).assignment)
+    assert {plan.tensors[t].root for t in (left, right)} == {both}
 
 
 def test_a_graph_input_is_copied_into_a_concatenation_whatever_its_layout() -> None:

@@ -22,12 +22,12 @@ def test_a_network_that_cannot_fit_names_its_largest_tensor() -> None:
 
 def test_the_limit_counts_inputs_outputs_weights_and_what_lies_between() -> None:
     network = prepare("op:conv2d[c=4,h=8,w=8,out=4,k=3,relu=1]", ModelOptions(), PLACEMENT)
-    graph, arena = network.graph, network.arrangement.memory.arena_bytes
+    graph, arena = network.graph, network.plan.arena_bytes
     named = {*graph.inputs, *graph.outputs, *graph.constants}
     needed = arena + sum(graph.types[name].bytes for name in named)
-    require_memory(network.arrangement, needed)
+    require_memory(graph, network.plan, needed)
     with pytest.raises(ModelError, match="more memory|of memory"):
-        require_memory(network.arrangement, needed - 1)
+        require_memory(graph, network.plan, needed - 1)
 
 
 def test_weights_that_no_memory_holds_are_not_drawn() -> None:

@@ -28,7 +28,7 @@ def test_every_form_has_the_tasks_of_the_whole_model(text: str):
     assert sketched.key == whole.key
     assert list(sketched.tasks) == list(whole.tasks)
     assert sketched.model.name == whole.model.name
-    assert sketched.arrangement.memory.arena_bytes == whole.arrangement.memory.arena_bytes
+    assert sketched.plan.arena_bytes == whole.plan.arena_bytes
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -23,7 +23,6 @@ from tilewright.predict.energies import EnergyPredictors, fit_metrics, known_met
 from tilewright.predict.energy_models import energy_to_json, fit_energy_model
 from tilewright.predict.forecasting import IN_SEQUENCE, Forecaster
 from tilewright.predict.modelling import Predictors, write_model
-from tilewright.store.choices import choose
 from tilewright.store.database import SqliteStore
 
 RELU = "op:relu[shape=1x8x8x8]"
@@ -86,7 +85,7 @@ def test_what_a_meter_told_is_believed_and_the_rest_is_modelled(store: SqliteSto
 
 def test_a_networks_energy_and_power(store: SqliteStore) -> None:
     network = prepare(RELU, ModelOptions(), PLACEMENT)
-    chosen = choose(network, store, PLACEMENT, "default")
+    chosen = network.plan.candidates
     rows = [
         Row(workload=task.workload, candidate=chosen[key], latency_s=2e-5)
         for key, task in network.tasks.items()

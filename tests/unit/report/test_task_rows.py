@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -12,12 +12,15 @@ from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Measurement, Protocol
 from tilewright.core.results import TaskReport
 from tilewright.core.targets import threads_alone
+from tilewright.core.timings import Timing
 from tilewright.graph.network import attributes
+from tilewright.graph.plan import Lane, NetworkPlan, PlannedCall, PlannedTensor
+from tilewright.graph.plan_result import CallResult, PlanResult
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.measure.peaks import Peaks
-from tilewright.report.task_rows import Times, explain_difference, outside_tasks, task_reports
+from tilewright.report.task_rows import explain_difference, outside_tasks, task_reports
 
 PEAKS = Peaks(flop_per_s=1e11, bytes_per_s=1e10, cache_bytes_per_s=1e10)
 FORMS = (PLAIN, PLAIN, PLAIN)
@@ -58,8 +61,39 @@ def measured(workload: Workload, seconds: float) -> Measurement:
 CHOSEN = Candidate(implementation="one", settings=(("k", 1),), forms=FORMS)
 
 
-def by_key(*tasks: Task) -> dict[TaskKey, Task]:
-    return {task.key: task for task in tasks}
+LANE = Lane(device="d", resources=threads_alone(1))
+
+
+def plan_of(tasks: Sequence[Task]) -> NetworkPlan:
+    """Calls of each task, as many as it has, each on tensors of its own."""
+    tensors: dict[str, PlannedTensor] = {}
+    calls: list[PlannedCall] = []
+    for task in tasks:
+        for number in range(task.count):
+            name = task.name if number == 0 else f"{task.name}/{number}"
+            kinds = [*(argument.type for argument in task.workload.arguments), task.workload.result]
+            names = [f"{name}.{port}" for port in range(len(kinds))]
+            tensors |= {
+                tensor: PlannedTensor(type=kind, root=tensor, device=LANE.device)
+                for tensor, kind in zip(names, kinds, strict=True)
+            }
+            calls.append(
+                PlannedCall(
+                    name=name,
+                    workload=task.workload,
+                    candidate=CHOSEN,
+                    inputs=tuple(names[:-1]),
+                    output=names[-1],
+                    nodes=("node",),
+                )
+            )
+    return NetworkPlan(
+        inputs=tuple(tensor for call in calls for tensor in call.inputs),
+        outputs=tuple(call.output for call in calls),
+        tensors=tensors,
+        calls=tuple(calls),
+        lanes={"main": LANE},
+    )
 
 
 def reports(
@@ -69,13 +103,16 @@ def reports(
     network_s: float = 0.0,
 ) -> tuple[TaskReport, ...]:
     """Rows of tasks with times by their names."""
-    keys = {task.name: task for task in tasks}
-    times = Times(
-        alone={keys[n].key: measured(keys[n].workload, s) for n, s in (alone or {}).items()},
-        in_place_s={keys[n].key: s for n, s in (in_place or {}).items()},
-        network_s=network_s,
-    )
-    return task_reports(by_key(*tasks), {t.key: CHOSEN for t in tasks}, times, {}, PEAKS)
+    known: dict[TaskKey, CallResult] = {}
+    for task in tasks:
+        alone_s = (alone or {}).get(task.name)
+        known[task.key] = CallResult(
+            alone=None if alone_s is None else measured(task.workload, alone_s),
+            in_place_s=(in_place or {}).get(task.name),
+        )
+    timing = Timing(rounds_s=((network_s,),)) if network_s else None
+    result = PlanResult(name="tuned", plan=plan_of(tasks), timing=timing).with_tasks(known)
+    return task_reports(result, PEAKS)
 
 
 def test_without_a_network_shares_are_of_the_sum_of_the_tasks_alone() -> None:

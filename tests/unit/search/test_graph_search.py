@@ -15,17 +15,19 @@ from network_fakes import prepared, two_convolutions
 from tilewright.core.budget import Budget, Limit
 from tilewright.core.events import Event, Note
 from tilewright.core.forms import PLAIN, blocked, channel_block
-from tilewright.core.records import Candidate, Failure, LayoutPlan, Protocol
+from tilewright.core.records import Candidate, Failure, Protocol
+from tilewright.core.solutions import Solution
 from tilewright.deploy.graph_account import choice_rows
+from tilewright.graph.plan_result import PlanResult
+from tilewright.graph.tasks import TaskKey
 from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import spaces
 from tilewright.measure.base import Measurer
-from tilewright.models.prepared import laid_out
+from tilewright.plan import planners
 from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.solution import NothingFound, Solution
+from tilewright.plan.assignment.solution import NothingFound
 from tilewright.plan.assignment.solving import solve
-from tilewright.search import graph_search
-from tilewright.search.graph_search import CHOSEN, RECONSIDERED, GraphSearch, Proposal
+from tilewright.search.graph_search import CHOSEN, RECONSIDERED, GraphSearch
 from tilewright.search.knowledge import known_of
 from tilewright.search.layout_costs import LayoutCosts
 from tilewright.search.places import Place, Places
@@ -76,7 +78,7 @@ class Searched:
             known=dict(tuner.known),
         )
 
-    def run(self) -> list[Proposal]:
+    def run(self) -> list[PlanResult]:
         return self.search.run(self.budget, PEAKS, stop=lambda: False, checkpoint=lambda: None)
 
 
@@ -88,8 +90,13 @@ def wide_is_fast(workload: Workload, candidate: Candidate) -> float:
     return 1e-4 * (0.5 if max(blocks[0], blocks[-1]) == 32 else 1.0)
 
 
-def kernels_measured(proposal: Proposal) -> int:
-    return sum(choice.time.measured for choice in proposal.decision.choices.values())
+def solution_of(proposal: PlanResult) -> Solution:
+    assert proposal.solution is not None
+    return proposal.solution
+
+
+def implementations(proposal: PlanResult) -> dict[TaskKey, str]:
+    return {key: found.implementation for key, found in proposal.plan.candidates.items()}
 
 
 def test_layouts_that_pay_are_found_and_measured_before_they_are_believed(
@@ -98,14 +105,14 @@ def test_layouts_that_pay_are_found_and_measured_before_they_are_believed(
     searched = Searched(store, wide_is_fast)
     proposals = searched.run()
     chosen = proposals[0]
-    assert chosen.name == CHOSEN and chosen.solution.gap == 0
-    inner = [c.output for c in searched.network.arrangement.network.calls[:-1]]
-    assert blocked(32) in {chosen.decision.forms[t] for t in inner}
-    assert all(c.time.measured for c in chosen.decision.choices.values())
-    assert chosen.predicted_s == pytest.approx(3 * 0.5e-4, rel=0.1)
+    assert chosen.name == CHOSEN and solution_of(chosen).gap == 0
+    inner = [c.output for c in searched.network.fused.calls[:-1]]
+    assert blocked(32) in {chosen.plan.tensors[t].form for t in inner}
+    assert chosen.measured
+    assert solution_of(chosen).objective_s == pytest.approx(3 * 0.5e-4, rel=0.1)
     assert [p.name for p in proposals] == [CHOSEN, "uniform", "history_best"]
     assert searched.search.measurements == len(searched.measurer.asked) - searched.before > 0
-    for key, task in chosen.network.tasks.items():
+    for key, task in chosen.plan.tasks.items():
         assert key in searched.search.known, task.name
 
 
@@ -113,8 +120,8 @@ def test_nothing_changes_where_the_usual_blocks_are_best(store: SqliteStore) -> 
     def usual(workload: Workload, candidate: Candidate) -> float:
         return 1e-4 if blocked(16) in candidate.forms else 2e-4
 
-    chosen = Searched(store, usual).run()[0]
-    assert chosen.network.plan == LayoutPlan()
+    searched = Searched(store, usual)
+    assert searched.run()[0].plan.tensors == searched.network.plan.tensors
 
 
 def test_what_the_store_knows_gives_the_same_choice_without_measuring(store: SqliteStore) -> None:
@@ -123,7 +130,7 @@ def test_what_the_store_knows_gives_the_same_choice_without_measuring(store: Sql
     assert again.measurer.asked == []
     chosen = again.search.recalled()[0]
     assert again.measurer.asked == []
-    assert chosen.network.plan == first.network.plan
+    assert chosen.plan == first.plan
 
 
 def test_a_change_of_layout_that_cannot_be_built_is_not_believed(store: SqliteStore) -> None:
@@ -136,16 +143,16 @@ def test_a_change_of_layout_that_cannot_be_built_is_not_believed(store: SqliteSt
 
     searched = Searched(store, no_copies)
     proposals = searched.run()
-    assert proposals[0].solution.gap == 0
+    assert solution_of(proposals[0]).gap == 0
     failed = [k for k, o in searched.search.known.items() if all(isinstance(x, Failure) for x in o)]
-    assert not set(failed) & proposals[0].network.tasks.keys()
+    assert not set(failed) & proposals[0].plan.tasks.keys()
 
 
 def test_a_budget_too_small_for_other_layouts_leaves_them_to_the_model(store: SqliteStore) -> None:
     searched = Searched(store, wide_is_fast, budget=4)
     chosen = searched.run()[0]
     assert len(searched.measurer.asked) <= 4
-    rows = choice_rows(chosen, searched.search.problem)
+    rows = choice_rows(solution_of(chosen).assignment, searched.search.problem)
     assert any(not row.measured for row in rows), "what was not measured is marked as modelled"
 
 
@@ -155,16 +162,23 @@ def test_what_was_measured_is_preferred_to_better_estimates_once_the_budget_is_s
     """Estimates of other layouts promise much; believing them would leave more unmeasured."""
     searched = Searched(store, wide_is_fast, budget=12)
     chosen = searched.run()[0]
-    again = searched.search.problem.problem.cost(chosen.solution.assignment)
-    assert again == chosen.solution.objective_ps, "the problem is the one that was solved last"
+    solution = solution_of(chosen)
+    again = searched.search.problem.problem.cost(solution.assignment)
+    assert again == solution.objective_ps, "the problem is the one that was solved last"
     searched.search.costs.doubt = 1.0
     trusting = searched.search.proposals()[0]
-    assert trusting.predicted_s < chosen.predicted_s
-    assert kernels_measured(trusting) < kernels_measured(chosen)
+    problem = searched.search.problem
+
+    def measured_kernels(proposal: PlanResult) -> int:
+        chosen = problem.choices_of(solution_of(proposal).assignment)
+        return sum(choice.time.measured for choice in chosen.values())
+
+    assert solution_of(trusting).objective_s < solution.objective_s
+    assert measured_kernels(trusting) < measured_kernels(chosen)
 
 
 def test_estimates_are_doubted_where_that_is_asked_for() -> None:
-    workload = prepared(two_convolutions()).arrangement.calls[1].call.workload
+    workload = prepared(two_convolutions()).plan.calls[1].workload
     ports = (blocked(16), *(PLAIN,) * (len(workload.arguments) - 1), blocked(16))
     plain, doubting = LayoutCosts(placement=PLACEMENT), LayoutCosts(placement=PLACEMENT, doubt=2.0)
     trusted, doubted = (costs.kernels(workload, ports) for costs in (plain, doubting))
@@ -178,7 +192,7 @@ def test_estimates_are_doubted_where_that_is_asked_for() -> None:
 
 
 def test_estimates_are_scaled_by_what_was_measured_nearby() -> None:
-    workload = prepared(two_convolutions()).arrangement.calls[1].call.workload
+    workload = prepared(two_convolutions()).plan.calls[1].workload
     costs = LayoutCosts(placement=PLACEMENT)
     usual = (blocked(16), *(PLAIN,) * (len(workload.arguments) - 1), blocked(16))
     wider = (blocked(32), *usual[1:])
@@ -195,17 +209,12 @@ def test_estimates_are_scaled_by_what_was_measured_nearby() -> None:
     assert inf > after.seconds > 0
 
 
-def test_a_network_in_its_default_plan_is_itself() -> None:
-    network = prepared(two_convolutions())
-    assert laid_out(network, LayoutPlan()) is network
-
-
 def test_what_is_too_inexact_is_never_used_even_where_records_praise_it(store: SqliteStore) -> None:
     def winograd_is_fast(_: Workload, candidate: Candidate) -> float:
         return 1e-6 if candidate.implementation == "conv2d_winograd" else 1e-4
 
-    def used(proposal: Proposal) -> set[str]:
-        return {choice.implementation for choice in proposal.decision.choices.values()}
+    def used(proposal: PlanResult) -> set[str]:
+        return set(implementations(proposal).values())
 
     free = Searched(store, winograd_is_fast).run()[0]
     assert "conv2d_winograd" in used(free)
@@ -224,11 +233,11 @@ def test_a_solver_that_finds_nothing_is_stood_in_for(
             raise NothingFound("greedy found nothing.")
         return solve(problem, solver)
 
-    monkeypatch.setattr(graph_search, "solve", solved)
+    monkeypatch.setattr(planners, "solve", solved)
     searched = Searched(store, wide_is_fast)
     searched.search.solver = "greedy"
     proposals = searched.run()
-    assert proposals[0].name == CHOSEN and proposals[0].solution.solver == "exact"
+    assert proposals[0].name == CHOSEN and solution_of(proposals[0]).solver == "exact"
     notes = [event.message for event in searched.events if isinstance(event, Note)]
     assert any("auto takes over" in note for note in notes)
 
@@ -252,19 +261,18 @@ def test_default_layouts_stay_possible_where_all_results_were_wrong() -> None:
         assert bool(costs.kernels(task.workload, task.forms)) is needed
 
 
-def slower_in_place(implementation: str, factor: float, proposal: Proposal) -> Places:
+def slower_in_place(implementation: str, factor: float, proposal: PlanResult) -> Places:
     """As if a race had shown that kernels of one implementation take longer in the network."""
     return Places(
         Place(
             workload_key=call.workload.key,
-            ports=choice.ports,
+            ports=call.candidate.forms,
             implementation=name,
             calls=1,
             alone_s=1e-4,
             in_place_s=1e-4 * (factor if name == implementation else 1.0),
         )
-        for call in proposal.network.arrangement.network.calls
-        if (choice := proposal.decision.choices.get(call.name))
+        for call in proposal.plan.calls
         for name in ("conv2d_direct", "conv2d_winograd")
     )
 
@@ -277,14 +285,14 @@ def test_times_in_place_change_the_choice(store: SqliteStore) -> None:
 
     searched = Searched(store, winograd_is_fast)
     before = searched.run()[0]
-    assert "conv2d_winograd" in before.implementations.values()
+    assert "conv2d_winograd" in implementations(before).values()
     problem = searched.search.problem
     places = slower_in_place("conv2d_winograd", 1.5, before)
     found = searched.search.reconsider(places)
     assert found is not None and found.name == RECONSIDERED
-    assert "conv2d_winograd" not in found.implementations.values()
-    again = problem.problem.cost(before.solution.assignment)
-    assert again == before.solution.objective_ps, "the problem as it was keeps its costs"
+    assert "conv2d_winograd" not in implementations(found).values()
+    again = problem.problem.cost(solution_of(before).assignment)
+    assert again == solution_of(before).objective_ps, "the problem as it was keeps its costs"
 
 
 def test_nothing_is_reconsidered_by_guesses_alone(store: SqliteStore) -> None:
@@ -302,20 +310,20 @@ def test_second_looks_are_believed_when_the_choice_is_reconsidered(store: Sqlite
 
     searched = Searched(store, winograd_is_fast)
     before = searched.run()[0]
-    known = {key: searched.search.known.get(key, []) for key in before.network.tasks}
+    known = {key: searched.search.known.get(key, []) for key in before.plan.tasks}
     again = {
         key: [
             *outcomes,
             *(
-                measured(before.network.tasks[key].workload, outcome.candidate, 2e-4)
+                measured(before.plan.tasks[key].workload, outcome.candidate, 2e-4)
                 for outcome in outcomes
                 if outcome.candidate.implementation == "conv2d_winograd"
             ),
         ]
         for key, outcomes in known.items()
     }
-    looked_at = known_of(before.network.tasks, again)
+    looked_at = known_of(before.plan.tasks, again)
     found = searched.search.reconsider(Places(), [looked_at])
     assert found is not None
-    slow = {key for key, name in found.implementations.items() if name == "conv2d_winograd"}
+    slow = {key for key, name in implementations(found).items() if name == "conv2d_winograd"}
     assert not slow & {key for key, outcomes in known.items() if outcomes}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import pytest
 from fake_measuring import PLACEMENT
@@ -16,15 +16,15 @@ from msgspec import structs
 from tilewright.core.budget import Budget, Limit
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Event, Note
-from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Failure, Measurement, Protocol
-from tilewright.graph.tasks import Task
+from tilewright.graph.plan_result import CallResult
+from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
 from tilewright.search.levels import Level, bare_task
 from tilewright.search.tuning import NetworkTuner, TuningTerms
-from tilewright.search.winners import Referee, Winner
+from tilewright.search.winners import Referee
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 
@@ -40,6 +40,13 @@ def store(tmp_path: Path) -> Generator[SqliteStore]:
         found = [one.workload for fused in (FUSED, RESIDUAL) for one in (fused, bare_task(fused))]
         opened.add_workloads(found)
         yield opened
+
+
+class Winner(NamedTuple):
+    """What a task gets."""
+
+    candidate: Candidate
+    known: CallResult
 
 
 class Tuned:
@@ -67,9 +74,10 @@ class Tuned:
             self.tuner.run(self.budget, PEAKS, stop=lambda: False, checkpoint=lambda: None)
         self.referee = Referee(self.tuner, PLACEMENT, store, as_measurer, terms)
 
-    def winners(self, more: int = 50) -> dict[tuple[str, tuple[Form, ...]], Winner]:
+    def winners(self, more: int = 50) -> dict[TaskKey, Winner]:
         budget = Budget(Limit(measurements=more), [], began_s=0.0, clock=lambda: 0.0)
-        return self.referee.winners(budget=budget if more else None, checked={})
+        picks = self.referee.picks(budget if more else None, {})
+        return {key: Winner(*pick) for key, pick in picks.items()}
 
 
 def faster(name: str) -> Truth:
@@ -94,8 +102,8 @@ def test_whichever_implementation_is_fastest_inside_the_subgraph_ships(
     chosen = tuned.winners()[FUSED.key]
     assert chosen.candidate.implementation == winner
     assert chosen.candidate.forms == FUSED.forms
-    assert chosen.measurement is not None and chosen.check is not None
-    assert chosen.check.error == 0.0
+    assert chosen.known.alone is not None and chosen.known.check is not None
+    assert chosen.known.check.error == 0.0
     assert default_candidate(FUSED.workload, FUSED.forms, PLACEMENT)[0] in measurer.of(
         FUSED.workload
     )
@@ -127,7 +135,7 @@ def test_one_wrong_task_does_not_cost_the_others_their_checks(store: SqliteStore
     assert [*chosen] == [FUSED.key, RESIDUAL.key], "in the order of the tasks"
     for key, winner in chosen.items():
         assert winner.candidate.implementation != WINOGRAD
-        assert winner.check is not None and winner.check.failure is None
+        assert winner.known.check is not None and winner.known.check.failure is None
         evaluated = [c for k, c in measurer.evaluated if k == key[0]]
         assert evaluated[-1] == winner.candidate and len(evaluated) == len(set(evaluated))
 
@@ -184,7 +192,7 @@ def test_an_operators_setting_is_timed_once_in_the_fused_kernel(store: SqliteSto
     best = min(measurer.of(bare_task(FUSED).workload), key=lambda c: c.implementation != WINOGRAD)
     assert best.implementation == fused.implementation == WINOGRAD, "its best alone, not fused"
     assert fused == chosen.candidate and fused.forms == FUSED.forms
-    assert chosen.measurement is not None and chosen.measurement.latency_s == pytest.approx(3e-4)
+    assert chosen.known.alone is not None and chosen.known.alone.latency_s == pytest.approx(3e-4)
     again = Tuned(store, measurer, FUSED, budget=0, level="op")
     assert again.winners(0)[FUSED.key].candidate == fused
     assert len(measurer.of(FUSED.workload)) == 1
@@ -194,7 +202,7 @@ def test_an_operator_nobody_measured_gives_the_default(store: SqliteStore) -> No
     measurer = NumpyMeasurer(faster(WINOGRAD))
     for level in ("op", "subgraph"):
         chosen = Tuned(store, measurer, FUSED, budget=0, level=level).winners(0)[FUSED.key]
-        assert chosen.measurement is None
+        assert chosen.known.alone is None
         assert chosen.candidate == default_candidate(FUSED.workload, FUSED.forms, PLACEMENT)[0]
     assert measurer.asked == []
 
@@ -240,7 +248,7 @@ def test_the_budget_counts_second_looks(store: SqliteStore) -> None:
 def test_failures_alone_leave_the_default(store: SqliteStore) -> None:
     tuned = Tuned(store, NumpyMeasurer(lambda *_: None), FUSED, budget=40)
     chosen = tuned.winners()[FUSED.key]
-    assert chosen.measurement is None
+    assert chosen.known.alone is None
     assert chosen.candidate == default_candidate(FUSED.workload, FUSED.forms, PLACEMENT)[0]
     assert all(isinstance(o, Failure) for o in tuned.tuner.known[FUSED.key])
 
@@ -249,8 +257,8 @@ def test_earlier_checks_are_not_repeated(store: SqliteStore) -> None:
     measurer = NumpyMeasurer(faster(DIRECT))
     tuned = Tuned(store, measurer, FUSED, budget=8)
     first = tuned.winners()[FUSED.key]
-    assert first.check is not None
+    assert first.known.check is not None
     count = len(measurer.evaluated)
-    terms = {FUSED.key: (first.candidate, first.check)}
-    again = tuned.referee.winners(budget=None, checked=terms)[FUSED.key]
-    assert again.check == first.check and len(measurer.evaluated) == count
+    checked = {FUSED.key: (first.candidate, first.known.check)}
+    _, again = tuned.referee.picks(None, checked)[FUSED.key]
+    assert again.check == first.known.check and len(measurer.evaluated) == count

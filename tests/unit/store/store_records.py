@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+
 from hypothesis import strategies as st
 
+from tilewright.core.fingerprints import canonical_json
 from tilewright.core.forms import PLAIN, parse_forms
 from tilewright.core.records import (
     Candidate,
@@ -16,7 +20,7 @@ from tilewright.core.records import (
     PlacementKey,
     Protocol,
     Run,
-    Shipment,
+    ShippedPlan,
 )
 from tilewright.core.targets import (
     Binding,
@@ -129,15 +133,18 @@ RUNS = st.builds(
     failures=st.integers(0, 1 << 40),
     created_at=SECONDS,
 )
-SHIPMENTS = st.builds(
-    Shipment,
+PLANS = st.builds(
+    lambda assignment: json.loads(canonical_json({"assignment": assignment})),
+    st.dictionaries(TEXT, CANDIDATES, max_size=3),
+)
+SHIPPED = st.builds(
+    ShippedPlan,
     network_key=st.just("net"),
     device_class=st.just("cpu-a"),
     resources=RESOURCES,
     model=TEXT,
-    assignment=st.dictionaries(TEXT, CANDIDATES, max_size=3),
+    plan=PLANS,
     latency_s=SECONDS,
-    artifact_hash=TEXT,
     numbers=st.dictionaries(TEXT, st.none() | SECONDS, max_size=3),
     created_at=SECONDS,
 )
@@ -197,17 +204,29 @@ def failure(*, number: int = 0, message: str = "segmentation fault") -> Failure:
     )
 
 
-def shipment() -> Shipment:
-    """A plain shipment."""
+def shipped_plan() -> ShippedPlan:
+    """What shipped for a network, in the form of before schema version 6."""
     candidate = Candidate(implementation="direct", settings=(("tile", 8),), forms=(PLAIN,))
-    return Shipment(
+    assignment = {"conv2d-1@plain": candidate}
+    layouts = {"layouts": {"x": "blocked32"}, "ports": {"conv": ["blocked16", "plain"]}}
+    return ShippedPlan(
         network_key="network",
         device_class="cpu-a",
         resources=threads_alone(1),
         model="zoo:one",
-        assignment={"conv2d-1@plain": candidate},
+        plan={"assignment": json.loads(canonical_json(assignment)), **layouts},
         latency_s=0.002,
-        artifact_hash="a1",
         numbers={"max_rel_error": 1e-6},
         created_at=3.0,
     )
+
+
+def without_plans(connection: sqlite3.Connection) -> None:
+    """Bring the table of shipments to what it was before schema version 6."""
+    for name in ("assignment", "artifact_hash"):
+        connection.execute(f"ALTER TABLE shipments ADD COLUMN {name} VARCHAR DEFAULT '' NOT NULL")
+    for number, text in connection.execute("SELECT id, plan FROM shipments").fetchall():
+        plan = json.loads(text)
+        assignment = canonical_json(plan.pop("assignment"))
+        row = (assignment, canonical_json(plan) if plan else "", number)
+        connection.execute("UPDATE shipments SET assignment = ?, plan = ? WHERE id = ?", row)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from fake_measuring import PLACEMENT
-from store_records import CPU_A, ONE, measurement, shipment
+from store_records import CPU_A, ONE, measurement, shipped_plan
 
 from tilewright.collect.interchanging import merge
 from tilewright.core.errors import ModelError, StoreError, TilewrightError
@@ -156,7 +156,7 @@ def full(tmp_path: Path) -> Path:
             state="done",
         )
         store.begin_run(run)
-        store.ship(shipment())
+        store.ship(shipped_plan())
         store.add_peak(CPU_A, "flop_per_s", 1e9)
         store.add_device(PLACEMENT.device)
     return path
@@ -257,6 +257,8 @@ def test_an_older_one_in_a_read_only_folder(tmp_path: Path, frozen) -> None:
     run_sql(
         path,
         "ALTER TABLE shipments DROP COLUMN plan",
+        "ALTER TABLE shipments ADD COLUMN assignment VARCHAR DEFAULT '{}' NOT NULL",
+        "ALTER TABLE shipments ADD COLUMN artifact_hash VARCHAR DEFAULT '' NOT NULL",
         "DROP TABLE networks",
         *(
             f"ALTER TABLE measurements DROP COLUMN {name}"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from fake_measuring import PLACEMENT, measured
@@ -15,10 +13,10 @@ from tilewright.core.forms import PLAIN, blocked, parse_form
 from tilewright.core.records import Candidate, Failure, FailureKind, Measurement, Outcome, Protocol
 from tilewright.core.targets import threads_alone
 from tilewright.kernels.spaces import ranked_defaults
-from tilewright.models.prepared import PreparedNetwork
 from tilewright.store import open_store
-from tilewright.store.choices import checked_settings, choose, ranked, shipping_key
+from tilewright.store.choices import best_known, checked_settings, defaults, ranked
 from tilewright.store.interchange.lines import IMPORTED
+from tilewright.store.shipped_plans import shipping_key
 
 
 def candidate(number: int) -> Candidate:
@@ -78,19 +76,18 @@ def test_other_failures_do_not_take_a_measurement_away(kind: FailureKind) -> Non
 def test_times_of_other_programs_choose_nothing(tmp_path: Path) -> None:
     relu = task(convolution("relu"))
     default, second = (c for c, _ in ranked_defaults(relu.workload, relu.forms, PLACEMENT)[:2])
-    network = cast(PreparedNetwork, SimpleNamespace(tasks={relu.key: relu}))
     with open_store(tmp_path / "a.db") as store:
         store.add_device(PLACEMENT.device)
         store.add_workload(relu.workload)
         store.add([measured(relu.workload, second, 1e-9, kernel_hash=f"{IMPORTED}t4")])
-        assert choose(network, store, PLACEMENT, "best") == {relu.key: default}
+        assert best_known({relu.key: relu}, store, PLACEMENT) == {relu.key: default}
         store.add([measured(relu.workload, second, 1e-3)])
-        assert choose(network, store, PLACEMENT, "best") == {relu.key: second}
+        assert best_known({relu.key: relu}, store, PLACEMENT) == {relu.key: second}
 
 
 def test_the_best_known_obeys_the_allowed_error(tmp_path: Path) -> None:
     relu = task(convolution("relu"))
-    network = cast(PreparedNetwork, SimpleNamespace(tasks={relu.key: relu}))
+    tasks = {relu.key: relu}
     ranking = ranked_defaults(relu.workload, relu.forms, PLACEMENT)
     fast = next(c for c, _ in ranking if c.implementation == WINOGRAD)
     exact = next(c for c, _ in ranking if c.implementation == DIRECT)
@@ -98,11 +95,11 @@ def test_the_best_known_obeys_the_allowed_error(tmp_path: Path) -> None:
         store.add_device(PLACEMENT.device)
         store.add_workload(relu.workload)
         store.add([measured(relu.workload, fast, 1e-6), measured(relu.workload, exact, 1e-3)])
-        assert choose(network, store, PLACEMENT, "best")[relu.key] == fast
-        assert choose(network, store, PLACEMENT, "best", max_error=1e-4)[relu.key] == fast
-        strict = choose(network, store, PLACEMENT, "best", max_error=8e-6)[relu.key]
+        assert best_known(tasks, store, PLACEMENT)[relu.key] == fast
+        assert best_known(tasks, store, PLACEMENT, 1e-4)[relu.key] == fast
+        strict = best_known(tasks, store, PLACEMENT, 8e-6)[relu.key]
         assert strict.implementation == DIRECT
-        usual = choose(network, store, PLACEMENT, "default", max_error=8e-6)[relu.key]
+        usual = defaults(tasks, PLACEMENT, 8e-6)[relu.key]
         assert usual.implementation != WINOGRAD
 
 

@@ -26,7 +26,7 @@ from store_records import (
     ONE,
     OUTCOMES,
     RUNS,
-    SHIPMENTS,
+    SHIPPED,
     C,
     failure,
     measurement,
@@ -34,7 +34,7 @@ from store_records import (
 
 from tilewright.core.errors import ModelError, OutputError, StoreError, UsageError
 from tilewright.core.fingerprints import digest
-from tilewright.core.records import Device, NetworkMeasurement, Outcome, Run, Shipment
+from tilewright.core.records import Device, NetworkMeasurement, Outcome, Run, ShippedPlan
 from tilewright.store import open_store, schema
 from tilewright.store.database import SqliteStore
 
@@ -64,7 +64,7 @@ def lines(path: Path) -> list[str]:
     outcomes=st.lists(OUTCOMES, max_size=6),
     run=RUNS,
     device=DEVICES,
-    shipment=SHIPMENTS,
+    shipped=SHIPPED,
     network=NETWORKS,
     as_database=st.booleans(),
 )
@@ -72,7 +72,7 @@ def test_round_trip_through_a_file(
     outcomes: list[Outcome],
     run: Run,
     device: Device,
-    shipment: Shipment,
+    shipped: ShippedPlan,
     network: NetworkMeasurement,
     as_database: bool,
 ) -> None:
@@ -82,7 +82,7 @@ def test_round_trip_through_a_file(
             source.add(outcomes)
             source.begin_run(run)
             source.add_device(device)
-            source.ship(shipment)
+            source.ship(shipped)
             source.add_network(network)
             source.add_peak(CPU_A, "flop_per_s", 2e11)
             written = source.export(folder / "a.jsonl")

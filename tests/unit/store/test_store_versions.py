@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from store_records import CPU_A, ONE, failure, measurement, shipment
+from store_records import CPU_A, ONE, failure, measurement, shipped_plan, without_plans
 
-from tilewright.core.forms import PLAIN, blocked
-from tilewright.core.records import EnergyUse, LayoutPlan, NetworkMeasurement
+from tilewright.core.errors import StoreError
+from tilewright.core.records import EnergyUse, NetworkMeasurement
 from tilewright.store import open_store
 from tilewright.store.schema import energy_columns
+from tilewright.store.shipped_plans import candidates_of
+
+PLAIN_PLAN = {"assignment": shipped_plan().plan["assignment"]}
 
 
 @pytest.fixture
@@ -23,8 +27,9 @@ def first_version(tmp_path: Path) -> Path:
     path = tmp_path / "old.db"
     with open_store(path) as store:
         store.add([measurement(), failure()])
-        store.ship(shipment())
+        store.ship(replace(shipped_plan(), plan=PLAIN_PLAN))
     connection = sqlite3.connect(path)
+    without_plans(connection)
     connection.execute("DROP TABLE networks")
     for column in energy_columns():
         connection.execute(f"ALTER TABLE measurements DROP COLUMN {column.name}")
@@ -65,8 +70,8 @@ def test_version_1_is_brought_up_to_date(first_version: Path, tmp_path: Path) ->
         )
         store.add_network(network)
         assert store.networks("net", CPU_A) == [network]
-        shipped = shipment()
-        assert store.shipment(shipped.network_key, CPU_A) == shipped
+        shipped = replace(shipped_plan(), plan=PLAIN_PLAN)
+        assert store.shipped(shipped.network_key, CPU_A) == shipped
     with open_store(tmp_path / "new.db") as store:
         store.add([one, failure()])
         store.ship(shipped)
@@ -75,19 +80,46 @@ def test_version_1_is_brought_up_to_date(first_version: Path, tmp_path: Path) ->
         assert _shipments(tmp_path / "new.db") == 1
 
 
-def test_a_shipment_keeps_the_layouts_of_its_network(tmp_path: Path) -> None:
-    plan = LayoutPlan(
-        forms={"x": blocked(32)}, ports={"conv": (blocked(16), PLAIN), "add": (PLAIN,)}
-    )
-    shipped = replace(shipment(), plan=plan)
+def test_version_5_had_candidates_and_layouts_where_there_is_a_plan(tmp_path: Path) -> None:
+    shipped = shipped_plan()
     with open_store(tmp_path / "a.db") as store:
         store.ship(shipped)
-        assert store.shipment(shipped.network_key, CPU_A) == shipped
+        store.export(tmp_path / "new.jsonl")
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        without_plans(connection)
+        connection.execute("UPDATE meta SET value = '5' WHERE name = 'schema_version'")
+        connection.commit()
+    with open_store(tmp_path / "a.db") as store:
+        assert store.shipped(shipped.network_key, CPU_A) == shipped
+        assert candidates_of(shipped)["conv2d-1@plain"].implementation == "direct"
     with open_store(tmp_path / "b.db") as other:
         for _ in range(2):
             other.merge(tmp_path / "a.db")
-            assert other.shipment(shipped.network_key, CPU_A) == shipped
+            other.import_file(tmp_path / "new.jsonl")
+            assert other.shipped(shipped.network_key, CPU_A) == shipped
             assert _shipments(tmp_path / "b.db") == 1
+
+
+def test_exports_of_version_5_are_carried_over(tmp_path: Path) -> None:
+    shipped = shipped_plan()
+    with open_store(tmp_path / "a.db") as store:
+        store.ship(shipped)
+        store.export(tmp_path / "a.jsonl")
+        header, line = (tmp_path / "a.jsonl").read_text().splitlines()
+        entry = json.loads(line)
+        plan = entry.pop("plan")
+        entry |= {"assignment": plan.pop("assignment"), "plan": plan, "artifact_hash": "a1"}
+        texts = [header, json.dumps(entry), json.dumps(entry | {"assignment": [1]})]
+        (tmp_path / "old.jsonl").write_text("\n".join(texts))
+        taken = store.import_file(tmp_path / "old.jsonl")
+        assert (taken.known, len(taken.skipped)) == (1, 1)
+        assert store.shipped(shipped.network_key, CPU_A) == shipped
+
+
+def test_a_plan_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    broken = replace(shipped_plan(), plan={"calls": [{"name": "conv"}]})
+    with pytest.raises(StoreError, match="the plan that shipped for zoo:one cannot be read"):
+        candidates_of(broken)
 
 
 def _shipments(path: Path) -> int:

@@ -1,23 +1,24 @@
 """A made-up CPU that builds nothing: times are the implementations' estimates, results numpy's.
 
-It lets everything above compilers be tried in seconds, on any machine, with the same answers. What
-its artifacts hold cannot be loaded.
+It lets everything above compilers be tried in seconds, on any machine, with the same answers. Its
+artifacts hold the plan itself, which runs on a simulated device and nowhere else.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any, Self
+from zipfile import BadZipFile
 
 import numpy as np
 
-from tilewright.core.errors import InternalError, UsageError
+from tilewright.core.element_types import element_type
+from tilewright.core.errors import InternalError, ModelError
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Candidate, Device, Failure, Outcome, Placement, Protocol
 from tilewright.core.results import TargetRow
@@ -25,6 +26,7 @@ from tilewright.core.targets import Binding, threads_alone
 from tilewright.graph.carry_out import carry_out
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.plan import NetworkPlan
+from tilewright.graph.plan_fields import plan_fields, read_plan
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import class_key
 from tilewright.hardware.target import described_target
@@ -38,7 +40,7 @@ from tilewright.measure.resident import MemoryPeak
 SIMULATED = "simulated"
 _TARGET = {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v3"}
 _CORES = 4
-_FILES = ("model.so", "weights.params")
+LIBRARY, WEIGHTS = "model.so", "weights.params"
 _OVERHEAD_S = 1e-6
 """What a network takes for each call beyond its kernel."""
 _SPREAD = (0.99, 1.0, 1.01)
@@ -98,19 +100,36 @@ class SimulatedMeasurer(Measurer):
 
 
 _Made = tuple[NetworkPlan, Mapping[str, Array]]
-_made: dict[str, _Made] = {}
-"""What this process compiled, by the mark in its files."""
+"""A plan, and the graph's constants that it takes."""
+
+
+def _write(plan: NetworkPlan, constants: Mapping[str, Array], folder: Path) -> None:
+    """Write the plan in place of a library, the constants' bytes in place of packed weights."""
+    taken = {name for constant in plan.constants for name in constant.sources.values()}
+    raw = {n: np.ascontiguousarray(constants[n]).reshape(-1).view(np.uint8) for n in taken}
+    (folder / LIBRARY).write_text(json.dumps({SIMULATED: plan_fields(plan)}), encoding="utf-8")
+    with (folder / WEIGHTS).open("wb") as file:
+        np.savez(file, allow_pickle=False, **raw)
 
 
 def _read(folder: Path) -> _Made:
-    """What was compiled into a folder."""
-    found = _made.get((folder / _FILES[0]).read_text())
-    if found is None:
-        raise UsageError(
-            f"{str(folder)!r} was compiled for a simulated device by another process",
-            hint="Empty the folder, or choose another --out.",
-        )
-    return found
+    """What was written into a folder. Raises ModelError for anything else."""
+    try:
+        text = (folder / LIBRARY).read_text(encoding="utf-8")
+        plan = read_plan(json.loads(text)[SIMULATED])
+        with np.load(folder / WEIGHTS, allow_pickle=False) as raw:
+            constants = {
+                name: raw[name].view(element_type(argument.type.dtype).numpy)
+                for constant in plan.constants
+                for index, name in constant.sources.items()
+                for argument in [constant.workload.arguments[index]]
+            }
+    except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
+        raise ModelError(
+            f"{str(folder)!r} holds no network that was compiled for a simulated device: {error}",
+            hint="Run `tilewright optimize` again.",
+        ) from error
+    return plan, constants
 
 
 class SimulatedNetworks:
@@ -136,10 +155,7 @@ class SimulatedNetworks:
         self, plan: NetworkPlan, constants: Mapping[str, Array], folder: Path
     ) -> CompiledNetwork:
         folder.mkdir(parents=True, exist_ok=True)
-        mark = f"{SIMULATED} {os.getpid()} {len(_made)}"
-        _made[mark] = (plan, dict(constants))
-        for name in _FILES:
-            (folder / name).write_text(mark)
+        _write(plan, constants, folder)
         workspaces = {
             plan.symbol(call): workspaces_of(
                 call.workload, call.candidate, self._placement.target, self._placement.resources

@@ -14,19 +14,14 @@ from time import perf_counter
 import numpy as np
 
 from tilewright.core.errors import UsageError
+from tilewright.core.solutions import Solution
 from tilewright.plan.assignment.elimination import eliminate, least_by_value
 from tilewright.plan.assignment.factors import Network, network_of
 from tilewright.plan.assignment.ordering import cheapest_order
 from tilewright.plan.assignment.problem import Problem
 from tilewright.plan.assignment.records import FORBIDDEN, VariableKind
 from tilewright.plan.assignment.reduction import propagate
-from tilewright.plan.assignment.solution import (
-    NothingFound,
-    Solution,
-    TooWide,
-    allowed,
-    infeasible,
-)
+from tilewright.plan.assignment.solution import NothingFound, TooWide, allowed, infeasible
 from tilewright.plan.assignment.solvers.within import MOST_CELLS, MOST_WORK
 from tilewright.plan.assignment.solving import solve
 

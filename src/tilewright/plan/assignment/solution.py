@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright.core.errors import ModelError, NegativeVerdict
-from tilewright.plan.assignment.problem import Assignment, Problem
+from tilewright.plan.assignment.problem import Problem
 from tilewright.plan.assignment.records import FORBIDDEN
 
 
@@ -21,30 +21,6 @@ class NothingFound(NegativeVerdict):
 
 class TooWide(NegativeVerdict):
     """The tables a solver would have to make do not fit into its limits."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Solution:
-    """An allowed assignment with what is proven about it.
-
-    `objective_ps` is the cost of the assignment. No assignment costs less than `bound_ps`, which is
-    0 where nothing is known. `solve_s` is the time of the solver without that of a bound computed
-    for it afterwards.
-    """
-
-    solver: str
-    assignment: Assignment
-    objective_ps: int
-    bound_ps: int = 0
-    solve_s: float = 0.0
-    note: str = ""
-
-    @property
-    def gap(self) -> float:
-        """(objective − bound) / objective; 0 for a proven optimum."""
-        if self.objective_ps <= self.bound_ps:
-            return 0.0
-        return (self.objective_ps - self.bound_ps) / self.objective_ps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,10 @@ from time import perf_counter
 from typing import cast
 
 from tilewright.core.errors import UsageError, close_matches
+from tilewright.core.solutions import Solution
 from tilewright.plan.assignment.elimination import lower_bound
 from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.solution import Solution, Solver
+from tilewright.plan.assignment.solution import Solver
 from tilewright.plan.assignment.solvers.exact import CHEAP_WORK, reduced
 
 DEFAULT = "auto"

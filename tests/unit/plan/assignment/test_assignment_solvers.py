@@ -16,9 +16,10 @@ from synthetic_problems import (
 )
 
 from tilewright.core.errors import UsageError
+from tilewright.core.solutions import Solution
 from tilewright.plan.assignment.problem import Problem
 from tilewright.plan.assignment.records import FORBIDDEN
-from tilewright.plan.assignment.solution import Infeasible, NothingFound, Solution, TooWide
+from tilewright.plan.assignment.solution import Infeasible, NothingFound, TooWide
 from tilewright.plan.assignment.solvers.auto import Auto
 from tilewright.plan.assignment.solvers.dp import DynamicProgram
 from tilewright.plan.assignment.solvers.exact import Exact

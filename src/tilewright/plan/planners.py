@@ -1,0 +1,84 @@
+"""Planners: from the problem of a network to a plan of it.
+
+A solver knows no network: it answers a problem with an assignment. The planner of a solver decodes
+that into forms of tensors, conversions where a reader wants another form, and a candidate at each
+call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from tilewright.core.forms import PLAIN
+from tilewright.graph.arrange import arrange
+from tilewright.graph.plan import NetworkPlan, lane_of
+from tilewright.graph.plan_result import PlanResult
+from tilewright.graph.tasks import TaskKey
+from tilewright.kernels.plans import in_sequence
+from tilewright.kernels.ports import Ports
+from tilewright.plan.assignment.solving import solve, solver_named
+from tilewright.plan.network_problem import NetworkProblem
+
+
+class Planner(Protocol):
+    """One way to plan a network."""
+
+    @property
+    def name(self) -> str:
+        """What it is selected by."""
+        ...
+
+    def plan(self, problem: NetworkProblem, name: str) -> PlanResult:
+        """A plan that goes by `name`, with the solution it comes from.
+
+        Raises what solvers raise: Infeasible, NothingFound, TooWide.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentPlanner:
+    """Decodes what a solver of assignment problems answers; it has the solver's name."""
+
+    name: str
+
+    def plan(self, problem: NetworkProblem, name: str) -> PlanResult:
+        """The plan of the solver's assignment."""
+        solution = solve(problem.problem, self.name)
+        chosen = problem.choices_of(solution.assignment)
+        return PlanResult(
+            name=name,
+            plan=planned(problem, solution.assignment),
+            solution=solution,
+            measured=all(choice.time.measured for choice in chosen.values()),
+        )
+
+
+def planner_named(name: str) -> Planner:
+    """The planner with this name: every solver of assignment problems gives one.
+
+    Raises UsageError for an unknown one.
+    """
+    return AssignmentPlanner(name=solver_named(name).name)
+
+
+def planned(problem: NetworkProblem, assignment: Mapping[str, str]) -> NetworkPlan:
+    """The plan that an assignment of a network's problem means."""
+    network, forms = problem.network, problem.forms_of(assignment)
+    chosen = problem.choices_of(assignment)
+    wanted: dict[str, Ports] = {}
+    implementations: dict[TaskKey, str] = {}
+    for call in network.calls:
+        choice = chosen[call.name]
+        implementations[call.workload.key, choice.ports] = choice.implementation
+        read = tuple(forms.get(tensor, PLAIN) for tensor in call.inputs)
+        if choice.ports[:-1] != read:
+            wanted[call.name] = choice.ports[:-1]
+    arranged = arrange(network, {**problem.usual, **forms}, wanted)
+    candidates = {
+        key: problem.times.candidate(task.workload, task.forms, implementations.get(key))
+        for key, task in arranged.tasks.items()
+    }
+    return in_sequence(arranged, lane_of(problem.placement), candidates)
