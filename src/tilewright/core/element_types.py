@@ -9,13 +9,17 @@ else lists types to tell them apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tilewright.core.errors import InternalError
+from tilewright.core.plugins import load_plugins
 
 if TYPE_CHECKING:
     import numpy as np
+
+GROUP = "tilewright.element_types"
+"""Entry points of other packages: each is an `ElementType`."""
 
 Kind = Literal["float", "int", "uint", "bool"]
 
@@ -84,18 +88,31 @@ def element_type(name: str) -> ElementType:
     """The type of that name; raises InternalError where there is none."""
     found = _TYPES.get(name)
     if found is None:
+        _register_offered()
+        found = _TYPES.get(name)
+    if found is None:
         raise InternalError(f"unknown element type {name!r}; known are {', '.join(_TYPES)}")
     return found
 
 
 def is_element_type(name: str) -> bool:
     """Whether there is a type of that name."""
+    if name not in _TYPES:
+        _register_offered()
     return name in _TYPES
 
 
 def element_types() -> tuple[ElementType, ...]:
-    """All types."""
+    """All types: ours, then those of other packages."""
+    _register_offered()
     return tuple(_TYPES.values())
+
+
+@cache
+def _register_offered() -> None:
+    """Make types of other packages known; they are asked for where a name is not one of ours."""
+    for offered in load_plugins(GROUP).values():
+        register(cast(ElementType, offered))
 
 
 def _register_usual() -> None:

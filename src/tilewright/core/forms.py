@@ -168,6 +168,13 @@ def own_layout(form: Form) -> Layout:
 
 
 @lru_cache(maxsize=4096)
+def in_channel_blocks(form: Form) -> bool:
+    """Whether `channel_block` answers: plain or in blocks of channels, in the tensor's own type."""
+    layout = form.layout
+    return form.dtype is None and (layout.channel_block > 0 or layout.is_row_major)
+
+
+@lru_cache(maxsize=4096)
 def channel_block(form: Form) -> int:
     """Lanes per block of channels; 0 for `plain`.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilewright.core.forms import PLAIN, Form, channel_block
+from tilewright.core.forms import PLAIN, Form, channel_block, in_channel_blocks
 from tilewright.graph.workload import Argument, Workload
 
 
@@ -46,7 +46,7 @@ def bare_anchor(workload: Workload, forms: tuple[Form, ...]) -> BareAnchor | Non
         arguments=tuple(arguments),
         steps=(replace(step, inputs=tuple(range(len(step.inputs)))),),
     )
-    block = channel_block(forms[-1])
+    block = channel_block(forms[-1]) if in_channel_blocks(forms[-1]) else 0
     shape = bare.result.shape
     fits = block == 0 or (len(shape) == len(workload.result.shape) and shape[1] % block == 0)
     return BareAnchor(workload=bare, forms=(*chosen, forms[-1] if fits else PLAIN))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.core.errors import InternalError
-from tilewright.core.forms import PLAIN, Form, channel_block
+from tilewright.core.forms import PLAIN, Form, channel_block, in_channel_blocks
 from tilewright.graph.conversions import copying, with_conversions
 from tilewright.graph.fused import FusedNetwork, TaskCall
 from tilewright.graph.memory import ALIGNMENT_BYTES
@@ -226,6 +226,8 @@ def may_write_into(
 def _outermost(call: TaskCall, shapes: list[tuple[int, ...]], ports: tuple[Form, ...]) -> bool:
     """Whether the joined axis is the outermost of the result's memory."""
     axis = call.workload.steps[0].integer("axis")
+    if not all(map(in_channel_blocks, ports)):
+        return False
     block = channel_block(ports[-1])
     if any(extent != 1 for extent in shapes[0][:axis]):
         return False
@@ -240,7 +242,9 @@ def operands(call: TaskCall) -> list[str]:
 
 
 def _row_major(kind: TensorType, form: Form) -> bool:
-    """Whether memory order equals the plain one."""
+    """Whether memory equals that of the plain form."""
+    if not in_channel_blocks(form):
+        return False
     if not channel_block(form):
         return True
     return all(extent == 1 for extent in kind.shape[2:])

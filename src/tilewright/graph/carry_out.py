@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tilewright.core.element_types import element_type
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.layout import to_logical, to_physical
 from tilewright.graph.network import Array
@@ -18,69 +19,85 @@ _STALE = 0xA5
 def carry_out(
     plan: NetworkPlan, inputs: Mapping[str, Array], constants: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """The outputs by name; every call reads and writes bytes of arenas, inputs and outputs.
+    """The outputs by name, of numpy: every call reads and writes bytes of arenas, inputs and
+    outputs.
 
     Calls run in the order of the plan. `constants` are the graph's, as they are before packing.
     """
-    memory = _Memory(plan, inputs)
+    memory = PlanMemory(plan, inputs, constants)
     for call in plan.calls:
-        _run(call, memory, constants)
-    kinds = {name: plan.tensors[name].type for name in plan.outputs}
-    return {
-        name: memory.view(name).view(kind.dtype).reshape(kind.shape).copy()
-        for name, kind in kinds.items()
-    }
+        memory.write(call, np.asarray(run_workload(call.workload, memory.operands(call))))
+    return memory.outputs()
 
 
 def results_of_calls(
     plan: NetworkPlan, inputs: Mapping[str, Array], constants: Mapping[str, Array]
 ) -> dict[str, Array]:
     """The logical result of every call, by its name."""
-    memory = _Memory(plan, inputs)
-    return {call.name: _run(call, memory, constants) for call in plan.calls}
+    memory, found = PlanMemory(plan, inputs, constants), dict[str, Array]()
+    for call in plan.calls:
+        result = np.asarray(run_workload(call.workload, memory.operands(call)))
+        memory.write(call, result)
+        found[call.name] = result
+    return found
 
 
-def _run(call: PlannedCall, memory: _Memory, constants: Mapping[str, Array]) -> Array:
-    """Read, compute, write; the logical result."""
-    arrays: list[Array] = []
-    for index, (name, argument) in enumerate(
-        zip(call.inputs, call.workload.arguments, strict=True)
-    ):
-        kind, form = argument.type, call.candidate.forms[index]
-        if index in call.constants:
-            arrays.append(constants[name].reshape(kind.shape))
-            continue
-        raw = memory.view(name, kind.bytes).view(kind.dtype)
-        arrays.append(to_logical(raw, form, kind.shape).copy())
-    result = np.asarray(run_workload(call.workload, arrays))
-    packed = to_physical(result, call.candidate.forms[-1])
-    written = memory.view(call.output, call.workload.result.bytes)
-    written[:] = packed.reshape(-1).view(np.uint8)
-    return result
+class PlanMemory:
+    """The memory of one run of a plan: an arena per device, and memory of its own for each input
+    and output. Tensors lie in their forms, codes are refused."""
 
-
-class _Memory:
-    """An arena per device, and memory of its own for each input and output."""
-
-    def __init__(self, plan: NetworkPlan, inputs: Mapping[str, Array]) -> None:
+    def __init__(
+        self, plan: NetworkPlan, inputs: Mapping[str, Array], constants: Mapping[str, Array]
+    ) -> None:
         self._plan = plan
+        self._constants = constants
         self._arenas = {
             device: np.full(memory.arena_bytes, _STALE, np.uint8)
             for device, memory in plan.memory.items()
         }
-        outside = {plan.tensors[name].root for name in (*plan.inputs, *plan.outputs)}
+        outside = dict.fromkeys(plan.tensors[name].root for name in (*plan.inputs, *plan.outputs))
         self._outside = {
-            name: np.full(plan.tensors[name].type.bytes, _STALE, np.uint8) for name in outside
+            name: np.full(plan.tensors[name].bytes, _STALE, np.uint8) for name in outside
         }
         for name in plan.inputs:
-            self.view(name)[:] = np.ascontiguousarray(inputs[name]).reshape(-1).view(np.uint8)
+            self._view(name)[:] = np.ascontiguousarray(inputs[name]).reshape(-1).view(np.uint8)
 
-    def view(self, tensor: str, size_bytes: int | None = None) -> Array:
+    def operands(self, call: PlannedCall) -> list[Array]:
+        """Copies of what a call reads, logical, in the types of its arguments."""
+        arrays: list[Array] = []
+        for index, (name, argument) in enumerate(
+            zip(call.inputs, call.workload.arguments, strict=True)
+        ):
+            kind, form = argument.type, call.candidate.forms[index]
+            if index in call.constants:
+                arrays.append(self._constants[name].reshape(kind.shape))
+                continue
+            raw = self._view(name, form.size_bytes(kind.shape, kind.dtype))
+            stored = raw.view(element_type(form.element(kind.dtype)).numpy)
+            logical = to_logical(stored, form, kind.shape)
+            arrays.append(logical.astype(element_type(kind.dtype).numpy))
+        return arrays
+
+    def write(self, call: PlannedCall, result: Array) -> None:
+        """Put the logical result of a call where the plan has it."""
+        kind, form = call.workload.result, call.candidate.forms[-1]
+        written = self._view(call.output, form.size_bytes(kind.shape, kind.dtype))
+        written[:] = to_physical(result, form).reshape(-1).view(np.uint8)
+
+    def outputs(self) -> dict[str, Array]:
+        """Copies of the network's outputs as they are now, by name."""
+        kinds = {name: self._plan.tensors[name].type for name in self._plan.outputs}
+        return {
+            name: self._view(name).view(element_type(kind.dtype).numpy).reshape(kind.shape).copy()
+            for name, kind in kinds.items()
+        }
+
+    def _view(self, tensor: str, size_bytes: int | None = None) -> Array:
         """The bytes of a tensor."""
         planned = self._plan.tensors[tensor]
-        begin = planned.offset_bytes
-        end = begin + (planned.type.bytes if size_bytes is None else size_bytes)
-        if planned.root in self._outside:
-            return self._outside[planned.root][begin:end]
-        offset = self._plan.memory[planned.device].offsets[planned.root]
-        return self._arenas[planned.device][offset + begin : offset + end]
+        begin, memory = planned.offset_bytes, self._outside.get(planned.root)
+        if memory is None:
+            memory = self._arenas[planned.device]
+            begin += self._plan.memory[planned.device].offsets[planned.root]
+        end = begin + (planned.bytes if size_bytes is None else size_bytes)
+        return memory[begin:end]

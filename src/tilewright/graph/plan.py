@@ -59,6 +59,11 @@ class PlannedTensor:
     form: Form = PLAIN
     offset_bytes: int = 0
 
+    @property
+    def bytes(self) -> int:
+        """Size in memory, in its form."""
+        return self.form.size_bytes(self.type.shape, self.type.dtype)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCall:
@@ -148,7 +153,7 @@ class NetworkPlan:
         buffers: dict[str, list[Buffer]] = {lane.device: [] for lane in self.lanes.values()}
         for root, calls in touched.items():
             tensor = self.tensors[root]
-            buffers[tensor.device].append(Buffer(name=root, bytes=tensor.type.bytes, calls=calls))
+            buffers[tensor.device].append(Buffer(name=root, bytes=tensor.bytes, calls=calls))
         return {device: plan_memory(found, self.earlier) for device, found in buffers.items()}
 
     @property
@@ -233,7 +238,7 @@ def _faults(plan: NetworkPlan) -> Iterator[str]:
             yield f"tensor {name!r} lies in {tensor.root!r}, which has no memory of its own"
         elif root.device != tensor.device:
             yield f"tensor {name!r} lies in {tensor.root!r} on another device"
-        elif tensor.offset_bytes + tensor.type.bytes > root.type.bytes:
+        elif tensor.offset_bytes + tensor.bytes > root.bytes:
             yield f"tensor {name!r} ends behind {tensor.root!r}, in which it lies"
     yield from _conflicts(plan)
 
@@ -270,7 +275,7 @@ def _conflicts(plan: NetworkPlan) -> Iterator[str]:
             access = _Access(
                 call=number,
                 begin=planned.offset_bytes,
-                end=planned.offset_bytes + planned.type.bytes,
+                end=planned.offset_bytes + planned.bytes,
                 writes=writes,
             )
             before = [one for one in accesses.get(planned.root, ()) if one.overlaps(access)]

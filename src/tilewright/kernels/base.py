@@ -22,6 +22,12 @@ from tilewright.kernels.knobs import Knob as Knob
 
 FactColumn = npt.NDArray[np.float64]
 
+CPU = frozenset({"cpu"})
+"""The kinds of targets that implementations are for unless they name others."""
+
+LLVM = "llvm"
+"""What builds kernels of implementations that name nothing else."""
+
 SINGLE = frozenset({"float32"})
 """The element types that kernels for single precision take."""
 
@@ -97,6 +103,26 @@ class Implementation(Protocol):
         self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
     ) -> Mapping[int, Array]:
         """The physical form of each constant argument (by argument index)."""
+        ...
+
+
+@runtime_checkable
+class OtherProcessors(Protocol):
+    """An implementation for other processors than CPUs, which all others are for."""
+
+    @property
+    def target_kinds(self) -> frozenset[str]:
+        """The kinds of targets (`Target.kind`) that it is for."""
+        ...
+
+
+@runtime_checkable
+class OtherBuilder(Protocol):
+    """An implementation whose kernels are built by something else than TVM with LLVM."""
+
+    @property
+    def builder(self) -> str:
+        """The name of what builds them, as in `compiler.builders`."""
         ...
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.core.forms import PLAIN, Form, blocked, channel_block
+from tilewright.core.forms import PLAIN, Form, blocked, channel_block, in_channel_blocks
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.fused import FusedNetwork, TaskCall
 from tilewright.graph.workload import Workload
@@ -83,6 +83,8 @@ def _convolution_form(workload: Workload, target: Target, resources: Resources) 
     lanes = target.lanes(workload.computed_in)
     for spec in applicable(workload, target, resources):
         usual = spec.port_forms(workload, target, resources)[0][-1]
+        if not in_channel_blocks(usual):
+            return usual
         block = channel_block(usual)
         if block > lanes and block % lanes:
             return PLAIN
@@ -95,6 +97,8 @@ def _follow(call: TaskCall, forms: Mapping[str, Form], channels: int) -> Form:
     """The blocked layout of an operand with as many channels, else plain."""
     for tensor, argument in zip(call.inputs, call.workload.arguments, strict=True):
         form = forms.get(tensor, PLAIN)
+        if not in_channel_blocks(form):
+            continue
         block = channel_block(form)
         same = len(argument.type.shape) == 4 and argument.type.shape[1] == channels
         if block and same and channels % block == 0:
@@ -103,7 +107,10 @@ def _follow(call: TaskCall, forms: Mapping[str, Form], channels: int) -> Form:
 
 
 def _concatenated(call: TaskCall, forms: Mapping[str, Form], channels: int, target: Target) -> Form:
-    blocks = {channel_block(forms.get(tensor, PLAIN)) for tensor in call.inputs}
+    joined = [forms.get(tensor, PLAIN) for tensor in call.inputs]
+    if not all(map(in_channel_blocks, joined)):
+        return PLAIN
+    blocks = {channel_block(form) for form in joined}
     if blocks == {0}:
         return PLAIN
     if len(blocks) == 1:

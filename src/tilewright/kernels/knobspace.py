@@ -14,8 +14,9 @@ from math import prod
 
 import numpy as np
 
+from tilewright.core.errors import InternalError
 from tilewright.core.fingerprints import canonical_json, digest
-from tilewright.core.forms import Form, own_layout
+from tilewright.core.forms import Form
 from tilewright.core.records import KnobValue, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
@@ -210,12 +211,12 @@ def knob_space(
     resources: Resources,
     forms: tuple[Form, ...],
 ) -> KnobSpace:
-    """All settings of an implementation for a workload in these layouts.
+    """All settings of an implementation for a workload in these forms.
 
-    Raises InternalError for a form that is not in its tensor's own type: no kernel takes one yet.
+    Raises InternalError for a form in another element type than its tensor's own, unless the
+    implementation offers it for that port.
     """
-    for form in forms:
-        own_layout(form)
+    _check_types(spec, workload, target, resources, forms)
     knobs = spec.knobs(workload, target, resources, forms)
     if isinstance(spec, ValidatesMany):
         together = spec.valid_many
@@ -225,6 +226,21 @@ def knob_space(
     return KnobSpace(
         knobs=knobs, filters=(lambda s: spec.valid(workload, target, resources, forms, s),)
     )
+
+
+def _check_types(
+    spec: Implementation,
+    workload: Workload,
+    target: Target,
+    resources: Resources,
+    forms: tuple[Form, ...],
+) -> None:
+    if all(form.dtype is None for form in forms):
+        return
+    offered = spec.port_forms(workload, target, resources)
+    for index, form in enumerate(forms):
+        if form.dtype is not None and all(ports[index] != form for ports in offered):
+            raise InternalError(f"{spec.name} does not take form {form} at port {index}")
 
 
 def _span(digits: Sequence[tuple[int, int]]) -> Numbers:

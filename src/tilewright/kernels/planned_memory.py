@@ -81,7 +81,7 @@ def planned_memory(
         arena_bytes=plan.arena_bytes,
         weight_bytes=sum(constant.bytes for constant in constants),
         workspace_bytes=pooled_bytes(calls, resources.threads),
-        interface_bytes=sum(plan.tensors[name].type.bytes for name in outside),
+        interface_bytes=sum(plan.tensors[name].bytes for name in outside),
         code_bytes=compiled.library_bytes if compiled else CODE_BYTES * len(plan.symbols),
     )
 

@@ -27,8 +27,10 @@ def form_options(kind: TensorType, target: Target, *, groups: int = 1) -> Ports:
 
     Images [n, c, h, w] may be blocked by as many channels as one, two or four registers hold;
     where not even one register's worth divides them, by what does. No block straddles two of the
-    `groups` of channels. Everything else is plain.
+    `groups` of channels. Everything else is plain, and so is all where there are no registers.
     """
+    if not target.vector_bytes:
+        return (PLAIN,)
     if len(kind.shape) != _IMAGE_RANK or kind.shape[1] == 1:
         return (PLAIN,)
     channels = kind.shape[1] // groups

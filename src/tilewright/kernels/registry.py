@@ -8,9 +8,10 @@ from typing import cast
 
 from tilewright.core.errors import InternalError
 from tilewright.core.plugins import load_plugins
+from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import Implementation
+from tilewright.kernels.base import CPU, LLVM, Implementation, OtherBuilder, OtherProcessors
 
 GROUP = "tilewright.implementations"
 _BUILT_IN = (
@@ -52,12 +53,19 @@ def implementation(name: str) -> Implementation:
         raise InternalError(f"no implementation called {name!r}") from None
 
 
+def builder_of(candidate: Candidate) -> str:
+    """The name of what builds a candidate's kernel."""
+    spec = implementation(candidate.implementation)
+    return spec.builder if isinstance(spec, OtherBuilder) else LLVM
+
+
 def applicable(workload: Workload, target: Target, resources: Resources) -> list[Implementation]:
     """What can compute this workload on this target, in order of registration."""
     anchor = workload.anchor_name
     return [
         spec
         for spec in implementations().values()
-        if ("*" in spec.anchors or anchor in spec.anchors)
+        if target.kind in (spec.target_kinds if isinstance(spec, OtherProcessors) else CPU)
+        and ("*" in spec.anchors or anchor in spec.anchors)
         and spec.applies(workload, target, resources)
     ]

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tilewright.core.forms import PLAIN, Form, form_texts, parse_form
+from tilewright.core.forms import PLAIN, Form, form_texts, in_channel_blocks, parse_form
 from tilewright.core.records import Candidate, Placement
 from tilewright.core.solutions import PICOSECONDS
 from tilewright.graph.arrange import (
@@ -97,9 +97,10 @@ class NetworkProblem:
 
     @cached_property
     def options(self) -> dict[str, tuple[Form, ...]]:
-        """The layouts of every tensor, the default one first."""
+        """The forms of every tensor, the default one first: plain, blocks of channels, and what
+        only implementations know."""
         found: dict[str, tuple[Form, ...]] = {}
-        graph = self.network.graph
+        graph, known_to_kernels = self.network.graph, self._own_forms
         tensors = [t for call in self.network.calls for t in (*call.inputs, call.output)]
         for tensor in dict.fromkeys(tensors):
             if tensor in graph.constants:
@@ -107,8 +108,30 @@ class NetworkProblem:
             usual = self.usual.get(tensor, PLAIN)
             given = tensor in self.network.pinned
             more = () if given else form_options(graph.types[tensor], self.placement.target)
-            found[tensor] = tuple(dict.fromkeys((usual, *more)))
+            own = () if given else known_to_kernels.get(tensor, ())
+            found[tensor] = tuple(dict.fromkeys((usual, *more, *own)))
         return found
+
+    @cached_property
+    def _own_forms(self) -> dict[str, list[Form]]:
+        """Forms that an implementation offers at a port of a tensor and that are neither plain nor
+        in blocks of channels: in another layout, or in another element type."""
+        found: dict[str, list[Form]] = {}
+        for call in self.network.calls:
+            for ports in self._offered(call):
+                for tensor, form in zip((*call.inputs, call.output), ports, strict=True):
+                    if not in_channel_blocks(form):
+                        found.setdefault(tensor, []).append(form)
+        return found
+
+    def _offered(self, call: TaskCall) -> list[Ports]:
+        """The forms of ports that implementations offer for a call."""
+        target, resources = self.placement.target, self.placement.resources
+        return [
+            ports
+            for spec in applicable(call.workload, target, resources)
+            for ports in spec.port_forms(call.workload, target, resources)
+        ]
 
     @cached_property
     def choices(self) -> dict[str, tuple[Choice, ...]]:
@@ -205,17 +228,10 @@ class NetworkProblem:
 
     def _ports(self, call: TaskCall) -> list[Ports]:
         """The default layouts first, then what the implementations offer and the tensors allow."""
-        offered = [
-            ports
-            for spec in applicable(call.workload, self.placement.target, self.placement.resources)
-            for ports in spec.port_forms(
-                call.workload, self.placement.target, self.placement.resources
-            )
-        ]
         tensors = (*call.inputs, call.output)
         return [
             ports
-            for ports in dict.fromkeys((self._usual_ports(call), *offered))
+            for ports in dict.fromkeys((self._usual_ports(call), *self._offered(call)))
             if ports[-1] in self.options[call.output]
             and all(
                 form in self.options.get(tensor, (PLAIN,)) or tensor in self.network.pinned

@@ -15,7 +15,7 @@ from math import log2
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.core.forms import Form, channel_block
+from tilewright.core.forms import Form, channel_block, in_channel_blocks
 from tilewright.core.records import Placement
 from tilewright.core.targets import Target
 from tilewright.graph.operators import OPERATORS
@@ -257,11 +257,15 @@ def _of_convolutions(workloads: Sequence[Workload], placement: Placement) -> Map
 
 
 def layout_facts(forms: tuple[Form, ...]) -> dict[str, float]:
-    """The blocks of channels of the first operand and of the result, 0 where they are plain."""
+    """The blocks of channels of the first operand and of the result, 0 where they are none."""
     return {
-        "data_block": float(channel_block(forms[0])),
-        "result_block": float(channel_block(forms[-1])),
+        "data_block": _block(forms[0]),
+        "result_block": _block(forms[-1]),
     }
+
+
+def _block(form: Form) -> float:
+    return float(channel_block(form)) if in_channel_blocks(form) else 0.0
 
 
 def _filled(extent: Floats | Numbers, whole: Floats | int) -> Floats:

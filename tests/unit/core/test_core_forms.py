@@ -24,7 +24,7 @@ from tilewright.core.forms import (
     parse_forms,
 )
 from tilewright.core.layouts import ROW_MAJOR, Layout, blocked_layout
-from tilewright.graph.layout import to_physical
+from tilewright.graph.layout import to_logical, to_physical
 from tilewright.kernels.knobspace import knob_space
 from tilewright.kernels.registry import implementation
 from tilewright.testing.implementations import made_up_placement, single
@@ -123,8 +123,23 @@ def test_what_knows_the_own_type_alone_refuses_others(text: str) -> None:
     for asked in (
         lambda: own_layout(form),
         lambda: channel_block(form),
-        lambda: to_physical(np.zeros((1, 16, 8, 8)), form),
-        lambda: knob_space(spec, task, on.target, on.resources, (PLAIN, form)),
     ):
         with pytest.raises(InternalError, match="not in the tensor's own element type"):
             asked()
+    with pytest.raises(InternalError, match="injective does not take form .* at port 1"):
+        knob_space(spec, task, on.target, on.resources, (PLAIN, form))
+
+
+def test_arrays_are_rounded_to_the_type_of_their_form_and_codes_are_refused() -> None:
+    numbers = np.random.default_rng(0).standard_normal((1, 16, 4, 4)).astype(np.float32)
+    form = parse_form("blocked8:bfloat16")
+    there = to_physical(numbers, form)
+    assert there.shape == (1, 2, 4, 4, 8) and there.nbytes == form.size_bytes((1, 16, 4, 4), "")
+    back = to_logical(there, form, numbers.shape).astype(np.float32)
+    np.testing.assert_allclose(back, numbers, rtol=2**-8)
+    for refused in (
+        lambda: to_physical(numbers, parse_form("blocked8:int8*")),
+        lambda: to_logical(numbers, parse_form("plain:int8*"), numbers.shape),
+    ):
+        with pytest.raises(InternalError, match="has codes"):
+            refused()
