@@ -64,7 +64,7 @@ def check_kernel(
         return KernelCheck(error=None, bound=bound)
     arrays = sample_arguments(workload, seed)
     with ThreadPoolExecutor(1) as thread:
-        expected = thread.submit(_reference, workload, arrays)
+        expected = thread.submit(numpy_reference, workload, arrays)
         result = measurer.evaluate(workload, candidate, arrays)
         if isinstance(result, Failure) and result.kind == _NO_MEMORY:
             result = measurer.evaluate(workload, candidate, arrays)
@@ -88,7 +88,7 @@ def check_kernels(
     return measurer.side_by_side(lambda kernel: check_kernel(measurer, *kernel, seed), kernels)
 
 
-def _reference(workload: Workload, arrays: Sequence[Array]) -> tuple[Array, Array]:
+def numpy_reference(workload: Workload, arrays: Sequence[Array]) -> tuple[Array, Array]:
     """What numpy computes, and sum |w||x|; halves in single precision, rounded at the end, unless a
     step jumps: then what it reads has to be rounded as the kernel does."""
     dtype = np.dtype(workload.result.dtype)

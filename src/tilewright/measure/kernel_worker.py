@@ -8,22 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.compiler.build import (
-    BuiltKernel,
-    accept_target,
-    build_kernel,
-    kernel_identity,
-    kernel_module,
-    rendered,
-)
+from tilewright.compiler.build import accept_target, kernel_module
+from tilewright.compiler.builders.base import Kernel
+from tilewright.compiler.builders.registry import builder_for
 from tilewright.compiler.execute import set_threads
 from tilewright.compiler.features.kinds import kernel_features
-from tilewright.compiler.kernel_runs import (
-    keep_kernel_running,
-    repeat_kernel,
-    run_kernel,
-    time_kernel,
-)
 from tilewright.compiler.opaque import check_supported
 from tilewright.compiler.peaks import measured_peaks
 from tilewright.core.child import serve, wait_until_asleep
@@ -32,7 +21,7 @@ from tilewright.graph.array_files import map_array
 from tilewright.graph.network import Graph
 from tilewright.graph.workload import Workload, parse_workload
 
-_kernels: dict[int, tuple[BuiltKernel, Workload, Candidate]] = {}
+_kernels: dict[int, tuple[Kernel, Workload]] = {}
 
 
 def prepare(placement: Placement) -> None:
@@ -45,15 +34,15 @@ def build(
 ) -> dict[str, Any]:
     """Build a candidate and keep it in `slot`."""
     workload = parse_workload(workload_text)
-    kernel = build_kernel(workload, candidate, placement.target, placement.resources)
-    _kernels[slot] = (kernel, workload, candidate)
+    builder = builder_for(candidate)
+    kernel = builder.build(workload, candidate, placement.target, placement.resources)
+    _kernels[slot] = (kernel, workload)
     return {"kernel_hash": kernel.kernel_hash, "build_s": kernel.build_s}
 
 
 def measure(slot: int, protocol: Protocol, seed: int, give_up_s: float) -> list[float]:
     """Time the kernel in `slot`."""
-    kernel, workload, _ = _kernels[slot]
-    return time_kernel(kernel, workload, protocol, seed, give_up_s)
+    return _kernels[slot][0].time(protocol, seed, give_up_s)
 
 
 def repeat(slot: int, protocol: Protocol, seed: int, seconds: float) -> int:
@@ -61,16 +50,14 @@ def repeat(slot: int, protocol: Protocol, seed: int, seconds: float) -> int:
 
     It does not wait for the thread pool to sleep: somebody reads a meter when this ends.
     """
-    kernel, workload, _ = _kernels[slot]
-    return repeat_kernel(kernel, workload, protocol, seed, seconds)
+    return _kernels[slot][0].repeat(protocol, seed, seconds)
 
 
 def keep_running(slot: int, protocol: Protocol, seed: int, flag: str, started: str) -> int:
     """Call the kernel in `slot` again and again while the file `flag` exists; the file `started` is
     written after the first calls. How often it was called."""
-    kernel, workload, _ = _kernels[slot]
     watch = (Path(flag).exists, Path(started).touch)
-    return keep_kernel_running(kernel, workload, protocol, seed, watch)
+    return _kernels[slot][0].keep_running(protocol, seed, watch)
 
 
 def settle() -> None:
@@ -80,17 +67,17 @@ def settle() -> None:
 
 def evaluate(slot: int, folder: str, count: int) -> npt.NDArray[np.generic]:
     """The result of the kernel in `slot` on logical arrays, `0.npy`, `1.npy` … in a folder."""
-    kernel, workload, candidate = _kernels[slot]
+    kernel, workload = _kernels[slot]
     arrays = [
         map_array(Path(folder) / f"{number}.npy", argument.type.dtype)
         for number, argument in enumerate(workload.arguments[:count])
     ]
-    return run_kernel(kernel, workload, candidate, arrays)
+    return kernel.run(arrays)
 
 
 def identify(workload_text: str, candidate: Candidate, placement: Placement) -> str:
     """The hash of a candidate's scheduled kernel, without compiling it."""
-    return kernel_identity(
+    return builder_for(candidate).identify(
         parse_workload(workload_text), candidate, placement.target, placement.resources
     )
 
@@ -112,7 +99,7 @@ def peaks(placement: Placement) -> dict[str, float]:
 
 def render(workload_text: str, candidate: Candidate, placement: Placement, view: str) -> str:
     """A kernel as `tir` (scheduled loops) or `asm` (machine code)."""
-    return rendered(
+    return builder_for(candidate).render(
         parse_workload(workload_text), candidate, placement.target, placement.resources, view
     )
 

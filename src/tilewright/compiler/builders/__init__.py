@@ -1,0 +1,1 @@
+"""What turns candidates into kernels that can be called: each file is one way."""

@@ -1,0 +1,253 @@
+"""Kernels and networks of devices that are simulated in this process.
+
+A builder of simulated kernels computes results and tells times; here they are measured as on any
+device, and networks are carried out call by call in the memory that their plan lays out. Artifacts
+hold the plan itself, which runs on a simulated device and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from pathlib import Path
+from statistics import median
+from typing import Any, Self
+from zipfile import BadZipFile
+
+import numpy as np
+
+from tilewright.compiler.builders.base import Builder, Kernel
+from tilewright.core.element_types import element_type
+from tilewright.core.errors import InternalError, ModelError, TilewrightError, last_line
+from tilewright.core.records import Candidate, Failure, Outcome, Placement, Protocol
+from tilewright.graph.carry_out import PlanMemory
+from tilewright.graph.plan import NetworkPlan
+from tilewright.graph.plan_fields import plan_fields, read_plan
+from tilewright.graph.workload import Workload
+from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory, workspaces_of
+from tilewright.measure.base import Array, Job, Measurer, ignore
+from tilewright.measure.resident import MemoryPeak
+
+LIBRARY, WEIGHTS = "model.so", "weights.params"
+BuilderOf = Callable[[Candidate], Builder]
+"""What builds a candidate's kernel."""
+
+_MARK = "simulated"
+_OVERHEAD_S = 1e-6
+"""What a network takes for each call beyond its kernel."""
+_SPREAD = (0.99, 1.0, 1.01)
+_FAULTS = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError),
+    *(RuntimeError, TypeError, ValueError, TilewrightError),
+)
+"""What a builder that cannot do its work raises."""
+
+
+class SimulatedMeasurer(Measurer):
+    """Tells the times that kernels tell, and their results; `peaks` are what the device reaches."""
+
+    def __init__(
+        self, placement: Placement, builder_of: BuilderOf, peaks: Mapping[str, float]
+    ) -> None:
+        super().__init__(placement, [])
+        self._builder_of = builder_of
+        self._told_peaks = dict(peaks)
+
+    def measure(
+        self,
+        workload: Workload,
+        candidates: Sequence[Candidate],
+        protocol: Protocol,
+        *,
+        run_id: int | None = None,
+        give_up_s: float = inf,
+        finished: Callable[[Outcome], None] = ignore,
+    ) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for candidate in candidates:
+            job = Job(candidate=candidate, slot=0, worker=0)
+            kernel = self._kernel(workload, candidate)
+            if isinstance(kernel, str):
+                job.failure = ("build", kernel)
+            else:
+                job.kernel_hash, job.build_s = kernel.kernel_hash, kernel.build_s
+                job.samples_s = kernel.time(protocol, 0, give_up_s)
+            outcomes.append(self._outcome(job, workload, protocol, run_id))
+            finished(outcomes[-1])
+        return outcomes
+
+    def evaluate(
+        self, workload: Workload, candidate: Candidate, arrays: Sequence[Array]
+    ) -> Array | Failure:
+        kernel = self._kernel(workload, candidate)
+        if isinstance(kernel, str):
+            return self.failure(workload, candidate, "build", kernel)
+        try:
+            return np.asarray(kernel.run(arrays))
+        except _FAULTS as error:
+            return self.failure(workload, candidate, "crash", _said(error))
+
+    def peaks(self) -> dict[str, float]:
+        return dict(self._told_peaks)
+
+    def current_hashes(self, kernels: Sequence[tuple[Workload, Candidate]]) -> list[str | None]:
+        return [self._identity(workload, candidate) for workload, candidate in kernels]
+
+    def _kernel(self, workload: Workload, candidate: Candidate) -> Kernel | str:
+        """The kernel, or why there is none."""
+        target, resources = self.placement.target, self.placement.resources
+        try:
+            return self._builder_of(candidate).build(workload, candidate, target, resources)
+        except _FAULTS as error:
+            return _said(error)
+
+    def _identity(self, workload: Workload, candidate: Candidate) -> str | None:
+        target, resources = self.placement.target, self.placement.resources
+        try:
+            return self._builder_of(candidate).identify(workload, candidate, target, resources)
+        except _FAULTS:
+            return None
+
+    def _answers(self, messages: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return [None] * len(messages)
+
+    def _build_message(self, job: Job, workload: Workload) -> tuple[Any, ...]:
+        raise InternalError("a simulated device has no workers")
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {last_line(error)}"
+
+
+class _LoadedPlan:
+    """A plan with its constants and kernels."""
+
+    def __init__(
+        self,
+        plan: NetworkPlan,
+        constants: Mapping[str, Array],
+        placement: Placement,
+        builder_of: BuilderOf,
+    ) -> None:
+        self.plan = plan
+        self._constants = constants
+        target, resources = placement.target, placement.resources
+        self._kernels = {
+            plan.symbol(call): builder_of(call.candidate).build(
+                call.workload, call.candidate, target, resources
+            )
+            for call in plan.calls
+        }
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """The outputs in the plan's order."""
+        named = dict(zip(self.plan.inputs, inputs, strict=True))
+        memory = PlanMemory(self.plan, named, self._constants)
+        for call in self.plan.calls:
+            kernel = self._kernels[self.plan.symbol(call)]
+            memory.write(call, np.asarray(kernel.run(memory.operands(call))))
+        outputs = memory.outputs()
+        return [outputs[output] for output in self.plan.outputs]
+
+    def calls(self) -> list[tuple[str, float]]:
+        """Symbol and seconds of every call, in order."""
+        told_s = {
+            symbol: median(kernel.time(Protocol(), 0, inf))
+            for symbol, kernel in self._kernels.items()
+        }
+        symbols = [self.plan.symbol(call) for call in self.plan.calls]
+        return [(symbol, told_s[symbol]) for symbol in symbols]
+
+
+class SimulatedNetworks:
+    """Networks in this process: calls are carried out one by one, their times add up."""
+
+    def __init__(self, placement: Placement, builder_of: BuilderOf) -> None:
+        self._placement = placement
+        self._builder_of = builder_of
+        self._loaded: dict[str, _LoadedPlan] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._loaded.clear()
+
+    def launch(self) -> None:
+        """Nothing has to get ready."""
+
+    def abort(self) -> None:
+        """Nothing runs beside the caller."""
+
+    def compile(
+        self, plan: NetworkPlan, constants: Mapping[str, Array], folder: Path
+    ) -> CompiledNetwork:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(plan, constants, folder)
+        target, resources = self._placement.target, self._placement.resources
+        workspaces = {
+            plan.symbol(call): workspaces_of(call.workload, call.candidate, target, resources)
+            for call in plan.calls
+        }
+        return CompiledNetwork(workspaces=workspaces, library_bytes=0)
+
+    def load(self, name: str, folder: Path, order: Sequence[str]) -> None:
+        plan, constants = _read(folder)
+        self._loaded[name] = _LoadedPlan(plan, constants, self._placement, self._builder_of)
+
+    def unload(self, name: str) -> None:
+        self._loaded.pop(name, None)
+
+    def run(self, name: str, inputs: Sequence[Array]) -> list[Array]:
+        return self._loaded[name].run(inputs)
+
+    def time(self, name: str, inputs: Sequence[Array], *, repeats: int, warmup: int) -> list[float]:
+        whole_s = sum(seconds + _OVERHEAD_S for _, seconds in self._loaded[name].calls())
+        return [whole_s * _SPREAD[number % len(_SPREAD)] for number in range(repeats)]
+
+    def repeat(self, name: str, inputs: Sequence[Array], seconds: float) -> int:
+        time.sleep(seconds)
+        return max(1, int(seconds / self.time(name, inputs, repeats=1, warmup=0)[0]))
+
+    def memory_peak(
+        self, folder: Path, order: Sequence[str], inputs: Sequence[Array], *, runs: int = 3
+    ) -> MemoryPeak:
+        planned = planned_memory(_read(folder)[0], self._placement.target)
+        return MemoryPeak(bytes=planned.peak_bytes, method="simulated", reason="")
+
+    def time_calls(
+        self, name: str, inputs: Sequence[Array], *, repeats: int
+    ) -> list[tuple[str, float]]:
+        return self._loaded[name].calls()
+
+
+def _write(plan: NetworkPlan, constants: Mapping[str, Array], folder: Path) -> None:
+    """Write the plan in place of a library, the constants' bytes in place of packed weights."""
+    taken = {name for constant in plan.constants for name in constant.sources.values()}
+    raw = {n: np.ascontiguousarray(constants[n]).reshape(-1).view(np.uint8) for n in taken}
+    (folder / LIBRARY).write_text(json.dumps({_MARK: plan_fields(plan)}), encoding="utf-8")
+    with (folder / WEIGHTS).open("wb") as file:
+        np.savez(file, allow_pickle=False, **raw)
+
+
+def _read(folder: Path) -> tuple[NetworkPlan, dict[str, Array]]:
+    """The plan and the graph's constants that were written into a folder. Raises ModelError for
+    anything else."""
+    try:
+        text = (folder / LIBRARY).read_text(encoding="utf-8")
+        plan = read_plan(json.loads(text)[_MARK])
+        with np.load(folder / WEIGHTS, allow_pickle=False) as raw:
+            constants = {
+                name: raw[name].view(element_type(argument.type.dtype).numpy)
+                for constant in plan.constants
+                for index, name in constant.sources.items()
+                for argument in [constant.workload.arguments[index]]
+            }
+    except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
+        raise ModelError(
+            f"{str(folder)!r} holds no network that was compiled for a simulated device: {error}",
+            hint="Run `tilewright optimize` again.",
+        ) from error
+    return plan, constants
