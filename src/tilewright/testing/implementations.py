@@ -19,7 +19,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from tilewright.core.forms import PLAIN, Form, channel_block
+from tilewright.core.element_types import element_type
+from tilewright.core.errors import InternalError
+from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Device, Placement, Settings
 from tilewright.core.targets import Binding, MemoryLevel, Target, threads_alone
 from tilewright.graph.network import Array, AttributeValue, attributes
@@ -33,6 +35,8 @@ from tilewright.kernels.registry import applicable, implementations
 _LOOKED_AT = 60
 """Settings of a large space that the checks of the spec look at."""
 _SEED = 0
+_ROUNDINGS = 4
+"""Of two operands, of what is computed between, of the result."""
 
 
 def single(
@@ -169,18 +173,31 @@ def check_facts(
 
 def check_promises(spec: Implementation, workload: Workload, placement: Placement) -> None:
     """Its error bound is one, and the layouts it offers fit its ports."""
-    bound = spec.error_bound(workload)
-    assert 0 < bound < 0.1, f"an error bound of {bound}"
     offered = spec.port_forms(workload, placement.target, placement.resources)
+    bound, most = spec.error_bound(workload), _largest_bound(offered)
+    assert 0 < bound < most, f"an error bound of {bound}, not below {most}"
     assert offered, "it offers no layouts for its ports"
     assert len(set(offered)) == len(offered), "it offers the same layouts twice"
     kinds = [*(argument.type for argument in workload.arguments), workload.result]
     for ports in offered:
         assert len(ports) == len(kinds), f"{len(ports)} layouts for {len(kinds)} ports"
         for kind, form in zip(kinds, ports, strict=True):
-            block = channel_block(form)
-            divides = block == 0 or (len(kind.shape) > 1 and kind.shape[1] % block == 0)
-            assert divides, f"channels of {kind.shape} come in no blocks of {block}"
+            assert _fits(form, kind), f"a tensor of shape {kind.shape} cannot lie in form {form}"
+
+
+def _fits(form: Form, kind: TensorType) -> bool:
+    try:
+        form.physical_shape(kind.shape)
+    except InternalError:
+        return False
+    return True
+
+
+def _largest_bound(offered: Sequence[tuple[Form, ...]]) -> float:
+    """A tenth; for forms in coarser element types a few of their roundings."""
+    types = {form.dtype for ports in offered for form in ports if form.dtype is not None}
+    roundings = [element_type(name).unit_roundoff or 0.0 for name in types]
+    return max(0.1, _ROUNDINGS * max(roundings, default=0.0))
 
 
 def check_packing(
@@ -226,27 +243,32 @@ def check_installed(spec: Implementation, workload: Workload, placement: Placeme
 
 
 def check_numbers(
-    spec: Implementation, workload: Workload, forms: tuple[Form, ...] = (), *, settings: int = 4
+    spec: Implementation,
+    workload: Workload,
+    forms: tuple[Form, ...] = (),
+    *,
+    settings: int = 4,
+    on: Placement | None = None,
 ) -> None:
-    """Kernels on this machine give numpy's numbers within the bound that the spec promises.
+    """Kernels `on` a placement, this machine without one, give numpy's numbers within the bound
+    that the spec promises.
 
     The setting with the best estimate is built, and others from all over the space.
     """
-    from tilewright.hardware.device import local_placement
     from tilewright.measure.checking import check_kernel
-    from tilewright.measure.kernels import KernelMeasurer
+    from tilewright.measure.measurers import open_measurer
 
-    placement, ports = local_placement(), forms or plain(workload)
+    placement, ports = on or _here(), forms or plain(workload)
     drawn = some_settings(
         knob_space(spec, workload, placement.target, placement.resources, ports), _LOOKED_AT
     )
-    assert drawn, "no setting is valid on this machine"
+    assert drawn, "no setting is valid there"
     order = np.argsort(
         spec.facts(workload, placement.target, placement.resources, ports, drawn)["estimate_s"],
         kind="stable",
     )
     picked = np.linspace(0, len(drawn) - 1, min(settings, len(drawn))).astype(int)
-    with KernelMeasurer(placement, builders=1) as measurer:
+    with open_measurer(placement, seed=_SEED) as measurer:
         for row in dict.fromkeys(int(order[place]) for place in picked):
             candidate = candidate_of(spec, drawn[row], ports)
             found = check_kernel(measurer, workload, candidate, _SEED)
@@ -255,11 +277,17 @@ def check_numbers(
             )
 
 
-def check_spec(spec: Implementation, workload: Workload, forms: tuple[Form, ...] = ()) -> None:
-    """All checks of the spec, for targets with vectors of several widths where it applies."""
+def check_spec(
+    spec: Implementation,
+    workload: Workload,
+    forms: tuple[Form, ...] = (),
+    placements: Sequence[Placement] = PLACEMENTS,
+) -> None:
+    """All checks of the spec on those of the placements where it applies; the usual ones are CPUs
+    with vectors of several widths."""
     placements = [
         placement
-        for placement in PLACEMENTS
+        for placement in placements
         if spec.applies(workload, placement.target, placement.resources)
     ]
     assert placements, f"{spec.name} applies to {workload.key} on no device"
@@ -274,11 +302,15 @@ class ImplementationConformance:
     """The checks as tests for pytest; a subclass called `Test…` sets `spec` and `workloads`.
 
     `forms` has one entry per workload, its port layouts; all are row-major where it is empty.
+    `placements` are for the checks that build nothing, kernels run `on` a placement; an
+    implementation for other processors than CPUs sets both.
     """
 
     spec: ClassVar[Implementation]
     workloads: ClassVar[Sequence[Workload]]
     forms: ClassVar[Sequence[tuple[Form, ...]]] = ()
+    placements: ClassVar[Sequence[Placement]] = PLACEMENTS
+    on: ClassVar[Placement | None] = None
 
     def _cases(self) -> list[tuple[Workload, tuple[Form, ...]]]:
         ports = self.forms or [plain(workload) for workload in self.workloads]
@@ -286,15 +318,15 @@ class ImplementationConformance:
 
     def test_spec(self) -> None:
         for workload, ports in self._cases():
-            check_spec(self.spec, workload, ports)
+            check_spec(self.spec, workload, ports, self.placements)
 
     def test_installed(self) -> None:
         for workload, _ in self._cases():
-            check_installed(self.spec, workload, _here())
+            check_installed(self.spec, workload, self.on or _here())
 
     def test_numbers(self) -> None:
         for workload, ports in self._cases():
-            check_numbers(self.spec, workload, ports)
+            check_numbers(self.spec, workload, ports, on=self.on)
 
 
 @cache
