@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from importlib import invalidate_caches
 from pathlib import Path
 
+from tilewright.core.plugins import forget_plugins
+
 HERE = Path(__file__).parent
-GROUPS = {"tilewright.implementations": "SPEC", "tilewright.lowerings": "lower"}
+Points = Mapping[str, Mapping[str, str]]
+"""Entry points: group → name → `module:object`."""
 
 
-def offered(folder: Path, implementation: str) -> list[str]:
-    """Entries for the module search path that offer the plug-in of this name.
+def both_halves(implementation: str) -> Points:
+    """The entry points of an implementation of this folder."""
+    package = f"{implementation}_plugin"
+    return {
+        "tilewright.implementations": {implementation: f"{package}.spec:SPEC"},
+        "tilewright.lowerings": {implementation: f"{package}.lowering:lower"},
+    }
+
+
+def offered(folder: Path, package: str, points: Points | None = None) -> list[str]:
+    """Entries for the module search path with which `package` offers these entry points; where
+    none are given, both halves of the implementation of its name.
 
     `folder` takes the metadata that an installer would have written.
     """
-    metadata = folder / f"{implementation}-1.0.dist-info"
+    metadata = folder / f"{package}-1.0.dist-info"
     metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {implementation}\nVersion: 1.0\n"
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    text = "\n".join(
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in named.items())
+        for group, named in (points or both_halves(package)).items()
     )
-    points = [
-        f"[{group}]\n{implementation} = {implementation}_plugin.{module}:{module_name}\n"
-        for (group, module_name), module in zip(GROUPS.items(), ("spec", "lowering"), strict=True)
-    ]
-    (metadata / "entry_points.txt").write_text("\n".join(points))
+    (metadata / "entry_points.txt").write_text(text)
     return [str(folder), str(HERE)]
+
+
+@contextmanager
+def offering(folder: Path, points: Points, package: str = "toys") -> Generator[None]:
+    """In this process, a package offers these entry points inside the block, and not after it."""
+    entries = offered(folder / package, package, points)
+    before = list(sys.path)
+    sys.path[:0] = entries
+    invalidate_caches()
+    forget_plugins()
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+        forget_plugins()

@@ -1,10 +1,199 @@
-"""Entry points of other packages."""
+"""What other installed packages offer as entry points, beside what is built in.
+
+    peers = Offers[PeerMaker](
+        "tilewright.peers", kind="peer", built_in={"torch": torch_peer}, needs=("__call__",)
+    )
+    peers.named("torch")()
+
+A package's object is imported when its name is asked for, so that one that is broken takes nothing
+else with it. Where a package and tilewright offer the same name, the package's is meant.
+"""
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar, cast
+
+from tilewright.core.errors import (
+    TargetError,
+    TilewrightError,
+    UsageError,
+    close_matches,
+    last_line,
+)
+
+PREFIX = "tilewright."
+"""What the names of our groups of entry points begin with."""
+
+_IMPORT_FAULTS = (
+    *(ImportError, SyntaxError, AttributeError, NameError, TypeError, ValueError, LookupError),
+    *(ArithmeticError, AssertionError, OSError, RuntimeError, TilewrightError),
+)
+"""What importing a module of somebody else's raises."""
+
+_Offered = TypeVar("_Offered")
 
 
-def load_plugins(group: str) -> dict[str, object]:
-    """What other installed packages offer under an entry-point group, by name."""
-    return {point.name: point.load() for point in entry_points(group=group)}
+class PluginError(TargetError):
+    """What another package offers cannot be used: it does not load, or lacks what it must have."""
+
+
+class Offers(Generic[_Offered]):
+    """All of one kind, by name: `built_in` has ours, the entry-point group `group` the others.
+
+    `needs` names the attributes that each must have, `__call__` for a function.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        kind: str,
+        built_in: Mapping[str, _Offered],
+        needs: tuple[str, ...] = (),
+    ) -> None:
+        self.group = group
+        self.kind = kind
+        self._built_in = built_in
+        self._needs = needs
+        self.forget()
+        _forgetters.append(self.forget)
+
+    def forget(self) -> None:
+        """Look for packages anew."""
+        self._points: Mapping[str, list[EntryPoint]] | None = None
+        self._imported: dict[str, _Offered] = {}
+        self._usable: dict[str, _Offered] | None = None
+
+    def names(self) -> tuple[str, ...]:
+        """Ours, then those of other packages, which are not imported."""
+        return tuple(dict.fromkeys((*self._built_in, *self.others())))
+
+    def others(self) -> Collection[str]:
+        """The names that other packages offer; they are not imported."""
+        return self._entry_points().keys()
+
+    def find(self, name: str) -> _Offered | None:
+        """What goes by this name, None where nothing does; dashes and underscores count alike.
+
+        Raises PluginError where a package offers it that cannot be used.
+        """
+        known = self.names()
+        if name not in known:
+            alike = {other.replace("-", "_"): other for other in known}
+            name = alike.get(name.replace("-", "_"), name)
+        points = self._entry_points().get(name)
+        if points is None:
+            return self._built_in.get(name)
+        if name not in self._imported:
+            self._imported[name] = self._import(name, points)
+        return self._imported[name]
+
+    def named(self, name: str) -> _Offered:
+        """The same; raises UsageError for an unknown name."""
+        found = self.find(name)
+        if found is None:
+            raise self.unknown(name)
+        return found
+
+    def unknown(self, name: str, more: Collection[str] = ()) -> UsageError:
+        """The error for a name that nothing goes by; `more` are names that would do, too."""
+        return UsageError(
+            f"no {self.kind} is called {name!r}", hint=close_matches(name, {*self.names(), *more})
+        )
+
+    def usable(self) -> dict[str, _Offered]:
+        """All that can be used: ours, then those of other packages. A package's that has the name
+        of ours stands in its place; what cannot be imported is left out."""
+        if self._usable is None:
+            found: dict[str, _Offered] = {}
+            for name in self.names():
+                try:
+                    found[name] = self.named(name)
+                except PluginError:
+                    continue
+            self._usable = found
+        return self._usable
+
+    def _entry_points(self) -> Mapping[str, list[EntryPoint]]:
+        if self._points is None:
+            self._points = _by_name(entry_points(group=self.group))
+        return self._points
+
+    def _import(self, name: str, points: list[EntryPoint]) -> _Offered:
+        offered = _loaded(self.kind, name, points)
+        lacking = [need for need in self._needs if not hasattr(offered, need)]
+        if lacking:
+            what = "it is no function" if "__call__" in lacking else f"it has no {lacking[0]!r}"
+            raise _unusable(self.kind, points[0], f"{points[0].value}: {what}")
+        return cast(_Offered, offered)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugin:
+    """One entry point of another package; `fault` says why it cannot be used, None where it can,
+    or where it was not tried."""
+
+    group: str
+    name: str
+    package: str
+    fault: str | None
+
+
+def installed_plugins(untried: Collection[str] = ()) -> list[Plugin]:
+    """What other packages offer in all our groups; those of the groups `untried` are not imported,
+    others are."""
+    found: list[Plugin] = []
+    for group in sorted(name for name in entry_points().groups if name.startswith(PREFIX)):
+        for name, points in _by_name(entry_points(group=group)).items():
+            fault = None
+            if group not in untried:
+                try:
+                    _loaded(group.removeprefix(PREFIX).removesuffix("s"), name, points)
+                except PluginError as error:
+                    fault = error.message
+            found.append(Plugin(group=group, name=name, package=_packages(points), fault=fault))
+    return found
+
+
+def forget_plugins() -> None:
+    """Look for packages anew wherever something is offered: some came, or went, meanwhile."""
+    for forget in _forgetters:
+        forget()
+
+
+_forgetters: list[Callable[[], None]] = []
+
+
+def _by_name(points: Collection[EntryPoint]) -> dict[str, list[EntryPoint]]:
+    found: dict[str, list[EntryPoint]] = {}
+    for point in points:
+        found.setdefault(point.name, []).append(point)
+    return found
+
+
+def _loaded(kind: str, name: str, points: list[EntryPoint]) -> object:
+    if len(points) > 1:
+        raise PluginError(
+            f"more than one package offers a {kind} called {name!r}: {_packages(points)}",
+            hint="Uninstall all but one of them.",
+        )
+    try:
+        return cast(object, points[0].load())
+    except _IMPORT_FAULTS as error:
+        said = f"importing {points[0].value} fails: {type(error).__name__}: {last_line(error)}"
+        raise _unusable(kind, points[0], said) from error
+
+
+def _unusable(kind: str, point: EntryPoint, reason: str) -> PluginError:
+    package = _packages([point])
+    return PluginError(
+        f"the {kind} {point.name!r} of the package {package} cannot be used: {reason}",
+        hint=f"Update the package, or remove it: pip uninstall {package}",
+    )
+
+
+def _packages(points: list[EntryPoint]) -> str:
+    return ", ".join(point.module if point.dist is None else point.dist.name for point in points)

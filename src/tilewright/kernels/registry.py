@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import cast
 
 from tilewright.core.errors import InternalError
-from tilewright.core.plugins import load_plugins
+from tilewright.core.plugins import Offers
 from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
@@ -34,23 +34,25 @@ _BUILT_IN = (
 
 
 @cache
+def _offers() -> Offers[Implementation]:
+    """Of ours, a module offers `SPEC`."""
+    modules = [import_module(f"tilewright.kernels.{module}") for module in _BUILT_IN]
+    ours = {module.SPEC.name: cast(Implementation, module.SPEC) for module in modules}
+    needs = ("name", "applies", "facts")
+    return Offers(GROUP, kind="implementation", built_in=ours, needs=needs)
+
+
 def implementations() -> dict[str, Implementation]:
     """All specs by name: ours, then those that other packages offer as entry points."""
-    found: dict[str, Implementation] = {}
-    for module in _BUILT_IN:
-        spec = cast(Implementation, import_module(f"tilewright.kernels.{module}").SPEC)
-        found[spec.name] = spec
-    for name, offered in load_plugins(GROUP).items():
-        found[name] = cast(Implementation, offered)
-    return found
+    return _offers().usable()
 
 
 def implementation(name: str) -> Implementation:
-    """The spec with this name."""
-    try:
-        return implementations()[name]
-    except KeyError:
-        raise InternalError(f"no implementation called {name!r}") from None
+    """The spec with this name. Raises PluginError where a package offers it that is broken."""
+    found = _offers().find(name)
+    if found is None:
+        raise InternalError(f"no implementation called {name!r}")
+    return found
 
 
 def builder_of(candidate: Candidate) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from offer import offering
 
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.records import Placement
 from tilewright.hardware.device import local_placement
-from tilewright.measure.accesses import registry
 from tilewright.measure.accesses.registry import access_to, accesses
 from tilewright.measure.measurers import open_measurer, open_networks
 from tilewright.measure.targeting import placement_of, target_rows, usable_placement
@@ -45,12 +46,13 @@ class Toy:
         return ("networks", placement)
 
 
+TOY = Toy()
+
+
 @pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch):
-    accesses.cache_clear()
-    monkeypatch.setattr(registry, "load_plugins", lambda group: {"toy": Toy()})
-    yield
-    accesses.cache_clear()
+def toy(tmp_path: Path):
+    with offering(tmp_path, {"tilewright.accesses": {"toy": f"{__name__}:TOY"}}):
+        yield
 
 
 def test_ours_by_name() -> None:

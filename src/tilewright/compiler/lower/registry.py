@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from importlib import import_module
 
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.program import Program
 from tilewright.core.errors import InternalError
-from tilewright.core.plugins import load_plugins
+from tilewright.core.plugins import Offers
 from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
@@ -20,15 +19,14 @@ GROUP = "tilewright.lowerings"
 Lowering = Callable[[Program, Target, Resources], Schedule]
 
 
-@cache
-def _offered() -> dict[str, object]:
-    return load_plugins(GROUP)
+_OFFERED = Offers[Lowering](GROUP, kind="lowering", built_in={}, needs=("__call__",))
+"""Those of other packages; ours are modules beside this one."""
 
 
 def lowering(name: str) -> Lowering:
     """The lowering that belongs to the implementation `name`."""
-    offered = _offered().get(name)
-    if callable(offered):
+    offered = _OFFERED.find(name)
+    if offered is not None:
         return offered
     module = f"tilewright.compiler.lower.{name}"
     try:

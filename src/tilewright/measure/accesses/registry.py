@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import cast
 
 from tilewright.core.errors import TargetError, close_matches
-from tilewright.core.plugins import load_plugins
+from tilewright.core.plugins import Offers
 from tilewright.core.records import Device
 from tilewright.measure.accesses.base import Access
 
@@ -16,20 +16,28 @@ _BUILT_IN = ("rpc", "simulated", "described", "here")
 
 
 @cache
-def accesses() -> dict[str, Access]:
-    """All by name, in the order in which they are asked whether a target is theirs: those of other
-    packages first, this machine last."""
+def _offers() -> Offers[Access]:
+    """Of ours, a module offers `ACCESS`."""
     ours = {
         name: cast(Access, import_module(f"tilewright.measure.accesses.{name}").ACCESS)
         for name in _BUILT_IN
     }
-    others = {name: cast(Access, offered) for name, offered in load_plugins(GROUP).items()}
-    return {**others, **{name: access for name, access in ours.items() if name not in others}}
+    needs = ("placement", "measurer", "networks")
+    return Offers(GROUP, kind="access", built_in=ours, needs=needs)
+
+
+def accesses() -> dict[str, Access]:
+    """All by name, in the order in which they are asked whether a target is theirs: those of other
+    packages first, this machine last."""
+    found, offered = _offers().usable(), _offers().others()
+    others = {name: access for name, access in found.items() if name in offered}
+    return {**others, **{name: access for name, access in found.items() if name not in others}}
 
 
 def access_to(device: Device) -> Access:
-    """How a device is reached. Raises TargetError where no installed package knows that way."""
-    found = accesses().get(device.access)
+    """How a device is reached. Raises TargetError where no installed package knows that way, or
+    the one that does is broken."""
+    found = _offers().find(device.access)
     if found is None:
         raise TargetError(
             f"no installed package reaches devices by {device.access!r}",

@@ -7,8 +7,7 @@ from functools import cache
 from importlib import import_module
 from typing import cast
 
-from tilewright.core.errors import UsageError, close_matches
-from tilewright.core.plugins import load_plugins
+from tilewright.core.plugins import Offers
 from tilewright.search.tuners.base import Tuner, TunerFactory, TuningTask
 
 GROUP = "tilewright.tuners"
@@ -32,31 +31,32 @@ _COMPILED_BY_DEFAULT = frozenset({"xgb", "xgb_rank"})
 
 
 @cache
-def tuners() -> dict[str, TunerFactory]:
-    """All factories by name. A module offers `TUNERS`, names with their factories."""
-    found: dict[str, TunerFactory] = {}
+def _offers() -> Offers[TunerFactory]:
+    """Of ours, a module offers `TUNERS`, names with their factories."""
+    ours: dict[str, TunerFactory] = {}
     for module in _MODULES:
         offered = import_module(f"tilewright.search.tuners.{module}").TUNERS
-        found.update(cast(Mapping[str, TunerFactory], offered))
-    for name, factory in load_plugins(GROUP).items():
-        found[name] = cast(TunerFactory, factory)
-    return found
+        ours.update(cast(Mapping[str, TunerFactory], offered))
+    return Offers(GROUP, kind="tuner", built_in=ours, needs=("__call__",))
+
+
+def tuners() -> dict[str, TunerFactory]:
+    """All factories by name, ours first."""
+    return _offers().usable()
 
 
 def tuner_factory(name: str) -> TunerFactory:
-    """The factory with this name or alias; raises UsageError for an unknown one.
+    """The factory with this name or alias; raises UsageError for an unknown one, PluginError where
+    a package offers it that is broken.
 
     Dashes and underscores count alike, as AutoTVM's users wrote both.
     """
-    known = tuners()
-    alike = {other.replace("-", "_"): other for other in (*ALIASES, *known)}
-    wanted = alike.get(name.replace("-", "_"), name) if name not in known else name
-    wanted = ALIASES.get(wanted, wanted)
-    if wanted not in known:
-        raise UsageError(
-            f"no tuner is called {name!r}", hint=close_matches(name, [*known, *ALIASES])
-        )
-    return known[wanted]
+    factory = _offers().find(name)
+    if factory is None and name in ALIASES:
+        factory = _offers().find(ALIASES[name])
+    if factory is None:
+        raise _offers().unknown(name, ALIASES)
+    return factory
 
 
 def make_tuner(name: str, task: TuningTask) -> Tuner:
