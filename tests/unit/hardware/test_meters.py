@@ -438,7 +438,7 @@ def test_meters_have_names(tmp_path: Path) -> None:
     assert "No meter" in reason(named_meter("none"))
     assert named_meter(f"command:{script(tmp_path, 'echo 5 J')}").method == "command: sh"
     for wrong in ("rapl", "powercap:0", "nvml:", "nvml:one", "command", "", "Auto"):
-        with pytest.raises(UsageError, match="no power meter"):
+        with pytest.raises(UsageError, match="power meter"):
             named_meter(wrong, tmp_path)
 
 
@@ -449,7 +449,7 @@ def test_nvml_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(index)
         return nvml_meter(index, FakeNvml(gpus=3))
 
-    monkeypatch.setattr("tilewright.hardware.meters.nvml_meter", made)
+    monkeypatch.setattr("tilewright.hardware.meters.registry.nvml_meter", made)
     assert named_meter("nvml").method.endswith("GPU 0")
     assert named_meter("nvml:2").method.endswith("GPU 2")
     assert asked == [0, 2]
