@@ -19,7 +19,10 @@ def solve(
     *,
     solver: Annotated[
         str,
-        Parameter(help="auto, exact, milp, pbqp, dp, greedy, uniform or history_best."),
+        Parameter(
+            help="auto, exact, milp, pbqp, dp, greedy, uniform, history_best, or another "
+            "package's (see doctor)."
+        ),
     ] = "auto",
     flags: AnswerFlags | None = None,
 ) -> int:

@@ -36,7 +36,8 @@ class SearchFlags:
     solver: Annotated[
         str,
         Parameter(
-            help="For --level graph: auto, exact, milp, pbqp, dp, greedy, uniform, history_best."
+            help="For --level graph: auto, exact, milp, pbqp, dp, greedy, uniform, history_best, "
+            "or a solver or planner of another package (see doctor)."
         ),
     ] = "auto"
     save_problem: Annotated[

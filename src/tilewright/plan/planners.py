@@ -12,14 +12,18 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright.core.forms import PLAIN
+from tilewright.core.plugins import Offers, PluginError
 from tilewright.graph.arrange import arrange
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import TaskKey
 from tilewright.kernels.plans import in_sequence
 from tilewright.kernels.ports import Ports
-from tilewright.plan.assignment.solving import solve, solver_named
+from tilewright.plan.assignment.solution import Solver
+from tilewright.plan.assignment.solving import solve, solvers
 from tilewright.plan.network_problem import NetworkProblem
+
+GROUP = "tilewright.planners"
 
 
 class Planner(Protocol):
@@ -31,7 +35,8 @@ class Planner(Protocol):
         ...
 
     def plan(self, problem: NetworkProblem, name: str) -> PlanResult:
-        """A plan that goes by `name`, with the solution it comes from.
+        """A plan that goes by `name`, with the solution that it comes from: an assignment of the
+        network's problem, its cost, and the least cost that is proven.
 
         Raises what solvers raise: Infeasible, NothingFound, TooWide.
         """
@@ -42,11 +47,16 @@ class Planner(Protocol):
 class AssignmentPlanner:
     """Decodes what a solver of assignment problems answers; it has the solver's name."""
 
-    name: str
+    solver: Solver
+
+    @property
+    def name(self) -> str:
+        """The solver's name."""
+        return self.solver.name
 
     def plan(self, problem: NetworkProblem, name: str) -> PlanResult:
         """The plan of the solver's assignment."""
-        solution = solve(problem.problem, self.name)
+        solution = solve(problem.problem, self.solver)
         chosen = problem.choices_of(solution.assignment)
         return PlanResult(
             name=name,
@@ -56,12 +66,37 @@ class AssignmentPlanner:
         )
 
 
-def planner_named(name: str) -> Planner:
-    """The planner with this name: every solver of assignment problems gives one.
+PLANNERS = Offers[Planner](GROUP, kind="planner", built_in={}, needs=("name", "plan"))
+"""Planners that are more than a solver; all of them come from other packages."""
 
-    Raises UsageError for an unknown one.
+
+def planner_named(name: str) -> Planner:
+    """The planner with this name, else that of the solver with it: every solver of assignment
+    problems gives one.
+
+    Raises UsageError for an unknown name, PluginError where a package offers it that is broken.
     """
-    return AssignmentPlanner(name=solver_named(name).name)
+    planner = PLANNERS.find(name)
+    if planner is not None:
+        return planner
+    solver = solvers().find(name)
+    if solver is None:
+        raise solvers().unknown(name, PLANNERS.names())
+    return AssignmentPlanner(solver=solver)
+
+
+def plan_with(planner: str, problem: NetworkProblem, name: str) -> PlanResult:
+    """What the planner called `planner` gives, as a plan that goes by `name`.
+
+    Raises as `planner_named` and as planners do, and PluginError for a plan without a solution.
+    """
+    found = planner_named(planner).plan(problem, name)
+    if found.solution is None:
+        raise PluginError(
+            f"the planner {planner!r} does not say which solution its plan comes from",
+            hint="tilewright.testing.planners has the checks that a planner must pass.",
+        )
+    return found
 
 
 def planned(problem: NetworkProblem, assignment: Mapping[str, str]) -> NetworkPlan:

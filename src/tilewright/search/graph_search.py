@@ -28,7 +28,7 @@ from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.assignment.solution import NothingFound, TooWide
 from tilewright.plan.assignment.solving import DEFAULT as AUTO
 from tilewright.plan.network_problem import NetworkProblem
-from tilewright.plan.planners import planner_named
+from tilewright.plan.planners import plan_with
 from tilewright.search.layout_costs import LayoutCosts
 from tilewright.search.places import Places
 from tilewright.search.tuning import NetworkTuner, TuningTerms
@@ -138,7 +138,7 @@ class GraphSearch:
             self._learn(searched.fused, costs)
         problem = replace(self.problem, times=costs)
         try:
-            found = planner_named(self.solver).plan(problem, RECONSIDERED)
+            found = plan_with(self.solver, problem, RECONSIDERED)
         except TilewrightError as error:
             self.terms.events(Note(message=f"Nothing is reconsidered: {error.message}"))
             return None
@@ -240,15 +240,15 @@ def proposals_of(problem: NetworkProblem, planner: str, events: EventSink) -> li
     A rival that finds nothing is noted. Where the planner finds nothing, the default one stands in.
     """
     try:
-        found = [planner_named(planner).plan(problem, CHOSEN)]
+        found = [plan_with(planner, problem, CHOSEN)]
     except (NothingFound, TooWide) as error:
         if planner == AUTO:
             raise
         events(Note(message=f"{error.message} The solver {AUTO} takes over."))
-        found = [planner_named(AUTO).plan(problem, CHOSEN)]
+        found = [plan_with(AUTO, problem, CHOSEN)]
     for name in RIVALS:
         try:
-            found.append(planner_named(name).plan(problem, name))
+            found.append(plan_with(name, problem, name))
         except TilewrightError as error:
             events(Note(message=f"no {name} assignment: {error.message}"))
     return found

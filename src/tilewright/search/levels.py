@@ -21,7 +21,7 @@ from tilewright.graph.anchors import bare_anchor
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.spaces import search_space
 from tilewright.plan.assignment.solving import DEFAULT as AUTO
-from tilewright.plan.assignment.solving import solver_named
+from tilewright.plan.planners import planner_named
 
 Level = Literal["op", "subgraph"]
 LEVELS: tuple[Level, ...] = ("op", "subgraph")
@@ -32,15 +32,15 @@ SCOPES = (*LEVELS, "graph")
 class GraphLevel:
     """Tuning subgraphs, then choosing layouts and algorithms over the whole graph.
 
-    `solver` solves the problem, which is written to `save_problem`, a path or its text, where that
-    is given.
+    `solver`, a solver or a planner of another package, solves the problem, which is written to
+    `save_problem`, a path or its text, where that is given.
     """
 
     solver: str = AUTO
     save_problem: Path | None = None
 
     def __post_init__(self) -> None:
-        solver_named(text_of(self.solver, "solver"))
+        planner_named(text_of(self.solver, "solver"))
         object.__setattr__(self, "save_problem", path_or_none(self.save_problem, "save_problem"))
 
 

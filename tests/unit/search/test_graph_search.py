@@ -25,7 +25,7 @@ from tilewright.kernels.spaces import spaces
 from tilewright.measure.base import Measurer
 from tilewright.plan import planners
 from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.solution import NothingFound
+from tilewright.plan.assignment.solution import NothingFound, Solver
 from tilewright.plan.assignment.solving import solve
 from tilewright.search.graph_search import CHOSEN, RECONSIDERED, GraphSearch
 from tilewright.search.knowledge import known_of
@@ -228,8 +228,8 @@ def test_what_is_too_inexact_is_never_used_even_where_records_praise_it(store: S
 def test_a_solver_that_finds_nothing_is_stood_in_for(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def solved(problem: Problem, solver: str) -> Solution:
-        if solver == "greedy":
+    def solved(problem: Problem, solver: Solver) -> Solution:
+        if solver.name == "greedy":
             raise NothingFound("greedy found nothing.")
         return solve(problem, solver)
 

@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from time import perf_counter
 from typing import cast
 
-from tilewright.core.errors import UsageError, close_matches
+from tilewright.core.plugins import Offers
 from tilewright.core.solutions import Solution
 from tilewright.plan.assignment.elimination import lower_bound
 from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.solution import Solver
+from tilewright.plan.assignment.solution import Solver, allowed, nothing_found
 from tilewright.plan.assignment.solvers.exact import CHEAP_WORK, reduced
 
+GROUP = "tilewright.solvers"
 DEFAULT = "auto"
-SOLVERS = ("auto", "exact", "milp", "pbqp", "dp", "greedy", "uniform", "history_best")
+_BUILT_IN = ("auto", "exact", "milp", "pbqp", "dp", "greedy", "uniform", "history_best")
 
 _BOUND_CELLS = 1 << 20
 
 
 @cache
-def solvers() -> Mapping[str, Solver]:
-    """All solvers by name."""
+def solvers() -> Offers[Solver]:
+    """All solvers by name, those of other packages too. Of ours, a module offers `SOLVER`."""
     package = "tilewright.plan.assignment.solvers"
-    return {name: cast(Solver, import_module(f"{package}.{name}").SOLVER) for name in SOLVERS}
+    ours = {name: cast(Solver, import_module(f"{package}.{name}").SOLVER) for name in _BUILT_IN}
+    return Offers(GROUP, kind="solver", built_in=ours, needs=("name", "find"))
 
 
 def solver_named(name: str) -> Solver:
-    """The solver with this name; raises UsageError for an unknown one.
+    """The solver with this name; raises UsageError for an unknown one, PluginError where a package
+    offers it that is broken.
 
     Dashes and underscores count alike.
     """
-    found = solvers().get(name.replace("-", "_"))
-    if found is None:
-        raise UsageError(f"no solver is called {name!r}", hint=close_matches(name, SOLVERS))
-    return found
+    return solvers().named(name)
 
 
 def solve(problem: Problem, solver: str | Solver = DEFAULT) -> Solution:
@@ -51,6 +50,8 @@ def solve(problem: Problem, solver: str | Solver = DEFAULT) -> Solution:
     elapsed = perf_counter() - start
     assignment = problem.assignment(found.places)
     objective = problem.cost(assignment)
+    if not allowed(objective):
+        raise nothing_found(problem, chosen.name)
     bound = found.bound_ps or 0
     if bound < objective:
         bound = max(bound, least_cost(problem))

@@ -21,7 +21,7 @@ from tilewright.plan.assignment.problem_file import (
     write_problem,
 )
 from tilewright.plan.assignment.records import FORBIDDEN, Table, Variable
-from tilewright.plan.assignment.solving import SOLVERS, solve
+from tilewright.plan.assignment.solving import solve, solvers
 
 SMALL = SHAPES["concat(x, f(x))"]
 
@@ -187,7 +187,7 @@ def test_the_reference_describes_what_is_there() -> None:
     assert solve(example).objective_ps == 155_000_000
     assert solve(example, "history_best").objective_ps == 170_000_000
     assert [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")][-8:] == [
-        *SOLVERS
+        *solvers().names()
     ]
 
 
