@@ -33,7 +33,7 @@ def compare(
         str,
         Parameter(
             help="Whom to compare with, separated by commas; missing ones are skipped. There is "
-            "torch_compiled, too, which compiles for tens of seconds."
+            "torch_compiled, too, which compiles for tens of seconds; doctor lists all."
         ),
     ] = DEFAULT_PEERS,
     choice: ChoiceFlags | None = None,

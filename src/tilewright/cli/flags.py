@@ -92,8 +92,12 @@ class StoredFlags(AnswerFlags):
     """What verbs take that look into the database."""
 
     db: Annotated[
-        Path | None,
-        Parameter(group=_SHARED, help="Database of measurements [default: user's data folder]."),
+        str | None,
+        Parameter(
+            group=_SHARED,
+            help="Database of measurements: a file; memory: for none that stays; or another "
+            "package's store, SCHEME:REST [default: user's data folder].",
+        ),
     ] = None
 
     def shared(self) -> SharedFlags:
@@ -273,8 +277,8 @@ class MeteredFlags(ModelFlags):
     meter: Annotated[
         str | None,
         Parameter(
-            help="With --power: auto, powercap, hwmon, nvml, none, or command:CMD, which prints "
-            "watts or joules [default: auto]."
+            help="With --power: auto, powercap, hwmon, nvml, none, command:CMD, which prints "
+            "watts or joules, or another package's (see doctor) [default: auto]."
         ),
     ] = None
 

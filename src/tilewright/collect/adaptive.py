@@ -29,7 +29,7 @@ from tilewright.predict.base import Trees
 from tilewright.predict.collected import family_of
 from tilewright.predict.kernel_models import KernelModel, fit_kernel_model
 from tilewright.predict.modelling import Predictors, predictors_of
-from tilewright.store.database import SqliteStore
+from tilewright.store.base import Store
 
 ROUND = 100
 """Kernels of a family between two fits."""
@@ -62,7 +62,7 @@ class Feedback:
 
     name: str
     placement: Placement
-    store: SqliteStore
+    store: Store
     events: EventSink
     rounds: list[CollectRound] = field(default_factory=list[CollectRound])
     _predictors: Predictors | None = None

@@ -22,7 +22,6 @@ from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage, TuningProgress
 from tilewright.core.interrupts import graceful_interrupt
 from tilewright.core.predictions import CollectResult, CollectRound
-from tilewright.core.protocols import MeasurementStore
 from tilewright.core.records import Candidate, Failure, Outcome, Placement, Run
 from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
@@ -35,7 +34,7 @@ from tilewright.measure.peaks import measured_peaks
 from tilewright.measure.protocols import PROBE
 from tilewright.plan.preparation import prepare
 from tilewright.predict.modelling import predictors_of
-from tilewright.store.database import SqliteStore
+from tilewright.store.base import Store
 
 _PROBE_EVERY = 25
 _SLOW_S = 0.05
@@ -85,7 +84,7 @@ class Collector:
     energy are not known yet."""
 
     places: Sequence[Place]
-    store: SqliteStore
+    store: Store
     events: EventSink
     measurers: Measurers = opened_in
     meter: Meter | None = None
@@ -172,7 +171,7 @@ class Collector:
 
 
 def collector_of(
-    places: Sequence[Place], store: SqliteStore, events: EventSink, meter: str | None
+    places: Sequence[Place], store: Store, events: EventSink, meter: str | None
 ) -> Collector:
     """What collects; with the name of a `meter` also energy. Raises UsageError for another name,
     and for a meter that would read neighbours, too."""
@@ -307,7 +306,7 @@ class _Probe:
 
 
 def known_candidates(
-    store: MeasurementStore, workload: Workload, placement: Placement, *, energy: bool = False
+    store: Store, workload: Workload, placement: Placement, *, energy: bool = False
 ) -> frozenset[Candidate]:
     """What was tried of a workload on this device class, failures included; with `energy` less
     what has a time and no energy."""

@@ -28,7 +28,7 @@ from tilewright.models.configurations import Numbers, drawn, family_named, neigh
 from tilewright.plan.preparation import prepare_sketch
 from tilewright.predict.collected import family_of
 from tilewright.predict.informative import informative
-from tilewright.store.database import SqliteStore
+from tilewright.store.base import Store
 
 Batches = Iterator[tuple[Task, list[Candidate]]]
 """Tasks with their candidates; what was yielded is measured before the next one is asked for."""
@@ -47,7 +47,7 @@ class FamilyPlan:
     name: str
     request: CollectRequest
     placement: Placement
-    store: SqliteStore
+    store: Store
     events: EventSink
     journal: Journal
     best: BestKnown

@@ -12,13 +12,13 @@ from tilewright.core.errors import StoreError, UsageError
 from tilewright.core.records import Placement
 from tilewright.core.results import ImportResult, SkippedLine
 from tilewright.store import open_store
+from tilewright.store.base import Store, archive_of
 from tilewright.store.interchange.devices import device_entry
 from tilewright.store.interchange.kinds import METASCHEDULE, TABLES, export_kind, import_kind
 from tilewright.store.interchange.lines import Line
 
 if TYPE_CHECKING:
     from tilewright.graph.workload import Workload
-    from tilewright.store.database import SqliteStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class ImportRequest:
 
 
 def import_file(
-    request: ImportRequest, store: SqliteStore, placement: Callable[[], Placement]
+    request: ImportRequest, store: Store, placement: Callable[[], Placement]
 ) -> ImportResult:
     """Take in a file; `placement` is asked for only where the kind needs this machine's.
 
@@ -42,17 +42,17 @@ def import_file(
 
     Raises `UsageError` for an unknown kind or task, `ModelError` for a file that cannot be read.
     """
-    kind = import_kind(request.path, request.kind)
+    kind, archive = import_kind(request.path, request.kind), archive_of(store)
     if kind == METASCHEDULE:
         return _import_metaschedule(request.path, store, placement())
     if kind in TABLES:
         store.add_device(placement().device)
     task = None if request.task is None else _task(request.task, store)
-    return store.import_file(request.path, kind, task=task, placement=request.placement)
+    return archive.import_file(request.path, kind, task=task, placement=request.placement)
 
 
 def export_file(
-    path: Path, kind: str | None, store: SqliteStore, placement: Callable[[], Placement]
+    path: Path, kind: str | None, store: Store, placement: Callable[[], Placement]
 ) -> int:
     """Write the database to a file and return the number of records written.
 
@@ -60,7 +60,7 @@ def export_file(
     """
     chosen = export_kind(path, kind)
     if chosen != METASCHEDULE:
-        return store.export(path, chosen)
+        return archive_of(store).export(path, chosen)
     from tilewright.measure.metaschedule import export_database
 
     local = placement()
@@ -82,10 +82,11 @@ def merge(first: Path, second: Path, into: Path | None) -> ImportResult:
         raise StoreError(f"There is no database at {first}.", hint="A of `db merge A B` is one.")
     if into is None:
         with open_store(first) as store:
-            return store.import_file(second)
+            return archive_of(store).import_file(second)
     import_kind(second, None)
     with open_store(into) as store:
-        taken = [store.merge(first), store.import_file(second)]
+        archive = archive_of(store)
+        taken = [archive.merge(first), archive.import_file(second)]
     return _sum(taken[0], taken[1])
 
 
@@ -100,7 +101,7 @@ def _sum(one: ImportResult, other: ImportResult) -> ImportResult:
     return replace(other, **counts, skipped=(*one.skipped, *other.skipped), note=notes)
 
 
-def _task(key: str, store: SqliteStore) -> Workload:
+def _task(key: str, store: Store) -> Workload:
     task = store.workload(key)
     if task is None:
         raise UsageError(
@@ -110,7 +111,7 @@ def _task(key: str, store: SqliteStore) -> Workload:
     return task
 
 
-def _import_metaschedule(path: Path, store: SqliteStore, placement: Placement) -> ImportResult:
+def _import_metaschedule(path: Path, store: Store, placement: Placement) -> ImportResult:
     from tilewright.measure.metaschedule import import_database
 
     measurements, lines, skipped = import_database(path, store.workloads(), placement)
@@ -120,6 +121,6 @@ def _import_metaschedule(path: Path, store: SqliteStore, placement: Placement) -
             record = {"record": "measurement", **to_builtins(measurement)}
             yield Line(number=number, record=record, support=(device_entry(placement.device),))
 
-    result = store.take_in(taken(), path, METASCHEDULE)
+    result = archive_of(store).take_in(taken(), path, METASCHEDULE)
     missed = (SkippedLine(line=number, reason=reason) for number, reason in skipped)
     return replace(result, lines=lines, skipped=(*result.skipped, *missed))

@@ -22,7 +22,7 @@ from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
 from tilewright.hardware.legacy import folder_of
 from tilewright.measure.versions import software_versions
-from tilewright.store.database import SqliteStore
+from tilewright.store.base import Store
 
 _FORMAT = 1
 
@@ -114,9 +114,7 @@ class Journal:
                 )
 
 
-def journal_of(
-    store: SqliteStore, placement: Placement, request_key: str, events: EventSink
-) -> Journal:
+def journal_of(store: Store, placement: Placement, request_key: str, events: EventSink) -> Journal:
     """The journal of a request at a placement: `tilewright.db` → `tilewright.collect/…`."""
     folder = folder_of(store.path.with_suffix(".collect"), placement)
     return Journal.open(folder / f"{request_key}.jsonl", events)

@@ -38,6 +38,13 @@ def path_or_none(value: object, name: str) -> Path | None:
     return None if value is None else path_of(value, name)
 
 
+def location_of(value: object, name: str) -> str:
+    """A path or `SCHEME:REST`, as it was written but for a `~` at its beginning."""
+    path = path_of(value, name)
+    text = os.fspath(cast("Text", value))
+    return str(path) if text.startswith("~") else text
+
+
 def text_of(value: object, name: str) -> str:
     """A text."""
     if not isinstance(value, str):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import platformdirs
 
+from tilewright.core.arguments import location_of
 from tilewright.core.errors import UsageError
 from tilewright.core.units import parse_bytes
 
@@ -19,13 +20,13 @@ CACHE_LIMIT_BYTES = 10 * 1024**3
 class UserSettings:
     """What a person can set from outside.
 
-    `database` comes from TILEWRIGHT_DB, else the user's data folder; `cache` from TILEWRIGHT_CACHE,
-    else the user's cache folder: what is there can be made again, and models in it are kept below
-    `cache_limit_bytes`, from TILEWRIGHT_CACHE_LIMIT. `omp_threads` is OMP_NUM_THREADS, honoured as
-    an upper limit of the default thread count.
+    `database`, a path or `SCHEME:REST`, comes from TILEWRIGHT_DB, else from the user's data folder;
+    `cache` from TILEWRIGHT_CACHE, else from the user's cache folder: what is there can be made
+    again, and models in it are kept below `cache_limit_bytes`, from TILEWRIGHT_CACHE_LIMIT.
+    `omp_threads` is OMP_NUM_THREADS, honoured as an upper limit of the default thread count.
     """
 
-    database: Path
+    database: str
     cache: Path
     cache_limit_bytes: int
     omp_threads: int | None
@@ -39,7 +40,7 @@ def read_settings() -> UserSettings:
     cache = os.environ.get("TILEWRIGHT_CACHE")
     omp = os.environ.get("OMP_NUM_THREADS", "")
     return UserSettings(
-        database=Path(database).expanduser() if database else default,
+        database=location_of(database, "TILEWRIGHT_DB") if database else str(default),
         cache=Path(cache or platformdirs.user_cache_dir("tilewright")).expanduser(),
         cache_limit_bytes=_cache_limit(os.environ.get("TILEWRIGHT_CACHE_LIMIT")),
         omp_threads=int(omp) if omp.isdigit() and int(omp) > 0 else None,

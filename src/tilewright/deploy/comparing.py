@@ -29,13 +29,13 @@ from tilewright.measure.network_timing import (
 )
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import Peer
-from tilewright.measure.peers.known import KNOWN_PEERS, make_peer
+from tilewright.measure.peers.known import PEERS, make_peer
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
 from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
+from tilewright.store.base import Store
 from tilewright.store.choices import MAX_ERROR, SettingsName, choose_plan
-from tilewright.store.database import SqliteStore
 
 _OURS = "tilewright"
 
@@ -45,7 +45,7 @@ class Comparer:
     """One `compare` command. `verify` has files of artifacts checked by their hashes."""
 
     placement: Placement
-    store: SqliteStore
+    store: Store
     events: EventSink
     seed: int
     peers: tuple[str, ...]
@@ -208,9 +208,10 @@ def require_models(models: Sequence[object]) -> None:
 
 
 def checked_peers(names: Sequence[str]) -> tuple[str, ...]:
-    """Peers that are known, each once. Raises UsageError for others, and for none at all."""
+    """Peers that are known, each once. Raises UsageError for others and for none at all,
+    PluginError for those whose package is broken."""
     if not names:
-        raise UsageError("no peer is named", hint="Known: " + ", ".join(KNOWN_PEERS))
+        raise UsageError("no peer is named", hint="Known: " + ", ".join(PEERS.names()))
     for name in names:
         make_peer(name)
     return tuple(dict.fromkeys(names))

@@ -20,7 +20,7 @@ from tilewright.search.graph_search import CHOSEN, RECONSIDERED, proposals_of
 from tilewright.search.layout_costs import LayoutCosts, stored_by_forms
 from tilewright.search.levels import GraphLevel, level_name
 from tilewright.search.requests import OptimizeRequest
-from tilewright.store.database import SqliteStore
+from tilewright.store.base import Store
 
 PREDICTED = (
     "Nothing was built or measured: all times are predicted from records and "
@@ -104,7 +104,7 @@ def choice_rows(assignment: Mapping[str, str], problem: NetworkProblem) -> tuple
 def predicted_only(
     network: PreparedNetwork,
     placement: Placement,
-    store: SqliteStore,
+    store: Store,
     events: EventSink,
     request: OptimizeRequest,
 ) -> GraphTuneResult:

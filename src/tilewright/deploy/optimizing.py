@@ -34,7 +34,7 @@ from tilewright.search.network_search import NetworkSearch
 from tilewright.search.places import Places, places_of
 from tilewright.search.requests import OptimizeRequest
 from tilewright.search.tuners.registry import DEFAULT, tuner_factory
-from tilewright.store.database import SqliteStore
+from tilewright.store.base import Store
 from tilewright.store.output import check_place
 
 _ENOUGH_KERNELS = 16
@@ -46,7 +46,7 @@ CONVERGED, CONVERGED_GRAPH = "converged", "converged graph"
 class Optimizer:
     """One `optimize` command against a store and a device."""
 
-    def __init__(self, placement: Placement, store: SqliteStore, events: EventSink) -> None:
+    def __init__(self, placement: Placement, store: Store, events: EventSink) -> None:
         self._placement = placement
         self._store = store
         self._events = events
@@ -115,7 +115,7 @@ class _Work:
     request: OptimizeRequest
     network: PreparedNetwork
     placement: Placement
-    store: SqliteStore
+    store: Store
     events: EventSink
     budget: Budget
     run: Run

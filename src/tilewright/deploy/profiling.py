@@ -37,8 +37,8 @@ from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
 from tilewright.report.task_rows import explain_difference, outside_tasks, task_reports
+from tilewright.store.base import Store
 from tilewright.store.choices import MAX_ERROR, SettingsName, choose_plan
-from tilewright.store.database import SqliteStore
 
 _WARMUP, _REPEATS = 5, 15
 _NAME = "network"
@@ -50,7 +50,7 @@ class Profiler:
     unless `memory` says otherwise. `verify` has an artifact's files checked by their hashes."""
 
     placement: Placement
-    store: SqliteStore
+    store: Store
     events: EventSink
     seed: int
     meter: Meter | None = None

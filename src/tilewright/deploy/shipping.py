@@ -24,7 +24,7 @@ from tilewright.models.prepared import PreparedNetwork
 from tilewright.report.task_rows import explain_difference, outside_tasks, task_reports
 from tilewright.search.contenders import DEFAULT, in_default_settings
 from tilewright.search.places import corrected_sum
-from tilewright.store.database import SqliteStore
+from tilewright.store.base import Store
 from tilewright.store.shipped_plans import shipping_key
 
 _LOST = "lost:"
@@ -121,7 +121,7 @@ class Shipping:
 
     network: PreparedNetwork
     placement: Placement
-    store: SqliteStore
+    store: Store
     events: EventSink
     folder: Path
     staging: Path

@@ -18,8 +18,8 @@ from tilewright.models import ModelOptions
 from tilewright.models.source import is_model_file
 from tilewright.plan.preparation import prepare
 from tilewright.report.shown import brief
+from tilewright.store.base import Store
 from tilewright.store.choices import ranked
-from tilewright.store.database import SqliteStore
 
 VIEWS = ("graph", "tir", "asm")
 _TIMEOUT_S = 120.0
@@ -29,7 +29,7 @@ def show(
     name: str,
     view: str,
     placement: Placement,
-    store: SqliteStore,
+    store: Store,
     seed: int,
     *,
     verify: bool = True,
@@ -80,7 +80,7 @@ def _tasks(name: str, placement: Placement, seed: int) -> list[Task]:
     return list(prepare(name, ModelOptions(seed=seed), placement).tasks.values())
 
 
-def _best(workload: Workload, store: SqliteStore, placement: Placement) -> Candidate:
+def _best(workload: Workload, store: Store, placement: Placement) -> Candidate:
     best = ranked(store.outcomes(workload.key, placement.key))
     if best:
         return best[0].candidate
@@ -88,7 +88,7 @@ def _best(workload: Workload, store: SqliteStore, placement: Placement) -> Candi
     return default_candidate(workload, plain, placement)[0]
 
 
-def _best_of_task(task: Task, store: SqliteStore, placement: Placement) -> Candidate:
+def _best_of_task(task: Task, store: Store, placement: Placement) -> Candidate:
     outcomes = [
         outcome
         for outcome in store.outcomes(task.workload.key, placement.key)

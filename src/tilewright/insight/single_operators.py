@@ -18,7 +18,7 @@ from tilewright.measure.protocols import kernel_protocol
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare_sketch
 from tilewright.predict.kernel_facts import Kernel
-from tilewright.store.database import SqliteStore
+from tilewright.store.base import Store
 
 _NUMBER = re.compile(r"(\w+)=(\d+)(?=[,\]])")
 _STEPS = 17
@@ -43,7 +43,7 @@ class KernelTimer:
     the measurer of a device, with a seed."""
 
     placement: Placement
-    store: SqliteStore
+    store: Store
     events: EventSink
     seed: int
     measurers: Callable[[Placement, int], Measurer]

@@ -38,8 +38,8 @@ from tilewright.search.levels import LEVELS, Level, bare_task, carried_over
 from tilewright.search.tuners.registry import DEFAULT, tuner_factory
 from tilewright.search.tuning import NetworkTuner, TuningTerms
 from tilewright.search.winners import Referee
+from tilewright.store.base import Store
 from tilewright.store.choices import ranked
-from tilewright.store.database import SqliteStore
 
 _TURNS = 3
 _CASE_MEASUREMENTS = 48
@@ -55,7 +55,7 @@ class SubgraphStudy:
     """One study against a store and a device."""
 
     placement: Placement
-    store: SqliteStore
+    store: Store
     events: EventSink
     seed: int
     tuner: str = DEFAULT

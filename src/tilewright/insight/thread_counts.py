@@ -14,8 +14,8 @@ from tilewright.measure.measurers import open_networks
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
 from tilewright.predict.thread_counts import best_count, counts_to_measure
+from tilewright.store.base import Store
 from tilewright.store.choices import SettingsName, choose_plan
-from tilewright.store.database import SqliteStore
 
 _REPEATS, _WARMUP = 15, 2
 
@@ -26,7 +26,7 @@ Timer = Callable[[Placement], float]
 def network_timer(
     model: str,
     options: ModelOptions,
-    store: SqliteStore,
+    store: Store,
     settings: SettingsName,
     max_error: float,
 ) -> Timer:

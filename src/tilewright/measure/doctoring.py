@@ -8,31 +8,38 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tilewright.core.errors import StoreError
+from tilewright.core.plugins import PREFIX, Plugin, PluginError, installed_plugins
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.results import Check, DoctorResult
+from tilewright.core.settings import read_settings
 from tilewright.core.units import format_bytes
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.environment import environment_card, noise_warnings, read_environment
 from tilewright.hardware.meters import Meter, find_cpu_meter, nvml_meter
 from tilewright.measure.kernels import WORKER
-from tilewright.measure.peers.known import KNOWN_PEERS, make_peer
+from tilewright.measure.peers.known import PEERS, make_peer
 from tilewright.models.exported.conversion import broken_packages
 from tilewright.store import open_store
+from tilewright.store.base import Archive
+from tilewright.store.registry import database_file
 
+_IN_WORKERS = ("tilewright.lowerings",)
+"""Groups of what only worker processes import."""
 _LITTLE_DISK_BYTES = 2 << 30
 _TIMEOUT_S = 120.0
 _NVIDIA_DRIVER = Path("proc/driver/nvidia")
 _OTHER_METER = "profile --power --meter command:CMD takes any program that prints watts or joules."
 
 
-def examine(database: Path) -> DoctorResult:
-    """Run all checks."""
+def examine(database: str) -> DoctorResult:
+    """Run all checks; `database` is a path or `SCHEME:REST`."""
     environment = read_environment()
     placement = local_placement(None)
-    checks = [_compiler(), _tvm(), _database(database), _disk(database)]
-    checks += [_peer(name) for name in KNOWN_PEERS]
+    checks = [_compiler(), _tvm(), _database(database), _disk(_place(database))]
+    checks += [_peer(name) for name in PEERS.names()]
     checks.append(exporting_check())
     checks += meter_checks()
+    checks += plugin_checks()
     checks += [
         Check(name="noise", status="warning", detail=text, advice="Close what else runs.")
         for text in noise_warnings(environment)
@@ -69,15 +76,22 @@ def _tvm() -> Check:
     return Check(name="TVM", status="ok", detail=f"takes {placement.tvm_target}")
 
 
-def _database(path: Path) -> Check:
+def _database(location: str) -> Check:
     try:
-        with open_store(path) as store:
-            info = store.info()
+        with open_store(location) as store:
+            held = ""
+            if isinstance(store, Archive):
+                held = f": {store.info().measurements} measurements"
     except StoreError as error:
         return Check(
             name="database", status="problem", detail=error.message, advice=error.hint or ""
         )
-    return Check(name="database", status="ok", detail=f"{path}: {info.measurements} measurements")
+    return Check(name="database", status="ok", detail=f"{location}{held}")
+
+
+def _place(location: str) -> Path:
+    """Where files grow: the database, or the models where it is no file."""
+    return database_file(location) or read_settings().cache
 
 
 def _disk(path: Path) -> Check:
@@ -94,11 +108,15 @@ def _disk(path: Path) -> Check:
 
 
 def _peer(name: str) -> Check:
-    peer = make_peer(name)
+    try:
+        peer = make_peer(name)
+    except PluginError as error:
+        return _fault(f"peer {name}", error.message)
     reason = peer.available()
     if reason is None:
         return Check(name=f"peer {name}", status="ok", detail="installed")
-    needed, extra = name == "onnxruntime", f"tilewright[{peer.package}]"
+    needed = name == "onnxruntime"
+    extra = peer.package if name in PEERS.others() else f"tilewright[{peer.package}]"
     return Check(
         name=f"peer {name}",
         status="problem" if needed else "ok",
@@ -132,6 +150,32 @@ def meter_checks(root: Path = Path("/")) -> list[Check]:
     if (root / _NVIDIA_DRIVER).is_dir():
         found.append(_meter("GPU power meter", nvml_meter()))
     return found
+
+
+def plugin_checks() -> list[Check]:
+    """What other packages add, and why some of it cannot be used.
+
+    Lowerings import TVM, so they are not tried in this process.
+    """
+    return [
+        Check(name=_title(plugin), status="ok", detail=f"package {plugin.package}")
+        if plugin.fault is None
+        else _fault(_title(plugin), plugin.fault)
+        for plugin in installed_plugins(_IN_WORKERS)
+    ]
+
+
+def _title(plugin: Plugin) -> str:
+    return f"{plugin.group.removeprefix(PREFIX)}: {plugin.name}"
+
+
+def _fault(name: str, reason: str) -> Check:
+    return Check(
+        name=name,
+        status="warning",
+        detail=reason,
+        advice="Update that package or remove it; all else works without it.",
+    )
 
 
 def _meter(name: str, meter: Meter) -> Check:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilewright.core.records import Placement
 from tilewright.graph.tasks import Task
 from tilewright.measure.base import Measurer
-from tilewright.store.database import SqliteStore
+from tilewright.store.base import Store
 
 _OVERHEAD_SHARE = 3.0
 _BYTES = ("int8", "uint8")
@@ -45,7 +45,7 @@ class Peaks:
         return "compute" if compute_s >= memory_s else "memory"
 
 
-def measured_peaks(store: SqliteStore, placement: Placement, measurer: Measurer) -> Peaks:
+def measured_peaks(store: Store, placement: Placement, measurer: Measurer) -> Peaks:
     """The best this device has ever reached: what the store knows, and one more look.
 
     A disturbed look finds too little, never too much, so the largest value is kept.

@@ -30,7 +30,7 @@ from tilewright.predict.modelling import (
     read_model,
     write_model,
 )
-from tilewright.store.database import SqliteStore
+from tilewright.store.base import Store
 
 FITTED = ("latency", "energy")
 """What models are of: power is energy over latency, and memory is planned."""
@@ -145,7 +145,7 @@ def why_none(kernels: Sequence[Kernel], energies_j: Sequence[float | None]) -> s
 
 def fit_metrics(
     placement: Placement,
-    store: SqliteStore,
+    store: Store,
     events: EventSink,
     families: Sequence[str],
     metrics: Sequence[str],

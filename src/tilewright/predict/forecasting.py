@@ -28,8 +28,8 @@ from tilewright.predict.kernel_facts import Kernel
 from tilewright.predict.kernel_models import KernelModel
 from tilewright.predict.modelling import Predictors, predictors_of
 from tilewright.predict.operator_facts import roofline_s
+from tilewright.store.base import Store
 from tilewright.store.choices import MAX_ERROR, SettingsName, choose_plan
-from tilewright.store.database import SqliteStore
 
 IN_SEQUENCE = 1.04
 """A network's time over the sum of its kernels' times alone; docs/benchmarks-predictors.md has how
@@ -280,7 +280,7 @@ class Forecaster:
 
 
 def forecaster_of(
-    placement: Placement, store: SqliteStore, events: EventSink, max_error: float = MAX_ERROR
+    placement: Placement, store: Store, events: EventSink, max_error: float = MAX_ERROR
 ) -> Forecaster:
     """What answers with the predictors that go with a database. It reads each of them once."""
     predictors = predictors_of(placement, store, events)

@@ -38,7 +38,7 @@ from tilewright.predict.kernel_models import (
 from tilewright.predict.pace import enough, pace
 from tilewright.predict.relatives import Relative, nearest
 from tilewright.predict.shipped import ShippedData, shipped_classes
-from tilewright.store.database import SqliteStore
+from tilewright.store.base import Store
 from tilewright.store.output import replacing
 
 FORMAT = 2
@@ -58,7 +58,7 @@ class Predictors:
     """
 
     placement: Placement
-    store: SqliteStore
+    store: Store
     folder: Path
     cache: Path
     events: EventSink
@@ -313,7 +313,7 @@ def models_folder(database: Path) -> Path:
     return database.with_suffix(".models")
 
 
-def predictors_of(placement: Placement, store: SqliteStore, events: EventSink) -> Predictors:
+def predictors_of(placement: Placement, store: Store, events: EventSink) -> Predictors:
     """The predictors that go with a database."""
     return Predictors(
         placement=placement,
@@ -325,7 +325,7 @@ def predictors_of(placement: Placement, store: SqliteStore, events: EventSink) -
 
 
 def fit_all(
-    placement: Placement, store: SqliteStore, events: EventSink, families: Sequence[str] = ()
+    placement: Placement, store: Store, events: EventSink, families: Sequence[str] = ()
 ) -> FitResult:
     """Fit these families anew, all that rows are known of where none is named.
 

@@ -33,7 +33,7 @@ from tilewright.search.layout_costs import LayoutCosts
 from tilewright.search.places import Places
 from tilewright.search.tuning import NetworkTuner, TuningTerms
 from tilewright.search.winners import Searched
-from tilewright.store.database import SqliteStore
+from tilewright.store.base import Store
 
 CHOSEN = "chosen"
 RECONSIDERED = "reconsidered"
@@ -57,7 +57,7 @@ class GraphSearch:
 
     network: PreparedNetwork
     placement: Placement
-    store: SqliteStore
+    store: Store
     measurer: Measurer
     terms: TuningTerms
     known: dict[TaskKey, list[Outcome]]

@@ -8,7 +8,6 @@ from math import exp, inf, log
 from statistics import median
 
 from tilewright.core.forms import Form
-from tilewright.core.protocols import MeasurementStore
 from tilewright.core.records import Candidate, Outcome, Placement
 from tilewright.graph.conversions import copying
 from tilewright.graph.tensor import TensorType
@@ -17,6 +16,7 @@ from tilewright.kernels.ports import Ports
 from tilewright.kernels.spaces import default_candidate, ranked_defaults, too_inexact
 from tilewright.plan.network_problem import Time
 from tilewright.search.places import Places
+from tilewright.store.base import Store
 from tilewright.store.choices import own, ranked
 
 _Kernel = tuple[Candidate, float]
@@ -178,7 +178,7 @@ def _believed(time: Time) -> tuple[bool, float]:
 
 
 def stored_by_forms(
-    workload: Workload, store: MeasurementStore, placement: Placement
+    workload: Workload, store: Store, placement: Placement
 ) -> dict[Ports, list[Outcome]]:
     """All that the store knows of a workload on a device of this class, by port layouts."""
     found: dict[Ports, list[Outcome]] = {}

@@ -25,12 +25,12 @@ from msgspec import structs
 from tilewright.core.budget import Budget
 from tilewright.core.events import EventSink, TuningProgress
 from tilewright.core.forms import Form
-from tilewright.core.protocols import MeasurementStore
 from tilewright.core.records import Candidate, Measurement, Outcome, Protocol
 from tilewright.core.results import CurvePoint
 from tilewright.graph.workload import Workload
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.search.tuners.base import Tuner
+from tilewright.store.base import Store
 
 BATCH = 8
 _FIRST_LOOK = 4
@@ -182,7 +182,7 @@ class TuningLoop:
         self,
         tasks: Iterable[TaskState],
         measurer: CandidateMeasurer,
-        store: MeasurementStore,
+        store: Store,
         protocol: Protocol,
         events: EventSink,
     ) -> None:

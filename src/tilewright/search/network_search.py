@@ -33,8 +33,8 @@ from tilewright.search.places import Places
 from tilewright.search.requests import OptimizeRequest
 from tilewright.search.tuning import Guess, NetworkTuner, TuningTerms, no_guess
 from tilewright.search.winners import LAST, Referee, Searched, measured_last
+from tilewright.store.base import Store
 from tilewright.store.choices import defaults
-from tilewright.store.database import SqliteStore
 from tilewright.store.shipped_plans import candidates_of, plan_of, shipping_key
 
 SHIPPED_BEFORE = "shipped before"
@@ -54,7 +54,7 @@ class NetworkSearch:
     request: OptimizeRequest
     network: PreparedNetwork
     placement: Placement
-    store: SqliteStore
+    store: Store
     events: EventSink
     budget: Budget
     run_id: int | None

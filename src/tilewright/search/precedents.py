@@ -14,8 +14,8 @@ from tilewright.kernels.search_space import Floats, SearchSpace
 from tilewright.kernels.spaces import search_space
 from tilewright.measure.circumstances import is_usual
 from tilewright.search.tuners.base import Precedent
+from tilewright.store.base import Store
 from tilewright.store.choices import ranked
-from tilewright.store.database import SqliteStore
 
 _TASKS = 6
 _LEAST = 8
@@ -48,7 +48,7 @@ def precedents(
     return tuple(found)
 
 
-def best_elsewhere(task: Task, store: SqliteStore, placement: Placement) -> tuple[Candidate, ...]:
+def best_elsewhere(task: Task, store: Store, placement: Placement) -> tuple[Candidate, ...]:
     """The settings that were fastest for this very task elsewhere, on other devices or with other
     resources, in this task's layouts: worth a try here, their times are worth nothing."""
     found: list[Candidate] = []
@@ -64,7 +64,7 @@ def best_elsewhere(task: Task, store: SqliteStore, placement: Placement) -> tupl
 
 
 def neighbours_in_store(
-    tasks: Mapping[TaskKey, Task], store: SqliteStore, placement: Placement
+    tasks: Mapping[TaskKey, Task], store: Store, placement: Placement
 ) -> dict[TaskKey, tuple[Task, list[Outcome]]]:
     """Measured tasks of other networks with the same anchors and element types, those with similar
     work first.

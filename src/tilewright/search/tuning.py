@@ -27,8 +27,8 @@ from tilewright.search.loop import TaskState, TuningLoop
 from tilewright.search.precedents import best_elsewhere, neighbours_in_store, precedents
 from tilewright.search.tuners.base import LateTuner, Tuner, TuningTask
 from tilewright.search.tuners.registry import DEFAULT, make_tuner
+from tilewright.store.base import Store
 from tilewright.store.choices import known_outcomes
-from tilewright.store.database import SqliteStore
 
 _LONGEST = 120
 
@@ -70,7 +70,7 @@ class NetworkTuner:
         self,
         fused: Mapping[TaskKey, Task],
         placement: Placement,
-        store: SqliteStore,
+        store: Store,
         measurer: Measurer,
         terms: TuningTerms,
         given: Mapping[TaskKey, list[Outcome]] | None = None,

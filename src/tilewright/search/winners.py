@@ -22,8 +22,8 @@ from tilewright.measure.base import Measurer
 from tilewright.measure.checking import check_kernels
 from tilewright.search.levels import Level, bare_task, carried_over
 from tilewright.search.tuning import TuningTerms
+from tilewright.store.base import Store
 from tilewright.store.choices import ranked
-from tilewright.store.database import SqliteStore
 
 FINALISTS = 3
 LAST = "last measurements"
@@ -90,7 +90,7 @@ class Referee:
         self,
         searched: Searched,
         placement: Placement,
-        store: SqliteStore,
+        store: Store,
         measurer: Measurer,
         terms: TuningTerms,
     ) -> None:

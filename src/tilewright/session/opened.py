@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from tilewright.core.arguments import Text, count_of, path_or_none, text_of, text_or_none
+from tilewright.core.arguments import Text, count_of, location_of, text_of, text_or_none
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, discard
 from tilewright.core.records import Placement
@@ -14,7 +14,7 @@ from tilewright.models.given import GivenModel, given_model
 from tilewright.report.notebook import fragment
 from tilewright.report.tables import facts_table
 from tilewright.store import open_for_reading, open_store
-from tilewright.store.database import SqliteStore
+from tilewright.store.base import Store
 
 
 class Opened:
@@ -44,9 +44,9 @@ class Opened:
         self._target = text_of(target, "target")
         self._tracker = text_or_none(tracker, "tracker")
         self._threads = None if threads is None else count_of(threads, "threads", 1)
-        self._path = path_or_none(db, "db") or read_settings().database
+        self._location = read_settings().database if db is None else location_of(db, "db")
         self._placement: Placement | None = None
-        self._store: SqliteStore | None = None
+        self._store: Store | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +68,7 @@ class Opened:
         facts = {
             "target": self._target,
             "threads": "all physical cores" if threads is None else str(threads),
-            "database": str(self._path),
+            "database": self._location,
             "seed": str(self.seed),
         }
         if self._tracker is not None:
@@ -93,18 +93,18 @@ class Opened:
         return self._placement
 
     @property
-    def store(self) -> SqliteStore:
+    def store(self) -> Store:
         """The database, opened on first use, for writing."""
         if self._store is None or self._store.readonly:
             self.close()
-            self._store = open_store(self._path)
+            self._store = open_store(self._location)
         return self._store
 
     @property
-    def records(self) -> SqliteStore:
+    def records(self) -> Store:
         """The database for work that only reads it, which a read-only place allows, too."""
         if self._store is None:
-            self._store = open_for_reading(self._path)
+            self._store = open_for_reading(self._location)
         return self._store
 
     def _given(self, model: object, options: ModelOptions) -> GivenModel:

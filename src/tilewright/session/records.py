@@ -45,13 +45,15 @@ class RecordVerbs(Opened):
 
     def measurements(self) -> polars.DataFrame:
         """Everything measured so far, one row per measurement, as a polars frame."""
-        return self.records.frame()
+        from tilewright.store.frames import to_frame
+
+        return to_frame(self.records.stored_measurements())
 
     def doctor(self) -> DoctorResult:
         """Check the installation and the machine."""
         from tilewright.measure.doctoring import examine
 
-        return examine(self._path)
+        return examine(self._location)
 
     def targets(self) -> tuple[TargetRow, ...]:
         """What `--target` takes here."""

@@ -8,13 +8,13 @@ from typing import Literal
 
 from tilewright.core.arguments import text_of
 from tilewright.core.errors import UsageError, close_matches
-from tilewright.core.protocols import MeasurementStore
 from tilewright.core.records import Candidate, Measurement, Outcome, Placement
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.plans import default_settings, with_candidates
 from tilewright.kernels.spaces import too_inexact
 from tilewright.models.prepared import PreparedNetwork
+from tilewright.store.base import Store
 from tilewright.store.interchange.lines import IMPORTED
 from tilewright.store.shipped_plans import plan_of
 
@@ -44,7 +44,7 @@ def defaults(
     return {key: choose(task.workload, task.forms) for key, task in tasks.items()}
 
 
-def known_outcomes(task: Task, store: MeasurementStore, placement: Placement) -> list[Outcome]:
+def known_outcomes(task: Task, store: Store, placement: Placement) -> list[Outcome]:
     """What the store knows about a task in its layouts, oldest first."""
     return [
         outcome
@@ -74,7 +74,7 @@ def ranked(outcomes: list[Outcome]) -> list[Measurement]:
 
 def choose_plan(
     network: PreparedNetwork,
-    store: MeasurementStore,
+    store: Store,
     placement: Placement,
     settings: SettingsName,
     max_error: float = inf,
@@ -103,7 +103,7 @@ def choose_plan(
 
 def best_known(
     tasks: Mapping[TaskKey, Task],
-    store: MeasurementStore,
+    store: Store,
     placement: Placement,
     max_error: float = inf,
 ) -> dict[TaskKey, Candidate]:

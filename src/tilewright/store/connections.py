@@ -137,6 +137,29 @@ def connect(path: Path, *, readonly: bool, busy_timeout_s: float) -> Connections
     return connections
 
 
+def connect_in_memory(*, readonly: bool) -> Connections:
+    """An empty database in memory, gone when it is closed; what belongs beside it is gone, too.
+
+    It lives in one connection, for which threads wait in turn, and which survives a `fork` here: no
+    other process can share it.
+    """
+    folder = scratch_folder()
+    path = folder.path / "memory.db"
+    with ExitStack() as undo:
+        undo.callback(folder.close)
+        made = Connections(
+            path=path,
+            readonly=False,
+            busy_timeout_s=0.0,
+            engine=_make_engine(":memory:", 0.0, alone=True),
+            copy=folder,
+        )
+        with made.writing("creating the tables") as connection:
+            bring_up_to_date(connection, path)
+        undo.pop_all()
+    return replace(made, readonly=readonly)
+
+
 def may_be_written(path: Path) -> bool:
     """Whether the place of a database lets it be made, or changed."""
     try:
@@ -226,7 +249,9 @@ def _lacks_index(path: Path) -> bool:
     return log.exists() and not index.exists() and not os.access(path.parent, os.W_OK)
 
 
-def _make_engine(uri: str, busy_timeout_s: float) -> Engine:
+def _make_engine(uri: str, busy_timeout_s: float, *, alone: bool = False) -> Engine:
+    """An engine of connections to a file, or of one `alone`, for what no other would see."""
+
     def create() -> sqlite3.Connection:
         connection = sqlite3.connect(
             uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
@@ -237,7 +262,8 @@ def _make_engine(uri: str, busy_timeout_s: float) -> Engine:
             undo.pop_all()
         return connection
 
-    engine = create_engine("sqlite://", creator=create, poolclass=QueuePool)
+    limits = {"pool_size": 1, "max_overflow": 0} if alone else {}
+    engine = create_engine("sqlite://", creator=create, poolclass=QueuePool, **limits)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
@@ -245,7 +271,8 @@ def _make_engine(uri: str, busy_timeout_s: float) -> Engine:
         if mode:
             connection.exec_driver_sql(f"BEGIN {mode}")
 
-    _engines.add(engine)
+    if not alone:
+        _engines.add(engine)
     return engine
 
 

@@ -28,21 +28,20 @@ from tilewright.core.records import (
 from tilewright.core.results import ImportResult
 from tilewright.core.targets import parse_resources
 from tilewright.store import rows, schema, transfer, upkeep
+from tilewright.store.base import DatabaseInfo, Removed
 from tilewright.store.connections import Connections
 from tilewright.store.entries import device_facts, workload_texts
 from tilewright.store.interchange.lines import Line, Source
 from tilewright.store.selection import at, select_measurements
 
 if TYPE_CHECKING:
-    import polars
-
     from tilewright.graph.workload import Workload
 
 _Record = TypeVar("_Record")
 
 
 class SqliteStore:
-    """Everything known, in one SQLite file; implements `core.protocols.MeasurementStore`.
+    """Everything known, in one SQLite file; a `Store` and an `Archive`.
 
     Every write is one transaction and durable when the call returns. Several processes may use
     the same file, and several threads the same store. All methods raise `StoreError` when the
@@ -130,26 +129,6 @@ class SqliteStore:
         )
         with self._connections.reading() as connection:
             return [rows.measurement(row) for row in connection.execute(query).mappings()]
-
-    def frame(
-        self,
-        *,
-        workload_key: str | None = None,
-        placement: PlacementKey | None = None,
-        implementation: str | None = None,
-        run_id: int | None = None,
-    ) -> polars.DataFrame:
-        """The same as a frame: a column per scalar, `latency_s` (median) and `samples_s`."""
-        from tilewright.store.frames import to_frame
-
-        return to_frame(
-            self.stored_measurements(
-                workload_key=workload_key,
-                placement=placement,
-                implementation=implementation,
-                run_id=run_id,
-            )
-        )
 
     def begin_run(self, run: Run) -> Run:
         """Open a run row and return it with its id."""
@@ -300,7 +279,7 @@ class SqliteStore:
         query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(1)
         return next((found.value for found in self._all(query, rows.peak)), None)
 
-    def info(self) -> upkeep.DatabaseInfo:
+    def info(self) -> DatabaseInfo:
         """What the database holds."""
         return upkeep.info(self._connections)
 
@@ -344,7 +323,7 @@ class SqliteStore:
         *,
         keep_versions: Iterable[str] = (),
         failures_older_than_s: float | None = None,
-    ) -> upkeep.Removed:
+    ) -> Removed:
         """Remove what is of no more use and shrink the file.
 
         A measurement goes when its candidate was measured later with another kernel hash, unless

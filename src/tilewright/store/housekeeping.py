@@ -10,12 +10,12 @@ from tilewright.core.results import CleanUp, DatabaseInfo
 from tilewright.core.scratch import SCRATCH, remove_leftovers
 from tilewright.core.settings import read_settings
 from tilewright.models.cache import cache_bytes, shrink
-from tilewright.store.database import SqliteStore
+from tilewright.store.base import Store, archive_of
 
 
-def describe(store: SqliteStore) -> DatabaseInfo:
+def describe(store: Store) -> DatabaseInfo:
     """Counts of the database, and what the cache of models takes."""
-    found, settings = store.info(), read_settings()
+    found, settings = archive_of(store).info(), read_settings()
     return DatabaseInfo(
         path=str(found.path),
         schema_version=found.schema_version,
@@ -32,7 +32,7 @@ def describe(store: SqliteStore) -> DatabaseInfo:
 
 
 def clean_up(
-    store: SqliteStore,
+    store: Store,
     *,
     keep_versions: Iterable[str] = (),
     failures_older_than_s: float | None = None,
@@ -45,7 +45,9 @@ def clean_up(
     """
     settings = read_settings()
     limit_bytes = settings.cache_limit_bytes if cache_limit_bytes is None else cache_limit_bytes
-    removed = store.gc(keep_versions=keep_versions, failures_older_than_s=failures_older_than_s)
+    removed = archive_of(store).gc(
+        keep_versions=keep_versions, failures_older_than_s=failures_older_than_s
+    )
     dropped = shrink(settings.cache, limit_bytes)
     remove_leftovers(Path(tempfile.gettempdir()), SCRATCH)
     return CleanUp(

@@ -3,40 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import CompoundSelect, Connection, Table, delete, func, select, union
 
 from tilewright.store import schema
+from tilewright.store.base import DatabaseInfo, Removed
 from tilewright.store.connections import Connections
 from tilewright.store.migrations import schema_version
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseInfo:
-    """Numbers of rows. `devices` counts device classes, `tasks` distinct workload keys.
-
-    `size_bytes` includes the write-ahead log.
-    """
-
-    path: Path
-    schema_version: int
-    measurements: int
-    failures: int
-    devices: int
-    tasks: int
-    runs: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removed:
-    """Rows removed and bytes won by a clean-up."""
-
-    measurements: int
-    failures: int
-    freed_bytes: int
 
 
 def info(connections: Connections) -> DatabaseInfo:

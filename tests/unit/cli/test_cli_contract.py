@@ -229,7 +229,7 @@ def test_flags_reach_the_session(tilewright: Command, session: FakeSession) -> N
     assert ran.code == 0
     opened, call = session.calls
     flags = opened["flags"]
-    assert (flags.db, flags.threads, flags.seed) == (Path("d.db"), 3, 7)
+    assert (flags.db, flags.threads, flags.seed) == ("d.db", 3, 7)
     assert opened["target"] == "llvm -mcpu=x"
     assert (call["model"], call["budget"], call["out"]) == ("m", "10m", Path("there"))
     options = call["options"]

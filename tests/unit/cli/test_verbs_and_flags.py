@@ -21,7 +21,7 @@ pytestmark = pytest.mark.regression
 VERBS = verbs()
 EVERY_VERB = pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 OF_SESSION = {
-    "db": {"_path"},
+    "db": {"_location"},
     "threads": {"_threads"},
     "seed": {"seed"},
     "target": {"_target"},
@@ -114,7 +114,7 @@ def test_what_the_session_reads_is_offered(verb: Verb) -> None:
 def test_an_ignored_flag_is_found() -> None:
     """The test above would see one: `doctor` reads the database's path, but no seed."""
     read = session_reads(["doctor"])
-    assert "_path" in read and "seed" not in read and "_threads" not in read
+    assert "_location" in read and "seed" not in read and "_threads" not in read
 
 
 REFUSED = [

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.hardware.topology import allotted_cpus
 from tilewright.measure.peers.base import EngineRefused, Peer, ProcessPeer
-from tilewright.measure.peers.known import KNOWN_PEERS, make_peer
+from tilewright.measure.peers.known import PEERS, make_peer
 from tilewright.measure.peers.timing import time_calls
 from tilewright.measure.peers.turns import time_in_turn
 
@@ -47,7 +47,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=KNOWN_PEERS)
+@pytest.fixture(params=PEERS.names())
 def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
     made = make_peer(request.param)
     reason = made.available()

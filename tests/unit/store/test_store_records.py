@@ -22,7 +22,6 @@ from store_records import (
     measurement,
 )
 
-from tilewright.core.protocols import MeasurementStore
 from tilewright.core.records import (
     Device,
     Failure,
@@ -34,7 +33,9 @@ from tilewright.core.records import (
     ShippedPlan,
 )
 from tilewright.store import open_store
+from tilewright.store.base import Archive
 from tilewright.store.database import SqliteStore
+from tilewright.store.frames import to_frame
 
 FEW = settings(
     max_examples=25,
@@ -95,7 +96,7 @@ def test_runs_devices_networks_and_shipments_come_back_exactly(
 
 
 def test_adding_the_same_outcome_twice_keeps_both(store: SqliteStore) -> None:
-    as_protocol: MeasurementStore = store
+    as_protocol: Archive = store
     as_protocol.add([measurement(), failure(), measurement()])
     assert len(store.measurements("conv2d-1", CPU_A)) == 2
     assert store.outcomes("conv2d-1", CPU_B) == []
@@ -109,7 +110,7 @@ def test_an_undecodable_log_is_kept_escaped(store: SqliteStore) -> None:
 
 
 def test_filters_and_frame(store: SqliteStore) -> None:
-    assert store.frame().height == 0
+    assert to_frame(store.stored_measurements()).height == 0
     store.add([measurement(number=n, device_class=f"cpu-{n % 2}", run_id=n) for n in range(4)])
     assert [
         m.created_at
@@ -117,8 +118,9 @@ def test_filters_and_frame(store: SqliteStore) -> None:
     ] == [1, 3]
     assert store.stored_measurements(implementation="winograd") == []
     assert [m.run_id for m in store.stored_measurements(run_id=2)] == [2]
-    frame = store.frame(placement=replace(CPU_A, device_class="cpu-0"), workload_key="conv2d-1")
-    assert frame.columns == store.frame(workload_key="none").columns
+    zero = replace(CPU_A, device_class="cpu-0")
+    frame = to_frame(store.stored_measurements(placement=zero, workload_key="conv2d-1"))
+    assert frame.columns == to_frame([]).columns
     assert frame["latency_s"].to_list() == [0.002, 0.003]
     assert frame["samples_s"].to_list() == [[0.003, 0.001, 0.002], [0.003, 0.001, 2.002]]
     assert frame["settings"][0] == '{"tile":8,"unroll":true}'

@@ -37,6 +37,7 @@ from tilewright.core.fingerprints import digest
 from tilewright.core.records import Device, NetworkMeasurement, Outcome, Run, ShippedPlan
 from tilewright.store import open_store, schema
 from tilewright.store.database import SqliteStore
+from tilewright.store.frames import to_frame
 
 RUN = Run(
     command="",
@@ -165,7 +166,11 @@ def test_tables_and_json(store: SqliteStore, tmp_path: Path) -> None:
     assert [float(row["latency_s"]) for row in rows] == [0.002, 0.003]
     assert json.loads(rows[1]["samples_s"]) == [0.003, 0.001, 2.002]
     store.export(tmp_path / "noname", "parquet")
-    assert polars.read_parquet(tmp_path / "noname").drop("workload").equals(store.frame())
+    assert (
+        polars.read_parquet(tmp_path / "noname")
+        .drop("workload")
+        .equals(to_frame(store.stored_measurements()))
+    )
     assert store.export(tmp_path / "new" / "m.json") == 3
     data = json.loads((tmp_path / "new" / "m.json").read_text())
     assert data["schema_version"] == schema.SCHEMA_VERSION

@@ -14,6 +14,7 @@ from store_records import CPU_A, ONE, failure, measurement, shipped_plan, withou
 from tilewright.core.errors import StoreError
 from tilewright.core.records import EnergyUse, NetworkMeasurement
 from tilewright.store import open_store
+from tilewright.store.frames import to_frame
 from tilewright.store.schema import energy_columns
 from tilewright.store.shipped_plans import candidates_of
 
@@ -56,7 +57,7 @@ def test_version_1_is_brought_up_to_date(first_version: Path, tmp_path: Path) ->
         store.add([named])
         found = store.measurements(one.workload_key, one.placement_key)
         assert {m.instance for m in found} == {"", named.instance}
-        assert set(store.frame()["instance"]) == {"", named.instance}
+        assert set(to_frame(store.stored_measurements())["instance"]) == {"", named.instance}
         used = replace(one, energy=EnergyUse(method="none", reason="no sensor"))
         store.add([used])
         assert used in store.measurements(one.workload_key, one.placement_key)

@@ -1,12 +1,13 @@
-"""The peers tilewright knows, by the names the command line takes."""
+"""The peers by the names that the command line takes: ours, and those of other packages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.core.errors import UsageError, close_matches
+from tilewright.core.plugins import Offers
 from tilewright.measure.peers.base import Peer, ProcessPeer
 
+GROUP = "tilewright.peers"
 _FOLDER = "tilewright.measure.peers"
 
 
@@ -35,17 +36,23 @@ def compiled_torch_peer() -> Peer:
     return ProcessPeer(name="torch compiled", package="torch", module=module)
 
 
-_MAKERS: dict[str, Callable[[], Peer]] = {
-    "onnxruntime": onnxruntime_peer,
-    "openvino": openvino_peer,
-    "torch": torch_peer,
-    "torch_compiled": compiled_torch_peer,
-}
-KNOWN_PEERS = tuple(_MAKERS)
+PeerMaker = Callable[[], Peer]
+
+PEERS = Offers[PeerMaker](
+    GROUP,
+    kind="peer",
+    built_in={
+        "onnxruntime": onnxruntime_peer,
+        "openvino": openvino_peer,
+        "torch": torch_peer,
+        "torch_compiled": compiled_torch_peer,
+    },
+    needs=("__call__",),
+)
+"""What makes each peer, by name."""
 
 
 def make_peer(name: str) -> Peer:
-    """The peer called `name`, not started; raises `UsageError` for a name that is not known."""
-    if name not in _MAKERS:
-        raise UsageError(f"unknown peer {name!r}", hint=close_matches(name, _MAKERS))
-    return _MAKERS[name]()
+    """The peer called `name`, not started; raises UsageError for a name that is not known,
+    PluginError where a package offers it that is broken."""
+    return PEERS.named(name)()
