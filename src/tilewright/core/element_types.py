@@ -9,11 +9,11 @@ else lists types to tell them apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Literal, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 from tilewright.core.errors import InternalError
-from tilewright.core.plugins import load_plugins
+from tilewright.core.plugins import Offers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -108,11 +108,14 @@ def element_types() -> tuple[ElementType, ...]:
     return tuple(_TYPES.values())
 
 
-@cache
 def _register_offered() -> None:
-    """Make types of other packages known; they are asked for where a name is not one of ours."""
-    for offered in load_plugins(GROUP).values():
-        register(cast(ElementType, offered))
+    """Make types of other packages known; they are asked for where a name is not one of ours. One
+    that cannot be used is none."""
+    for offered in _OFFERS.usable().values():
+        register(offered)
+
+
+_OFFERS = Offers[ElementType](GROUP, kind="element type", built_in={}, needs=("name", "bytes"))
 
 
 def _register_usual() -> None:

@@ -52,6 +52,12 @@ class Ranking:
         return self.finished[0]
 
     @property
+    def usual(self) -> PlanResult | None:
+        """The default settings where they raced, or another plan that is the same."""
+        mark = self.marks[DEFAULT]
+        return next((f for f in self.finished if self.marks[f.name] == mark), None)
+
+    @property
     def fingerprint(self) -> str:
         """That of what ships."""
         return self.marks[self.winner.name]
@@ -182,7 +188,7 @@ class Shipping:
         the speed-up over these; the others follow with the times they had."""
         if not self._entries.admit(challenger):
             return self._ranking(list(ranking.finished), ranking.reference)
-        usual = [f for f in ranking.finished[1:] if f.name == DEFAULT]
+        usual = [f for f in ranking.finished[1:] if f is ranking.usual]
         try:
             again, reference = self._race.run([ranking.winner, challenger, *usual])
         except NegativeVerdict as error:
@@ -264,9 +270,9 @@ class Shipping:
         ours = _timed(ranking.winner)
         if ranking.fingerprint == ranking.marks[DEFAULT]:
             return ours.latency_s, Speedup(value=1.0, low=1.0, high=1.0)
-        for finish in ranking.finished:
-            if finish.name == DEFAULT:
-                return _timed(finish).latency_s, ours.speedup_over(_timed(finish))
+        if ranking.usual is not None:
+            usual = _timed(ranking.usual)
+            return usual.latency_s, ours.speedup_over(usual)
         numbers = self._numbers
         latency_s, value = numbers.get("baseline_latency_s"), numbers.get(_OVER_BASELINE)
         if latency_s is None or value is None:
@@ -278,7 +284,7 @@ class Shipping:
         winner = ranking.winner
         lost = dict(ranking.lost)
         for other in ranking.finished[1:]:
-            if other.name != DEFAULT:
+            if other is not ranking.usual:
                 lost[ranking.marks[other.name]] = _timed(other).latency_s
         numbers: dict[str, float | None] = {
             **{f"{_LOST}{mark}": value for mark, value in lost.items()},

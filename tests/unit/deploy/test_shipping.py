@@ -377,6 +377,16 @@ def test_default_settings_that_ship_are_as_fast_as_themselves(world, store, tmp_
         assert result.speedup_vs_baseline == result.speedup_vs_baseline_high == 1.0
 
 
+def test_the_baseline_is_known_where_the_tuned_plan_is_the_default_one(
+    world, store, tmp_path
+) -> None:
+    world.seconds = {CHOSEN: 5e-4}
+    usual = replace(in_default_settings(contender(TUNED), PLACEMENT, 1e-4), name=TUNED)
+    result = Yard(store, tmp_path / "out").ship(usual, chosen()).result
+    assert result.baseline_latency_s == pytest.approx(1e-3)
+    assert result.speedup_vs_baseline == pytest.approx(2.0)
+
+
 @pytest.mark.parametrize("seconds, winner", [(2e-4, RECONSIDERED), (8e-4, CHOSEN)])
 def test_what_is_reconsidered_races_the_winner(world, store, tmp_path, seconds, winner) -> None:
     world.seconds = {CHOSEN: 5e-4, RECONSIDERED: seconds}
