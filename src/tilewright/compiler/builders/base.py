@@ -22,6 +22,7 @@ from tilewright.core.records import Protocol as Timing
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
+from tilewright.kernels.registry import implementation
 
 _SPREAD = (0.99, 1.0, 1.01)
 _SLICE_S = 1e-3
@@ -142,7 +143,8 @@ class SimulatedBuilder:
     def identify(
         self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
     ) -> str:
-        """A hash of all that it is built from."""
+        """A hash of all that it is built from; of an unknown implementation there is none."""
+        implementation(candidate.implementation)
         parts = [self.name, self.generation, workload.text, candidate, target, str(resources)]
         return digest(canonical_json(parts))
 
