@@ -18,9 +18,9 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from tilewright.compiler.builders.base import Builder, Kernel
+from tilewright.compiler.builders.base import FAULTS, Builder, Kernel
 from tilewright.core.element_types import element_type
-from tilewright.core.errors import InternalError, ModelError, TilewrightError, last_line
+from tilewright.core.errors import InternalError, ModelError, last_line
 from tilewright.core.records import Candidate, Failure, Outcome, Placement, Protocol
 from tilewright.graph.carry_out import PlanMemory
 from tilewright.graph.plan import NetworkPlan
@@ -38,11 +38,6 @@ _MARK = "simulated"
 _OVERHEAD_S = 1e-6
 """What a network takes for each call beyond its kernel."""
 _SPREAD = (0.99, 1.0, 1.01)
-_FAULTS = (
-    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError),
-    *(RuntimeError, TypeError, ValueError, TilewrightError),
-)
-"""What a builder that cannot do its work raises."""
 
 
 class SimulatedMeasurer(Measurer):
@@ -86,7 +81,7 @@ class SimulatedMeasurer(Measurer):
             return self.failure(workload, candidate, "build", kernel)
         try:
             return np.asarray(kernel.run(arrays))
-        except _FAULTS as error:
+        except FAULTS as error:
             return self.failure(workload, candidate, "crash", _said(error))
 
     def peaks(self) -> dict[str, float]:
@@ -100,14 +95,14 @@ class SimulatedMeasurer(Measurer):
         target, resources = self.placement.target, self.placement.resources
         try:
             return self._builder_of(candidate).build(workload, candidate, target, resources)
-        except _FAULTS as error:
+        except FAULTS as error:
             return _said(error)
 
     def _identity(self, workload: Workload, candidate: Candidate) -> str | None:
         target, resources = self.placement.target, self.placement.resources
         try:
             return self._builder_of(candidate).identify(workload, candidate, target, resources)
-        except _FAULTS:
+        except FAULTS:
             return None
 
     def _answers(self, messages: Sequence[tuple[Any, ...]]) -> list[Any]:

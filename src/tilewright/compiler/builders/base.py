@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tilewright.core.errors import TargetError
+from tilewright.core.errors import TargetError, TilewrightError
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Candidate
 from tilewright.core.records import Protocol as Timing
@@ -26,6 +26,12 @@ from tilewright.kernels.registry import implementation
 
 _SPREAD = (0.99, 1.0, 1.01)
 _SLICE_S = 1e-3
+
+FAULTS = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError),
+    *(RuntimeError, TypeError, ValueError, TilewrightError),
+)
+"""What a builder raises for a kernel that it cannot build."""
 
 Watch = tuple[Callable[[], bool], Callable[[], None]]
 """Whether to go on, asked again and again; and what is told when the first calls are done."""
@@ -80,7 +86,8 @@ class Builder(Protocol):
     def build(
         self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
     ) -> Kernel:
-        """Build a kernel. Whatever is raised costs this candidate a failure and nothing else."""
+        """Build a kernel. Raises one of `FAULTS`, which costs this candidate a failure and nothing
+        else."""
         ...
 
     def render(
