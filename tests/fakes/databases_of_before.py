@@ -10,16 +10,20 @@ from pathlib import Path
 import msgspec
 
 from tilewright.core.fingerprints import canonical_json
+from tilewright.core.forms import PLAIN
 from tilewright.core.records import Device
 from tilewright.core.targets import Resources, parse_resources
+from tilewright.graph.plan_fields import read_plan
 from tilewright.hardware.legacy import class_of_before
+from tilewright.store.shipped_plans import shipping_key
 
 _OUTCOMES = ("measurements", "failures")
 _TABLES = (*_OUTCOMES, "runs", "shipments", "networks", "peaks")
 
 
 def as_version_4(path: Path) -> None:
-    """Rewrite the file: threads move into the classes of devices, and columns go."""
+    """Rewrite the file: threads move into the classes of devices, plans are candidates and layouts
+    again, and columns go."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute("SELECT facts FROM devices").fetchall()
         devices = [msgspec.convert(json.loads(facts), Device) for (facts,) in rows]
@@ -40,6 +44,7 @@ def as_version_4(path: Path) -> None:
                     f"UPDATE {table} SET device_class = ? WHERE device_class = ? AND resources = ?",
                     (class_of_before(target, resources), name, str(resources)),
                 )
+        _take_plans_apart(connection)
         _drop_columns(connection)
         connection.execute("UPDATE meta SET value = '4' WHERE name = 'schema_version'")
         connection.commit()
@@ -65,6 +70,20 @@ def _add_device(connection: sqlite3.Connection, device: Device, resources: Resou
     }
     row = (facts["class_key"], device.instance, canonical_json(facts))
     connection.execute("INSERT INTO devices VALUES (?, ?, ?)", row)
+
+
+def _take_plans_apart(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE shipments ADD COLUMN assignment VARCHAR DEFAULT '' NOT NULL")
+    connection.execute("ALTER TABLE shipments ADD COLUMN artifact_hash VARCHAR DEFAULT '' NOT NULL")
+    for number, text in connection.execute("SELECT id, plan FROM shipments").fetchall():
+        plan = read_plan(json.loads(text))
+        assignment = {shipping_key(key): found for key, found in plan.candidates.items()}
+        forms = {name: tensor.form for name, tensor in plan.tensors.items()}
+        layouts = {"layouts": {name: str(form) for name, form in forms.items() if form != PLAIN}}
+        connection.execute(
+            "UPDATE shipments SET assignment = ?, plan = ? WHERE id = ?",
+            (canonical_json(assignment), canonical_json(layouts), number),
+        )
 
 
 def _drop_columns(connection: sqlite3.Connection) -> None:
