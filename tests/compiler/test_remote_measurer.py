@@ -129,7 +129,7 @@ def test_a_target_the_servers_do_not_have_is_refused(pair: Farm) -> None:
 def test_objects_are_sent_where_nothing_links_for_the_processor(
     pair: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled, "_linker", lambda _placement: None)
+    monkeypatch.setattr(compiled, "linker_of", lambda _placement: None)
     found = placement(pair)
     kernel = compiled.export_kernel(
         TASK, generic(2), found.target, found.resources, tmp_path, "kernel"

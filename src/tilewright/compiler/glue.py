@@ -13,15 +13,19 @@ without instructions that free tensors one by one: all of them lie in the arena.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import tvm
 from tvm import relax, tirx
 
 from tilewright.compiler.guards import index_guard
+from tilewright.compiler.stopwatch import SYMBOL, mark_rows, stopwatch
 from tilewright.core.forms import PLAIN
 from tilewright.graph.indices import IndexRange, argument_uses
 from tilewright.graph.plan import NetworkPlan, PlannedCall
 
+MAIN, TIMED, CALLED = "main", "timed", "called"
+"""Names of the network's functions."""
 PIPELINE = (
     "LowerAllocTensor",
     "LowerRuntimeBuiltin",
@@ -84,42 +88,81 @@ def _shape(variable: relax.Var) -> tuple[int, ...]:
     return tuple(int(extent) for extent in variable.ty.shape)
 
 
-def network_module(plan: NetworkPlan, kernels: dict[str, tirx.PrimFunc]) -> tvm.IRModule:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What functions of one network are made of: kernels by symbol, and what the builder calls
+    them."""
+
+    builder: relax.BlockBuilder
+    plan: NetworkPlan
+    kernels: dict[str, tirx.PrimFunc]
+    functions: dict[str, relax.Expr]
+
+
+def network_module(
+    plan: NetworkPlan, kernels: dict[str, tirx.PrimFunc], *, timed: bool = False
+) -> tvm.IRModule:
     """The Relax module of a plan with one lane, ready for the VM's code generation; `kernels` are
-    its kernels by symbol."""
-    types = {name: tensor.type for name, tensor in plan.tensors.items()}
+    its kernels by symbol.
+
+    With `timed` it has two more functions, one that notes the time before and after every kernel,
+    one that tells their symbols in order, with spaces between them:
+
+        timed(inputs..., marks, constants...) -> marks
+        called() -> symbols
+    """
     builder = relax.BlockBuilder()
-    inputs = [
-        relax.Var(f"input_{i}", relax.TensorType(types[name].shape, types[name].dtype))
-        for i, name in enumerate(plan.inputs)
-    ]
-    parameters = {
-        c.name: relax.Var(c.name, relax.TensorType(c.shape, c.dtype)) for c in plan.constants
-    }
     functions = {
         symbol: builder.add_func(kernel.with_attr("global_symbol", symbol), symbol)
         for symbol, kernel in kernels.items()
     }
-    with builder.function("main", [*inputs, *parameters.values()]):
-        emitter = _Emitter(builder, plan)
-        emitter.roots.update(zip(plan.inputs, inputs, strict=True))
-        emitter.open_arena()
-        for name in dict.fromkeys(plan.outputs):
-            if name not in emitter.roots and plan.tensors[name].root == name:
-                emitter.roots[name] = _fresh(builder, types[name])
-        for call in plan.calls:
-            symbol = plan.symbol(call)
-            operands = _operands(emitter, call, kernels[symbol], parameters)
-            _guard(emitter, call, operands)
-            builder.emit(relax.Call(functions[symbol], operands))
-        results = [
-            emitter.tensor(name, PLAIN.physical_shape(types[name].shape), types[name].dtype)
-            for name in plan.outputs
-        ]
-        builder.emit_func_output(relax.Tuple(results) if len(results) > 1 else results[0])
+    parts = _Parts(builder=builder, plan=plan, kernels=kernels, functions=functions)
+    _emit_function(parts, MAIN, None)
+    if timed:
+        clock = builder.add_func(stopwatch(len(plan.calls)), SYMBOL)
+        _emit_function(parts, TIMED, clock)
+        with builder.function(CALLED, []):
+            symbols = " ".join(plan.symbol(call) for call in plan.calls)
+            builder.emit_func_output(tvm.ir.StringImm(symbols))
     module = builder.get()
     passes = [getattr(relax.transform, name)() for name in PIPELINE]
     return tvm.transform.Sequential(passes)(module)
+
+
+def _emit_function(parts: _Parts, name: str, clock: relax.Expr | None) -> None:
+    """The whole network as a function; with a `clock` it gives marks of time, not its outputs."""
+    builder, plan = parts.builder, parts.plan
+    types = {tensor: planned.type for tensor, planned in plan.tensors.items()}
+    inputs = [
+        relax.Var(f"input_{i}", relax.TensorType(types[tensor].shape, types[tensor].dtype))
+        for i, tensor in enumerate(plan.inputs)
+    ]
+    parameters = {
+        c.name: relax.Var(c.name, relax.TensorType(c.shape, c.dtype)) for c in plan.constants
+    }
+    marks = relax.Var("marks", relax.TensorType((mark_rows(len(plan.calls)), 2), "int64"))
+    noted = [] if clock is None else [marks]
+    with builder.function(name, [*inputs, *noted, *parameters.values()]):
+        emitter = _Emitter(builder, plan)
+        emitter.roots.update(zip(plan.inputs, inputs, strict=True))
+        emitter.open_arena()
+        for tensor in dict.fromkeys(plan.outputs):
+            if tensor not in emitter.roots and plan.tensors[tensor].root == tensor:
+                emitter.roots[tensor] = _fresh(builder, types[tensor])
+        for call in plan.calls:
+            symbol = plan.symbol(call)
+            operands = _operands(emitter, call, parts.kernels[symbol], parameters)
+            _guard(emitter, call, operands)
+            steps = [relax.Call(parts.functions[symbol], operands)]
+            if clock is not None:
+                steps = [relax.Call(clock, [marks]), *steps, relax.Call(clock, [marks])]
+            for step in steps:
+                builder.emit(step)
+        results = noted or [
+            emitter.tensor(tensor, PLAIN.physical_shape(types[tensor].shape), types[tensor].dtype)
+            for tensor in plan.outputs
+        ]
+        builder.emit_func_output(relax.Tuple(results) if len(results) > 1 else results[0])
 
 
 def _guard(emitter: _Emitter, call: PlannedCall, operands: Sequence[relax.Var]) -> None:

@@ -24,10 +24,10 @@ WEIGHTS = "weights.params"
 
 
 def compile_network(
-    plan: NetworkPlan, target: Target
+    plan: NetworkPlan, target: Target, *, timed: bool = False
 ) -> tuple[relax.VMExecutable, dict[str, Workspaces]]:
     """Build all kernels and the glue of a plan with one lane; returns the executable and the
-    kernels' workspaces by symbol."""
+    kernels' workspaces by symbol. `timed` as in `glue.network_module`."""
     resources = plan.only_lane.resources
     kernels = {plan.symbol(call): call for call in reversed(plan.calls)}
     instructed = {}
@@ -35,7 +35,7 @@ def compile_network(
         call = kernels[symbol]
         module = kernel_module(call.workload, call.candidate, target, resources)
         instructed[symbol] = with_prefetches(module)["main"]
-    module = network_module(plan, instructed)
+    module = network_module(plan, instructed, timed=timed)
     reader = WorkspaceReader()
     with tvm.transform.PassContext(instruments=[reader]):
         executable = relax.build(
@@ -46,6 +46,11 @@ def compile_network(
             exec_mode="bytecode",
         )
     return executable, {symbol: reader.found[symbol] for symbol in instructed}
+
+
+def write_library(executable: relax.VMExecutable, path: Path) -> None:
+    """Link a network's library with this machine's compiler."""
+    executable.export_library(str(path))
 
 
 def write_weights(folder: Path, plan: NetworkPlan, packed: Path) -> None:

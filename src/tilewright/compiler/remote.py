@@ -100,7 +100,7 @@ def write_library(
 ) -> Path:
     """Compile a module for the device and write it, linked if possible; its path."""
     executable = compiled(module, target, resources)
-    linker = _linker(target)
+    linker = linker_of(target)
     path = folder / f"{name}.{'so' if linker else 'tar'}"
     if linker:
         executable.export_library(str(path), fcompile=cc.cross_compiler(linker))
@@ -109,7 +109,7 @@ def write_library(
     return path
 
 
-def _linker(target: Target) -> str | None:
+def linker_of(target: Target) -> str | None:
     """A compiler that links for the device, None when there is none on PATH."""
     given = json.loads(target.tvm)
     architecture = target_architecture(given)
@@ -145,6 +145,39 @@ class RemoteSession:
         timeout: Any = session_s
         self._session = rpc.connect(host, port, match, session_timeout=timeout)
         self._cpu = self._session.cpu(0)
+
+    @property
+    def cpu(self) -> Any:
+        """The device of tensors there."""
+        return self._cpu
+
+    def function(self, name: str) -> Any:
+        """A function of the server. Raises AttributeError where it has none of that name."""
+        return self._session.get_function(name)
+
+    def send(self, path: Path, name: str) -> None:
+        """Put a file into the session's folder there."""
+        self._session.upload(str(path), name)
+
+    def file(self, name: str) -> bytes:
+        """A file of the session's folder there."""
+        return bytes(self._session.download(name))
+
+    def library(self, path: Path, name: str) -> Any:
+        """A shared library, loaded there under a name that no other had: the loader there takes one
+        of a known path for the one it has."""
+        self.send(path, f"{name}.so")
+        library = self._session.load_module(f"{name}.so")
+        self._session.remove(f"{name}.so")
+        return library
+
+    def linked(self, archive: Path) -> bytes:
+        """An archive of objects as a shared library, linked by the compiler there."""
+        self.send(archive, archive.name)
+        try:
+            return bytes(self._session.download_linked_module(archive.name))
+        finally:
+            self._session.remove(archive.name)
 
     def facts(self) -> ServerFacts:
         """What the server says about itself."""
