@@ -12,7 +12,7 @@ from small_networks import Builder, built, check_network, compiled, compiled_out
 from tvm.support.cc import create_shared
 
 from tilewright.graph.network import Graph
-from tilewright.measure.network_worker import LinkError, export_library
+from tilewright.measure.linking import LinkError, linked
 
 
 class Linked:
@@ -27,8 +27,9 @@ def test_a_compiler_that_does_not_link_is_told_from_other_errors(
     compiler: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CXX", compiler)
+    path = tmp_path / "model.so"
     with pytest.raises(LinkError, match=compiler):
-        export_library(Linked(), tmp_path / "model.so")
+        linked(lambda: Linked().export_library(str(path)), path)
 
 
 def test_concatenations_in_place():

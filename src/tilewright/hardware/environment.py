@@ -143,9 +143,23 @@ def noise_warnings(before: Environment, after: Environment | None = None) -> lis
     return warnings
 
 
+def is_elsewhere(placement: Placement) -> bool:
+    """Whether kernels run on another machine, whose surroundings nobody tells."""
+    return placement.device.access == "rpc"
+
+
 def environment_card(environment: Environment, placement: Placement) -> dict[str, str]:
-    """What the report's environment card shows."""
+    """What the report's environment card shows; of a device behind RPC no more is known than its
+    target, and versions are those that built for it."""
     cpu, cpus = placement.target, ", ".join(map(str, placement.binding.cpus))
+    if is_elsewhere(placement):
+        told = {
+            "CPU": cpu.model,
+            "instruction set": f"{cpu.architecture}, {cpu.vector_bytes * 8}-bit vectors",
+            "threads": f"{placement.resources.threads}, on a device behind RPC",
+            "python": f"{environment.python}, where it was built",
+        }
+        return told | dict(environment.versions)
     turbo = {True: "on", False: "off", None: "unknown"}[environment.turbo]
     card = {
         "CPU": cpu.model,

@@ -36,15 +36,17 @@ class BoardLost(Exception):
 class Board:
     """A remote device of one key, whichever the tracker hands out.
 
-    `instance` names the device, empty while there is none; `facts` is what its server said.
+    `instance` names the device, empty while there is none; `facts` is what its server said. A
+    session lasts `session_s`, by default as long as kernels need.
     """
 
-    def __init__(self, tracker: Tracker, key: str) -> None:
+    def __init__(self, tracker: Tracker, key: str, *, session_s: float | None = None) -> None:
         self.instance = ""
         self.facts: ServerFacts | None = None
         self._tracker = tracker
         self._key = key
         self._child = Child(WORKER)
+        self._session_s = session_s
         self._expires_s = -inf
 
     def start(self) -> None:
@@ -60,9 +62,10 @@ class Board:
         self.disconnect()
         lease = self._tracker.request(self._key, wait_s)
         began_s = time.monotonic()
+        session_s = SESSION_S if self._session_s is None else self._session_s
         instance = remote_instance(self._key, lease.host, lease.port)
         try:
-            message = ("connect", lease.host, lease.port, lease.match, SESSION_S)
+            message = ("connect", lease.host, lease.port, lease.match, session_s)
             self.facts = self._child.request(message, CONNECT_TIMEOUT_S)
         except (ChildError, RemoteError) as error:
             reason = str(error).strip().splitlines()[-1:]
@@ -72,7 +75,7 @@ class Board:
             ) from error
         assert self.facts is not None
         self.instance = instance
-        self._expires_s = began_s + SESSION_S
+        self._expires_s = began_s + session_s
         return self.facts
 
     def connect_for(
@@ -154,6 +157,10 @@ class Board:
         self.instance = ""
         with suppress(ChildError, RemoteError):
             self._child.request(("disconnect",), _STOP_S)
+
+    def abort(self) -> None:
+        """Give up from another thread; what the device is asked for fails."""
+        self._child.abort()
 
     def stop(self) -> None:
         """End the child, and with it the session."""

@@ -37,17 +37,22 @@ def opened_in(place: Place, seed: int) -> Measurer:
     return open_measurer(place.placement, seed=seed)
 
 
+def require_here(placement: Placement) -> None:
+    """Raise UsageError for a device elsewhere: meters are read on this machine."""
+    if not access_to(placement.device).here:
+        raise UsageError(
+            "--power reads a meter of this machine, and rpc: targets run on others.",
+            hint="Measure the energy of a board where it is: run tilewright there.",
+        )
+
+
 def opened_with(meter: Meter) -> Callable[[Place, int], Measurer]:
     """Opens measurers that also tell the energy of a call. They raise UsageError for devices
     elsewhere: meters are read on this machine."""
 
     def metered(place: Place, seed: int) -> Measurer:
+        require_here(place.placement)
         access = access_to(place.placement.device)
-        if not access.here:
-            raise UsageError(
-                "--power reads a meter of this machine, and rpc: targets run on others.",
-                hint="Measure the energy of a board where it is: run tilewright there.",
-            )
         return access.measurer(place.placement, seed=seed, energy=KernelEnergy(meter=meter))
 
     return metered

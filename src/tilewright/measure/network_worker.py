@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.compiler.execute import LoadedNetwork, set_threads
-from tilewright.compiler.network import LIBRARY, compile_network, write_weights
+from tilewright.compiler.network import (
+    LIBRARY,
+    compile_network,
+    write_library,
+    write_weights,
+)
 from tilewright.core.child import serve, wait_until_asleep
 from tilewright.core.records import Placement
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.planned_memory import CompiledNetwork
+from tilewright.measure.linking import linked
 from tilewright.measure.resident import MemoryPeak, ResidentMemory
 
 Array = npt.NDArray[np.generic]
 _networks: dict[str, LoadedNetwork] = {}
-_LINKING = "Command line:"
-"""What TVM says when the compiler that it links with fails: which command, and its output."""
-
-
-class LinkError(Exception):
-    """The compiler that links a network is not there, or failed."""
 
 
 def prepare(placement: Placement) -> None:
@@ -38,26 +35,10 @@ def compile_to(
 ) -> CompiledNetwork:
     """Write the library and the weights into `folder`."""
     executable, workspaces = compile_network(plan, placement.target)
-    export_library(executable, Path(folder) / LIBRARY)
+    path = Path(folder) / LIBRARY
+    linked(lambda: write_library(executable, path), path)
     write_weights(Path(folder), plan, Path(packed))
-    size_bytes = (Path(folder) / LIBRARY).stat().st_size
-    return CompiledNetwork(workspaces=workspaces, library_bytes=size_bytes)
-
-
-def export_library(executable: Any, path: Path) -> None:
-    """Link the library; what the file system refuses comes out as an OSError, what the compiler
-    that links does not do as a LinkError."""
-    try:
-        executable.export_library(str(path))
-    except FileNotFoundError as error:
-        raise LinkError(f"{error.filename}: {error.strerror}") from error
-    except RuntimeError as error:
-        for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS):
-            if os.strerror(number) in str(error):
-                raise OSError(number, os.strerror(number), str(path)) from error
-        if _LINKING in str(error):
-            raise LinkError(" ".join(str(error).split())) from error
-        raise
+    return CompiledNetwork(workspaces=workspaces, library_bytes=path.stat().st_size)
 
 
 def load(name: str, folder: str, order: list[str]) -> None:

@@ -23,6 +23,7 @@ from tilewright.core.errors import (
     NegativeVerdict,
     OutputError,
     TargetError,
+    TilewrightError,
     reason_of,
 )
 from tilewright.core.processes import Child, ChildError, RemoteError
@@ -105,6 +106,26 @@ class NetworkRunner(Protocol):
         ...
 
 
+def told(error: RemoteError, what: str) -> TilewrightError:
+    """What an error in the process of a network means for people; `what` failed there."""
+    if error.kind == InputError.__name__:
+        return InputError(error.message)
+    if error.kind in ("OSError", "PermissionError") or _CUT_SHORT in error.message:
+        short = _CUT_SHORT in error.message
+        reason = os.strerror(errno.ENOSPC) if short else error.message
+        return OutputError(f"cannot write the compiled network: {reason}", hint=_ROOM)
+    if error.kind == "DamagedArtifact":
+        damage, _, hint = error.message.partition("\n")
+        return ModelError(damage, hint=hint)
+    if error.kind == "LinkError":
+        return TargetError(
+            f"the C++ compiler does not link the compiled network: {error.message}",
+            hint="The environment's CXX, else CC, names it; without them it is "
+            f"the first of {', '.join(LINKERS)}.",
+        )
+    return InternalError(f"{what} failed: {error}\n{error.trace}")
+
+
 class NetworkWorker:
     """A child process that holds compiled networks by name. Use as a context manager."""
 
@@ -140,7 +161,7 @@ class NetworkWorker:
                 f"no C++ compiler on PATH ({', '.join(LINKERS)}); it links the compiled network",
                 hint="Debian and Ubuntu: apt-get install g++",
             )
-        with _packed(plan, constants, folder) as packed:
+        with packed_weights(plan, constants, folder) as packed:
             message = ("compile", plan, self.placement, str(packed), str(folder))
             return self._ask(message, COMPILE_TIMEOUT_S)
 
@@ -186,24 +207,7 @@ class NetworkWorker:
                 self._prepared = self._child.pid
             return self._child.request(message, timeout_s)
         except RemoteError as error:
-            if error.kind == InputError.__name__:
-                raise InputError(error.message) from None
-            if error.kind in ("OSError", "PermissionError") or _CUT_SHORT in error.message:
-                short = _CUT_SHORT in error.message
-                reason = os.strerror(errno.ENOSPC) if short else error.message
-                raise OutputError(
-                    f"cannot write the compiled network: {reason}", hint=_ROOM
-                ) from error
-            if error.kind == "DamagedArtifact":
-                what, _, hint = error.message.partition("\n")
-                raise ModelError(what, hint=hint) from error
-            if error.kind == "LinkError":
-                raise TargetError(
-                    f"the C++ compiler does not link the compiled network: {error.message}",
-                    hint="The environment's CXX, else CC, names it; without them it is "
-                    f"the first of {', '.join(LINKERS)}.",
-                ) from error
-            raise InternalError(f"{message[0]} failed: {error}\n{error.trace}") from error
+            raise told(error, str(message[0])) from error
         except ChildError as error:
             raise NegativeVerdict(
                 f"the network's process failed at {message[0]}: {error}"
@@ -249,7 +253,9 @@ def compile_all(workers: Sequence[NetworkRunner], networks: Sequence[ToCompile])
 
 
 @contextmanager
-def _packed(plan: NetworkPlan, constants: Mapping[str, Array], folder: Path) -> Generator[Path]:
+def packed_weights(
+    plan: NetworkPlan, constants: Mapping[str, Array], folder: Path
+) -> Generator[Path]:
     """A temporary folder beside the artifact with every packed constant as `.npy`."""
     with ExitStack() as stack:
         try:

@@ -204,6 +204,14 @@ class RemoteMeasurer(Measurer):
             return self.failure(workload, candidate, kind, message_text)
         return result
 
+    def rest(self) -> None:
+        """Give the devices back, for whole networks to have them; the next request gets them
+        again."""
+        for running in self._busy.values():
+            running.result()
+        for board in self.boards:
+            board.disconnect()
+
     def peaks(self) -> dict[str, float]:
         self.start()
         try:

@@ -63,6 +63,6 @@ def test_weights_on_a_full_disk_are_told_in_words(
     monkeypatch.setattr(np, "save", cut_short)
     plan: Any = SimpleNamespace(constants=[SimpleNamespace(name="w")])
     with pytest.raises(OutputError, match="No space left on device") as caught:
-        networks._packed(plan, {}, tmp_path).__enter__()
+        networks.packed_weights(plan, {}, tmp_path).__enter__()
     assert "--out" in (caught.value.hint or "")
     assert not list(tmp_path.iterdir())

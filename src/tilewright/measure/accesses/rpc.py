@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.core.errors import InternalError, TargetError
+from tilewright.core.errors import InternalError
 from tilewright.core.records import Placement
 from tilewright.core.results import TargetRow
 from tilewright.hardware.remote import read_remote, read_tracker, remote_place, remote_placement
@@ -13,13 +13,14 @@ from tilewright.measure.base import Measurer
 from tilewright.measure.energy import KernelEnergy
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.remote import RemoteMeasurer, server_facts
+from tilewright.measure.remote_networks import BoardNetworks
 from tilewright.measure.tracker import Tracker
 
 
 class _Rpc:
     name = "rpc"
     here = False
-    runs_networks = False
+    runs_networks = True
     note = ""
 
     def placement(self, target: str, tracker: str | None, threads: int | None) -> Placement | None:
@@ -48,18 +49,21 @@ class _Rpc:
     def measurer(
         self, placement: Placement, *, seed: int, energy: KernelEnergy | None = None
     ) -> Measurer:
-        place = remote_place(placement.device)
-        if place is None:
-            raise InternalError(f"{placement.device.instance!r} names no tracker")
-        key, host, port = place
-        return RemoteMeasurer(placement, Tracker(host=host, port=port), key, seed=seed)
+        tracker, key = _tracker(placement)
+        return RemoteMeasurer(placement, tracker, key, seed=seed)
 
     def networks(self, placement: Placement) -> NetworkRunner:
-        raise TargetError(
-            "whole networks are not run on rpc: targets; their tasks are tuned, and what was "
-            "measured is kept",
-            hint="Kernels: `tilewright show TASK --asm` with the same --target and --tracker.",
-        )
+        tracker, key = _tracker(placement)
+        return BoardNetworks(placement, tracker, key)
+
+
+def _tracker(placement: Placement) -> tuple[Tracker, str]:
+    """The tracker that knows a placement's devices, and their key there."""
+    place = remote_place(placement.device)
+    if place is None:
+        raise InternalError(f"{placement.device.instance!r} names no tracker")
+    key, host, port = place
+    return Tracker(host=host, port=port), key
 
 
 ACCESS = _Rpc()

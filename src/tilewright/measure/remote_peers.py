@@ -1,0 +1,127 @@
+"""Peers on a remote device: a server that has tilewright runs them there, in their own processes.
+
+`measure.board_peers` is the other side.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.core.errors import TargetError
+from tilewright.core.scratch import scratch_folder
+from tilewright.measure.board_peers import (
+    AVAILABLE,
+    INPUTS,
+    MODEL,
+    OUTPUTS,
+    RUN,
+    START,
+    STOP,
+    TIME,
+    read_tensors,
+    write_tensors,
+)
+from tilewright.measure.peers.base import EngineRefused, PrecisionRequest, Tensors
+from tilewright.measure.peers.known import make_peer
+
+Ask = Callable[[tuple[Any, ...]], Any]
+"""Asks the process that holds the device's session."""
+NO_PEERS = (
+    "its server offers no peers; where tilewright is installed on the device, `python -m "
+    "tilewright.measure.board_server` in place of `python -m tvm.exec.rpc_server` offers them"
+)
+
+
+class BoardPeer:
+    """A peer on the device of a session. When the session is another, so is the peer's process: it
+    is started there again."""
+
+    def __init__(self, peer: str, label: str, ask: Ask) -> None:
+        known = make_peer(peer)
+        self.name, self.package, self.precision = known.name, known.package, "fp32"
+        self._peer = peer
+        self._label = label
+        self._request = ask
+        self._model: Path | None = None
+        self._terms: dict[str, Any] = {}
+        self._sent: Tensors = {}
+        self._there = False
+
+    def available(self) -> str | None:
+        """None when the peer can be used there, else the reason why not."""
+        answer = self._request(("ask", AVAILABLE, json.dumps({"peer": self._peer})))
+        return NO_PEERS if answer is None else json.loads(answer)["reason"]
+
+    def start(
+        self,
+        model_path: Path,
+        threads: int,
+        cpus: Sequence[int],
+        precision: PrecisionRequest = "fp32",
+    ) -> None:
+        """Load a model there, on the board's first CPUs; raises `TargetError` when it cannot."""
+        self._model = Path(model_path)
+        self._terms = {"peer": self._peer, "threads": threads, "precision": precision}
+        self._start()
+
+    def run(self, inputs: Mapping[str, Any]) -> Tensors:
+        """The outputs by their ONNX names."""
+        answer = self._with(inputs, RUN, {})
+        with scratch_folder() as folder:
+            path = folder / OUTPUTS
+            self._request(("fetch", OUTPUTS, str(path)))
+            return read_tensors(path, answer["types"])
+
+    def time(self, inputs: Mapping[str, Any], repeats: int, warmup: int) -> list[float]:
+        """Seconds of each of `repeats` calls there, in order, after `warmup` untimed ones."""
+        return self._with(inputs, TIME, {"repeats": repeats, "warmup": warmup})["seconds"]
+
+    def stop(self) -> None:
+        """End the engine's process; it ends with the session, too."""
+        if self._there:
+            self._there = False
+            self._ask(STOP, {})
+
+    def forget(self) -> None:
+        """The session ended, and all that was in it."""
+        self._there, self._sent = False, {}
+
+    def _start(self) -> None:
+        if self._model is None:
+            raise TargetError(f"{self.name} has not been started")
+        self._request(("send", str(self._model), MODEL))
+        self.precision = self._ask(START, self._terms)["precision"]
+        self._there, self._sent = True, {}
+
+    def _with(self, inputs: Mapping[str, Any], function: str, asked: dict[str, Any]) -> Any:
+        """Ask for something with inputs, which are sent when they are others than before."""
+        if not self._there:
+            self._start()
+        if not _same(inputs, self._sent):
+            with scratch_folder() as folder:
+                types = write_tensors(folder / INPUTS, inputs)
+                self._request(("send", str(folder / INPUTS), INPUTS))
+            asked = {**asked, "types": types}
+            self._sent = {name: np.array(array) for name, array in inputs.items()}
+        return self._ask(function, asked)
+
+    def _ask(self, function: str, asked: dict[str, Any]) -> Any:
+        text = self._request(("ask", function, json.dumps({**asked, "label": self._label})))
+        if text is None:
+            raise TargetError(f"{self.name} cannot be used: {NO_PEERS}")
+        answer: dict[str, Any] = json.loads(text)
+        if "error" in answer:
+            refused = answer["error"] == EngineRefused.__name__
+            raise (EngineRefused if refused else TargetError)(f"on the board, {answer['message']}")
+        return answer
+
+
+def _same(inputs: Mapping[str, Any], sent: Mapping[str, Any]) -> bool:
+    if inputs.keys() != sent.keys():
+        return False
+    return all(np.array_equal(array, sent[name]) for name, array in inputs.items())
