@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tilewright.cli.arrays import describe, file_names, read_inputs, write_array
-from tilewright.cli.flags import ArtifactFlags, ThreadedFlags
+from tilewright.cli.flags import TargetOrArtifactFlags, ThreadedFlags
 from tilewright.cli.output import Answer, emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
@@ -45,21 +45,22 @@ def run(
             show_default=False,
         ),
     ] = (),
-    artifact_flags: ArtifactFlags | None = None,
+    target_flag: TargetOrArtifactFlags | None = None,
     flags: ThreadedFlags | None = None,
 ) -> int:
     """Run a compiled network on arrays from files and keep its outputs as .npy files.
 
-    They go to --out, by default ./tilewright-out/NAME/outputs.
+    They go to --out, by default ./tilewright-out/NAME/outputs. What was made for rpc:KEY runs on
+    such a board with the same --target and --tracker.
     """
-    flags, artifact_flags = flags or ThreadedFlags(), artifact_flags or ArtifactFlags()
+    flags, target_flag = flags or ThreadedFlags(), target_flag or TargetOrArtifactFlags()
     if not input:
         raise UsageError(
             "run needs the model's inputs.", hint="--input x.npy or --input NAME=x.npy"
         )
-    arrays = _by_name(read_inputs(input), artifact, artifact_flags)
-    with working(flags) as work:
-        work.session.verify = artifact_flags.verify
+    arrays = _by_name(read_inputs(input), artifact, verify=target_flag.verify)
+    with working(flags, target=target_flag.target, tracker=target_flag.tracker) as work:
+        work.session.verify = target_flag.verify
         outputs = work.session.run(artifact, arrays)
     name = artifact.resolve().name or "artifact"
     folder = flags.out or Path("tilewright-out") / name / "outputs"
@@ -77,14 +78,15 @@ def run(
 def _by_name(
     arrays: Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]],
     artifact: Path,
-    artifact_flags: ArtifactFlags,
+    *,
+    verify: bool,
 ) -> Mapping[str, NDArray[Any]]:
     """Arrays without names take those of the artifact's inputs, in order."""
     if isinstance(arrays, Mapping):
         return arrays
     from tilewright.deploy.manifest import read_manifest
 
-    manifest = read_manifest(artifact, verify=artifact_flags.verify)
+    manifest = read_manifest(artifact, verify=verify)
     names = [port.name for port in manifest.inputs]
     if len(names) != len(arrays):
         raise UsageError(

@@ -194,7 +194,7 @@ class OptimizeResult(Displayed):
     `rest_s` is what lies outside the tasks: the network's time that no task takes in place. The
     tasks' shares and `rest_share` add up to 1. Speed-ups have bounds (`core.speedups`), None where
     the two were not timed in turn. Variations are those of the rounds that were timed: (slowest -
-    fastest) / median.
+    fastest) / median. `reference_untimed` says why the reference has no time, empty where it has.
     """
 
     model: str
@@ -236,6 +236,7 @@ class OptimizeResult(Displayed):
     speedup_vs_baseline_high: float | None = None
     latency_variation: float = 0.0
     reference_variation: float = 0.0
+    reference_untimed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from tilewright.core.errors import (
     close_matches,
     last_line,
 )
+from tilewright.core.targets import Target
 from tilewright.deploy.index_inputs import require_valid_indices
 from tilewright.deploy.manifest import Machine, Manifest, Port
 from tilewright.deploy.opening import OpenedArtifact, open_artifact
@@ -80,10 +81,7 @@ class Artifact:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once on inputs by name; returns outputs by name. Raises as a call does."""
-        inputs = named_of(inputs, "inputs")
-        ports = self._opened.manifest.inputs
-        _require_names(ports, inputs)
-        ordered = [_checked(port, inputs[port.name]) for port in ports]
+        ordered = ordered_inputs(self._opened.manifest.inputs, named_of(inputs, "inputs"))
         try:
             results = self._call(lambda: self._network(ordered))
         except (RuntimeError, ValueError, TypeError) as error:
@@ -109,6 +107,13 @@ class Artifact:
         if twice:
             raise UsageError(f"input {twice[0]!r} is given twice: in order and by its name")
         return {**in_order, **named}
+
+
+def ordered_inputs(ports: Sequence[Port], inputs: Mapping[str, Array]) -> list[Array]:
+    """Arrays by name in the order of a network's inputs. Raises UsageError for a wrong name,
+    number, shape or type, InputError for an index out of range."""
+    _require_names(ports, inputs)
+    return [_checked(port, inputs[port.name]) for port in ports]
 
 
 def _require_names(ports: Sequence[Port], inputs: Mapping[str, Array]) -> None:
@@ -162,24 +167,22 @@ def load(path: Text, *, threads: int | None = None, verify: bool = True) -> Arti
     """
     count = None if threads is None else count_of(threads, "threads", 1)
     opened = open_artifact(path_of(path, "path"), verify=verify)
-    _refuse_other_machine(opened.manifest.machine)
+    refuse_other_machine(opened.manifest.machine, local_placement(None).target)
     _refuse_other_versions(opened.manifest)
     return Artifact(opened, count)
 
 
-def _refuse_other_machine(machine: Machine) -> None:
-    here = local_placement(None).target
-    if machine.architecture != here.architecture:
+def refuse_other_machine(machine: Machine, target: Target, where: str = "this machine") -> None:
+    """Raise TargetError where what was compiled for a machine does not run on a processor."""
+    hint = f"Run `tilewright optimize` {'on' if where == 'this machine' else 'for'} {where}."
+    if machine.architecture != target.architecture:
         raise TargetError(
-            f"compiled for {machine.architecture}, this machine is {here.architecture}",
-            hint="Run `tilewright optimize` on this machine.",
+            f"compiled for {machine.architecture}, {where} is {target.architecture}", hint=hint
         )
-    missing = sorted(set(machine.features) - set(here.features))
+    missing = sorted(set(machine.features) - set(target.features))
     if missing:
-        raise TargetError(
-            f"compiled for {machine.model}; this CPU lacks {', '.join(missing)}",
-            hint="Run `tilewright optimize` on this machine.",
-        )
+        lacks = "this CPU lacks" if where == "this machine" else f"{where} lacks"
+        raise TargetError(f"compiled for {machine.model}; {lacks} {', '.join(missing)}", hint=hint)
 
 
 def _refuse_other_versions(manifest: Manifest) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from tilewright.measure.network_timing import (
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import Peer
 from tilewright.measure.peers.known import PEERS, make_peer
+from tilewright.measure.reference import REFERENCE, checking_placement, peer_beside
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
@@ -64,11 +65,7 @@ class Comparer:
             taken = {row.model for row in rows}
             rows += [replace(row, model=_distinct(row.model, model, taken)) for row in found]
         if not rows:
-            raise TargetError(
-                "no peer can be used: "
-                + "; ".join(f"{name}: {reason}" for name, reason in skipped.items()),
-                hint="Install one: pip install 'tilewright[openvino]'; onnxruntime comes along.",
-            )
+            raise _without_peers(skipped)
         mean = geomean_speedup(rows)
         return CompareResult(
             rows=tuple(rows),
@@ -92,7 +89,9 @@ class Comparer:
         inputs = random_inputs(network.model.graph, self.seed)
         with ExitStack() as stack:
             worker = stack.enter_context(self._compiled(network, artifact))
-            peers = self._started(stack, network, skipped)
+            peers = self._started(stack, worker, network, skipped)
+            if not peers:
+                return []
             ordered = [inputs[name] for name in network.graph.inputs]
             check = self._check(worker, network, inputs, ordered)
             runners: dict[str, Runner] = {_OURS: network_runner(worker, _OURS, ordered)}
@@ -124,13 +123,17 @@ class Comparer:
             yield w
 
     def _started(
-        self, stack: ExitStack, network: PreparedNetwork, skipped: dict[str, str]
+        self,
+        stack: ExitStack,
+        worker: NetworkRunner,
+        network: PreparedNetwork,
+        skipped: dict[str, str],
     ) -> list[tuple[str, Peer, bool]]:
         """Started peers: each in fp32, and once more by default where that is something else."""
         started: list[tuple[str, Peer, bool]] = []
         for name in self.peers:
             for request in ("fp32", "default"):
-                peer = make_peer(name)
+                peer = peer_beside(worker, name)
                 reason = peer.available()
                 if reason is not None:
                     skipped[name] = reason
@@ -160,13 +163,10 @@ class Comparer:
         inputs: dict[str, Array],
         ordered: list[Array],
     ) -> NetworkCheck:
-        reference = make_peer("onnxruntime")
+        reference = make_peer(REFERENCE)
+        where = checking_placement(worker, self.placement)
         try:
-            reference.start(
-                network.model.onnx_path,
-                self.placement.resources.threads,
-                self.placement.binding.cpus,
-            )
+            reference.start(network.model.onnx_path, where.resources.threads, where.binding.cpus)
             expected = reference.run(inputs)
         finally:
             reference.stop()
@@ -199,6 +199,19 @@ class Comparer:
             peer_spread=theirs.spread,
             default_precision=default,
         )
+
+
+def _without_peers(skipped: Mapping[str, str]) -> TargetError:
+    """The error where nothing is there to compare with; peers with one reason are told together."""
+    names: dict[str, list[str]] = {}
+    for name, reason in skipped.items():
+        names.setdefault(reason, []).append(name)
+    told = "; ".join(f"{', '.join(those)}: {reason}" for reason, those in names.items())
+    return TargetError(
+        f"no peer can be used: {told}",
+        hint="Install one where the networks run: pip install 'tilewright[openvino]'; onnxruntime "
+        "comes along.",
+    )
 
 
 def require_models(models: Sequence[object]) -> None:

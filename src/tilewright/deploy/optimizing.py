@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright.core.budget import Budget
-from tilewright.core.errors import UsageError
+from tilewright.core.errors import TargetError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement, Run
 from tilewright.core.results import OptimizeResult
@@ -18,9 +18,13 @@ from tilewright.deploy.manifest import MANIFEST, Origin, write_manifest
 from tilewright.deploy.outcome import write_layouts, write_report
 from tilewright.deploy.publishing import publish, staging
 from tilewright.deploy.shipping import Ranking, Shipping
-from tilewright.deploy.tasks_only import tasks_only
 from tilewright.graph.plan_result import PlanResult
-from tilewright.hardware.environment import environment_card, noise_warnings, read_environment
+from tilewright.hardware.environment import (
+    environment_card,
+    is_elsewhere,
+    noise_warnings,
+    read_environment,
+)
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.base import Measurer, TimeSpent
 from tilewright.measure.measurers import open_measurer
@@ -55,15 +59,11 @@ class Optimizer:
         """Do it; raises NegativeVerdict when no right result comes out."""
         budget = Budget(request.budget)
         tuner_factory(request.tuner)
-        if (
-            request.command == "tune"
-            and request.graph
-            and not access_to(self._placement.device).runs_networks
-        ):
-            raise UsageError(
-                "--level graph needs a target of this machine: layouts are not chosen for remote "
-                "ones yet.",
-                hint="Leave --level out, or the remote --target.",
+        access = access_to(self._placement.device)
+        if not access.runs_networks:
+            raise TargetError(
+                f"whole networks do not run on devices that are reached by {access.name!r}",
+                hint="Kernels can be looked at: `tilewright show op:... --asm --target ...`.",
             )
         _check_places(request)
         self._events(Stage(name="import", detail=request.model))
@@ -160,13 +160,9 @@ class _Work:
             contenders, converged = self.search.contenders(
                 measurer, peaks, settled_before=self._settled_before()
             )
-            ranking: Ranking | None = None
-            place = self.request.folder
-            if access_to(self.placement.device).runs_networks:
-                ranking, place, result = self._ship(contenders, measurer, peaks, made)
-            else:
-                result = tasks_only(self.network, contenders[0], peaks, self.placement)
-        noise = noise_warnings(environment, read_environment())
+            ranking, place, result = self._ship(contenders, measurer, peaks, made)
+        elsewhere = is_elsewhere(self.placement)
+        noise = [] if elsewhere else noise_warnings(environment, read_environment())
         for message in noise:
             self.events(Note(message=message))
         result = replace(result, warnings=(*result.warnings, *noise))
@@ -184,8 +180,7 @@ class _Work:
             seconds_by_phase=self.budget.seconds_by_phase,
             environment=environment_card(environment, self.placement),
         )
-        if ranking is not None:
-            self._write_manifest(ranking, place, result)
+        self._write_manifest(ranking, place, result)
         _write_documents(place, result)
         publish(place, self.request.folder)
         return result
@@ -203,9 +198,6 @@ class _Work:
     def _affords_graph(self) -> bool:
         """Whether the graph tuner is asked for and, in `optimize`, has the time to pay."""
         if self.request.graph is None:
-            return False
-        if not access_to(self.placement.device).runs_networks:
-            self.events(Note(message="The graph tuner works on this machine only, so far."))
             return False
         if self.request.command == "optimize" and not self.finish.affords_graph:
             message = "The budget is too short for the graph tuner: layouts stay the default ones."
@@ -254,6 +246,7 @@ class _Work:
         seen = Places([place for raced in ranking.finished for place in places_of(raced)])
         challenger = self.search.reconsider(seen, measurer)
         if challenger is not None:
+            measurer.rest()
             ranking = shipping.challenge(ranking, challenger)
         place, result = shipping.ship(ranking, peaks)
         return ranking, place, self._with_graph(result, contenders, ranking)

@@ -27,7 +27,7 @@ from tilewright.graph.tasks import TaskKey
 from tilewright.hardware.meters import Meter, measure_energy
 from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory
 from tilewright.measure.base import Measurer
-from tilewright.measure.measurers import open_measurer, open_networks
+from tilewright.measure.measurers import open_measurer, open_networks, require_here
 from tilewright.measure.network_timing import network_runner, time_places, time_together
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peaks import Peaks, measured_peaks
@@ -59,7 +59,10 @@ class Profiler:
     max_error: float = MAX_ERROR
 
     def run(self, model: str, options: ModelOptions, settings: SettingsName) -> ProfileResult:
-        """Time each task alone and the compiled network as a whole."""
+        """Time each task alone and the compiled network as a whole. Raises UsageError where a
+        meter of this machine is to read what runs on another."""
+        if self.meter is not None:
+            require_here(self.placement)
         self.events(Stage(name="import", detail=model))
         network, plan = self._planned(model, options, settings)
         tasks = plan.tasks

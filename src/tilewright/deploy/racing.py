@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from tilewright.deploy.bisecting import ROUNDING, name_culprit
 from tilewright.graph.network import Array
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.sample import random_inputs
+from tilewright.hardware.topology import allotted_cpus
 from tilewright.measure.checking import compare_outputs
 from tilewright.measure.measurers import open_networks
 from tilewright.measure.network_timing import (
@@ -30,6 +31,7 @@ from tilewright.measure.network_timing import (
 from tilewright.measure.networks import NetworkRunner, ToCompile, compile_all
 from tilewright.measure.peers.base import EngineRefused
 from tilewright.measure.peers.known import make_peer
+from tilewright.measure.reference import REFERENCE, Reference, open_reference
 from tilewright.models.naming import quoted
 from tilewright.models.prepared import PreparedNetwork
 
@@ -40,7 +42,7 @@ class Race:
 
     Those in default layouts must give right results, others that do not are left out with a note.
     `ready` is where a plan already lies compiled, by name, and learns of what is compiled for a
-    race; the `budget` learns what its phases took.
+    race; the `budget` learns what its phases took. `untimed` says why the reference has no time.
     """
 
     network: PreparedNetwork
@@ -52,14 +54,15 @@ class Race:
     ready: dict[str, Path] = field(default_factory=dict[str, Path])
     budget: Budget
     rounds: Rounds = ONCE
+    untimed: str = ""
 
     def folder(self, entry: PlanResult) -> Path:
         """Where a plan's library and weights are."""
         return self.ready.get(entry.name, self.staging / entry.name)
 
-    def run(self, entries: Sequence[PlanResult]) -> tuple[list[PlanResult], Timing]:
+    def run(self, entries: Sequence[PlanResult]) -> tuple[list[PlanResult], Timing | None]:
         """What each right plan took, the fastest first, with its calls in their places, and what
-        the reference took.
+        the reference took; None where it cannot be timed, and `untimed` says why.
 
         Raises NegativeVerdict when the results of one in default layouts are wrong, or all are.
         """
@@ -68,21 +71,20 @@ class Race:
         ordered = [inputs[name] for name in self.network.graph.inputs]
         with ExitStack() as stack:
             worker = stack.enter_context(open_networks(self.placement))
-            reference = make_peer("onnxruntime")
-            stack.callback(reference.stop)
+            own = make_peer(REFERENCE)
+            stack.callback(own.stop)
             self._compile(worker, entries)
             try:
-                reference.start(
-                    model.onnx_path, self.placement.resources.threads, self.placement.binding.cpus
+                reference = open_reference(
+                    stack, own, worker, self.placement, model.onnx_path, inputs
                 )
-                expected = reference.run(inputs)
             except EngineRefused as error:
                 raise ModelError(
                     f"{model.name!r} cannot be checked: {error}",
                     hint="A network is checked against ONNX Runtime and ships only where that "
                     "runs it; element types that it lacks, a MatMul in bfloat16 say, must be cast.",
                 ) from error
-            theirs = [expected[name] for name in model.outputs]
+            theirs = [reference.expected[name] for name in model.outputs]
             outputs = self.network.graph.outputs
             checked = [
                 replace(e, check=compare_outputs(worker.run(e.name, ordered), theirs, outputs))
@@ -91,21 +93,35 @@ class Race:
             right = [entry for entry in checked if self._is_right(entry)]
             wrong = [entry for entry in checked if entry not in right]
             inexcusable = [e for e in wrong if self.has_usual_layouts(e) or not right]
-            if inexcusable:
-                raise self._wrong(inexcusable[0], inputs)
-            self.events(Stage(name="compare", detail="in turn with ONNX Runtime"))
-            with self.budget.phase("compare"):
-                runners = {e.name: network_runner(worker, e.name, ordered) for e in right}
-                timings = time_together(
-                    {**runners, "": peer_runner(reference, inputs)}, rounds=self.rounds
+            if not inexcusable:
+                return self._timed(worker, right, reference, inputs)
+        raise self._wrong(inexcusable[0], inputs)
+
+    def _timed(
+        self,
+        worker: NetworkRunner,
+        right: Sequence[PlanResult],
+        reference: Reference,
+        inputs: Mapping[str, Array],
+    ) -> tuple[list[PlanResult], Timing | None]:
+        """Time right plans in turn, and the reference with them where it can be."""
+        ordered = [inputs[name] for name in self.network.graph.inputs]
+        peer, self.untimed = reference.timed, reference.untimed
+        beside = "in turn" if peer is None else "in turn with ONNX Runtime"
+        self.events(Stage(name="compare", detail=beside))
+        with self.budget.phase("compare"):
+            runners = {e.name: network_runner(worker, e.name, ordered) for e in right}
+            if peer is not None:
+                runners[""] = peer_runner(peer, inputs)
+            timings = time_together(runners, rounds=self.rounds)
+            finished = [
+                replace(e, timing=timings[e.name]).with_places(
+                    time_places(worker, e.name, e.plan, ordered)
                 )
-                finished = [
-                    replace(e, timing=timings[e.name]).with_places(
-                        time_places(worker, e.name, e.plan, ordered)
-                    )
-                    for e in right
-                ]
-        return sorted(finished, key=lambda e: timings[e.name].latency_s), timings[""]
+                for e in right
+            ]
+        fastest = sorted(finished, key=lambda e: timings[e.name].latency_s)
+        return fastest, timings.get("")
 
     def has_usual_layouts(self, entry: PlanResult) -> bool:
         """Whether all tensors of a plan lie in their default layouts."""
@@ -128,7 +144,8 @@ class Race:
                 kernels = sum(len(network.plan.symbols) for network in missing)
                 self.events(Stage(name="compile", detail=f"{kernels} kernels: {names}"))
                 with ExitStack() as stack:
-                    count = min(len(missing), len(self.placement.binding.cpus))
+                    cpus = len(self.placement.binding.cpus), len(allotted_cpus())
+                    count = min(len(missing), *cpus)
                     more = [
                         stack.enter_context(open_networks(self.placement)) for _ in range(count - 1)
                     ]
@@ -151,7 +168,7 @@ class Race:
         )
         return False
 
-    def _wrong(self, entry: PlanResult, inputs: dict[str, Array]) -> NegativeVerdict:
+    def _wrong(self, entry: PlanResult, inputs: Mapping[str, Array]) -> NegativeVerdict:
         """The error that names the task to blame."""
         assert entry.check is not None
         if entry.check.max_rel_error <= ROUNDING:

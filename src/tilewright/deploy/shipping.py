@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright.core.budget import Budget
@@ -34,7 +34,7 @@ _OVER_BASELINE = "speedup_vs_baseline"
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
     """What came of a race: the plans that are right, the fastest first, and the time of the
-    reference beside the last of them.
+    reference beside the last of them; None where it was not timed, and `untimed` says why.
 
     `marks` are the fingerprints of all plans that were to race, by name; plans with one fingerprint
     are one. `lost` are seconds of what lost an earlier race, by fingerprint; None for wrong
@@ -42,9 +42,10 @@ class Ranking:
     """
 
     finished: tuple[PlanResult, ...]
-    reference: Timing
+    reference: Timing | None
     marks: Mapping[str, str]
     lost: Mapping[str, float | None]
+    untimed: str = ""
 
     @property
     def winner(self) -> PlanResult:
@@ -79,6 +80,23 @@ def _timed(result: PlanResult) -> Timing:
     """The timing of a plan that raced."""
     assert result.timing is not None
     return result.timing
+
+
+def _beside(result: OptimizeResult, ours: Timing, reference: Timing | None) -> OptimizeResult:
+    """The answer with what the reference took, where it was timed."""
+    if reference is None:
+        text = f"ONNX Runtime was not timed on the device: {result.reference_untimed}."
+        return replace(result, warnings=(*result.warnings, text))
+    over_reference = ours.speedup_over(reference)
+    return replace(
+        result,
+        reference_latency_s=reference.latency_s,
+        speedup_vs_reference=over_reference.value,
+        speedup_vs_reference_low=over_reference.low,
+        speedup_vs_reference_high=over_reference.high,
+        reference_spread=reference.spread,
+        reference_variation=reference.variation,
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -206,18 +224,19 @@ class Shipping:
         self._record(ranking, result)
         return self._race.folder(ranking.winner), result
 
-    def _ranking(self, finished: list[PlanResult], reference: Timing) -> Ranking:
+    def _ranking(self, finished: list[PlanResult], reference: Timing | None) -> Ranking:
         entries = self._entries
         return Ranking(
             finished=tuple(finished),
             reference=reference,
+            untimed=self._race.untimed,
             marks=dict(entries.marks),
             lost=dict(entries.lost),
         )
 
     def _result(self, ranking: Ranking, peaks: Peaks) -> OptimizeResult:
         """The answer about the fastest."""
-        first, reference, network = ranking.winner, ranking.reference, self.network
+        first, network = ranking.winner, self.network
         ours, check = _timed(first), first.check
         assert check is not None
         rows = task_reports(first, peaks)
@@ -225,18 +244,16 @@ class Shipping:
         tasks_s = sum((row.latency_s or 0.0) * row.count for row in rows)
         complete = all(row.latency_s is not None for row in rows)
         baseline_s, over_baseline = self._baseline(ranking)
-        over_reference = ours.speedup_over(reference)
         calls = len(first.plan.calls)
-        return OptimizeResult(
+        result = OptimizeResult(
             model=network.model.name,
             target=self.placement.tvm_target,
             threads=self.placement.resources.threads,
             latency_s=ours.latency_s,
             baseline_latency_s=baseline_s,
-            reference_latency_s=reference.latency_s,
-            speedup_vs_reference=over_reference.value,
-            speedup_vs_reference_low=over_reference.low,
-            speedup_vs_reference_high=over_reference.high,
+            reference_latency_s=None,
+            speedup_vs_reference=None,
+            reference_untimed=ranking.untimed,
             speedup_vs_baseline=over_baseline.value if over_baseline else None,
             speedup_vs_baseline_low=over_baseline.low if over_baseline else None,
             speedup_vs_baseline_high=over_baseline.high if over_baseline else None,
@@ -248,9 +265,7 @@ class Shipping:
             elapsed_s=0.0,
             artifact=str(self.folder),
             latency_spread=ours.spread,
-            reference_spread=reference.spread,
             latency_variation=ours.variation,
-            reference_variation=reference.variation,
             tasks_latency_s=tasks_s if complete else 0.0,
             peak_flop_per_s=peaks.flop_per_s,
             peak_bytes_per_s=peaks.bytes_per_s,
@@ -263,6 +278,7 @@ class Shipping:
             rest_s=rest_s,
             rest_share=rest_share,
         )
+        return _beside(result, ours, ranking.reference)
 
     def _baseline(self, ranking: Ranking) -> tuple[float | None, Speedup | None]:
         """The time of the default settings, and the speed-up of what ships over them; both from an

@@ -86,7 +86,9 @@ def _tiles(result: OptimizeResult) -> tuple[tuple[str, str, str], ...]:
                 result.speedup_vs_reference_low,
                 result.speedup_vs_reference_high,
                 result.reference_latency_s,
-            ),
+            )
+            if not result.reference_untimed
+            else "not timed on the device",
         ),
         (
             "Against default settings",

@@ -55,7 +55,9 @@ def optimize_summary(result: OptimizeResult) -> Table:
             (
                 "ONNX Runtime",
                 result.reference_latency_s,
-                _with_speedup(result.reference_latency_s, over_reference)
+                "not timed on the device"
+                if result.reference_untimed
+                else _with_speedup(result.reference_latency_s, over_reference)
                 + _varied(result.reference_variation),
             ),
             ("largest error", result.max_abs_error, _error(result)),

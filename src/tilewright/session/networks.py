@@ -114,11 +114,15 @@ class NetworkVerbs(Opened):
         return OptimizedNetwork(result=result, folder=request.folder)
 
     def run(self, artifact: Text, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run a compiled network once, by the ONNX file's names."""
-        from tilewright.deploy.artifact import load
-
+        """Run a compiled network once on the session's device, by the ONNX file's names."""
         folder, given = path_of(artifact, "artifact"), named_of(inputs, "inputs")
-        return load(folder, threads=self._threads, verify=self.verify).run(given)
+        if self._target.strip() == "llvm" and self._tracker is None:
+            from tilewright.deploy.artifact import load
+
+            return load(folder, threads=self._threads, verify=self.verify).run(given)
+        from tilewright.deploy.running import run_on
+
+        return run_on(folder, given, self.placement, verify=self.verify)
 
     def solve(self, file: Text, solver: str = "auto") -> SolveResult:
         """Solve a saved graph problem; see `tilewright solve --help`."""
