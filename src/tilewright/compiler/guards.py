@@ -17,6 +17,8 @@ from tilewright.graph.indices import IndexRange
 
 ERROR = "IndexError"
 """What TVM raises in the caller."""
+OUTSIDE = "is given an index that is not in"
+"""What the message says, where its kind does not come along."""
 
 
 def index_guard(
@@ -29,7 +31,7 @@ def index_guard(
     """
     rows = prod(shape) // len(ranges)
     limits = ", ".join(map(str, ranges))
-    message = f"{reader!r} is given an index that is not in {limits}"
+    message = f"{reader!r} {OUTSIDE} {limits}"
     with IRBuilder() as builder:
         with script.prim_func():
             script.func_name(symbol)

@@ -21,7 +21,7 @@ from tvm import relax
 from tvm.support import cc
 
 from tilewright.compiler.glue import CALLED, MAIN, TIMED
-from tilewright.compiler.guards import ERROR
+from tilewright.compiler.guards import OUTSIDE
 from tilewright.compiler.network import LIBRARY, WEIGHTS
 from tilewright.compiler.remote import RemoteSession, linker_of
 from tilewright.compiler.stopwatch import mark_rows
@@ -200,6 +200,6 @@ def _called(function: Any) -> Any:
     try:
         return function()
     except tvm.error.RPCError as error:
-        if ERROR in str(error) and "is given an index" in str(error):
+        if OUTSIDE in str(error):
             raise InputError(last_line(error)) from error
         raise

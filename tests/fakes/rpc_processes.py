@@ -74,9 +74,9 @@ class Farm:
     def address(self) -> str:
         return f"127.0.0.1:{self.tracker.port}"
 
-    def add(self, key: str = "box", *, threads: int = 2) -> Process:
-        """Start another server and wait until the tracker knows it."""
-        server = Process("server", str(self.tracker.port), key, threads=threads)
+    def add(self, key: str = "box", *, threads: int = 2, kind: str = "server") -> Process:
+        """Start another server and wait until the tracker knows it; a `board` offers peers."""
+        server = Process(kind, str(self.tracker.port), key, threads=threads)
         self.servers.append(server)
         tracker = Tracker(host="127.0.0.1", port=self.tracker.port)
         mine = ("127.0.0.1", server.port)
@@ -124,10 +124,22 @@ def _serve(parent: int, kind: str, *arguments: str) -> Iterator[int]:
         from tvm.rpc.server import PopenRPCServerState
 
         tracker, key = arguments
+        if kind == "board":
+            offer_peers()
         state = PopenRPCServerState(
             "127.0.0.1", first, LAST_PORT, False, ("127.0.0.1", int(tracker)), key
         )
         yield state.port or 0
+
+
+def offer_peers() -> None:
+    """Register what a server of tilewright's offers beside TVM's own."""
+    import tvm_ffi
+
+    from tilewright.measure.board_peers import BoardPeers
+
+    for name, function in BoardPeers(sorted(os.sched_getaffinity(0))).functions().items():
+        tvm_ffi.register_global_func(name, function, override=True)
 
 
 if __name__ == "__main__":

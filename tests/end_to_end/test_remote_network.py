@@ -1,0 +1,153 @@
+"""A network for a board from `optimize` to `compare`, over RPC on loopback."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import Done, call, environment, reference, rows, run, small_model, start, succeed
+from rpc_processes import Farm, farm
+
+import tilewright
+
+BUDGET = "12"
+
+
+@pytest.fixture(scope="module")
+def boards() -> Iterator[Farm]:
+    """A tracker with one stock server, of the key `box`."""
+    with farm(1) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("board")
+    small_model(found / "net.onnx", filters=(16, 16), extent=16)
+    given = np.random.default_rng(0).standard_normal((1, 3, 16, 16)).astype(np.float32)
+    np.save(found / "x.npy", given)
+    return found
+
+
+def there(boards: Farm, key: str = "box") -> tuple[str, ...]:
+    return ("--target", f"rpc:{key}", "--tracker", boards.address)
+
+
+def optimizing(boards: Farm, *more: str) -> tuple[str, ...]:
+    return ("optimize", "net.onnx", *there(boards), "--budget", BUDGET, "--out", "out", *more)
+
+
+def wait_for(process: subprocess.Popen[str], words: str) -> None:
+    """Until the command says so on stderr."""
+    assert process.stderr is not None
+    said = ""
+    for line in process.stderr:
+        said += line
+        if words in line:
+            return
+    raise AssertionError(said)
+
+
+def states(folder: Path) -> list[str]:
+    connection = sqlite3.connect(folder / "tilewright.db")
+    try:
+        return [state for (state,) in connection.execute("SELECT state FROM runs ORDER BY id")]
+    finally:
+        connection.close()
+
+
+@pytest.mark.slow
+def test_a_board_killed_in_the_middle_of_a_race_costs_nothing(
+    boards: Farm, folder: Path, all_cores: None
+) -> None:
+    process = start(folder, *optimizing(boards))
+    wait_for(process, "compare: ")
+    boards.servers[-1].kill()
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 3, err
+    assert out == "" and "was lost at" in err and "Traceback" not in err
+    assert "the same command" in err
+    known = rows(folder)
+    assert known > 0 and states(folder) == ["interrupted"]
+    assert not (folder / "out" / "manifest.json").exists()
+    assert not list(folder.glob("out/*")) and not list(folder.glob("**/.staging-*"))
+    boards.add()
+    data = succeed(folder, *optimizing(boards))
+    assert data["measurements"] == data["failures"] == 0 and rows(folder) == known
+    assert data["reference_latency_s"] is None and data["speedup_vs_reference"] is None
+    assert "board_server" in data["reference_untimed"] and data["latency_s"] > 0
+    assert data["max_rel_error"] < 1e-4 and data["baseline_latency_s"] > 0
+    manifest = json.loads((folder / "out" / "manifest.json").read_text())
+    assert manifest["result"]["reference_latency_s"] is None
+    assert all(task["in_place_s"] for task in data["tasks"])
+
+
+@pytest.mark.slow
+def test_what_shipped_runs_there_and_here(boards: Farm, folder: Path, all_cores: None) -> None:
+    wanted = reference(folder / "net.onnx", {"x": np.load(folder / "x.npy")})["y"]
+    ran = succeed(folder, "run", "out", "--input", "x.npy", "--out", "there", *there(boards))
+    (output,) = ran["outputs"]
+    found = np.load(folder / output["file"])
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    # the board is this machine: what was made for it loads here, too
+    np.testing.assert_array_equal(tilewright.load(folder / "out")(np.load(folder / "x.npy")), found)
+    profile = succeed(folder, "profile", "out", "--memory", *there(boards))
+    assert profile["network_latency_s"] > 0 and profile["memory"]["measured_bytes"] is None
+    assert "does not tell" in profile["memory"]["reason"]
+    assert all(task["in_place_s"] for task in profile["tasks"])
+    metered = run(folder, "profile", "out", "--power", *there(boards))
+    assert metered.code == 2 and "meter of this machine" in metered.err
+
+
+@pytest.mark.slow
+def test_a_stock_server_has_no_peers(boards: Farm, folder: Path, all_cores: None) -> None:
+    refused = run(folder, "compare", "out", *there(boards))
+    assert refused.code == 3 and "tilewright.measure.board_server" in refused.err
+
+
+@pytest.mark.slow
+def test_a_board_with_tilewright_has_peers(boards: Farm, folder: Path, all_cores: None) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["--host", "127.0.0.1", "--port", port, "--port-end", port + 1, "--silent"]
+    command = [sys.executable, "-m", "tilewright.measure.board_server", *map(str, words)]
+    server = subprocess.Popen(
+        [*command, "--tracker", boards.address, "--key", "peers"],
+        env={**environment(folder), "TVM_NUM_THREADS": "2"},
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        done = compared(folder, boards, server)
+        assert done.code == 0, done.err
+        (row,) = done.data["rows"]
+        assert row["peer"] == "onnxruntime" and row["peer_latency_s"] > 0
+        assert row["max_rel_error"] < 1e-4 and row["threads"] == 2
+    finally:
+        server.kill()
+        server.wait()
+
+
+def compared(folder: Path, boards: Farm, server: subprocess.Popen[bytes]) -> Done:
+    """`compare` once the tracker knows the server."""
+    words = ("compare", "out", "--peers", "onnxruntime", "--format", "json")
+    while True:
+        done = run(folder, *words, *there(boards, "peers"))
+        assert server.poll() is None
+        if "knows no device" not in done.err:
+            return done
+
+
+def test_an_artifact_for_another_processor_is_refused(boards: Farm, folder: Path) -> None:
+    target = 'rpc:box={"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v2"}'
+    words = ("run", "out", "--input", "x.npy", "--target", target, "--tracker", boards.address)
+    refused = call(folder, *words)
+    assert refused.code == 3 and "compiled for" in refused.err and "lacks" in refused.err
