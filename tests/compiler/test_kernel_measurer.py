@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from msgspec import structs
-from offer import offered
+from offer import both_halves, offering
 from one_kernel import step, workload
 
 from tilewright.core.forms import PLAIN
@@ -18,7 +18,6 @@ from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Pr
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
 from tilewright.kernels import registry
-from tilewright.kernels.registry import implementations
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure import base as base_module
 from tilewright.measure.beside import CrowdedMeasurer
@@ -34,14 +33,12 @@ FORMS = (PLAIN, PLAIN)
 
 @pytest.fixture
 def measurer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KernelMeasurer]:
-    for entry in reversed(offered(tmp_path / "site", "misbehaving")):
-        monkeypatch.syspath_prepend(entry)
-    implementations.cache_clear()
-    assert "misbehaving" in registry.implementations()
-    monkeypatch.setattr(base_module, "BUILD_TIMEOUT_S", 15.0)
-    with KernelMeasurer(PLACEMENT, memory_limit_bytes=3 << 29) as found:
-        yield found
-    implementations.cache_clear()
+    points = both_halves("misbehaving")
+    with offering(tmp_path / "site", points, "misbehaving"):
+        assert "misbehaving" in registry.implementations()
+        monkeypatch.setattr(base_module, "BUILD_TIMEOUT_S", 15.0)
+        with KernelMeasurer(PLACEMENT, memory_limit_bytes=3 << 29) as found:
+            yield found
 
 
 def candidate(way: str) -> Candidate:

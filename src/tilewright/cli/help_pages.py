@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from cyclopts import Group
 
+from tilewright.core.plugins import offered_names
+
 FASTER = Group("Make a network faster", sort_key=0)
 TIMES = Group("See where its time goes", sort_key=1)
 FORECASTS = Group("Predict before it runs", sort_key=2)
@@ -91,6 +93,27 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 """By verb; what stands for a file or a key is made up, all else works as it is written."""
 
 
+_METERED, _PLANNING = ("profile", "collect"), ("tilewright.solvers", "tilewright.planners")
+OFFERED: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("--meter", _METERED, ("tilewright.meters",)),
+    ("--peers", ("compare",), ("tilewright.peers",)),
+    ("--tuner", ("tune",), ("tilewright.tuners",)),
+    ("--solver", ("tune",), _PLANNING),
+    ("--solver", ("solve",), _PLANNING[:1]),
+)
+"""Flags whose values other packages add: the verbs that have them, the groups of entry points."""
+
+
 def examples(verb: str) -> str:
     """The last part of a verb's help."""
     return "\n".join(["Examples:", *(f"  {line}" for line in EXAMPLES[verb])])
+
+
+def from_packages(verb: str) -> str:
+    """What other packages add to a verb's flags, a line for each; empty for nothing."""
+    added = [
+        f"  {flag} {', '.join(names)}"
+        for flag, verbs, groups in OFFERED
+        if verb in verbs and (names := offered_names(*groups))
+    ]
+    return "\n".join(["From other packages:", *added, ""]) if added else ""

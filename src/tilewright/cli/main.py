@@ -23,6 +23,7 @@ from tilewright.cli.help_pages import (
     RECORDS,
     TIMES,
     examples,
+    from_packages,
 )
 from tilewright.cli.optimize import optimize
 from tilewright.cli.predict import predict
@@ -60,13 +61,15 @@ def _version() -> str:
     return f"tilewright {tilewright.__version__}"
 
 
-def build_app() -> App:
-    """The command line with all verbs."""
+def build_app(*, helping: bool = False) -> App:
+    """The command line with all verbs; `helping` has their help say what other packages add."""
     app = App(name="tilewright", help=HELP, version=_version, help_format="plaintext")
     app.group_commands = GENERAL
     for group, verbs in _VERBS:
         for order, verb in enumerate(verbs):
             shown = examples(verb.__name__)
+            if helping:
+                shown = from_packages(verb.__name__) + shown
             app.command(verb, group=group, sort_key=order, help_epilogue=shown)
     app.command(study)
     app.command(db)
@@ -99,6 +102,7 @@ def _interrupted(error: BaseException | None) -> bool:
 
 
 def _run(tokens: list[str]) -> int:
-    command, bound, _ = build_app().parse_args(tokens, exit_on_error=False, print_error=False)
+    app = build_app(helping=bool({"--help", "-h"} & set(tokens)))
+    command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
     code = command(*bound.args, **bound.kwargs)
     return code if isinstance(code, int) else 0

@@ -80,9 +80,8 @@ class Offers(Generic[_Offered]):
 
         Raises PluginError where a package offers it that cannot be used.
         """
-        known = self.names()
-        if name not in known:
-            alike = {other.replace("-", "_"): other for other in known}
+        if name not in self.others() and name not in self._built_in:
+            alike = {other.replace("-", "_"): other for other in self.names()}
             name = alike.get(name.replace("-", "_"), name)
         points = self._entry_points().get(name)
         if points is None:
@@ -140,6 +139,11 @@ class Plugin:
     name: str
     package: str
     fault: str | None
+
+
+def offered_names(*groups: str) -> list[str]:
+    """The names that packages offer in some of our groups; nothing is imported."""
+    return sorted({point.name for group in groups for point in entry_points(group=group)})
 
 
 def installed_plugins(untried: Collection[str] = ()) -> list[Plugin]:

@@ -92,6 +92,20 @@ def test_the_documented_package_passes_its_suites(installed: Path, tmp_path: Pat
     assert "45 passed" in done.stdout
 
 
+def test_help_names_what_packages_add(command: Command, installed: Path) -> None:
+    for verb, flag, name in (
+        ("profile", "--meter", "constant"),
+        ("collect", "--meter", "constant"),
+        ("compare", "--peers", "onnx_python"),
+        ("solve", "--solver", "descend"),
+        ("tune", "--solver", "best_of, descend"),
+    ):
+        shown = command(verb, "--help").out
+        assert "From other packages:" in shown and f"{flag} {name}" in shown, verb
+    assert "best_of" not in command("solve", "--help").out
+    assert "From other packages" not in command("run", "--help").out
+
+
 def test_a_meter(command: Command, installed: Path) -> None:
     data = as_json(command, "profile", *MLP, "--power", "--meter", "constant:65")
     assert data["energy"]["method"] == "constant: 65 W"
