@@ -72,7 +72,6 @@ class Race:
         with ExitStack() as stack:
             worker = stack.enter_context(open_networks(self.placement))
             own = make_peer(REFERENCE)
-            stack.callback(own.stop)
             self._compile(worker, entries)
             try:
                 reference = open_reference(
