@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewright.core.arguments import Text, path_of, text_or_none
+from tilewright.core.arguments import Text, count_of, one_of, path_of, text_or_none
+from tilewright.core.records import PlacementKey
 from tilewright.core.results import DoctorResult, ImportResult, TargetRow
 from tilewright.hardware.device import parse_target
 from tilewright.session.opened import Opened
@@ -43,11 +44,25 @@ class RecordVerbs(Opened):
         file, form = path_of(path, "path"), text_or_none(kind, "kind")
         return export_file(file, form, self.records, lambda: self.placement)
 
-    def measurements(self) -> polars.DataFrame:
-        """Everything measured so far, one row per measurement, as a polars frame."""
+    def measurements(
+        self,
+        *,
+        workload_key: str | None = None,
+        placement: PlacementKey | None = None,
+        implementation: str | None = None,
+        run_id: int | None = None,
+    ) -> polars.DataFrame:
+        """Everything measured so far that agrees with what is given, one row per measurement, as a
+        polars frame: a column per scalar, `latency_s` (median) and `samples_s`."""
         from tilewright.store.frames import to_frame
 
-        return to_frame(self.records.stored_measurements())
+        found = self.records.stored_measurements(
+            workload_key=text_or_none(workload_key, "workload_key"),
+            placement=_key_or_none(placement),
+            implementation=text_or_none(implementation, "implementation"),
+            run_id=None if run_id is None else count_of(run_id, "run_id"),
+        )
+        return to_frame(found)
 
     def doctor(self) -> DoctorResult:
         """Check the installation and the machine."""
@@ -60,3 +75,10 @@ class RecordVerbs(Opened):
         from tilewright.measure.targeting import target_rows
 
         return target_rows(self._threads)
+
+
+def _key_or_none(value: object) -> PlacementKey | None:
+    """The key of a placement, where one is given."""
+    if value is None:
+        return None
+    return one_of(value, "placement", PlacementKey, "the key of a placement, session.placement.key")

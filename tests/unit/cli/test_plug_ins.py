@@ -18,6 +18,7 @@ from offer import Points, offered, offering
 
 from tilewright.cli.main import main
 from tilewright.plan.assignment.problem_file import write_problem
+from tilewright.session import Session
 from tilewright.testing.solvers import chain
 
 MLP = ("zoo:mlp", "--target", "simulated", "--threads", "1")
@@ -166,6 +167,10 @@ def test_a_store_that_is_no_database(
         assert first["measurements"] > 0 == again["measurements"], "it was not recalled"
         assert Path("kept.txt").is_file() and not Path("a.db").exists()
         assert command("predict", *MLP).code == 0
+        with Session(target="simulated", threads=1) as session:
+            frame = session.measurements(placement=session.placement.key)
+            assert frame.height == first["measurements"]
+            assert session.measurements(implementation="none").height == 0
         for verb in (("info",), ("gc",), ("export", "all.jsonl"), ("import", "kept.txt")):
             ran = command("db", *verb)
             assert ran.code == 5, verb

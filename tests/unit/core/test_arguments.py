@@ -101,6 +101,8 @@ WRONG: dict[str, Any] = {
     "values": lambda s: s.study_padding("op:relu[shape=4]", values="x"),
     "kind": lambda s: s.import_file("f", 3),
     "path": lambda s: s.export_file(None),
+    "placement": lambda s: s.measurements(placement="here"),
+    "run": lambda s: s.measurements(run_id="one"),
     "db": lambda _: tw.open(db=3),  # type: ignore[arg-type]
     "threads": lambda _: tw.open(threads="two"),  # type: ignore[arg-type]
     "no threads": lambda _: tw.open(threads=0),
