@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from tilewright.core.errors import (
     TargetError,
@@ -23,6 +22,9 @@ from tilewright.core.errors import (
     close_matches,
     last_line,
 )
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
 
 PREFIX = "tilewright."
 """What the names of our groups of entry points begin with."""
@@ -118,7 +120,7 @@ class Offers(Generic[_Offered]):
 
     def _entry_points(self) -> Mapping[str, list[EntryPoint]]:
         if self._points is None:
-            self._points = _by_name(entry_points(group=self.group))
+            self._points = _by_name(_points_of(self.group))
         return self._points
 
     def _import(self, name: str, points: list[EntryPoint]) -> _Offered:
@@ -143,15 +145,15 @@ class Plugin:
 
 def offered_names(*groups: str) -> list[str]:
     """The names that packages offer in some of our groups; nothing is imported."""
-    return sorted({point.name for group in groups for point in entry_points(group=group)})
+    return sorted({point.name for group in groups for point in _points_of(group)})
 
 
 def installed_plugins(untried: Collection[str] = ()) -> list[Plugin]:
     """What other packages offer in all our groups; those of the groups `untried` are not imported,
     others are."""
     found: list[Plugin] = []
-    for group in sorted(name for name in entry_points().groups if name.startswith(PREFIX)):
-        for name, points in _by_name(entry_points(group=group)).items():
+    for group in _our_groups():
+        for name, points in _by_name(_points_of(group)).items():
             fault = None
             if group not in untried:
                 try:
@@ -169,6 +171,19 @@ def forget_plugins() -> None:
 
 
 _forgetters: list[Callable[[], None]] = []
+
+
+def _points_of(group: str) -> EntryPoints:
+    """Those of all packages in a group; what reads them takes a while to import."""
+    from importlib.metadata import entry_points
+
+    return entry_points(group=group)
+
+
+def _our_groups() -> list[str]:
+    from importlib.metadata import entry_points
+
+    return sorted(name for name in entry_points().groups if name.startswith(PREFIX))
 
 
 def _by_name(points: Collection[EntryPoint]) -> dict[str, list[EntryPoint]]:
