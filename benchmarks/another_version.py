@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs/benchmarks-graph.md"
 MARKS = ("<!-- versions: begin -->", "<!-- versions: end -->")
 NETWORKS = (
-    "resnet18", "resnet50", "squeezenet1_1", "mobilenet_v2", "googlenet", "densenet121",
+    "resnet18", "resnet50", "squeezenet1_1", "mobilenet_v2", "googlenet", "densenet201",
     "inception_v3", "bert_base",
 )  # fmt: skip
 OLD, NEW = "other version", "this version"

@@ -23,7 +23,7 @@ from tilewright.store import open_store
 from tilewright.store.base import Archive
 from tilewright.store.registry import database_file
 
-_IN_WORKERS = ("tilewright.lowerings",)
+_IN_WORKERS = ("tilewright.lowerings", "tilewright.builders")
 """Groups of what only worker processes import."""
 _LITTLE_DISK_BYTES = 2 << 30
 _TIMEOUT_S = 120.0

@@ -16,15 +16,15 @@ from tilewright.core.records import (
     Run,
     ShippedPlan,
 )
-from tilewright.core.targets import Resources
+from tilewright.core.targets import parse_resources
 from tilewright.testing import landscapes
 from tilewright.testing.implementations import made_up_placement, single
 
-HERE = made_up_placement(threads=2)
+HERE = made_up_placement()
 ELSEWHERE = (
     replace(HERE, device=replace(HERE.device, class_key="another", instance="another")),
-    made_up_placement(threads=4),
-    replace(HERE, resources=Resources(cores=2, threads=2, kind="big")),
+    replace(HERE, resources=parse_resources("4t")),
+    replace(HERE, resources=parse_resources("2t:big")),
 )
 """Another device class, other resources, other cores."""
 WORKLOAD = single("relu", (1, 16, 8, 8))

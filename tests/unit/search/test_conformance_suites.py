@@ -234,7 +234,7 @@ PLACEMENT = specs.PLACEMENTS[0]
             {"facts": facts_with(more=lambda s: np.arange(len(s)) + 1.0 * len(s))},
         ),
         ("error bound", specs.check_promises, {"error_bound": lambda _: 0.0}),
-        ("cannot lie in form", specs.check_promises, {"port_forms": lambda *_: ((blocked(3),) * 2,)}),
+        ("cannot lie in", specs.check_promises, {"port_forms": lambda *_: ((blocked(3),) * 2,)}),
         ("twice", specs.check_promises, {"port_forms": lambda *_: ((PLAIN,) * 2,) * 2}),
         ("no layouts", specs.check_promises, {"port_forms": lambda *_: ()}),
         ("1 layouts for", specs.check_promises, {"port_forms": lambda *_: ((PLAIN,),)}),
