@@ -7,7 +7,8 @@ for this machine with the same budget, each from an empty database, and compares
 turn: what was made for the board, run there and timed by its clock; the same, run here; what was
 made for this machine, run here. Prints a table, the ratio of the first to the third with its
 interval, and whether outputs agree. Ends with 1 where they do not, or the board takes more than 5 %
-longer. Leave the machine alone meanwhile: it is the board, too.
+longer. Leave the machine alone meanwhile: it is the board, too. With `--out` what was made is kept,
+and the next time only compared again.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from tilewright.measure.targeting import placement_of
 from tilewright.measure.tracker import Tracker
 
 KEY, MOST_LONGER, ALLOWED = "loopback", 1.05, 1e-4
+_REST_S = 0.5
 THERE, BOTH, HERE = "made for the board, run there", "the same, run here", "made here, run here"
 
 
@@ -86,6 +88,18 @@ def optimized(model: str, budget: str, folder: Path, **where: str | None) -> Ope
     return open_artifact(folder)
 
 
+def with_rest(runner: Runner) -> Runner:
+    """The same, and then time for the server's threads to fall asleep: they spin after a run, here
+    on the cores that are timed next, and nobody tells when they are done."""
+
+    def timed(repeats: int, warmup: int) -> Sequence[float]:
+        samples_s = runner(repeats, warmup)
+        time.sleep(_REST_S)
+        return samples_s
+
+    return timed
+
+
 def compared(
     there: tuple[Placement, OpenedArtifact], here: tuple[Placement, OpenedArtifact], rounds: int
 ) -> tuple[dict[str, Timing], bool, float]:
@@ -105,7 +119,8 @@ def compared(
             networks = stack.enter_context(open_networks(placement))
             networks.load(label, artifact.folder, artifact.manifest.constants)
             outputs[label] = networks.run(label, inputs)
-            runners[label] = network_runner(networks, label, inputs)
+            runner = network_runner(networks, label, inputs)
+            runners[label] = with_rest(runner) if label == THERE else runner
         timings = time_together(runners, Rounds(count=rounds))
     same = all(map(np.array_equal, outputs[THERE], outputs[BOTH]))
     apart = max(
