@@ -249,6 +249,13 @@ def test_peers_run_on_a_board_that_has_them(network: Compiled, tmp_path: Path) -
                 broken.start(tmp_path / "broken.onnx", 2, (0, 1))
             peer.stop()
             assert network.is_right(there)
+            peer.time(inputs, 1, 1)
+            boards.servers[0].kill()
+            with pytest.raises(TargetError, match="was lost at"):
+                peer.time(inputs, 1, 1)
+            began_s = time.monotonic()
+            peer.stop()
+            assert time.monotonic() - began_s < 1.0, "it ended with its board"
 
 
 def test_a_board_of_another_kind_is_refused(one: Farm, network: Compiled) -> None:

@@ -208,7 +208,8 @@ class RemoteMeasurer(Measurer):
         """Give the devices back, for whole networks to have them; the next request gets them
         again."""
         for running in self._busy.values():
-            running.result()
+            with suppress(TimeoutError):
+                running.result(RECONNECT_S)
         for board in self.boards:
             board.disconnect()
 

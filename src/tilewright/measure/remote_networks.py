@@ -140,6 +140,10 @@ class BoardNetworks:
         self._facts = self._facts or facts
         for name, loaded in self._loaded.items():
             self._asked(_loading(name, loaded), limit_s)
+        self._forget_peers()
+
+    def _forget_peers(self) -> None:
+        """They ended with the session: nobody has to stop them, and who wants one starts it."""
         for peer in self._peers:
             peer.forget()
 
@@ -150,11 +154,13 @@ class BoardNetworks:
         except RemoteError as error:
             raise told(error, str(message[0])) from error
         except ChildTimeout as error:
+            self._forget_peers()
             raise TargetError(
                 f"the device {instance} hangs: {message[0]} gave no answer within {limit_s:g} s",
                 hint=_AGAIN,
             ) from error
         except (BoardLost, ChildError) as error:
+            self._forget_peers()
             raise TargetError(
                 f"the device {instance} was lost at {message[0]}: {error}", hint=_AGAIN
             ) from error

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,11 +26,24 @@ from tilewright.measure.board_peers import (
     read_tensors,
     write_tensors,
 )
-from tilewright.measure.peers.base import EngineRefused, PrecisionRequest, Tensors
+from tilewright.measure.peers.base import (
+    RUN_TIMEOUT_S,
+    START_TIMEOUT_S,
+    EngineRefused,
+    PrecisionRequest,
+    Tensors,
+)
 from tilewright.measure.peers.known import make_peer
 
-Ask = Callable[[tuple[Any, ...]], Any]
-"""Asks the process that holds the device's session."""
+_START_MORE_S = START_TIMEOUT_S - RUN_TIMEOUT_S
+
+
+class Ask(Protocol):
+    """Asks the process that holds the device's session, for `more_s` longer than usual."""
+
+    def __call__(self, message: tuple[Any, ...], more_s: float = 0.0, /) -> Any: ...
+
+
 NO_PEERS = (
     "its server offers no peers; where tilewright is installed on the device, `python -m "
     "tilewright.measure.board_server` in place of `python -m tvm.exec.rpc_server` offers them"
@@ -111,7 +124,8 @@ class BoardPeer:
         return self._ask(function, asked)
 
     def _ask(self, function: str, asked: dict[str, Any]) -> Any:
-        text = self._request(("ask", function, json.dumps({**asked, "label": self._label})))
+        more_s = _START_MORE_S if function == START else 0.0
+        text = self._request(("ask", function, json.dumps({**asked, "label": self._label})), more_s)
         if text is None:
             raise TargetError(f"{self.name} cannot be used: {NO_PEERS}")
         answer: dict[str, Any] = json.loads(text)

@@ -62,7 +62,7 @@ class Session:
             {} if stock else BoardPeers((0, 1)).functions()
         )
 
-    def __call__(self, message: tuple[Any, ...]) -> Any:
+    def __call__(self, message: tuple[Any, ...], _more_s: float = 0.0) -> Any:
         kind, *words = message
         if kind == "send":
             self.sent.append(words[1])
