@@ -3,8 +3,8 @@
     python benchmarks/another_version.py --other PYTHON [--networks NAME…] [--budget B]
 
 `PYTHON` is the interpreter of an environment in which the other version is installed. It tunes each
-network and exports its database. Both versions import that, take `optimize --budget 0` from it, and
-what they ship is timed here in turn, in one process. Results are kept network by network; the same
+network at the graph level and exports its database. Both versions import that, ship from it alone
+(`--budget 0`), and what they ship is timed here in turn, in one process. Results are kept network by network; the same
 command goes on where it stopped. The table goes to docs/benchmarks-graph.md. Nothing else may run
 while networks are timed.
 """
@@ -49,14 +49,17 @@ def tilewright(python: str, *words: str) -> None:
     subprocess.run([python, "-m", "tilewright", *words], check=True, stdout=subprocess.DEVNULL)
 
 
+def graph_level(name: str, budget: str) -> tuple[str, ...]:
+    """The words that tune a network with its layouts and algorithms."""
+    return "tune", f"zoo:{name}", "--level", "graph", "--budget", budget
+
+
 def tune(name: str, python: str, budget: str, folder: Path) -> Path:
     """The export of what the other version measured for a network."""
     exported, database = folder / "measured.jsonl", str(folder / "tuning.db")
     if not exported.exists():
         into = str(folder / "tuned")
-        tilewright(
-            python, "optimize", f"zoo:{name}", "--budget", budget, "--db", database, "--out", into
-        )
+        tilewright(python, *graph_level(name, budget), "--db", database, "--out", into)
         tilewright(python, "db", "export", str(exported), "--db", database)
     return exported
 
@@ -69,9 +72,7 @@ def ship(name: str, python: str, exported: Path, folder: Path) -> Path:
         for left in folder.glob("shipping.db*"):
             left.unlink()
         tilewright(python, "db", "import", str(exported), "--db", database)
-        tilewright(
-            python, "optimize", f"zoo:{name}", "--budget", "0", "--db", database, "--out", str(out)
-        )
+        tilewright(python, *graph_level(name, "0"), "--db", database, "--out", str(out))
     return out
 
 
@@ -129,7 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--other", required=True, help="the other version's python")
     parser.add_argument("--networks", nargs="+", default=NETWORKS)
-    parser.add_argument("--budget", default="60s")
+    parser.add_argument("--budget", default="2m")
     parser.add_argument("--results", type=Path, default=HERE / "results/another_version")
     parser.add_argument("--tune-only", action="store_true", help="stop before anything is timed")
     options = parser.parse_args()

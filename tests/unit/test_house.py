@@ -26,6 +26,7 @@ EVERYTHING = [
 TREES = {path: ast.parse(path.read_text(), filename=str(path)) for path in EVERYTHING}
 
 LONGEST_FILE, LARGEST_MEDIAN = 500, 150
+MOST_FACADE_FILES, MOST_FACADE_LINES = 8, 900
 LONGEST_FUNCTION, MOST_PARAMETERS = 60, 6
 CATCHES_ALL = {
     "cli/main.py",
@@ -192,6 +193,12 @@ def test_nothing_is_left_for_later() -> None:
     notes = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
     found = [_name(path) for path in SOURCES if notes.search(path.read_text())]
     assert not found
+
+
+def test_the_facade_stays_a_facade() -> None:
+    files = [path for path in SOURCES if _name(path).startswith("session/")]
+    assert len(files) <= MOST_FACADE_FILES
+    assert sum(len(path.read_text().splitlines()) for path in files) <= MOST_FACADE_LINES
 
 
 def test_licence_is_there() -> None:
