@@ -174,7 +174,12 @@ def load(path: Text, *, threads: int | None = None, verify: bool = True) -> Arti
 
 def refuse_other_machine(machine: Machine, target: Target, where: str = "this machine") -> None:
     """Raise TargetError where what was compiled for a machine does not run on a processor."""
-    hint = f"Run `tilewright optimize` {'on' if where == 'this machine' else 'for'} {where}."
+    hint = f"Run `tilewright optimize` for {where}."
+    if where == "this machine":
+        hint = (
+            "Run `tilewright optimize` on this machine. What was made for a board runs there: copy "
+            "the folder, or give `tilewright run` its --target rpc:KEY and --tracker."
+        )
     if machine.architecture != target.architecture:
         raise TargetError(
             f"compiled for {machine.architecture}, {where} is {target.architecture}", hint=hint
