@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -142,6 +143,26 @@ def test_weights_that_are_cut_short_are_told(one: Farm, network: Compiled, tmp_p
         pytest.raises(ModelError, match="cut short"),
     ):
         there.load("network", tmp_path, network.plan.constant_names)
+
+
+def test_what_a_board_cannot_link_is_told(one: Farm, network: Compiled, tmp_path: Path) -> None:
+    (tmp_path / "broken.o").write_bytes(b"no object")
+    with tarfile.open(tmp_path / remote_network.ARCHIVE, "w") as archive:
+        archive.add(tmp_path / "broken.o", "broken.o")
+    (tmp_path / "weights.params").write_bytes((network.folder / "weights.params").read_bytes())
+    with open_networks(placement(one)) as there:
+        with pytest.raises(TargetError, match="does not link the compiled network: on the device"):
+            there.load("network", tmp_path, network.plan.constant_names)
+        network.load(there)
+        assert network.is_right(there)
+
+
+def test_what_fails_on_a_board_is_no_bug_of_ours(one: Farm, network: Compiled) -> None:
+    with open_networks(placement(one)) as there:
+        network.load(there)
+        with pytest.raises(TargetError, match="127.0.0.1:[0-9]* failed at run network"):
+            there.run("network", [array[..., 1:].copy() for array in network.inputs])
+        assert network.is_right(there)
 
 
 def test_sessions_are_opened_anew_with_what_was_loaded(

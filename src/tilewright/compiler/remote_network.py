@@ -26,7 +26,7 @@ from tilewright.compiler.network import LIBRARY, WEIGHTS
 from tilewright.compiler.remote import RemoteSession, linker_of
 from tilewright.compiler.stopwatch import mark_rows
 from tilewright.compiler.weights import load_weights
-from tilewright.core.errors import DamagedArtifact, InputError, last_line
+from tilewright.core.errors import DamagedArtifact, InputError, LinkError, last_line
 
 ARCHIVE = "model.tar"
 """What lies in place of the library until a device has linked it."""
@@ -183,7 +183,10 @@ class RemoteNetworks:
         """The library; linked by the device first where that was left to it."""
         path = folder / LIBRARY
         if not path.is_file() and (folder / ARCHIVE).is_file():
-            path.write_bytes(self._session.linked(folder / ARCHIVE))
+            try:
+                path.write_bytes(self._session.linked(folder / ARCHIVE))
+            except tvm.error.RPCError as error:
+                raise LinkError(f"on the device, {' '.join(str(error).split())}") from error
             (folder / ARCHIVE).unlink()
         if not path.is_file():
             raise DamagedArtifact(folder, f"{LIBRARY} is not there")

@@ -51,6 +51,10 @@ class ModelError(TilewrightError):
     exit_code = 4
 
 
+class LinkError(Exception):
+    """The compiler that links a network is not there, or failed."""
+
+
 class DamagedArtifact(ModelError):
     """A compiled network on disk is not what was written."""
 

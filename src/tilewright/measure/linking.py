@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from tilewright.core.errors import LinkError
+
+__all__ = ["LinkError", "linked"]
+
 _LINKING = "Command line:"
 """What TVM says when the compiler that it links with fails: which command, and its output."""
 _Written = TypeVar("_Written")
-
-
-class LinkError(Exception):
-    """The compiler that links a network is not there, or failed."""
 
 
 def linked(write: Callable[[], _Written], path: Path | str) -> _Written:

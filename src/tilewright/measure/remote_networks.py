@@ -48,7 +48,6 @@ class BoardNetworks:
         self.placement = placement
         self._compiler = Child(WORKER)
         self._board = Board(tracker, key, session_s=SESSION_S)
-        self._key = key
         self._facts: ServerFacts | None = None
         self._loaded: dict[str, _Loaded] = {}
         self._peers: list[BoardPeer] = []
@@ -152,6 +151,9 @@ class BoardNetworks:
         try:
             return self._board.request(message, limit_s)
         except RemoteError as error:
+            if error.kind == "RPCError":
+                why = (error.message.strip().splitlines() or ["no reason given"])[-1]
+                raise TargetError(f"the device {instance} failed at {message[0]}: {why}") from error
             raise told(error, str(message[0])) from error
         except ChildTimeout as error:
             self._forget_peers()
