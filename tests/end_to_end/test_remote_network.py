@@ -148,6 +148,6 @@ def compared(folder: Path, boards: Farm, server: subprocess.Popen[bytes]) -> Don
 
 def test_an_artifact_for_another_processor_is_refused(boards: Farm, folder: Path) -> None:
     target = 'rpc:box={"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v2"}'
-    words = ("run", "out", "--input", "x.npy", "--target", target, "--tracker", boards.address)
-    refused = call(folder, *words)
-    assert refused.code == 3 and "compiled for" in refused.err and "lacks" in refused.err
+    for words in (("run", "out", "--input", "x.npy"), ("compare", "out")):
+        refused = call(folder, *words, "--target", target, "--tracker", boards.address)
+        assert refused.code == 3 and "compiled for" in refused.err and "lacks" in refused.err

@@ -16,12 +16,14 @@ from tilewright.core.errors import (
     close_matches,
     last_line,
 )
+from tilewright.core.records import Placement
 from tilewright.core.targets import Target
 from tilewright.deploy.index_inputs import require_valid_indices
 from tilewright.deploy.manifest import Machine, Manifest, Port
 from tilewright.deploy.opening import OpenedArtifact, open_artifact
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_placement
+from tilewright.measure.accesses.registry import access_to
 from tilewright.report.notebook import fragment
 from tilewright.report.shown import seconds
 from tilewright.report.tables import facts_table
@@ -188,6 +190,12 @@ def refuse_other_machine(machine: Machine, target: Target, where: str = "this ma
     if missing:
         lacks = "this CPU lacks" if where == "this machine" else f"{where} lacks"
         raise TargetError(f"compiled for {machine.model}; {lacks} {', '.join(missing)}", hint=hint)
+
+
+def refuse_elsewhere(machine: Machine, placement: Placement) -> None:
+    """The same for a device that is not this machine, under its own name."""
+    if not access_to(placement.device).here:
+        refuse_other_machine(machine, placement.target, f"the device {placement.target.model}")
 
 
 def _refuse_other_versions(manifest: Manifest) -> None:

@@ -14,6 +14,7 @@ from tilewright.core.records import Placement
 from tilewright.core.results import CompareResult, CompareRow
 from tilewright.core.scratch import scratch_folder
 from tilewright.core.timings import Timing
+from tilewright.deploy.artifact import refuse_elsewhere
 from tilewright.deploy.manifest import is_artifact, refuse_shapes
 from tilewright.deploy.opening import OpenedArtifact, open_artifact
 from tilewright.graph.network import Array
@@ -83,6 +84,7 @@ class Comparer:
         if is_artifact(model):
             refuse_shapes(model, options)
             artifact = open_artifact(Path(model), verify=self.verify)
+            refuse_elsewhere(artifact.manifest.machine, self.placement)
             network = artifact.network(self.placement)
         else:
             network = prepare(model, options, self.placement)

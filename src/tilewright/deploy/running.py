@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tilewright.core.errors import DamagedArtifact
 from tilewright.core.records import Placement
-from tilewright.deploy.artifact import load, ordered_inputs, refuse_other_machine
+from tilewright.deploy.artifact import load, ordered_inputs, refuse_elsewhere
 from tilewright.deploy.opening import open_artifact
 from tilewright.graph.network import Array
 from tilewright.measure.accesses.registry import access_to
@@ -27,7 +27,7 @@ def run_on(
         return load(folder, threads=placement.resources.threads, verify=verify).run(inputs)
     opened = open_artifact(folder, verify=verify)
     manifest = opened.manifest
-    refuse_other_machine(manifest.machine, placement.target, f"the device {placement.target.model}")
+    refuse_elsewhere(manifest.machine, placement)
     ordered = ordered_inputs(manifest.inputs, inputs)
     with open_networks(placement) as networks:
         networks.load(_NAME, opened.folder, manifest.constants)
