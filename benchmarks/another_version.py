@@ -4,9 +4,9 @@
 
 `PYTHON` is the interpreter of an environment in which the other version is installed. It tunes each
 network at the graph level and exports its database. Both versions import that, ship from it alone
-(`--budget 0`), and what they ship is timed here in turn, in one process. Results are kept network by network; the same
-command goes on where it stopped. The table goes to docs/benchmarks-graph.md. Nothing else may run
-while networks are timed.
+(`--budget 0`), and what they ship is timed here in turn, in one process. Results are kept network
+by network; the same command goes on where it stopped. The table goes to docs/benchmarks-graph.md.
+Nothing else may run while networks are timed.
 """
 
 from __future__ import annotations
@@ -49,17 +49,13 @@ def tilewright(python: str, *words: str) -> None:
     subprocess.run([python, "-m", "tilewright", *words], check=True, stdout=subprocess.DEVNULL)
 
 
-def graph_level(name: str, budget: str) -> tuple[str, ...]:
-    """The words that tune a network with its layouts and algorithms."""
-    return "tune", f"zoo:{name}", "--level", "graph", "--budget", budget
-
-
 def tune(name: str, python: str, budget: str, folder: Path) -> Path:
     """The export of what the other version measured for a network."""
     exported, database = folder / "measured.jsonl", str(folder / "tuning.db")
     if not exported.exists():
         into = str(folder / "tuned")
-        tilewright(python, *graph_level(name, budget), "--db", database, "--out", into)
+        words = ("tune", f"zoo:{name}", "--level", "graph", "--budget", budget)
+        tilewright(python, *words, "--db", database, "--out", into)
         tilewright(python, "db", "export", str(exported), "--db", database)
     return exported
 
@@ -72,7 +68,8 @@ def ship(name: str, python: str, exported: Path, folder: Path) -> Path:
         for left in folder.glob("shipping.db*"):
             left.unlink()
         tilewright(python, "db", "import", str(exported), "--db", database)
-        tilewright(python, *graph_level(name, "0"), "--db", database, "--out", str(out))
+        words = ("optimize", f"zoo:{name}", "--budget", "0")
+        tilewright(python, *words, "--db", database, "--out", str(out))
     return out
 
 
@@ -107,18 +104,19 @@ def compared(name: str, artifacts: dict[str, Path]) -> Item:
 
 
 def page(items: Sequence[Item]) -> str:
-    """The table, with the geometric mean of the speed-ups."""
+    """The table, with the geometric mean of the speed-ups: of the rounds' ratios the median, since
+    the machine may change its speed between rounds."""
     rows = [
         (
             item["network"],
             f"{item[OLD] * 1e3:.2f} ms",
             f"{item[NEW] * 1e3:.2f} ms",
-            f"{item[OLD] / item[NEW]:.3f}",
+            f"{median(item['ratios']):.3f}",
             f"{item['ratios'][0]:.2f} to {item['ratios'][-1]:.2f}",
         )
         for item in items
     ]
-    mean = exp(sum(log(item[OLD] / item[NEW]) for item in items) / len(items))
+    mean = exp(sum(log(median(item["ratios"])) for item in items) / len(items))
     device, threads = items[0]["device"], items[0]["threads"]
     return (
         f"{device}, {threads} threads. Geometric mean of the speed-ups: **{mean:.3f}**.\n\n"
