@@ -39,9 +39,10 @@ def opened_in(place: Place, seed: int) -> Measurer:
 
 def require_here(placement: Placement) -> None:
     """Raise UsageError for a device elsewhere: meters are read on this machine."""
-    if not access_to(placement.device).here:
+    access = access_to(placement.device)
+    if not access.here:
         raise UsageError(
-            "--power reads a meter of this machine, and rpc: targets run on others.",
+            f"--power reads a meter of this machine, and {access.name} targets do not run on it.",
             hint="Measure the energy of a board where it is: run tilewright there.",
         )
 

@@ -108,9 +108,11 @@ def test_help_names_what_packages_add(command: Command, installed: Path) -> None
 
 
 def test_a_meter(command: Command, installed: Path) -> None:
-    data = as_json(command, "profile", *MLP, "--power", "--meter", "constant:65")
+    data = as_json(command, "profile", "zoo:mlp", "--power", "--meter", "constant:65")
     assert data["energy"]["method"] == "constant: 65 W"
     assert data["energy"]["power_w"] == pytest.approx(65, rel=1e-6)
+    ran = command("profile", *MLP, "--power", "--meter", "constant:65")
+    assert ran.code == 2 and "simulated targets do not run on it" in ran.err
     ran = command("profile", *MLP, "--power", "--meter", "constant:much")
     assert ran.code == 2 and "takes watts, not 'much'" in ran.err
     ran = command("profile", *MLP, "--power", "--meter", "constnat:5")
