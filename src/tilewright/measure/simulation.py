@@ -20,7 +20,7 @@ import numpy as np
 
 from tilewright.compiler.builders.base import FAULTS, Builder, Kernel
 from tilewright.core.element_types import element_type
-from tilewright.core.errors import InternalError, ModelError, last_line
+from tilewright.core.errors import InternalError, ModelError, TargetError, last_line
 from tilewright.core.records import Candidate, Failure, Outcome, Placement, Protocol
 from tilewright.graph.carry_out import PlanMemory
 from tilewright.graph.plan import NetworkPlan
@@ -68,7 +68,10 @@ class SimulatedMeasurer(Measurer):
                 job.failure = ("build", kernel)
             else:
                 job.kernel_hash, job.build_s = kernel.kernel_hash, kernel.build_s
-                job.samples_s = kernel.time(protocol, 0, give_up_s)
+                try:
+                    job.samples_s = kernel.time(protocol, 0, give_up_s)
+                except FAULTS as error:
+                    job.failure = ("crash", _said(error))
             outcomes.append(self._outcome(job, workload, protocol, run_id))
             finished(outcomes[-1])
         return outcomes
@@ -190,7 +193,14 @@ class SimulatedNetworks:
 
     def load(self, name: str, folder: Path, order: Sequence[str]) -> None:
         plan, constants = _read(folder)
-        self._loaded[name] = _LoadedPlan(plan, constants, self._placement, self._builder_of)
+        try:
+            loaded = _LoadedPlan(plan, constants, self._placement, self._builder_of)
+        except FAULTS as error:
+            raise TargetError(
+                f"the kernels of {str(folder)!r} cannot be built here: {_said(error)}",
+                hint="Run `tilewright optimize` again.",
+            ) from error
+        self._loaded[name] = loaded
 
     def unload(self, name: str) -> None:
         self._loaded.pop(name, None)

@@ -16,9 +16,12 @@ from tilewright.compiler.builders.null import BUILDER
 from tilewright.compiler.builders.registry import builder_for, builder_named
 from tilewright.core.errors import TargetError
 from tilewright.core.forms import PLAIN
-from tilewright.core.records import Candidate
+from tilewright.core.records import Candidate, Failure, Protocol
+from tilewright.kernels.spaces import ranked_defaults
 from tilewright.measure.accesses.registry import access_to, accesses
 from tilewright.measure.simulation import SimulatedMeasurer, SimulatedNetworks
+from tilewright.models import ModelOptions
+from tilewright.plan.preparation import prepare
 from tilewright.testing import accesses as access_suite
 from tilewright.testing import builders as builder_suite
 from tilewright.testing.accesses import AccessConformance
@@ -172,6 +175,28 @@ def test_measurers_that_break_a_promise_are_found(kind: type[SimulatedMeasurer])
     bad = Wrapped(measurer=lambda *_, seed: kind(placement, lambda _: BUILDER, peaks))
     with pytest.raises(AssertionError):
         access_suite.check_kernels(bad, placement, DENSE)
+
+
+def raises(*_arguments: Any) -> Any:
+    raise ValueError("no such tile")
+
+
+def test_what_a_builder_cannot_do_costs_a_candidate_or_names_the_network(tmp_path: Path) -> None:
+    placement = access_suite.placement_of(SIMULATED, "simulated")
+    candidate, _ = ranked_defaults(DENSE, (PLAIN,) * 3, placement)[0]
+    broken = {"build": Altered(build=raises), "crash": Altered({"time": raises, "run": raises})}
+    for kind, builder in broken.items():
+        with SimulatedMeasurer(placement, lambda _, found=builder: found, {}) as measurer:
+            (outcome,) = measurer.measure(DENSE, [candidate], Protocol())
+            result = measurer.evaluate(DENSE, candidate, [])
+        for failure in (outcome, result):
+            assert isinstance(failure, Failure)
+            assert (failure.kind, failure.message) == (kind, "ValueError: no such tile")
+    network = prepare("zoo:mlp", ModelOptions(), placement)
+    with SimulatedNetworks(placement, lambda _: broken["build"]) as networks:
+        networks.compile(network.plan, network.graph.constants, tmp_path)
+        with pytest.raises(TargetError, match="cannot be built here: ValueError: no such tile"):
+            networks.load("mlp", tmp_path, network.plan.constant_names)
 
 
 class Off(SimulatedNetworks):
