@@ -48,7 +48,7 @@ def optimize(
 
 
 def tell_optimized(command: str, result: OptimizeResult, flags: SharedFlags, work: Work) -> int:
-    """Print what `optimize` or `search` made; `optimize` leaves what was found for each task to its
+    """Print what `optimize` or `tune` made; `optimize` leaves what was found for each task to its
     report."""
     shown = replace(result, searches=()) if command == "optimize" else result
     report = [f"Report: {Path(result.artifact) / 'report.html'}"] if result.artifact else []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A new phase of a run began, e.g. `import`, `search`, `verify`."""
+    """A new phase of a run began, e.g. `import`, `tune`, `compile`."""
 
     name: str
     detail: str = ""

@@ -1,4 +1,4 @@
-"""What `optimize` and `search` are asked for."""
+"""What `optimize` and `tune` are asked for."""
 
 from __future__ import annotations
 

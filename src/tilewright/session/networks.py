@@ -37,7 +37,7 @@ BUDGET = "10m"
 
 
 class Wishes(TypedDict, total=False):
-    """What `optimize` and `search` are told beside the model; None, or nothing, is the default.
+    """What `optimize` and `tune` are told beside the model; None, or nothing, is the default.
 
     `budget` is a time such as "10m" or "1h30m", or a number of measurements ("10m"); `out` the
     folder for the artifact (tilewright-out/NAME); `options` batch, shapes and seed; `max_error` the
@@ -58,7 +58,7 @@ def _refuse_unknown(wishes: Wishes) -> None:
 
 
 class NetworkVerbs(Opened):
-    """`optimize`, `search`, `run`, `solve`, `profile`, `compare`, `show`."""
+    """`optimize`, `tune`, `run`, `solve`, `profile`, `compare`, `show`."""
 
     def optimize(self, model: Model, **wishes: Unpack[Wishes]) -> OptimizedNetwork:
         """Tune, compile, check and time a network; see `tilewright optimize --help`.
