@@ -139,7 +139,8 @@ class BoardNetworks:
         self._facts = self._facts or facts
         for name, loaded in self._loaded.items():
             self._asked(_loading(name, loaded), limit_s)
-        self._forget_peers()
+        for peer in self._peers:
+            peer.renew()
 
     def _forget_peers(self) -> None:
         """They ended with the session: nobody has to stop them, and who wants one starts it."""

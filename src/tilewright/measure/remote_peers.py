@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from tilewright.core.errors import TargetError
+from tilewright.core.errors import TargetError, TilewrightError
 from tilewright.core.scratch import scratch_folder
 from tilewright.measure.board_peers import (
     AVAILABLE,
@@ -34,6 +34,8 @@ from tilewright.measure.peers.base import (
     Tensors,
 )
 from tilewright.measure.peers.known import make_peer
+
+_Result = TypeVar("_Result")
 
 _START_MORE_S = START_TIMEOUT_S - RUN_TIMEOUT_S
 
@@ -64,6 +66,7 @@ class BoardPeer:
         self._terms: dict[str, Any] = {}
         self._sent: Tensors = {}
         self._there = False
+        self._renewals = 0
 
     def available(self) -> str | None:
         """None when the peer can be used there, else the reason why not."""
@@ -80,19 +83,24 @@ class BoardPeer:
         """Load a model there, on the board's first CPUs; raises `TargetError` when it cannot."""
         self._model = Path(model_path)
         self._terms = {"peer": self._peer, "threads": threads, "precision": precision}
-        self._start()
+        self._in_one_session(self._start)
 
     def run(self, inputs: Mapping[str, Any]) -> Tensors:
         """The outputs by their ONNX names."""
-        answer = self._with(inputs, RUN, {})
-        with scratch_folder() as folder:
-            path = folder / OUTPUTS
-            self._request(("fetch", OUTPUTS, str(path)))
-            return read_tensors(path, answer["types"])
+
+        def fetched() -> Tensors:
+            answer = self._with(inputs, RUN, {})
+            with scratch_folder() as folder:
+                path = folder / OUTPUTS
+                self._request(("fetch", OUTPUTS, str(path)))
+                return read_tensors(path, answer["types"])
+
+        return self._in_one_session(fetched)
 
     def time(self, inputs: Mapping[str, Any], repeats: int, warmup: int) -> list[float]:
         """Seconds of each of `repeats` calls there, in order, after `warmup` untimed ones."""
-        return self._with(inputs, TIME, {"repeats": repeats, "warmup": warmup})["seconds"]
+        asked = {"repeats": repeats, "warmup": warmup}
+        return self._in_one_session(lambda: self._with(inputs, TIME, asked)["seconds"])
 
     def stop(self) -> None:
         """End the engine's process; it ends with the session, too."""
@@ -103,6 +111,22 @@ class BoardPeer:
     def forget(self) -> None:
         """The session ended, and all that was in it."""
         self._there, self._sent = False, {}
+
+    def renew(self) -> None:
+        """Another session began in place of one that was about to end."""
+        self.forget()
+        self._renewals += 1
+
+    def _in_one_session(self, work: Callable[[], _Result]) -> _Result:
+        """What several requests come to; where the session was renewed between two of them, what
+        went before is not there any more, and they are made once more."""
+        renewals = self._renewals
+        try:
+            return work()
+        except TilewrightError:
+            if self._renewals == renewals:
+                raise
+            return work()
 
     def _start(self) -> None:
         if self._model is None:

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,32 @@ def test_a_session_that_ended_starts_it_again(model: Path) -> None:
     peer.forget()
     assert peer.time(X, 2, 1) == [1e-3] * 2
     assert session.sent == ["peer-model.onnx", "peer-inputs.npz"] * 2
+
+
+@pytest.mark.parametrize("request_number", range(8))
+def test_a_session_that_is_renewed_between_two_requests_costs_only_time(
+    model: Path, request_number: int
+) -> None:
+    """Whatever request it falls on, each of which needs what earlier ones left there."""
+    session, asked = Session(), count()
+
+    def ask(message: tuple[Any, ...], more_s: float = 0.0) -> Any:
+        if next(asked) == request_number:
+            session.begin()
+            for name in ("peer-model.onnx", "peer-inputs.npz", "peer-outputs.npz"):
+                Path(name).unlink(missing_ok=True)
+            peer.renew()
+        try:
+            return session(message, more_s)
+        except OSError as error:
+            raise TargetError(f"the device failed at {message[0]}: {error}") from error
+
+    peer = BoardPeer("onnxruntime", "first", ask)
+    assert peer.available() is None
+    peer.start(model, 1, (0,))
+    assert peer.time(X, 2, 1) == [1e-3] * 2
+    np.testing.assert_array_equal(peer.run({"x": X["x"] * 2})["y"], [1, 3, 5])
+    peer.stop()
 
 
 def test_errors_are_told_as_they_are_here(model: Path) -> None:
