@@ -110,9 +110,9 @@ def element_types() -> tuple[ElementType, ...]:
 
 def _register_offered() -> None:
     """Make types of other packages known; they are asked for where a name is not one of ours. One
-    that cannot be used is none."""
+    that cannot be used is none, and ours stay as they are."""
     for offered in _OFFERS.usable().values():
-        register(offered)
+        _TYPES.setdefault(offered.name, offered)
 
 
 _OFFERS = Offers[ElementType](GROUP, kind="element type", built_in={}, needs=("name", "bytes"))

@@ -83,14 +83,17 @@ class Offers(Generic[_Offered]):
         Raises PluginError where a package offers it that cannot be used.
         """
         if name not in self.others() and name not in self._built_in:
-            alike = {other.replace("-", "_"): other for other in self.names()}
-            name = alike.get(name.replace("-", "_"), name)
+            name = {_alike(other): other for other in self.names()}.get(_alike(name), name)
         points = self._entry_points().get(name)
         if points is None:
             return self._built_in.get(name)
         if name not in self._imported:
             self._imported[name] = self._import(name, points)
         return self._imported[name]
+
+    def knows(self, name: str) -> bool:
+        """Whether something goes by this name; nothing is imported."""
+        return _alike(name) in map(_alike, self.names())
 
     def named(self, name: str) -> _Offered:
         """The same; raises UsageError for an unknown name."""
@@ -125,11 +128,20 @@ class Offers(Generic[_Offered]):
 
     def _import(self, name: str, points: list[EntryPoint]) -> _Offered:
         offered = _loaded(self.kind, name, points)
+        fault = self._fault(name, offered)
+        if fault:
+            raise _unusable(self.kind, points[0], f"{points[0].value}: {fault}")
+        return cast(_Offered, offered)
+
+    def _fault(self, name: str, offered: object) -> str:
+        """Why an object that was imported is not what must be offered; empty where it is."""
         lacking = [need for need in self._needs if not hasattr(offered, need)]
         if lacking:
-            what = "it is no function" if "__call__" in lacking else f"it has no {lacking[0]!r}"
-            raise _unusable(self.kind, points[0], f"{points[0].value}: {what}")
-        return cast(_Offered, offered)
+            return "it is no function" if "__call__" in lacking else f"it has no {lacking[0]!r}"
+        if "__call__" not in self._needs and isinstance(offered, type):
+            return "it is a class; an object of it is wanted"
+        own = getattr(offered, "name", name) if "name" in self._needs else name
+        return "" if _alike(own) == _alike(name) else f"it calls itself {own!r}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,11 +169,17 @@ def installed_plugins(untried: Collection[str] = ()) -> list[Plugin]:
             fault = None
             if group not in untried:
                 try:
-                    _loaded(group.removeprefix(PREFIX).removesuffix("s"), name, points)
+                    _loaded(_kind_of(group), name, points)
                 except PluginError as error:
                     fault = error.message
             found.append(Plugin(group=group, name=name, package=_packages(points), fault=fault))
     return found
+
+
+def _kind_of(group: str) -> str:
+    """One of a group, in words: `tilewright.element_types` → `element type`."""
+    words = group.removeprefix(PREFIX).replace("_", " ")
+    return words.removesuffix("es") if words.endswith("sses") else words.removesuffix("s")
 
 
 def forget_plugins() -> None:
@@ -171,6 +189,11 @@ def forget_plugins() -> None:
 
 
 _forgetters: list[Callable[[], None]] = []
+
+
+def _alike(name: object) -> str:
+    """A name with dashes and underscores made one."""
+    return str(name).replace("-", "_")
 
 
 def _points_of(group: str) -> EntryPoints:

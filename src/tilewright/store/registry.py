@@ -75,7 +75,7 @@ def split_location(location: Location) -> tuple[str, str]:
     """
     text = os.fspath(location)
     scheme, colon, rest = text.partition(":")
-    if not colon or scheme not in STORES.names() or Path(text).exists():
+    if not colon or not STORES.knows(scheme) or Path(text).exists():
         return "", text
     return scheme, rest
 

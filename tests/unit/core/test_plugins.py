@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from offer import offered, offering
 
+from tilewright.core.element_types import element_type, is_element_type
 from tilewright.core.errors import UsageError
 from tilewright.core.plugins import Offers, PluginError, installed_plugins
 
@@ -109,3 +110,39 @@ def test_what_went_is_forgotten(tmp_path: Path) -> None:
         with offering(tmp_path, {GROUP: {"passing": "passing_greeting:greet"}}):
             assert "passing" in GREETINGS.names() and GREETINGS.find("passing")
     assert "passing" not in GREETINGS.names() and GREETINGS.find("passing") is None
+
+
+@pytest.mark.parametrize(
+    ("offer", "reason"),
+    [
+        ("Thing", "it is a class; an object of it is wanted"),
+        ("OTHER", "it calls itself 'other'"),
+        ("BARE", "it has no 'work'"),
+    ],
+)
+def test_an_object_of_the_wrong_kind_is_told(tmp_path: Path, offer: str, reason: str) -> None:
+    (tmp_path / "things_of_others.py").write_text(
+        "class Thing:\n    name = 'mine'\n    def work(self):\n        pass\n"
+        "OTHER = Thing()\nOTHER.name = 'other'\n"
+        "class Bare:\n    name = 'mine'\nBARE = Bare()\n"
+    )
+    group = "tilewright.things_of_others"
+    things = Offers[object](group, kind="thing", built_in={}, needs=("name", "work"))
+    points = {group: {"mine": f"things_of_others:{offer}"}}
+    with offering(tmp_path / "site", points), pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        with pytest.raises(PluginError, match=reason):
+            things.named("mine")
+        assert things.usable() == {} and things.knows("mine") and not things.knows("yours")
+
+
+def test_an_element_type_of_a_package_does_not_replace_ours(tmp_path: Path) -> None:
+    (tmp_path / "halves_of_others.py").write_text(
+        "from tilewright.core.element_types import ElementType\n"
+        "HALF = ElementType(name='float16', bytes=8, kind='float', accumulator='float16')\n"
+    )
+    points = {"tilewright.element_types": {"float16": "halves_of_others:HALF"}}
+    with offering(tmp_path / "site", points), pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        assert not is_element_type("quarter")
+        assert element_type("float16").bytes == 2

@@ -22,7 +22,10 @@ def _offers() -> Offers[Access]:
         name: cast(Access, import_module(f"tilewright.measure.accesses.{name}").ACCESS)
         for name in _BUILT_IN
     }
-    needs = ("placement", "measurer", "networks")
+    needs = (
+        *("name", "here", "runs_networks", "note", "placement", "rows", "refusal"),
+        *("measurer", "networks"),
+    )
     return Offers(GROUP, kind="access", built_in=ours, needs=needs)
 
 
