@@ -92,12 +92,12 @@ class _CandidateOfBefore(msgspec.Struct, frozen=True, kw_only=True, rename=FILE_
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What it was compiled for."""
+    """What it was compiled for; a processor without vector registers has 0 bytes of them."""
 
     class_key: str = msgspec.field(name="class")
     architecture: str
     model: str
-    vector_bytes: Count
+    vector_bytes: Extent
     features: tuple[str, ...]
     target: dict[str, Any]
     threads: Count

@@ -12,7 +12,7 @@ from tilewright.deploy.manifest import Manifest, read_manifest, require_files
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.tasks import Task
 from tilewright.kernels.knobspace import knob_space
-from tilewright.kernels.registry import implementations
+from tilewright.kernels.registry import implementations, is_for
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
 from tilewright.store.shipped_plans import PlanOfBefore, shipping_key
@@ -91,7 +91,7 @@ def open_artifact(folder: Path, *, verify: bool = True) -> OpenedArtifact:
 
 def _is_possible(task: Task, candidate: Candidate, placement: Placement) -> bool:
     spec = implementations().get(candidate.implementation)
-    if spec is None or candidate.forms != task.forms:
+    if spec is None or candidate.forms != task.forms or not is_for(spec, placement.target):
         return False
     if not spec.applies(
         task.workload, placement.target, placement.resources

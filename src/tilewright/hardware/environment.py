@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tilewright.core.records import Placement
 from tilewright.core.units import format_bytes
+from tilewright.hardware.device import is_local
 from tilewright.hardware.topology import allotted_cpus, cpuinfo_blocks, read_text
 
 PACKAGES = (
@@ -144,19 +145,19 @@ def noise_warnings(before: Environment, after: Environment | None = None) -> lis
 
 
 def is_elsewhere(placement: Placement) -> bool:
-    """Whether kernels run on another machine, whose surroundings nobody tells."""
-    return placement.device.access == "rpc"
+    """Whether kernels run on another device than this machine; nobody tells its surroundings."""
+    return not is_local(placement.device)
 
 
 def environment_card(environment: Environment, placement: Placement) -> dict[str, str]:
-    """What the report's environment card shows; of a device behind RPC no more is known than its
+    """What the report's environment card shows; of a device elsewhere no more is known than its
     target, and versions are those that built for it."""
     cpu, cpus = placement.target, ", ".join(map(str, placement.binding.cpus))
     if is_elsewhere(placement):
         told = {
             "CPU": cpu.model,
             "instruction set": f"{cpu.architecture}, {cpu.vector_bytes * 8}-bit vectors",
-            "threads": f"{placement.resources.threads}, on a device behind RPC",
+            "threads": f"{placement.resources.threads}, on another device",
             "python": f"{environment.python}, where it was built",
         }
         return told | dict(environment.versions)

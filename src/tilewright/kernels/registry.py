@@ -38,7 +38,10 @@ def _offers() -> Offers[Implementation]:
     """Of ours, a module offers `SPEC`."""
     modules = [import_module(f"tilewright.kernels.{module}") for module in _BUILT_IN]
     ours = {module.SPEC.name: cast(Implementation, module.SPEC) for module in modules}
-    needs = ("name", "applies", "facts")
+    needs = (
+        *("name", "anchors", "applies", "port_forms", "knobs", "valid", "facts", "error_bound"),
+        *("packed_shapes", "pack"),
+    )
     return Offers(GROUP, kind="implementation", built_in=ours, needs=needs)
 
 
@@ -61,13 +64,18 @@ def builder_of(candidate: Candidate) -> str:
     return spec.builder if isinstance(spec, OtherBuilder) else LLVM
 
 
+def is_for(spec: Implementation, target: Target) -> bool:
+    """Whether an implementation is for processors of this kind."""
+    return target.kind in (spec.target_kinds if isinstance(spec, OtherProcessors) else CPU)
+
+
 def applicable(workload: Workload, target: Target, resources: Resources) -> list[Implementation]:
     """What can compute this workload on this target, in order of registration."""
     anchor = workload.anchor_name
     return [
         spec
         for spec in implementations().values()
-        if target.kind in (spec.target_kinds if isinstance(spec, OtherProcessors) else CPU)
+        if is_for(spec, target)
         and ("*" in spec.anchors or anchor in spec.anchors)
         and spec.applies(workload, target, resources)
     ]

@@ -24,6 +24,7 @@ from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.registry import applicable
 from tilewright.kernels.spaces import forget_spaces
+from tilewright.store import open_store
 from tilewright.testing.accesses import AccessConformance
 from tilewright.testing.builders import BuilderConformance
 from tilewright.testing.implementations import ImplementationConformance, plain, single
@@ -125,6 +126,22 @@ def test_every_verb_works_on_it(
         for layout in json.loads(line).get("candidate", {}).get("layouts", ())
     }
     assert any(not in_channel_blocks(parse_form(text)) for text in texts), texts
+
+
+def test_what_it_runs_is_not_taken_for_this_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_DB", str(tmp_path / "a.db"))
+    out = tmp_path / "out"
+    told(capsys, "optimize", "zoo:mlp", "--target", "toy", "--budget", "8", "--out", str(out))
+    assert told(capsys, "profile", str(out), "--target", "toy")["network_latency_s"] > 0
+    capsys.readouterr()
+    assert main(["profile", str(out)]) in (3, 4)
+    assert "systolic has no such settings" in capsys.readouterr().err
+    with open_store(tmp_path / "a.db") as store:
+        assert {row.device_class for row in store.stored_measurements()} == {
+            PLACEMENT.device.class_key
+        }
 
 
 def test_what_is_for_cpus_is_not_for_it_and_the_reverse() -> None:
