@@ -50,7 +50,7 @@ class Place:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCalls:
     """What is left to compute of a network: `calls` in order, and the `places` of tensors that
-    live inside others. `forms` are of all its tensors, those of conversions too."""
+    live inside others. `forms` are of all its tensors, those of conversions and slices too."""
 
     network: FusedNetwork
     forms: Mapping[str, Form]
@@ -79,7 +79,10 @@ def arrange(
     for call in network.calls:
         builder.add(call)
     return KernelCalls(
-        network=network, forms=forms, calls=tuple(builder.calls), places=builder.resolved()
+        network=network,
+        forms={**forms, **builder.slices},
+        calls=tuple(builder.calls),
+        places=builder.resolved(),
     )
 
 
@@ -88,6 +91,7 @@ class _Builder:
         self.network = network
         self.forms = forms
         self.parents: dict[str, Place] = {}
+        self.slices: dict[str, Form] = {}
         self.calls: list[KernelCall] = []
         self.written_in_place = self._plan_concatenations()
 
@@ -116,6 +120,7 @@ class _Builder:
         while slice_name in self.network.graph.types:
             slice_name += "/"
         self.parents[slice_name] = Place(root=call.output, offset_bytes=offset)
+        self.slices[slice_name] = self.form(call.output)
         copied = TaskCall(
             name=f"{call.name}/{position}",
             workload=copying(kind),

@@ -88,13 +88,20 @@ def planner_named(name: str) -> Planner:
 def plan_with(planner: str, problem: NetworkProblem, name: str) -> PlanResult:
     """What the planner called `planner` gives, as a plan that goes by `name`.
 
-    Raises as `planner_named` and as planners do, and PluginError for a plan without a solution.
+    Raises as `planner_named` and as planners do, and PluginError for a plan without a solution
+    or for several lanes.
     """
     found = planner_named(planner).plan(problem, name)
     if found.solution is None:
         raise PluginError(
             f"the planner {planner!r} does not say which solution its plan comes from",
             hint="tilewright.testing.planners has the checks that a planner must pass.",
+        )
+    if len(found.plan.lanes) != 1:
+        raise PluginError(
+            f"the planner {planner!r} gives a plan of {len(found.plan.lanes)} lanes, and networks "
+            "are compiled for one",
+            hint="Choose another with --solver.",
         )
     return found
 

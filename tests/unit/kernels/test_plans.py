@@ -74,6 +74,26 @@ def test_shared_weights_are_stored_once():
     check_constants(plan, network)
 
 
+def test_plans_of_one_model_share_what_is_packed_alike():
+    b = Builder()
+    x = b.conv(b.input(1, 8, 6, 6), 16)
+    network = fused(b, b.conv(x, 16))
+    plan = planned(network)
+    first, second = plan.tasks.values()
+    other = Candidate(implementation="generic", settings=(), forms=second.forms)
+    changed = with_candidates(plan, {second.key: other})
+    shared = {*plan.constant_names} & {*changed.constant_names}
+    of_first = {n for c in plan.calls if c.task == first.key for n in c.constants.values()}
+    assert of_first <= shared and plan.constant_names != changed.constant_names
+    values = network.graph.constants
+    stored = {c.name: packed_constant(c, values) for p in (plan, changed) for c in p.constants}
+    for one in (plan, changed):
+        for constant in one.constants:
+            np.testing.assert_array_equal(
+                stored[constant.name], packed_constant(constant, values), constant.name
+            )
+
+
 def test_shared_weights_in_two_forms_are_stored_twice():
     b = Builder()
     weight = b.weight(16, 16, 1, 1)

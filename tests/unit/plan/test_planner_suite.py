@@ -136,6 +136,22 @@ def test_the_class_runs_every_check() -> None:
     assert sorted(methods) == sorted(c.__name__.replace("check_", "test_") for c in suite.CHECKS)
 
 
+class Splits(Bad):
+    """Puts the last call into a lane of its own."""
+
+    def spoilt(self, problem, found):
+        *calls, last = found.plan.calls
+        waits = replace(last, lane="other", after=(calls[-1].name,) if calls else ())
+        lanes = {**found.plan.lanes, "other": found.plan.only_lane}
+        return replace(found, plan=replace(found.plan, calls=(*calls, waits), lanes=lanes))
+
+
+def test_a_plan_of_several_lanes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planners, "planner_named", lambda _name: Splits())
+    with pytest.raises(PluginError, match="a plan of 2 lanes"):
+        plan_with("splits", suite.problems()[0], "x")
+
+
 def test_a_plan_without_a_solution_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planners, "planner_named", lambda _name: Silent())
     with pytest.raises(PluginError, match="does not say which solution"):
