@@ -28,12 +28,19 @@ def boards() -> Iterator[Farm]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("board")
-    small_model(found / "net.onnx", filters=(16, 16), extent=16)
-    given = np.random.default_rng(0).standard_normal((1, 3, 16, 16)).astype(np.float32)
-    np.save(found / "x.npy", given)
+def shipped(boards: Farm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model, an input, and what was shipped for the board."""
+    found = with_model(tmp_path_factory.mktemp("board"))
+    succeed(found, *optimizing(boards))
     return found
+
+
+def with_model(folder: Path) -> Path:
+    """The folder with a model and an input in it."""
+    small_model(folder / "net.onnx", filters=(16, 16), extent=16)
+    given = np.random.default_rng(0).standard_normal((1, 3, 16, 16)).astype(np.float32)
+    np.save(folder / "x.npy", given)
+    return folder
 
 
 def there(boards: Farm, key: str = "box") -> tuple[str, ...]:
@@ -65,8 +72,9 @@ def states(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_a_board_killed_in_the_middle_of_a_race_costs_nothing(
-    boards: Farm, folder: Path, all_cores: None
+    boards: Farm, tmp_path: Path, all_cores: None
 ) -> None:
+    folder = with_model(tmp_path)
     process = start(folder, *optimizing(boards))
     wait_for(process, "compare: ")
     boards.servers[-1].kill()
@@ -90,30 +98,32 @@ def test_a_board_killed_in_the_middle_of_a_race_costs_nothing(
 
 
 @pytest.mark.slow
-def test_what_shipped_runs_there_and_here(boards: Farm, folder: Path, all_cores: None) -> None:
-    wanted = reference(folder / "net.onnx", {"x": np.load(folder / "x.npy")})["y"]
-    ran = succeed(folder, "run", "out", "--input", "x.npy", "--out", "there", *there(boards))
+def test_what_shipped_runs_there_and_here(boards: Farm, shipped: Path, all_cores: None) -> None:
+    wanted = reference(shipped / "net.onnx", {"x": np.load(shipped / "x.npy")})["y"]
+    ran = succeed(shipped, "run", "out", "--input", "x.npy", "--out", "there", *there(boards))
     (output,) = ran["outputs"]
-    found = np.load(folder / output["file"])
+    found = np.load(shipped / output["file"])
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
     # the board is this machine: what was made for it loads here, too
-    np.testing.assert_array_equal(tilewright.load(folder / "out")(np.load(folder / "x.npy")), found)
-    profile = succeed(folder, "profile", "out", "--memory", *there(boards))
+    np.testing.assert_array_equal(
+        tilewright.load(shipped / "out")(np.load(shipped / "x.npy")), found
+    )
+    profile = succeed(shipped, "profile", "out", "--memory", *there(boards))
     assert profile["network_latency_s"] > 0 and profile["memory"]["measured_bytes"] is None
     assert "does not tell" in profile["memory"]["reason"]
     assert all(task["in_place_s"] for task in profile["tasks"])
-    metered = run(folder, "profile", "out", "--power", *there(boards))
+    metered = run(shipped, "profile", "out", "--power", *there(boards))
     assert metered.code == 2 and "meter of this machine" in metered.err
 
 
 @pytest.mark.slow
-def test_a_stock_server_has_no_peers(boards: Farm, folder: Path, all_cores: None) -> None:
-    refused = run(folder, "compare", "out", *there(boards))
+def test_a_stock_server_has_no_peers(boards: Farm, shipped: Path, all_cores: None) -> None:
+    refused = run(shipped, "compare", "out", *there(boards))
     assert refused.code == 3 and "tilewright.measure.board_server" in refused.err
 
 
 @pytest.mark.slow
-def test_a_board_with_tilewright_has_peers(boards: Farm, folder: Path, all_cores: None) -> None:
+def test_a_board_with_tilewright_has_peers(boards: Farm, shipped: Path, all_cores: None) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -121,12 +131,12 @@ def test_a_board_with_tilewright_has_peers(boards: Farm, folder: Path, all_cores
     command = [sys.executable, "-m", "tilewright.measure.board_server", *map(str, words)]
     server = subprocess.Popen(
         [*command, "--tracker", boards.address, "--key", "peers"],
-        env={**environment(folder), "TVM_NUM_THREADS": "2"},
+        env={**environment(shipped), "TVM_NUM_THREADS": "2"},
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
     try:
-        done = compared(folder, boards, server)
+        done = compared(shipped, boards, server)
         assert done.code == 0, done.err
         (row,) = done.data["rows"]
         assert row["peer"] == "onnxruntime" and row["peer_latency_s"] > 0
@@ -146,8 +156,8 @@ def compared(folder: Path, boards: Farm, server: subprocess.Popen[bytes]) -> Don
             return done
 
 
-def test_an_artifact_for_another_processor_is_refused(boards: Farm, folder: Path) -> None:
+def test_an_artifact_for_another_processor_is_refused(boards: Farm, shipped: Path) -> None:
     target = 'rpc:box={"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v2"}'
     for words in (("run", "out", "--input", "x.npy"), ("compare", "out")):
-        refused = call(folder, *words, "--target", target, "--tracker", boards.address)
+        refused = call(shipped, *words, "--target", target, "--tracker", boards.address)
         assert refused.code == 3 and "compiled for" in refused.err and "lacks" in refused.err
