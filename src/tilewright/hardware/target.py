@@ -7,7 +7,7 @@ import platform
 import shlex
 from typing import Any, cast
 
-from tilewright.core.errors import TargetError, close_matches
+from tilewright.core.errors import TargetError, near_names
 from tilewright.core.fingerprints import canonical_json
 from tilewright.core.gpus import Gpu
 from tilewright.core.targets import Target
@@ -92,12 +92,19 @@ def read_target(text: str) -> dict[str, Any]:
     if kind != "llvm":
         raise TargetError(
             f"target kind {kind!r} is not supported; tilewright generates code for CPUs",
-            hint="What a CUDA kernel tells before it runs: tilewright explain op:... --target cuda"
-            if kind == "cuda"
-            else close_matches(kind, ["llvm"]),
+            hint=_way_out(kind),
         )
     _check_values(target, text)
     return target
+
+
+def _way_out(kind: str) -> str:
+    """What helps who asked for another kind; the names of all targets are not known here."""
+    if kind == "cuda":
+        return "What a CUDA kernel tells before it runs: tilewright explain op:... --target cuda"
+    if near_names(kind, ["llvm"]):
+        return "Did you mean llvm?"
+    return "`tilewright targets` lists what can be used here."
 
 
 def parse_gpu(text: str) -> Gpu:
