@@ -16,6 +16,7 @@ from tilewright.graph.layout import to_logical, to_physical
 from tilewright.graph.network import Array, attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
+from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.registry import implementation
 from tilewright.testing.implementations import made_up_placement
 
@@ -85,7 +86,7 @@ def run_kernel(
         settings = choices[
             int(
                 np.argmin(
-                    spec.facts(task, placement.target, placement.resources, forms, choices)[
+                    facts_of(spec, task, placement.target, placement.resources, forms, choices)[
                         "estimate_s"
                     ]
                 )

@@ -16,6 +16,7 @@ from tilewright.graph.magnitude import magnitude
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.base import Implementation
+from tilewright.kernels.estimates import facts as facts_of
 
 
 def constants_workload(
@@ -36,13 +37,8 @@ def choose(
     found = all_settings(task, spec.name, forms)
     if choice is not None:
         return found[choice % len(found)]
-    return found[
-        int(
-            np.argmin(
-                spec.facts(task, PLACEMENT.target, PLACEMENT.resources, forms, found)["estimate_s"]
-            )
-        )
-    ]
+    facts = facts_of(spec, task, PLACEMENT.target, PLACEMENT.resources, forms, found)
+    return found[int(np.argmin(facts["estimate_s"]))]
 
 
 def check_kernel(

@@ -23,6 +23,7 @@ from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.conv2d_int8 import SPEC, dot_lanes
+from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.knobspace import KnobSpace
@@ -69,7 +70,9 @@ def chosen(
         filters=(lambda s: SPEC.valid(task, placement.target, placement.resources, forms, s),),
     )
     found = [space.settings(number) for number in space]
-    estimates = SPEC.facts(task, placement.target, placement.resources, forms, found)["estimate_s"]
+    estimates = facts_of(SPEC, task, placement.target, placement.resources, forms, found)[
+        "estimate_s"
+    ]
     best = found[int(np.argmin(estimates)) if choice is None else choice % len(found)]
     return Candidate(implementation=SPEC.name, settings=tuple(sorted(best.items())), forms=forms)
 

@@ -22,6 +22,7 @@ from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate, Measurement, Protocol
 from tilewright.graph.layout import to_physical
 from tilewright.graph.workload import Workload
+from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.registry import implementation
 from tilewright.measure.metaschedule import SIDE_FILE, export_database, import_database
 from tilewright.testing.implementations import plain
@@ -39,7 +40,9 @@ CONCAT = workload([(1, 8, 4, 4), (1, 8, 4, 4)], step("concat", 0, 1, axis=1))
 def ours(task: Workload, name: str, forms: tuple[Form, ...]) -> Candidate:
     """An implementation's candidate with the least estimate."""
     found = all_settings(task, name, forms)
-    facts = implementation(name).facts(task, PLACEMENT.target, PLACEMENT.resources, forms, found)
+    facts = facts_of(
+        implementation(name), task, PLACEMENT.target, PLACEMENT.resources, forms, found
+    )
     settings = found[int(np.argmin(facts["estimate_s"]))]
     return Candidate(implementation=name, settings=tuple(settings.items()), forms=forms)
 

@@ -9,9 +9,10 @@ import numpy as np
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Outcome, Settings
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Demand
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.base import Knob
 from tilewright.testing.landscapes import FORMS
 
 __all__ = ["FORMS", "FakeStore", "Landscape", "MadeUp", "workload"]
@@ -59,13 +60,10 @@ class MadeUp:
     def valid(self, workload, target, resources, forms, settings: Settings) -> bool:
         return self._allowed(settings)
 
-    def facts(
-        self, workload, target, resources, forms, settings: Sequence[Settings]
-    ) -> Mapping[str, FactColumn]:
-        return {
-            "estimate_s": np.array([self._guess(s) for s in settings], dtype=np.float64),
-            "parallel_extent": np.ones(len(settings)),
-        }
+    def demand(self, workload, target, resources, forms, settings: Sequence[Settings]) -> Demand:
+        guesses = np.array([self._guess(s) for s in settings], dtype=np.float64)
+        cycles = guesses * resources.threads
+        return Demand(pieces=1, even=True, cycles=cycles, launches=0, clock_hz=1)
 
     def error_bound(self, workload: Workload) -> float:
         return self.bound

@@ -20,8 +20,10 @@ class TaskReport:
     one call in the running network (the mean of its calls), None where no network was run. `share`
     is the part of the network's time that all `count` calls take, by their time in place, by that
     alone where no network was run, None where there is neither. The rates are those of one call
-    alone, else in place, else 0. `bound` is what limits it: compute, memory or overhead; `roof_s`
-    is the least time the machine's measured peaks allow. `settings` and `layouts` say what was
+    alone, else in place, else 0; `algorithm_flop` are the operations of the algorithm that was
+    chosen, fewer than `flop` of the definition for Winograd's. `bound` is what limits it: compute,
+    memory or overhead; `roof_s` is the least time of the algorithm by the machine's measured peaks.
+    `settings` and `layouts` say what was
     chosen. `error` is the checked error relative to sum |w||x|, None when unchecked.
     """
 
@@ -36,6 +38,7 @@ class TaskReport:
     bound: str
     key: str = ""
     flop: int = 0
+    algorithm_flop: int = 0
     bytes: int = 0
     settings: dict[str, int | str | bool] = field(default_factory=dict[str, int | str | bool])
     layouts: tuple[str, ...] = ()

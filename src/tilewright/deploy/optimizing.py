@@ -12,6 +12,7 @@ from tilewright.core.errors import TargetError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement, Run
 from tilewright.core.results import OptimizeResult
+from tilewright.cost.floors import Peaks
 from tilewright.deploy.finishing import FEW, PLAIN, Finishing, LineUp
 from tilewright.deploy.graph_account import graph_result, predicted_only
 from tilewright.deploy.manifest import MANIFEST, Origin, write_manifest
@@ -29,7 +30,7 @@ from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.base import Measurer, TimeSpent
 from tilewright.measure.measurers import open_measurer
 from tilewright.measure.network_timing import Rounds
-from tilewright.measure.peaks import Peaks, measured_peaks
+from tilewright.measure.peaks import measured_peaks
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.models.source import is_model_file
 from tilewright.plan.preparation import prepare

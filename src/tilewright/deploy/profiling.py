@@ -17,6 +17,7 @@ from tilewright.core.records import (
 )
 from tilewright.core.results import MemoryUse, ProfileResult
 from tilewright.core.scratch import scratch_folder
+from tilewright.cost.floors import Peaks
 from tilewright.deploy.manifest import is_artifact, refuse_shapes
 from tilewright.deploy.opening import open_artifact
 from tilewright.graph.network import Array
@@ -30,13 +31,13 @@ from tilewright.measure.base import Measurer
 from tilewright.measure.measurers import open_measurer, open_networks, require_here
 from tilewright.measure.network_timing import network_runner, time_places, time_together
 from tilewright.measure.networks import NetworkRunner
-from tilewright.measure.peaks import Peaks, measured_peaks
+from tilewright.measure.peaks import measured_peaks
 from tilewright.measure.protocols import kernel_protocol
 from tilewright.measure.versions import software_versions
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
-from tilewright.report.task_rows import explain_difference, outside_tasks, task_reports
+from tilewright.report.task_rows import explain_difference, outside_tasks, seen_peaks, task_reports
 from tilewright.store.base import Store
 from tilewright.store.choices import MAX_ERROR, SettingsName, choose_plan
 
@@ -183,7 +184,8 @@ class Profiler:
     def _answer(self, network: PreparedNetwork, result: PlanResult, peaks: Peaks) -> ProfileResult:
         assert result.timing is not None
         network_s = result.timing.latency_s
-        rows = task_reports(result, peaks)
+        peaks = seen_peaks(result, peaks, self.placement.target)
+        rows = task_reports(result, peaks, self.placement.target)
         tasks_s = sum((row.latency_s or 0.0) * row.count for row in rows)
         calls = len(result.plan.calls)
         rest_s, rest_share = outside_tasks(rows, network_s)

@@ -14,14 +14,14 @@ from tilewright.core.records import Placement, ShippedPlan
 from tilewright.core.results import OptimizeResult
 from tilewright.core.speedups import Speedup
 from tilewright.core.timings import Timing
+from tilewright.cost.floors import Peaks
 from tilewright.deploy.racing import Race
 from tilewright.deploy.reuse import artifact_fingerprint, shipped_already, weights_digest
 from tilewright.graph.plan_fields import plan_fields
 from tilewright.graph.plan_result import PlanResult
 from tilewright.measure.network_timing import ONCE, Rounds
-from tilewright.measure.peaks import Peaks
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.report.task_rows import explain_difference, outside_tasks, task_reports
+from tilewright.report.task_rows import explain_difference, outside_tasks, seen_peaks, task_reports
 from tilewright.search.contenders import DEFAULT, in_default_settings
 from tilewright.search.places import corrected_sum
 from tilewright.store.base import Store
@@ -239,7 +239,8 @@ class Shipping:
         first, network = ranking.winner, self.network
         ours, check = _timed(first), first.check
         assert check is not None
-        rows = task_reports(first, peaks)
+        peaks = seen_peaks(first, peaks, self.placement.target)
+        rows = task_reports(first, peaks, self.placement.target)
         rest_s, rest_share = outside_tasks(rows, ours.latency_s)
         tasks_s = sum((row.latency_s or 0.0) * row.count for row in rows)
         complete = all(row.latency_s is not None for row in rows)

@@ -32,6 +32,11 @@ class CallResult:
     check: KernelCheck | None = None
     in_place_s: float | None = None
 
+    @property
+    def call_s(self) -> float | None:
+        """Seconds alone, else in place."""
+        return self.alone.latency_s if self.alone is not None else self.in_place_s
+
 
 NOTHING = CallResult()
 """Of a call that nothing is known of."""

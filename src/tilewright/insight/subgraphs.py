@@ -21,6 +21,7 @@ from tilewright.core.records import Candidate, Measurement, Placement
 from tilewright.core.results import SubgraphStudyResult, SubgraphStudyRow
 from tilewright.core.scratch import scratch_folder
 from tilewright.core.speedups import Speedup, speedup
+from tilewright.cost.floors import Peaks
 from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.insight.int8_case import int8_tasks
@@ -29,7 +30,7 @@ from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
 from tilewright.measure.measurers import open_measurer, open_networks
 from tilewright.measure.network_timing import network_runner, time_together
-from tilewright.measure.peaks import Peaks, measured_peaks
+from tilewright.measure.peaks import measured_peaks
 from tilewright.measure.protocols import kernel_protocol
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork

@@ -5,22 +5,20 @@ The half here is numpy only; the half of the same name in `compiler.lower` build
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
-
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Demand
+from tilewright.cost.floors import Work
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.columns import Bools
 from tilewright.kernels.knobs import Knob as Knob
-
-FactColumn = npt.NDArray[np.float64]
 
 CPU = frozenset({"cpu"})
 """The kinds of targets that implementations are for unless they name others."""
@@ -74,18 +72,17 @@ class Implementation(Protocol):
         """Whether a combination of knob values makes sense together."""
         ...
 
-    def facts(
+    def demand(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
-    ) -> Mapping[str, FactColumn]:
-        """What follows from each setting, vectorised: one array entry per setting.
+    ) -> Demand:
+        """What one call asks of the processor, vectorised: one array entry per setting.
 
-        Always holds `estimate_s`, a rough time from which defaults are picked, and
-        `parallel_extent`, the number of independent pieces of work.
+        `cost` makes a rough time of it, from which defaults are picked.
         """
         ...
 
@@ -144,19 +141,76 @@ class ValidatesMany(Protocol):
 
 
 @runtime_checkable
-class FactsOfMany(Protocol):
-    """An implementation that tells the facts of many workloads together: a batch of kernels that
-    all differ is described many times as fast as by `facts`."""
+class DemandsOfMany(Protocol):
+    """An implementation that tells the demands of many workloads together: a batch of kernels that
+    all differ is described many times as fast as by `demand`."""
 
-    def facts_of_many(
+    def demand_of_many(
         self,
         workloads: Sequence[Workload],
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
-    ) -> Mapping[str, FactColumn]:
-        """`facts` of each workload in the setting of its place; the layouts are those of all."""
+    ) -> Demand:
+        """`demand` of each workload in the setting of its place; the layouts are those of all."""
+        ...
+
+
+class ToldAsColumns(ABC):
+    """The halves of `ValidatesMany` and `DemandsOfMany` that ask about one workload."""
+
+    @abstractmethod
+    def valid_many(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Sequence[Settings],
+    ) -> Bools:
+        """See `ValidatesMany`."""
+
+    @abstractmethod
+    def demand_of_many(
+        self,
+        workloads: Sequence[Workload],
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Sequence[Settings],
+    ) -> Demand:
+        """See `DemandsOfMany`."""
+
+    def valid(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Settings,
+    ) -> bool:
+        """See `valid_many`."""
+        return bool(self.valid_many(workload, target, resources, forms, [settings])[0])
+
+    def demand(
+        self,
+        workload: Workload,
+        target: Target,
+        resources: Resources,
+        forms: tuple[Form, ...],
+        settings: Sequence[Settings],
+    ) -> Demand:
+        """See `demand_of_many`."""
+        return self.demand_of_many((workload,), target, resources, forms, settings)
+
+
+@runtime_checkable
+class OtherAlgorithm(Protocol):
+    """An implementation whose algorithm needs another amount of work than the definition."""
+
+    def least_work(self, workload: Workload, target: Target) -> Work:
+        """The least that the algorithm must do."""
         ...
 
 

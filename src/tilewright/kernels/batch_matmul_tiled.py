@@ -18,16 +18,15 @@ from tilewright.core.errors import InternalError
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import SINGLE, FactColumn, Knob
+from tilewright.kernels.base import SINGLE, Knob
 from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.ports import Ports, plain_ports
-from tilewright.kernels.rates import CYCLE_S, peak_flop_per_s
 from tilewright.kernels.register_tile import issue_slowdown, row_tile_sizes
 
 NAME = "batch_matmul_tiled"
-_LAUNCH_S = 2e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,15 +114,15 @@ class TiledBatchMatmul:
             return False
         return int(settings["tile_rows"]) * vectors + vectors + 1 <= target.vector_registers
 
-    def facts(
+    def demand(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
-    ) -> Mapping[str, FactColumn]:
-        """Register tile, wasted work, loads per multiply-add, cost of copying, balance."""
+    ) -> Demand:
+        """Wasted work, what the register tile loses against the peak, cost of copying."""
         matmul = batch_product(workload)
         block = column(settings, "block")
         tile = column(settings, "tile_rows")
@@ -133,27 +132,27 @@ class TiledBatchMatmul:
         groups = np.minimum(groups, row_tiles)
         chunks = np.ceil(matmul.columns / block)
         pieces = matmul.batch * chunks * groups
-        balance = pieces / (np.ceil(pieces / resources.threads) * resources.threads)
         covered = np.ceil(row_tiles / groups) * groups * tile
         waste = covered * chunks * block / (matmul.rows * matmul.columns)
         register = target.lanes(workload.computed_in)
         vectors = np.ceil(block / register)
         accumulators = tile * vectors
         loads = 1.0 / tile + 1.0 / vectors
-        bound = issue_slowdown(accumulators, loads)
-        peak = peak_flop_per_s(target, resources, workload.computed_in)
-        compute_s = _flop(matmul) / peak * waste * bound
+        peak = target.operations_per_cycle(workload.computed_in)
         per_value = 1.5 if matmul.transposed else 1.0 / register
         copied = np.where(packed, matmul.depth * block * pieces * per_value, 0.0)
-        copy_s = copied * CYCLE_S / resources.threads
-        moved_s = workload.bytes / (resources.threads * 2e10)
-        return {
-            "estimate_s": (compute_s + copy_s) / balance + moved_s + _LAUNCH_S,
-            "parallel_extent": pieces,
-            "accumulators": accumulators,
-            "loads_per_multiply_add": loads,
-            "waste": waste,
-        }
+        return Demand(
+            pieces=pieces,
+            operations=_flop(matmul) * waste,
+            per_cycle=peak / issue_slowdown(accumulators, loads),
+            cycles=copied,
+            traffic={"L3": workload.bytes},
+            details={
+                "accumulators": accumulators,
+                "loads_per_multiply_add": loads,
+                "waste": waste,
+            },
+        )
 
     def error_bound(self, workload: Workload) -> float:
         """Summation in single precision; grows slowly with the length of the sum."""

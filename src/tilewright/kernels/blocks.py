@@ -83,11 +83,6 @@ def tile_sizes(extent: int, *, largest: int, tails: bool = True) -> tuple[int, .
     return tuple(sorted({*divisors, *near}))
 
 
-def registers_used(tile: int, lanes_per_tile: int, lanes: int) -> int:
-    """Vector registers of `lanes` that `tile` accumulators of `lanes_per_tile` lanes occupy."""
-    return tile * -(-lanes_per_tile // lanes)
-
-
 def output_block(forms: tuple[Form, ...], settings: Settings) -> int:
     """Output channels computed together: the result's block, or the knob `lanes` where it has
     none."""

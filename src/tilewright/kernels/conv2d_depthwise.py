@@ -16,22 +16,21 @@ import numpy as np
 from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import SINGLE, FactColumn, Knob
+from tilewright.kernels.base import SINGLE, Knob, ToldAsColumns
 from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
-from tilewright.kernels.columns import by_type, chosen, column
+from tilewright.kernels.columns import Bools, by_type, chosen, column
 from tilewright.kernels.convolution import Convolutions, convolution, convolutions
 from tilewright.kernels.ports import Ports, anchored_ports
-from tilewright.kernels.rates import CYCLE_S
 
 NAME = "conv2d_depthwise"
 _LARGEST_WIDTH = 14
 _LARGEST_CODE = 160
-_LAUNCH_S = 2e-6
 
 
-class DepthwiseConvolution:
+class DepthwiseConvolution(ToldAsColumns):
     """Spec of the depthwise convolution, with any channel multiplier."""
 
     name = NAME
@@ -73,45 +72,34 @@ class DepthwiseConvolution:
             Knob(name="unroll", values=("columns", "taps")),
         )
 
-    def valid(
-        self,
-        workload: Workload,
-        target: Target,
-        resources: Resources,
-        forms: tuple[Form, ...],
-        settings: Settings,
-    ) -> bool:
-        """The tile fits the registers; unrolled code stays small."""
-        conv = convolution(workload)
-        kh, kw = conv.kernel
-        vectors = -(-int(settings["lanes"]) // target.lanes(conv.computed_in))
-        accumulators = int(settings["tile_width"]) * int(settings["tile_height"]) * vectors
-        if accumulators + vectors + 1 > target.vector_registers:
-            return False
-        copies = accumulators * kw * (kh if settings["unroll"] == "taps" else 1)
-        return copies <= _LARGEST_CODE or accumulators == vectors
-
-    def facts(
+    def valid_many(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
-    ) -> Mapping[str, FactColumn]:
-        """See `facts_of_many`."""
-        return _facts(convolutions((workload,)), target, resources, settings)
+    ) -> Bools:
+        """The tile fits the registers; unrolled code stays small."""
+        conv = convolution(workload)
+        lanes, width, height = (column(settings, n) for n in ("lanes", "tile_width", "tile_height"))
+        vectors = np.ceil(lanes / target.lanes(conv.computed_in))
+        accumulators = width * height * vectors
+        down = np.where(chosen(settings, "unroll", "taps"), conv.kernel[0], 1)
+        short = accumulators * conv.kernel[1] * down <= _LARGEST_CODE
+        fits = accumulators + vectors + 1 <= target.vector_registers
+        return fits & (short | (accumulators == vectors))
 
-    def facts_of_many(
+    def demand_of_many(
         self,
         workloads: Sequence[Workload],
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
-    ) -> Mapping[str, FactColumn]:
-        """Register tile, loads and cycles per vector of results, parallel balance."""
-        return _facts(convolutions(workloads), target, resources, settings)
+    ) -> Demand:
+        """Loads and cycles per vector of results."""
+        return _demand(convolutions(workloads), target, settings)
 
     def error_bound(self, workload: Workload) -> float:
         """Summation in single precision over the taps."""
@@ -135,10 +123,8 @@ class DepthwiseConvolution:
         return {**constants, conv.weight: np.ascontiguousarray(weights.transpose(0, 2, 3, 1))}
 
 
-def _facts(
-    conv: Convolutions, target: Target, resources: Resources, settings: Sequence[Settings]
-) -> Mapping[str, FactColumn]:
-    """Facts of settings, of one convolution or of as many as there are settings."""
+def _demand(conv: Convolutions, target: Target, settings: Sequence[Settings]) -> Demand:
+    """Of settings, of one convolution or of as many as there are settings."""
     (kh, kw), (sh, sw), taps = conv.kernel, conv.strides, conv.taps
     lanes, tw, th, rows = (
         column(settings, name) for name in ("lanes", "tile_width", "tile_height", "rows")
@@ -150,7 +136,6 @@ def _facts(
     tiles_h = np.ceil(conv.out_height / th)
     groups = np.ceil(tiles_h / rows)
     pieces = conv.batch * conv.out_channels / lanes * groups
-    balance = pieces / (np.ceil(pieces / resources.threads) * resources.threads)
     waste = tiles_w * tw * tiles_h * th / conv.pixels
     columns_read = ((tw - 1) * sw + kw) / tw
     rows_read = np.where(unrolled, ((th - 1) * sh + kh) / th, kh)
@@ -166,14 +151,13 @@ def _facts(
     copying = np.where(copied, 3.0 * border * (conv.in_width + kw) / conv.out_width, 0.0)
     cycles = (work + tests + 3.0 + 8.0 / (tw * th)) * waste * odd + copying
     vectors_written = conv.batch * conv.out_channels * conv.pixels / lanes * vectors
-    compute_s = cycles * vectors_written * CYCLE_S / (resources.threads * balance)
-    return {
-        "estimate_s": compute_s + conv.moved_bytes / (resources.threads * 4e10) + _LAUNCH_S,
-        "parallel_extent": pieces,
-        "accumulators": tw * th * vectors,
-        "loads_per_result": loads,
-        "waste": waste,
-    }
+    details = {"accumulators": tw * th * vectors, "loads_per_result": loads, "waste": waste}
+    return Demand(
+        pieces=pieces,
+        cycles=cycles * vectors_written,
+        traffic={"L2": conv.moved_bytes.astype(np.float64)},
+        details=details,
+    )
 
 
 SPEC = DepthwiseConvolution()

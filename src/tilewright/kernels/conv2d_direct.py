@@ -10,7 +10,6 @@ Georganas et al. 2018 (Anatomy of High-Performance Deep Learning Convolutions on
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from math import prod
 
 import numpy as np
@@ -18,9 +17,10 @@ import numpy as np
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Column, Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import SINGLE, FactColumn, Knob, Workspaces
+from tilewright.kernels.base import SINGLE, Knob, ToldAsColumns, Workspaces
 from tilewright.kernels.blocks import chunk_count, output_block, whole_chunks
 from tilewright.kernels.columns import Bools, by_type, chosen, column
 from tilewright.kernels.conv2d_direct_knobs import (
@@ -32,11 +32,9 @@ from tilewright.kernels.conv2d_direct_knobs import (
 )
 from tilewright.kernels.convolution import Convolution, Convolutions, convolution, convolutions
 from tilewright.kernels.ports import Ports, anchored_ports
-from tilewright.kernels.rates import peak_flop_per_s
 from tilewright.kernels.register_tile import fits_registers, issue_slowdown
 
 NAME = "conv2d_direct"
-_LAUNCH_S = 2e-6
 _WIDEST_OF_SEVERAL_ROWS = 16
 _TAPS_INSIDE = "chunk,ky,lane,kx"
 _CHUNKS_INSIDE = "ky,kx,chunk,lane"
@@ -56,7 +54,7 @@ def reduction(conv: Convolution, settings: Settings) -> dict[str, int]:
     return {name: steps[name] for name in str(settings["reduce_order"]).split(",")}
 
 
-class DirectConvolution:
+class DirectConvolution(ToldAsColumns):
     """Spec of the direct convolution; any stride, padding, dilation and groups."""
 
     name = NAME
@@ -85,17 +83,6 @@ class DirectConvolution:
         """See `conv2d_direct_knobs`."""
         return direct_knobs(convolution(workload), target, resources, forms)
 
-    def valid(
-        self,
-        workload: Workload,
-        target: Target,
-        resources: Resources,
-        forms: tuple[Form, ...],
-        settings: Settings,
-    ) -> bool:
-        """See `valid_many`."""
-        return bool(self.valid_many(workload, target, resources, forms, [settings])[0])
-
     def valid_many(
         self,
         workload: Workload,
@@ -119,27 +106,17 @@ class DirectConvolution:
             divides & small & fits & _spelled(settings) & (uncached | _cache_pays(conv, settings))
         )
 
-    def facts(
-        self,
-        workload: Workload,
-        target: Target,
-        resources: Resources,
-        forms: tuple[Form, ...],
-        settings: Sequence[Settings],
-    ) -> Mapping[str, FactColumn]:
-        """See `facts_of_many`."""
-        return _facts(convolutions((workload,)), target, resources, forms, settings)
-
-    def facts_of_many(
+    def demand_of_many(
         self,
         workloads: Sequence[Workload],
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
-    ) -> Mapping[str, FactColumn]:
-        """Register tile, wasted work, loads per multiply-add, parallel balance, working set."""
-        return _facts(convolutions(workloads), target, resources, forms, settings)
+    ) -> Demand:
+        """Wasted work, what the register tile loses against the peak, bytes of all operands, and of
+        weights that are read again."""
+        return _demand(convolutions(workloads), target, forms, settings)
 
     def error_bound(self, workload: Workload) -> float:
         """Summation in single precision; grows slowly with the length of the sum."""
@@ -187,22 +164,16 @@ class DirectConvolution:
         return {**constants, conv.weight: np.ascontiguousarray(weights.transpose(axes))}
 
 
-def _facts(
-    conv: Convolutions,
-    target: Target,
-    resources: Resources,
-    forms: tuple[Form, ...],
-    settings: Sequence[Settings],
-) -> Mapping[str, FactColumn]:
-    """Facts of settings, of one convolution or of as many as there are settings."""
+def _demand(
+    conv: Convolutions, target: Target, forms: tuple[Form, ...], settings: Sequence[Settings]
+) -> Demand:
+    """Of settings, of one convolution or of as many as there are settings."""
     lanes, tile_width, tile_height, tile_out = _tile(settings)
     tiles_w = np.ceil(conv.out_width / tile_width)
     tiles_h = np.ceil(conv.out_height / tile_height)
     chunks = conv.groups * np.ceil(conv.group_out / lanes)
     tiles_c = chunks / tile_out
     pieces = conv.batch * tiles_c * _tiles_apart(conv, settings, tiles_h, tiles_w)
-    rounds = np.ceil(pieces / resources.threads)
-    balance = pieces / (rounds * resources.threads)
     covered = tiles_w * tile_width * tiles_h * tile_height
     waste = covered / conv.pixels
     pixels = tile_width * tile_height
@@ -218,21 +189,22 @@ def _facts(
     by_rows = chosen(settings, "order", "rows")
     traffic = np.where(by_rows, 4.0 * depth * conv.out_channels * tiles_h, 0.0)
     spill = np.where(weight_bytes > target.cache_bytes(2) / 2, 1.15, 1.0)
-    peak = by_type(conv.computed_in, partial(peak_flop_per_s, target, resources))
-    compute_s = conv.flop / peak * waste * slow * spill / (fill * balance)
-    compute_s = compute_s * _reduction_speed(conv, target, settings, accumulators)
-    compute_s = compute_s * _doubt(conv, forms, settings)
-    compute_s = compute_s * np.where(torn, _TORN_VECTORS, 1.0)
+    slow = slow * spill * _reduction_speed(conv, target, settings, accumulators)
+    slow = slow * _doubt(conv, forms, settings) * np.where(torn, _TORN_VECTORS, 1.0)
     ragged = (conv.groups > 1) & (conv.group_out % lanes > 0)
     moved = conv.moved_bytes + 0.1 * traffic + np.where(ragged, 2.0 * conv.result_bytes, 0.0)
-    return {
-        "estimate_s": compute_s + moved / (resources.threads * 2e10) + _LAUNCH_S,
-        "parallel_extent": pieces,
-        "accumulators": accumulators,
-        "loads_per_multiply_add": loads,
-        "waste": waste,
-        "weight_tile_bytes": weight_bytes,
-    }
+    return Demand(
+        pieces=pieces,
+        operations=conv.flop * waste,
+        per_cycle=by_type(conv.computed_in, target.operations_per_cycle) * fill / slow,
+        traffic={"L3": moved},
+        details={
+            "accumulators": accumulators,
+            "loads_per_multiply_add": loads,
+            "waste": waste,
+            "weight_tile_bytes": weight_bytes,
+        },
+    )
 
 
 def ragged_groups(conv: Convolution, lanes: int) -> bool:
@@ -241,7 +213,7 @@ def ragged_groups(conv: Convolution, lanes: int) -> bool:
     return conv.groups > 1 and conv.group_out % lanes > 0
 
 
-def _tile(settings: Sequence[Settings]) -> Iterator[FactColumn]:
+def _tile(settings: Sequence[Settings]) -> Iterator[Column]:
     names = ("lanes", "tile_width", "tile_height", "tile_out")
     return (column(settings, name) for name in names)
 
@@ -267,8 +239,8 @@ def _cache_pays(conv: Convolution, settings: Sequence[Settings]) -> Bools:
 
 
 def _tiles_apart(
-    conv: Convolutions, settings: Sequence[Settings], tiles_h: FactColumn, tiles_w: FactColumn
-) -> FactColumn:
+    conv: Convolutions, settings: Sequence[Settings], tiles_h: Column, tiles_w: Column
+) -> Column:
     """Tiles of a plane, or rows of tiles, that are pieces of work of their own."""
     cached = ~chosen(settings, "cache_chunks", 0)
     whole = chosen(settings, "order", "channels") & cached
@@ -277,8 +249,8 @@ def _tiles_apart(
 
 
 def _reduction_speed(
-    conv: Convolutions, target: Target, settings: Sequence[Settings], accumulators: FactColumn
-) -> FactColumn:
+    conv: Convolutions, target: Target, settings: Sequence[Settings], accumulators: Column
+) -> Column:
     """Time of the reduction's inner loops against the plain way.
 
     Lanes spelled out save address arithmetic. With taps inside, LLVM keeps the inputs that
@@ -294,7 +266,7 @@ def _reduction_speed(
     return np.where(lanes, _LANES_SPELLED_OUT, 1.0) * np.where(inside, taps, 1.0)
 
 
-def _doubt(conv: Convolutions, forms: tuple[Form, ...], settings: Sequence[Settings]) -> FactColumn:
+def _doubt(conv: Convolutions, forms: tuple[Form, ...], settings: Sequence[Settings]) -> Column:
     """What the other choices are expected to cost; a tuner finds out where they gain."""
     collects = np.where(data_blocks(conv, forms) > 0, 1.0, 3.0)
     unusual = (

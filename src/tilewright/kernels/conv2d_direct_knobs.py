@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.core.forms import Form, channel_block
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.base import FactColumn
+from tilewright.cost.demand import Column
 from tilewright.kernels.blocks import chunk_count, lane_counts, out_tiles
 from tilewright.kernels.columns import Bools, Numbers
 from tilewright.kernels.convolution import Convolution, Convolutions
@@ -96,7 +96,7 @@ def input_blocks(conv: Convolution, target: Target, forms: tuple[Form, ...]) -> 
     return list(dict.fromkeys(b for b in (plain, other) if b and conv.group_in % b == 0))
 
 
-def unrolls_lanes(blocks: FactColumn) -> Bools:
+def unrolls_lanes(blocks: Column) -> Bools:
     """Whether lanes of blocks can be spelled out in part."""
     return (blocks % UNROLLED_LANES == 0) & (blocks > UNROLLED_LANES)
 

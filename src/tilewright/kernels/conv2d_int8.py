@@ -18,14 +18,14 @@ import numpy as np
 from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import ComputeUnit, Resources, Target
+from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import SINGLE, FactColumn, Knob
+from tilewright.kernels.base import SINGLE, Knob
 from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
 from tilewright.kernels.columns import column
 from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.ports import Ports, anchored_ports
-from tilewright.kernels.rates import CLOCK_HZ
 from tilewright.kernels.register_tile import fits_registers, issue_slowdown
 
 NAME = "conv2d_int8"
@@ -34,7 +34,6 @@ QUAD = 4
 OFFSET = 128
 """What is added to signed data to make it unsigned."""
 _LARGEST_TILE = 32
-_LAUNCH_S = 2e-6
 _DOT_UNITS = frozenset({"avx512vnni", "avxvnni"})
 """Those with the instruction `vpdpbusd`."""
 _ONE_QUANTUM = 1.01 / 127
@@ -148,15 +147,16 @@ class Int8Convolution:
             return False
         return int(settings["tile_height"]) == 1 or int(settings["tile_width"]) <= 16
 
-    def facts(
+    def demand(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
-    ) -> Mapping[str, FactColumn]:
-        """Register tile, wasted work, loads per multiply-add, parallel balance, working set."""
+    ) -> Demand:
+        """Wasted work, what the register tile loses against the peak, bytes of all operands and of
+        a copied input."""
         conv = convolution(workload)
         names = ("lanes", "tile_width", "tile_height", "tile_out")
         lanes, width, height, out = (column(settings, n) for n in names)
@@ -165,7 +165,6 @@ class Int8Convolution:
         tiles_w, tiles_h = np.ceil(conv.out_width / width), np.ceil(conv.out_height / height)
         pieces = conv.batch * tiles_h * conv.out_channels / lanes / out
         pieces = pieces * (tiles_w if conv.out_height == 1 else 1.0)
-        balance = pieces / (np.ceil(pieces / resources.threads) * resources.threads)
         waste = tiles_w * width * tiles_h * height / (conv.out_height * conv.out_width)
         register = target.lanes(conv.computed_in)
         vectors = np.ceil(lanes / register)
@@ -173,19 +172,21 @@ class Int8Convolution:
         accumulators = pixels * out * vectors
         loads = 1.0 / pixels + 1.0 / (out * vectors)
         fill = lanes / (vectors * register)
-        rate = np.where(quads > 1, *_operations_per_cycle(target, conv.computed_in)) * CLOCK_HZ
-        compute_s = conv.flop * waste * issue_slowdown(accumulators, loads)
-        compute_s = compute_s / (rate * resources.threads * fill * balance)
+        peak = np.where(quads > 1, *_operations_per_cycle(target, conv.computed_in))
         copy_bytes = np.where(moves, 2.0 * workload.types[conv.data].bytes, 0.0)
-        moved_s = (workload.bytes + copy_bytes) / (resources.threads * 2e10)
-        return {
-            "estimate_s": compute_s + moved_s + _LAUNCH_S * (1 + moves),
-            "parallel_extent": pieces,
-            "accumulators": accumulators,
-            "loads_per_multiply_add": loads,
-            "waste": waste,
-            "weight_tile_bytes": conv.group_in * prod(conv.kernel) * out * lanes,
-        }
+        return Demand(
+            pieces=pieces,
+            operations=conv.flop * waste,
+            per_cycle=peak * fill / issue_slowdown(accumulators, loads),
+            traffic={"L3": workload.bytes + copy_bytes},
+            launches=1.0 + moves,
+            details={
+                "accumulators": accumulators,
+                "loads_per_multiply_add": loads,
+                "waste": waste,
+                "weight_tile_bytes": conv.group_in * prod(conv.kernel) * out * lanes,
+            },
+        )
 
     def error_bound(self, workload: Workload) -> float:
         """Sums are exact: nothing may differ. A sum behind a product in single precision may be

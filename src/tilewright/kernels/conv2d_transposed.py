@@ -19,17 +19,16 @@ from tilewright.core.errors import InternalError
 from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import SINGLE, FactColumn, Knob, Workspaces
+from tilewright.kernels.base import SINGLE, Knob, Workspaces
 from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
 from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.ports import Ports, anchored_ports
-from tilewright.kernels.rates import CYCLE_S
 from tilewright.kernels.register_tile import issue_slowdown
 
 NAME = "conv2d_transposed"
-_LAUNCH_S = 4e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,15 +199,16 @@ class GatheringTransposedConvolution:
         used = int(settings["tile_width"]) * vectors + vectors + 1
         return used <= target.vector_registers
 
-    def facts(
+    def demand(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
-    ) -> Mapping[str, FactColumn]:
-        """Register tile, wasted work, loads per multiply-add, parallel balance."""
+    ) -> Demand:
+        """Wasted work, what the register tile loses against the peak, weights that are read again
+        for every row."""
         conv = transposed_convolution(workload)
         rows, columns = conv.rows, conv.columns
         lanes, width, tile_out = (
@@ -217,7 +217,6 @@ class GatheringTransposedConvolution:
         by_rows = chosen(settings, "order", "rows")
         tiles = np.ceil(columns.positions / width)
         pieces = conv.batch * conv.out_channels / lanes / tile_out * rows.positions
-        balance = pieces / (np.ceil(pieces / resources.threads) * resources.threads)
         waste = tiles * width / columns.positions
         register = target.lanes(workload.computed_in)
         vectors = np.ceil(lanes / register)
@@ -230,16 +229,19 @@ class GatheringTransposedConvolution:
         positions = conv.batch * rows.positions * columns.positions
         fill = lanes / (vectors * register)
         cycles = positions * conv.out_channels * depth / (2.0 * register * fill)
-        compute_s = cycles * waste * bound * crowded * CYCLE_S / (resources.threads * balance)
         passes = np.where(by_rows, float(rows.positions), 1.0)
         moved = workload.bytes + 0.4 * depth * conv.out_channels * passes
-        return {
-            "estimate_s": compute_s + moved / (resources.threads * 2e10) + _LAUNCH_S,
-            "parallel_extent": pieces,
-            "accumulators": accumulators,
-            "loads_per_multiply_add": loads,
-            "waste": waste,
-        }
+        return Demand(
+            pieces=pieces,
+            cycles=cycles * waste * bound * crowded,
+            traffic={"L3": moved},
+            launches=2.0,
+            details={
+                "accumulators": accumulators,
+                "loads_per_multiply_add": loads,
+                "waste": waste,
+            },
+        )
 
     def error_bound(self, workload: Workload) -> float:
         """Summation in single precision; grows slowly with the length of the sum."""

@@ -9,8 +9,8 @@ ahead, in double precision.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -18,18 +18,22 @@ from tilewright.core.errors import InternalError
 from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Demand
+from tilewright.cost.floors import Work, least_work
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import SINGLE, FactColumn, Knob, Workspaces
+from tilewright.kernels.base import SINGLE, Knob, ToldAsColumns, Workspaces
 from tilewright.kernels.blocks import chunk_count, lane_counts, out_tiles, tile_sizes, whole_chunks
 from tilewright.kernels.columns import Bools, Numbers, by_type, chosen, column
 from tilewright.kernels.convolution import Convolution, Convolutions, convolution, convolutions
 from tilewright.kernels.ports import Ports, anchored_ports
-from tilewright.kernels.rates import peak_flop_per_s
 from tilewright.kernels.register_tile import fits_registers, issue_slowdown
 from tilewright.kernels.winograd_transforms import Transform, double, transform
 
 Pair = tuple[int, int]
+_STAGES = 4
+_FROM_L3 = 0.8
+"""Of what lies between the stages, so much is still in nearer caches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +103,7 @@ def _tiles_together(conv: Convolution, tiles: Pair, strip: int) -> int:
     return strip * across if strip else conv.batch * down * across
 
 
-class WinogradConvolution:
+class WinogradConvolution(ToldAsColumns):
     """Spec of a Winograd convolution: unit stride and dilation, one group, any padding.
 
     `outputs` are the rows and columns of an output tile by kernel; others than its kernels are
@@ -168,17 +172,6 @@ class WinogradConvolution:
             Knob(name="strip", values=strips),
         )
 
-    def valid(
-        self,
-        workload: Workload,
-        target: Target,
-        resources: Resources,
-        forms: tuple[Form, ...],
-        settings: Settings,
-    ) -> bool:
-        """See `valid_many`."""
-        return bool(self.valid_many(workload, target, resources, forms, [settings])[0])
-
     def valid_many(
         self,
         workload: Workload,
@@ -201,33 +194,17 @@ class WinogradConvolution:
             thrifty |= (strips == strip) & np.isin(rows, sizes)
         return divides & thrifty & fits
 
-    def facts(
-        self,
-        workload: Workload,
-        target: Target,
-        resources: Resources,
-        forms: tuple[Form, ...],
-        settings: Sequence[Settings],
-    ) -> Mapping[str, FactColumn]:
-        """See `facts_of_many`."""
-        return self._facts(convolutions((workload,)), target, resources, settings)
-
-    def facts_of_many(
+    def demand_of_many(
         self,
         workloads: Sequence[Workload],
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
-    ) -> Mapping[str, FactColumn]:
+    ) -> Demand:
         """Products as in the direct form, transforms by the bytes they move: from stage to stage
         through memory, in strips through the caches."""
-        return self._facts(convolutions(workloads), target, resources, settings)
-
-    def _facts(
-        self, conv: Convolutions, target: Target, resources: Resources, settings: Sequence[Settings]
-    ) -> Mapping[str, FactColumn]:
-        """Facts of settings, of one convolution or of as many as there are settings."""
+        conv = convolutions(workloads)
         down, across, positions = self._tiles(conv)
         count = conv.batch * down * across
         rows = column(settings, "tile_rows")
@@ -245,8 +222,6 @@ class WinogradConvolution:
         chunks = np.ceil(conv.out_channels / lanes)
         fill = conv.out_channels / (chunks * vectors * register)
         flop = 2.0 * positions * count * conv.in_channels * conv.out_channels
-        peak = by_type(conv.computed_in, partial(peak_flop_per_s, target, resources))
-        products_s = flop / peak * slow * waste / fill
         weight_bytes = 4.0 * positions * conv.in_channels * conv.out_channels
         between = 4.0 * positions * count * (conv.in_channels + conv.out_channels)
         again = np.where(by_tiles, 0.3 * weight_bytes * np.ceil(together / rows) / 8, 0.0)
@@ -256,14 +231,34 @@ class WinogradConvolution:
         passes = np.where(strip == 0, 3.0, np.where(near, 0.5, 1.5))
         weights = weight_bytes * (1.0 + 0.3 * np.maximum(pieces - 1.0, 0.0) / resources.threads)
         moved = weights + passes * between + again + conv.moved_bytes
-        return {
-            "estimate_s": products_s + moved / (resources.threads * 2.5e10) + 8e-6,
-            "parallel_extent": np.where(strip > 0, pieces, positions * chunks / out),
-            "accumulators": accumulators,
-            "loads_per_multiply_add": loads,
-            "waste": waste,
-            "workspace_bytes": np.where(strip > 0, resources.threads * own, between),
-        }
+        return Demand(
+            pieces=np.where(strip > 0, pieces, positions * chunks / out),
+            even=True,
+            operations=flop * waste,
+            per_cycle=by_type(conv.computed_in, target.operations_per_cycle) * fill / slow,
+            traffic={"L3": _FROM_L3 * moved},
+            launches=_STAGES,
+            details={
+                "accumulators": accumulators,
+                "loads_per_multiply_add": loads,
+                "waste": waste,
+                "workspace_bytes": np.where(strip > 0, resources.threads * own, between),
+            },
+        )
+
+    def least_work(self, workload: Workload, target: Target) -> Work:
+        """The products of all tiles, and the transformed weights; transforms come on top."""
+        conv, whole = convolution(workload), least_work(workload, target)
+        form = self.form(conv)
+        down, across = form.tiles(conv)
+        products = form.positions * conv.in_channels * conv.out_channels
+        weights = workload.types[conv.weight]
+        more_bytes = weights.bytes * form.positions / prod(conv.kernel) - weights.bytes
+        return replace(
+            whole,
+            flop=2 * conv.batch * down * across * products,
+            memory_bytes=whole.memory_bytes + more_bytes,
+        )
 
     def _tiles(self, conv: Convolutions) -> tuple[Numbers, Numbers, Numbers]:
         """Output tiles down and across, and multiplications of a tile, as `Transforms` has them

@@ -18,17 +18,17 @@ from tilewright.core.errors import InternalError
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import SINGLE, FactColumn, Knob
+from tilewright.kernels.base import SINGLE, Knob
 from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.ports import Ports, plain_ports
-from tilewright.kernels.rates import peak_flop_per_s
 from tilewright.kernels.register_tile import issue_slowdown, row_tile_sizes
 
 NAME = "dense_packed"
-_LAUNCH_S = 2e-6
-_THREAD_BYTES_PER_S = 1.2e10
+_STREAMED = 1.2
+"""How much faster than usual a stream as long as the weights comes from memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,15 +115,15 @@ class PackedDense:
         accumulators = int(settings["tile_rows"]) * vectors
         return accumulators + vectors + 1 <= target.vector_registers
 
-    def facts(
+    def demand(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
-    ) -> Mapping[str, FactColumn]:
-        """Register tile, wasted work, loads per multiply-add, traffic of the weights, balance."""
+    ) -> Demand:
+        """Wasted work, what the register tile loses against the peak, traffic of the weights."""
         dense = product(workload)
         block = column(settings, "block")
         tile = column(settings, "tile_rows")
@@ -131,30 +131,30 @@ class PackedDense:
         row_tiles = np.ceil(dense.rows / tile)
         chunks = np.ceil(dense.columns / block)
         pieces = dense.outer * row_tiles * chunks
-        balance = pieces / (np.ceil(pieces / resources.threads) * resources.threads)
         waste = row_tiles * tile * chunks * block / (dense.rows * dense.columns)
         vectors = np.ceil(block / target.lanes(workload.computed_in))
         accumulators = tile * vectors
         loads = 1.0 / tile + 1.0 / vectors
-        bound = issue_slowdown(accumulators, loads)
         chunk_bytes = 4.0 * block * dense.depth
         spill = np.where(chunk_bytes > target.cache_bytes(2) / 2, 1.1, 1.0)
-        peak = peak_flop_per_s(target, resources, workload.computed_in)
+        peak = target.operations_per_cycle(workload.computed_in)
         flop = 2.0 * dense.outer * dense.rows * dense.columns * dense.depth
-        compute_s = flop / peak * waste * bound * spill / balance
         passes = np.where(by_rows, dense.outer * row_tiles, 1.0)
         moved = workload.bytes + 4.0 * dense.depth * dense.columns * (passes - 1.0)
-        moved_s = moved / (resources.threads * balance * _THREAD_BYTES_PER_S)
-        return {
-            "estimate_s": np.maximum(compute_s, moved_s)
-            + 0.1 * np.minimum(compute_s, moved_s)
-            + _LAUNCH_S,
-            "parallel_extent": pieces,
-            "accumulators": accumulators,
-            "loads_per_multiply_add": loads,
-            "waste": waste,
-            "weight_tile_bytes": chunk_bytes,
-        }
+        return Demand(
+            pieces=pieces,
+            operations=flop * waste,
+            per_cycle=peak / (issue_slowdown(accumulators, loads) * spill),
+            traffic={"memory": moved / _STREAMED},
+            own_traffic=True,
+            hidden=0.9,
+            details={
+                "accumulators": accumulators,
+                "loads_per_multiply_add": loads,
+                "waste": waste,
+                "weight_tile_bytes": chunk_bytes,
+            },
+        )
 
     def error_bound(self, workload: Workload) -> float:
         """Summation in single precision; grows slowly with the length of the sum."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from tilewright.core.forms import Form
 from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Demand
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.base import Knob
 from tilewright.kernels.streaming import Unpacked
 
 NAME = "generic"
-_FLOP_PER_S = 2e8
-_BYTES_PER_S = 2e9
-_LAUNCH_S = 1e-5
+_CYCLES_OF_AN_OPERATION = 13.5
+CYCLES_OF_A_BYTE = 1.35
+"""Of code that nobody vectorised."""
 
 
 class Generic(Unpacked):
@@ -35,21 +34,21 @@ class Generic(Unpacked):
         """None: there is one way."""
         return ()
 
-    def facts(
+    def demand(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
-    ) -> Mapping[str, FactColumn]:
-        """A pessimistic time, so that whatever else applies is preferred."""
-        seconds = workload.flop / _FLOP_PER_S + workload.bytes / _BYTES_PER_S
-        ones = np.ones(len(settings))
-        return {
-            "estimate_s": ones * (seconds / resources.threads + _LAUNCH_S),
-            "parallel_extent": ones * workload.result.elements,
-        }
+    ) -> Demand:
+        """A pessimistic one, so that whatever else applies is preferred."""
+        return Demand(
+            pieces=workload.result.elements,
+            even=True,
+            cycles=workload.flop * _CYCLES_OF_AN_OPERATION + workload.bytes * CYCLES_OF_A_BYTE,
+            launches=5.0,
+        )
 
 
 SPEC = Generic()

@@ -5,21 +5,24 @@ Everything is read and written once, so memory bandwidth is the bound.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Demand
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.base import Knob
 from tilewright.kernels.columns import column
-from tilewright.kernels.streaming import BYTES_PER_S, LAUNCH_S, Unpacked, balance, function_error
+from tilewright.kernels.streaming import Unpacked, function_error
 
 NAME = "injective"
 _WORD_BYTES = 4
+_CYCLES_OF_AN_OPERATION = 1.35
+"""Of a vector."""
 _MOVEMENTS = frozenset(name for name, operator in OPERATORS.items() if operator.movement)
 
 
@@ -63,28 +66,29 @@ class Injective(Unpacked):
         words = target.vector_bytes // _WORD_BYTES
         return (Knob(name="vector", values=(words, 2 * words, 4 * words)),)
 
-    def facts(
+    def demand(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
-    ) -> Mapping[str, FactColumn]:
-        """Bytes over bandwidth; strided access where layouts differ."""
+    ) -> Demand:
+        """Bytes of all operands, three times as many where access is strided since layouts
+        differ."""
         vector = column(settings, "vector")
         pieces = np.maximum(1.0, workload.result.elements / (64 * vector))
         kinds = _blocks(workload, forms)
         ordered = all(step.operator != "transpose" for step in workload.steps)
         strided = 1.0 if len(kinds) == 1 and ordered else 3.0
         preferred = 1.0 + 0.02 * np.log2(vector * _WORD_BYTES / target.vector_bytes)
-        threads = resources.threads * balance(pieces, resources)
-        moved_s = workload.bytes * strided / BYTES_PER_S
-        work_s = workload.flop / (2e9 * target.lanes(workload.computed_in))
-        return {
-            "estimate_s": (moved_s + work_s) / threads * preferred + LAUNCH_S,
-            "parallel_extent": pieces,
-        }
+        vectors = workload.flop / target.lanes(workload.computed_in)
+        return Demand(
+            pieces=pieces,
+            cycles=vectors * _CYCLES_OF_AN_OPERATION * preferred,
+            traffic={"memory": workload.bytes * strided * preferred},
+            own_traffic=True,
+        )
 
     def error_bound(self, workload: Workload) -> float:
         """Polynomial functions are good to a few units in the last place."""

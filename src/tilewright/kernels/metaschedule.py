@@ -14,16 +14,17 @@ import numpy as np
 from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.base import Knob
+from tilewright.kernels.generic import CYCLES_OF_A_BYTE
 from tilewright.kernels.streaming import Unpacked
 
 NAME = "metaschedule"
 TRACE = "trace"
 _OPAQUE_ERROR = 1e-4
-_FLOP_PER_S = 1e9
-_BYTES_PER_S = 2e9
+_CYCLES_OF_AN_OPERATION = 2.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,21 +83,21 @@ class MetaSchedule(Unpacked):
         imported = any(step.operator == "opaque" for step in workload.steps)
         return not imported or not any(channel_block(form) for form in forms)
 
-    def facts(
+    def demand(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
-    ) -> Mapping[str, FactColumn]:
-        """Work over modest rates: nothing is known before a trace is applied."""
-        ones = np.ones(len(settings))
-        seconds = workload.flop / _FLOP_PER_S + workload.bytes / _BYTES_PER_S
-        return {
-            "estimate_s": ones * (seconds / resources.threads),
-            "parallel_extent": ones * workload.result.elements,
-        }
+    ) -> Demand:
+        """A modest one: nothing is known before a trace is applied."""
+        return Demand(
+            pieces=workload.result.elements,
+            even=True,
+            cycles=workload.flop * _CYCLES_OF_AN_OPERATION + workload.bytes * CYCLES_OF_A_BYTE,
+            launches=0.0,
+        )
 
     def error_bound(self, workload: Workload) -> float:
         """Summation in the type's own precision; loose for imported operators."""

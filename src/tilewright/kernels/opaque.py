@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Demand
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.base import Knob
+from tilewright.kernels.generic import CYCLES_OF_A_BYTE
 from tilewright.kernels.ports import Ports, plain_ports
 from tilewright.kernels.streaming import Unpacked
 
 NAME = "opaque"
-_BYTES_PER_S = 2e9
-_LAUNCH_S = 1e-5
 
 
 class Opaque(Unpacked):
@@ -52,20 +50,16 @@ class Opaque(Unpacked):
         """Plain layouts only."""
         return not any(channel_block(form) for form in forms)
 
-    def facts(
+    def demand(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
-    ) -> Mapping[str, FactColumn]:
-        """Bytes over a modest bandwidth."""
-        ones = np.ones(len(settings))
-        return {
-            "estimate_s": ones * (workload.bytes / _BYTES_PER_S + _LAUNCH_S),
-            "parallel_extent": ones * workload.result.elements,
-        }
+    ) -> Demand:
+        """One thread that moves all bytes, slowly."""
+        return Demand(pieces=1, cycles=workload.bytes * CYCLES_OF_A_BYTE, launches=5.0)
 
     def error_bound(self, workload: Workload) -> float:
         """Nothing is known about the operator, so as loose as a whole network."""

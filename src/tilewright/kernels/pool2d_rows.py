@@ -6,7 +6,7 @@ plain tensors the lanes are columns of a copy of the plane that already has its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -15,13 +15,16 @@ from tilewright.core.errors import InternalError
 from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Demand
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.base import Knob
 from tilewright.kernels.blocks import tile_sizes
 from tilewright.kernels.columns import column
-from tilewright.kernels.streaming import BYTES_PER_S, LAUNCH_S, Unpacked, balance, function_error
+from tilewright.kernels.streaming import Unpacked, function_error
 
 NAME = "pool2d_rows"
+_CYCLES_OF_A_LOAD = 0.675
+"""Of a vector, with what is done with it."""
 
 
 def pooled_shape(workload: Workload) -> tuple[int, ...]:
@@ -57,15 +60,15 @@ class PoolRows(Unpacked):
             return (Knob(name="tile_width", values=tile_sizes(width, largest=12, tails=False)),)
         return (Knob(name="tile_width", values=(1, 2, 4)),)
 
-    def facts(
+    def demand(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
-    ) -> Mapping[str, FactColumn]:
-        """Loads per result, latency of dependent operations, registers, balance."""
+    ) -> Demand:
+        """Loads per result, latency of dependent operations, registers."""
         anchor = workload.anchor
         assert anchor is not None
         tile = column(settings, "tile_width")
@@ -79,14 +82,14 @@ class PoolRows(Unpacked):
         chain = np.maximum(1.0, 4.0 / vectors)
         crowded = np.where(vectors > 0.75 * target.vector_registers, 2.0, 1.0)
         copies = 1.0 if block else 2.0
-        work_s = n * channels * height * width * taps / lanes * chain * crowded / 4e9
-        threads = resources.threads * balance(pieces, resources)
-        moved_s = workload.bytes * copies / BYTES_PER_S
-        return {
-            "estimate_s": (moved_s + work_s) / threads + LAUNCH_S,
-            "parallel_extent": pieces,
-            "accumulators": vectors,
-        }
+        loads = n * channels * height * width * taps / lanes
+        return Demand(
+            pieces=pieces,
+            cycles=loads * chain * crowded * _CYCLES_OF_A_LOAD,
+            traffic={"memory": workload.bytes * copies},
+            own_traffic=True,
+            details={"accumulators": vectors},
+        )
 
     def error_bound(self, workload: Workload) -> float:
         """Sums of a window."""

@@ -6,7 +6,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from tilewright.kernels.base import FactColumn
+from tilewright.cost.demand import Column
 from tilewright.kernels.columns import Bools
 
 
@@ -16,7 +16,7 @@ def row_tile_sizes(rows: int) -> tuple[int, ...]:
     return tuple(t for t in sizes if t >= 4 or t == rows)
 
 
-def issue_slowdown(accumulators: FactColumn, loads: FactColumn) -> FactColumn:
+def issue_slowdown(accumulators: Column, loads: Column) -> Column:
     """Time over peak time of a tile with so many accumulators and loads per multiply-add.
 
     Two multiply-adds and two loads are issued per cycle, but a stream of loads alone does not reach
@@ -29,7 +29,7 @@ def issue_slowdown(accumulators: FactColumn, loads: FactColumn) -> FactColumn:
 
 @overload
 def fits_registers(
-    accumulators: FactColumn, columns: FactColumn, registers: int, *, kept: FactColumn
+    accumulators: Column, columns: Column, registers: int, *, kept: Column
 ) -> Bools: ...
 @overload
 def fits_registers(accumulators: int, columns: int, registers: int, *, kept: int = 1) -> bool: ...

@@ -39,7 +39,7 @@ def _offers() -> Offers[Implementation]:
     modules = [import_module(f"tilewright.kernels.{module}") for module in _BUILT_IN]
     ours = {module.SPEC.name: cast(Implementation, module.SPEC) for module in modules}
     needs = (
-        *("name", "anchors", "applies", "port_forms", "knobs", "valid", "facts", "error_bound"),
+        *("name", "anchors", "applies", "port_forms", "knobs", "valid", "demand", "error_bound"),
         *("packed_shapes", "pack"),
     )
     return Offers(GROUP, kind="implementation", built_in=ours, needs=needs)

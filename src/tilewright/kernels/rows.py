@@ -7,7 +7,7 @@ a vector are rows of their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -17,12 +17,17 @@ from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN, Form, channel_block
 from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Demand
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactColumn, Knob
+from tilewright.kernels.base import Knob
 from tilewright.kernels.columns import column
-from tilewright.kernels.streaming import BYTES_PER_S, LAUNCH_S, Unpacked, balance, function_error
+from tilewright.kernels.streaming import Unpacked, function_error
 
 NAME = "rows"
+_CYCLES_OF_AN_ADDITION, _CYCLES_OF_AN_OPERATION = 1.08, 0.3375
+"""Of a vector: one that waits for the one before, divided by four, and any other."""
+_CYCLES_OF_A_FOLD = 5.4
+"""Adding one half of a row's partial results to the other."""
 _REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
 _NORMALISING = frozenset({"softmax", "log_softmax", "layer_norm", "instance_norm"})
 
@@ -128,15 +133,15 @@ class Rows(Unpacked):
         """`streams`: vectors in flight, as partial results or as rows side by side."""
         return (Knob(name="streams", values=(1, 2, 4, 8)),)
 
-    def facts(
+    def demand(
         self,
         workload: Workload,
         target: Target,
         resources: Resources,
         forms: tuple[Form, ...],
         settings: Sequence[Settings],
-    ) -> Mapping[str, FactColumn]:
-        """Bytes over bandwidth, the latency of dependent additions, the cost of folding."""
+    ) -> Demand:
+        """Bytes of all operands, the latency of dependent additions, the cost of folding."""
         axes = operand_frame(workload, forms)
         streams = column(settings, "streams")
         rows = prod(axes.extents(axes.kept))
@@ -146,20 +151,20 @@ class Rows(Unpacked):
         if axes.across:
             pieces = np.full(len(settings), float(rows))
             usable = np.minimum(streams * lanes, length)
-            fold_s = rows * np.log2(np.maximum(usable, 2)) * 2e-9
+            folding = rows * np.log2(np.maximum(usable, 2)) * _CYCLES_OF_A_FOLD
         else:
             pieces = np.maximum(1.0, rows / (lanes * streams))
-            fold_s = np.zeros(len(settings))
+            folding = np.zeros(len(settings))
         # an addition takes four cycles, two start per cycle
         chain = np.maximum(1.0, 4.0 / streams)
-        work_s = elements / lanes * chain / 2.5e9 + workload.flop / (lanes * 8e9)
-        threads = resources.threads * balance(pieces, resources)
-        moved_s = workload.bytes / BYTES_PER_S
-        return {
-            "estimate_s": (moved_s + work_s + fold_s) / threads + LAUNCH_S,
-            "parallel_extent": pieces,
-            "row_length": np.full(len(settings), float(length)),
-        }
+        adding = elements / lanes * chain * _CYCLES_OF_AN_ADDITION
+        return Demand(
+            pieces=pieces,
+            cycles=adding + workload.flop / lanes * _CYCLES_OF_AN_OPERATION + folding,
+            traffic={"memory": workload.bytes},
+            own_traffic=True,
+            details={"row_length": float(length)},
+        )
 
     def error_bound(self, workload: Workload) -> float:
         """Polynomial exponentials and sums."""

@@ -14,6 +14,7 @@ from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Implementation
+from tilewright.kernels.estimates import facts
 from tilewright.kernels.knobspace import knob_space
 from tilewright.kernels.registry import applicable
 from tilewright.kernels.search_space import Floats, Numbers, Part, SearchSpace
@@ -40,8 +41,8 @@ class TaskSpace:
             name=spec.name,
             forms=forms,
             knobs=knob_space(spec, workload, placement.target, placement.resources, forms),
-            facts=lambda settings: spec.facts(
-                workload, placement.target, placement.resources, forms, settings
+            facts=lambda settings: facts(
+                spec, workload, placement.target, placement.resources, forms, settings
             ),
         )
 
@@ -68,10 +69,9 @@ class TaskSpace:
     def estimates_s(self) -> Floats:
         """The facts' rough time of each of `numbers`."""
         settings = self.part.knobs.columns(self.numbers)
-        facts = self.spec.facts(
-            self.workload, self.placement.target, self.placement.resources, self.forms, settings
-        )
-        return np.asarray(facts["estimate_s"], dtype=np.float64)
+        target, resources = self.placement.target, self.placement.resources
+        columns = facts(self.spec, self.workload, target, resources, self.forms, settings)
+        return columns["estimate_s"]
 
     @cached_property
     def best_guess(self) -> tuple[Candidate, float] | None:

@@ -1,10 +1,8 @@
-"""What kernels that mostly move memory share: channel blocks, error bounds, bandwidth."""
+"""What kernels that mostly move memory share: channel blocks, error bounds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import numpy as np
 
 from tilewright.core.element_types import element_type
 from tilewright.core.forms import Form
@@ -12,14 +10,7 @@ from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactColumn
 from tilewright.kernels.ports import Ports, alike_ports
-
-BYTES_PER_S = 1e10
-"""Memory traffic one thread is good for, for estimates."""
-
-LAUNCH_S = 2e-6
-"""Starting a parallel region, for estimates."""
 
 _EXACT = frozenset(
     {
@@ -70,12 +61,6 @@ def _is_double(workload: Workload) -> bool:
     """Whether everything that is no whole number is in double precision."""
     floats = {kind.dtype for kind in workload.types if "float" in kind.dtype}
     return floats == {"float64"}
-
-
-def balance(pieces: FactColumn | float, resources: Resources) -> FactColumn:
-    """Share of the threads that equal pieces keep busy."""
-    count = np.maximum(1.0, np.asarray(pieces, np.float64))
-    return count / (np.ceil(count / resources.threads) * resources.threads)
 
 
 class Unpacked:

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, KnobValue, Placement, Settings
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactsOfMany, Implementation
 from tilewright.kernels.columns import KnobColumns, knob_columns
+from tilewright.kernels.estimates import facts_of_many
 from tilewright.kernels.registry import implementation
 from tilewright.predict.operator_facts import (
     ROOF,
@@ -91,7 +91,8 @@ def kernel_table(
         listed = [dict(kernels[row][1].settings) for row in rows]
         settings = knob_columns(listed) or listed
         asked = [kernels[row][0] for row in rows]
-        facts = _facts(implementation(name), asked, placement, forms, settings)
+        spec, target, resources = implementation(name), placement.target, placement.resources
+        facts = facts_of_many(spec, asked, target, resources, forms, settings)
         mine: _Columns = {**_of_candidate(name, forms), **_knobs(settings)}
         mine |= _vectors(settings, lanes[rows])
         mine |= _schedule(facts, placement, settings, roof_s[rows])
@@ -154,31 +155,6 @@ def _knob_numbers(name: str, value: KnobValue) -> Iterable[tuple[str, float]]:
     if all(part.isdigit() for part in parts):
         return [(f"knob.{name}.{place}", float(part)) for place, part in enumerate(parts)]
     return [(f"knob.{name}={value}", 1.0)]
-
-
-def _facts(
-    spec: Implementation,
-    workloads: Sequence[Workload],
-    placement: Placement,
-    forms: tuple[Form, ...],
-    settings: Sequence[Settings],
-) -> dict[str, Floats]:
-    """What an implementation says of each workload in the setting of its place."""
-    if isinstance(spec, FactsOfMany):
-        return dict(
-            spec.facts_of_many(workloads, placement.target, placement.resources, forms, settings)
-        )
-    same: dict[str, list[int]] = {}
-    for row, workload in enumerate(workloads):
-        same.setdefault(workload.text, []).append(row)
-    found: dict[str, Floats] = {}
-    for rows in same.values():
-        mine = settings if len(same) == 1 else [settings[row] for row in rows]
-        for name, values in spec.facts(
-            workloads[rows[0]], placement.target, placement.resources, forms, mine
-        ).items():
-            found.setdefault(name, np.full(len(workloads), np.nan))[rows] = values
-    return found
 
 
 def _schedule(

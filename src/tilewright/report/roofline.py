@@ -16,7 +16,8 @@ _SMALLEST_PART = 1e-7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RooflinePoint:
-    """One task: FLOP per byte moved, FLOP/s reached, FLOP/s the roof allows there.
+    """One task: FLOP per byte moved, FLOP/s reached, FLOP/s the roof allows there; operations are
+    those of the algorithm that was chosen.
 
     `reached` is the part of the task's own roof that was reached: it counts weights from memory and
     activations from the cache, so a point may lie above the line, which counts all from memory.
@@ -61,6 +62,8 @@ def info(
 
 def _point(task: TaskReport, peak_flop_per_s: float, peak_bytes_per_s: float) -> RooflinePoint:
     flop_per_s, bytes_per_s = task.gflop_per_s * 1e9, task.gbyte_per_s * 1e9
+    if task.flop and task.algorithm_flop:
+        flop_per_s *= task.algorithm_flop / task.flop
     intensity = flop_per_s / bytes_per_s if bytes_per_s > 0 else 0.0
     attainable = reached = None
     if peak_flop_per_s > 0 and peak_bytes_per_s > 0:

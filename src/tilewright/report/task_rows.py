@@ -7,22 +7,33 @@ from dataclasses import replace
 
 from tilewright.core.forms import form_texts
 from tilewright.core.results import TaskReport
+from tilewright.core.targets import Target
+from tilewright.cost.floors import Peaks, Work, bound, floor_s, raised
 from tilewright.graph.plan_result import PlanResult
-from tilewright.measure.peaks import Peaks
+from tilewright.graph.tasks import TaskKey
+from tilewright.kernels.estimates import work_of
 
 _ALIKE = 0.1
 _NAMED = 3
 
 
-def task_reports(result: PlanResult, peaks: Peaks) -> tuple[TaskReport, ...]:
+def seen_peaks(result: PlanResult, peaks: Peaks, target: Target) -> Peaks:
+    """The measured peaks, raised to what the kernels of a network reached."""
+    works = _works(result, target)
+    times = {key: result.task(key).call_s for key in works}
+    return raised(peaks, ((works[key], seconds) for key, seconds in times.items() if seconds))
+
+
+def task_reports(result: PlanResult, peaks: Peaks, target: Target) -> tuple[TaskReport, ...]:
     """One row per task, largest share of the network's time first, those without any time last."""
     rows: list[TaskReport] = []
-    chosen = result.plan.candidates
+    chosen, works = result.plan.candidates, _works(result, target)
     for key, task in result.plan.tasks.items():
-        known = result.task(key)
+        known, work = result.task(key), works[key]
         measurement, check, in_place_s = known.alone, known.check, known.in_place_s
         latency_s = measurement.latency_s if measurement else None
-        call_s = latency_s or in_place_s or 0.0
+        call_s = known.call_s or 0.0
+        least_s = float(floor_s(work, peaks))
         speed = 1.0 / call_s if call_s else 0.0
         rows.append(
             TaskReport(
@@ -35,10 +46,11 @@ def task_reports(result: PlanResult, peaks: Peaks) -> tuple[TaskReport, ...]:
                 share=None,
                 gflop_per_s=task.workload.flop * speed / 1e9,
                 gbyte_per_s=task.workload.bytes * speed / 1e9,
-                bound=peaks.bound(task, call_s),
-                roof_s=peaks.floor_s(task),
+                bound=bound(work, peaks, call_s),
+                roof_s=min(least_s, call_s or least_s),
                 key=task.workload.key,
                 flop=task.workload.flop,
+                algorithm_flop=int(work.flop),
                 bytes=task.workload.bytes,
                 settings=dict(chosen[key].settings),
                 layouts=form_texts(task.forms),
@@ -49,6 +61,14 @@ def task_reports(result: PlanResult, peaks: Peaks) -> tuple[TaskReport, ...]:
             )
         )
     return _with_shares(rows, result.timing.latency_s if result.timing is not None else 0.0)
+
+
+def _works(result: PlanResult, target: Target) -> dict[TaskKey, Work]:
+    """The least that the algorithm must do which was chosen for each task."""
+    return {
+        key: work_of(result.plan.tasks[key].workload, candidate.implementation, target)
+        for key, candidate in result.plan.candidates.items()
+    }
 
 
 def _with_shares(rows: Sequence[TaskReport], network_s: float) -> tuple[TaskReport, ...]:

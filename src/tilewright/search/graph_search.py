@@ -17,13 +17,13 @@ from tilewright.core.errors import TilewrightError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.forms import PLAIN, Form, blocked, channel_block
 from tilewright.core.records import Outcome, Placement
+from tilewright.cost.floors import Peaks
 from tilewright.graph.arrange import arrange
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.tensor import TensorType
 from tilewright.kernels.spaces import spaces
 from tilewright.measure.base import Measurer
-from tilewright.measure.peaks import Peaks
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.assignment.solution import NothingFound, TooWide
 from tilewright.plan.assignment.solving import DEFAULT as AUTO

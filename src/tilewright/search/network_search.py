@@ -13,13 +13,13 @@ from tilewright.core.errors import NegativeVerdict, StoreError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.interrupts import graceful_interrupt
 from tilewright.core.records import Candidate, Outcome, Placement
+from tilewright.cost.floors import Peaks
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.plans import with_candidates
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.base import Measurer
-from tilewright.measure.peaks import Peaks
 from tilewright.measure.protocols import kernel_protocol
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.assignment.problem_file import write_problem

@@ -14,13 +14,14 @@ from tilewright.core.records import Candidate, KnobValue, Measurement, Outcome, 
 from tilewright.core.results import CurvePoint, TaskSearchReport
 from tilewright.core.results import Trial as TrialReport
 from tilewright.core.speedups import speedup_apart
+from tilewright.cost.floors import Peaks
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
+from tilewright.kernels.estimates import task_floor_s
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.kernels.spaces import ranked_defaults, search_space, too_inexact
 from tilewright.measure.base import Measurer
 from tilewright.measure.featurizing import WorkloadFeaturizer
-from tilewright.measure.peaks import Peaks
 from tilewright.search.knowledge import believed
 from tilewright.search.levels import Level, bare_tasks, family_of
 from tilewright.search.loop import TaskState, TuningLoop
@@ -218,7 +219,9 @@ class NetworkTuner:
             tuner=tuner,
             space=space,
             default=defaults[0],
-            floor_s=peaks.floor_s(task),
+            floor_s=task_floor_s(
+                task.workload, self._placement.target, self._placement.resources, peaks
+            ),
             estimate_s=estimates[defaults[0]],
             name=task.name,
             family=family_of(task) if self._terms.level == "subgraph" else "",

@@ -24,11 +24,13 @@ from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Device, Placement, Settings
 from tilewright.core.targets import Binding, MemoryLevel, Target, threads_alone
+from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array, AttributeValue, attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.units import units_of
-from tilewright.kernels.base import FactsOfMany, Implementation
+from tilewright.kernels.base import DemandsOfMany, Implementation
+from tilewright.kernels.estimates import facts, facts_of_many
 from tilewright.kernels.knobspace import KnobSpace, knob_space
 from tilewright.kernels.registry import applicable, implementations
 
@@ -139,34 +141,36 @@ def check_space(
     assert space.accepted(numbers).tolist() == alone, "asked alone, other settings are valid"
 
 
-def check_facts(
+def check_demand(
     spec: Implementation, workload: Workload, placement: Placement, forms: tuple[Form, ...] = ()
 ) -> None:
-    """Facts have one finite entry per setting, and the same one whatever else is asked about."""
+    """What a kernel demands has one finite entry per setting, the same whatever else is asked."""
     ports = forms or plain(workload)
     settings = some_settings(
         knob_space(spec, workload, placement.target, placement.resources, ports), _LOOKED_AT
     )
-    facts = spec.facts(workload, placement.target, placement.resources, ports, settings)
-    for name in ("estimate_s", "parallel_extent"):
-        assert name in facts, f"the facts have no {name}"
-    for name, column in facts.items():
+    demand = spec.demand(workload, placement.target, placement.resources, ports, settings)
+    assert isinstance(demand, Demand), "the demand is no Demand"
+    for name, told in (("pieces", demand.pieces), *demand.details.items()):
+        whole = np.shape(told) in ((), (1,), (len(settings),))
+        assert whole, f"{name} has not one entry per setting"
+    known = facts(spec, workload, placement.target, placement.resources, ports, settings)
+    for name, column in known.items():
         values = np.asarray(column)
-        assert values.shape == (len(settings),), f"{name} has not one entry per setting"
         assert np.isfinite(values).all(), f"{name} is not finite"
-    assert (np.asarray(facts["estimate_s"]) > 0).all(), "an estimate is not positive"
-    assert (np.asarray(facts["parallel_extent"]) >= 1).all(), "less than one piece of work"
+    assert (known["estimate_s"] > 0).all(), "an estimate is not positive"
+    assert (known["parallel_extent"] >= 1).all(), "less than one piece of work"
     for row in {0, len(settings) - 1}:
-        alone = spec.facts(workload, placement.target, placement.resources, ports, [settings[row]])
-        for name, column in facts.items():
+        one = [settings[row]]
+        alone = facts(spec, workload, placement.target, placement.resources, ports, one)
+        for name, column in known.items():
             same = np.isclose(alone[name][0], column[row], rtol=1e-9)
             assert same, f"{name} of one setting depends on the others"
-    if isinstance(spec, FactsOfMany):
-        together = spec.facts_of_many(
-            [workload] * len(settings), placement.target, placement.resources, ports, settings
-        )
-        assert set(together) == set(facts), "facts of many are other facts"
-        for name, column in facts.items():
+    if isinstance(spec, DemandsOfMany):
+        many, target, resources = [workload] * len(settings), placement.target, placement.resources
+        together = facts_of_many(spec, many, target, resources, ports, settings)
+        assert set(together) == set(known), "demands of many tell other things"
+        for name, column in known.items():
             same = np.allclose(together[name], column, rtol=1e-9)
             assert same, f"{name} differs where it is told of many workloads"
 
@@ -264,7 +268,7 @@ def check_numbers(
     )
     assert drawn, "no setting is valid there"
     order = np.argsort(
-        spec.facts(workload, placement.target, placement.resources, ports, drawn)["estimate_s"],
+        facts(spec, workload, placement.target, placement.resources, ports, drawn)["estimate_s"],
         kind="stable",
     )
     picked = np.linspace(0, len(drawn) - 1, min(settings, len(drawn))).astype(int)
@@ -293,7 +297,7 @@ def check_spec(
     assert placements, f"{spec.name} applies to {workload.key} on no device"
     for placement in placements:
         check_space(spec, workload, placement, forms)
-        check_facts(spec, workload, placement, forms)
+        check_demand(spec, workload, placement, forms)
         check_promises(spec, workload, placement)
         check_packing(spec, workload, placement, forms)
 

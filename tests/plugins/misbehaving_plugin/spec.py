@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.core.forms import PLAIN
+from tilewright.cost.demand import Demand
 from tilewright.kernels.base import Knob
 
 WAYS = ("right", "refuse", "abort", "hang", "memory", "wrong", "segfault")
@@ -28,11 +29,9 @@ class Misbehaving:
     def valid(self, workload, target, resources, forms, settings):
         return True
 
-    def facts(self, workload, target, resources, forms, settings):
-        return {
-            "estimate_s": np.array([1e-9 + WAYS.index(s["way"]) for s in settings]),
-            "parallel_extent": np.ones(len(settings)),
-        }
+    def demand(self, workload, target, resources, forms, settings):
+        cycles = np.array([1.0 + 1e9 * WAYS.index(s["way"]) for s in settings])
+        return Demand(pieces=1, cycles=cycles)
 
     def error_bound(self, workload):
         return 1e-6

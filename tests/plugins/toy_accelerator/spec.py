@@ -6,6 +6,7 @@ import numpy as np
 
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.layouts import Layout
+from tilewright.cost.demand import Demand
 from tilewright.kernels.knobs import choice
 from tilewright.kernels.streaming import Unpacked, accumulation_error, function_error
 from toy_accelerator.device import BYTES_PER_CYCLE, CLOCK_HZ, EXTENDED, KIND, SCRATCHPAD_BYTES
@@ -56,19 +57,17 @@ class Systolic(Unpacked):
     def valid(self, workload, target, resources, forms, settings):
         return _OPERANDS * 4 * settings["tile"] ** 2 <= SCRATCHPAD_BYTES
 
-    def facts(self, workload, target, resources, forms, settings):
+    def demand(self, workload, target, resources, forms, settings):
         tiles = np.array([settings["tile"] for settings in settings], dtype=np.float64)
-        return {
-            "estimate_s": cycles(workload, target, forms, tiles) / CLOCK_HZ,
-            "parallel_extent": np.ones(len(settings)),
-        }
+        cycles = cycles_of(workload, target, forms, tiles)
+        return Demand(pieces=1, cycles=cycles, launches=0, clock_hz=CLOCK_HZ)
 
     def error_bound(self, workload):
         """Everything is added up in single precision at the least."""
         return accumulation_error(workload) + function_error(workload)
 
 
-def cycles(workload, target, forms, tiles):
+def cycles_of(workload, target, forms, tiles):
     """Moving operands and result, then multiplying; large tiles keep the array busier."""
     kinds = [*(argument.type for argument in workload.arguments), workload.result]
     moved = sum(f.size_bytes(k.shape, k.dtype) for f, k in zip(forms, kinds, strict=True))

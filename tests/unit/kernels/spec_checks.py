@@ -8,21 +8,23 @@ import numpy as np
 
 from tilewright.core.forms import Form, channel_block
 from tilewright.core.records import Candidate, Placement, Settings
+from tilewright.cost.demand import Column
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import FactColumn, Implementation
+from tilewright.kernels.base import Implementation
+from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.knobspace import knob_space
 from tilewright.testing import implementations as suite
 
 
 def check_space(
     spec: Implementation, task: Workload, on: Placement, forms: tuple[Form, ...]
-) -> tuple[list[Settings], Mapping[str, FactColumn]]:
+) -> tuple[list[Settings], Mapping[str, Column]]:
     """The shipped checks of space and facts; then, of every valid setting: no fact is negative."""
     suite.check_space(spec, task, on, forms)
-    suite.check_facts(spec, task, on, forms)
+    suite.check_demand(spec, task, on, forms)
     space = knob_space(spec, task, on.target, on.resources, forms)
     settings: list[Settings] = [space.settings(number) for number in space]
-    facts = spec.facts(task, on.target, on.resources, forms, settings)
+    facts = facts_of(spec, task, on.target, on.resources, forms, settings)
     for name, column in facts.items():
         assert len(column) == len(settings), name
         assert np.isfinite(column).all(), name
@@ -39,7 +41,7 @@ def blocks_of(spec: Implementation, task: Workload, on: Placement) -> list[int]:
     return list(dict.fromkeys(offered))
 
 
-def best(settings: list[Settings], facts: Mapping[str, FactColumn]) -> Settings:
+def best(settings: list[Settings], facts: Mapping[str, Column]) -> Settings:
     """The setting with the least estimate."""
     return settings[int(np.argmin(facts["estimate_s"]))]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.kernels.blocks import best_block, channel_blocks, registers_used, tile_sizes
+from tilewright.kernels.blocks import best_block, channel_blocks, tile_sizes
 from tilewright.testing.implementations import PLACEMENTS
 
 
@@ -44,9 +44,3 @@ def test_tiles_waste_little(extent: int, largest: int, tails: bool):
 @pytest.mark.parametrize("extent", [149, 147, 73, 71, 35, 17])
 def test_odd_extents_have_good_tiles(extent: int):
     assert any(7 <= size <= 28 for size in tile_sizes(extent, largest=28))
-
-
-def test_registers():
-    assert registers_used(3, 16, 16) == 3
-    assert registers_used(3, 17, 16) == 6
-    assert registers_used(2, 16, 4) == 8

@@ -13,6 +13,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels import conv2d_winograd, conv2d_winograd1d, conv2d_winograd2
 from tilewright.kernels.conv2d_winograd_forms import WinogradConvolution
 from tilewright.kernels.convolution import convolution
+from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.knobspace import knob_space
 from tilewright.kernels.registry import applicable
 from tilewright.kernels.spaces import ranked_defaults
@@ -52,7 +53,8 @@ def test_space_facts_and_packing(
         check_spec(spec, task, forms)
         for placement in PLACEMENTS:
             space = knob_space(spec, task, placement.target, placement.resources, forms)
-            facts = spec.facts(
+            facts = facts_of(
+                spec,
                 task,
                 placement.target,
                 placement.resources,

@@ -10,6 +10,7 @@ from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels import injective, pool2d_rows, rows
+from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.generic import SPEC
 from tilewright.testing.implementations import made_up_placement
 
@@ -40,12 +41,12 @@ def test_applies_to_everything_but_opaque_operators() -> None:
 )
 def test_ranks_behind_every_specialised_implementation(spec, workload, settings) -> None:
     forms = (PLAIN,) * (len(workload.arguments) + 1)
-    special = spec.facts(
-        workload, made_up_placement().target, made_up_placement().resources, forms, [settings]
+    special = facts_of(
+        spec, workload, made_up_placement().target, made_up_placement().resources, forms, [settings]
     )["estimate_s"][0]
     assert (
-        SPEC.facts(
-            workload, made_up_placement().target, made_up_placement().resources, forms, [{}]
+        facts_of(
+            SPEC, workload, made_up_placement().target, made_up_placement().resources, forms, [{}]
         )["estimate_s"][0]
         > special
     )

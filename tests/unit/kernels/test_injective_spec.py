@@ -5,6 +5,7 @@ from __future__ import annotations
 from streaming_cases import ADD, CONCAT, MEAN, OPAQUE, task
 
 from tilewright.core.forms import PLAIN, blocked
+from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.injective import SPEC, copied_parts
 from tilewright.testing.implementations import made_up_placement
 
@@ -32,8 +33,13 @@ def test_estimate_grows_with_bytes_and_with_a_layout_change() -> None:
 
     def seconds(workload, forms) -> float:
         return float(
-            SPEC.facts(
-                workload, made_up_placement().target, made_up_placement().resources, forms, settings
+            facts_of(
+                SPEC,
+                workload,
+                made_up_placement().target,
+                made_up_placement().resources,
+                forms,
+                settings,
             )["estimate_s"][0]
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from streaming_cases import ADD, OPAQUE
 
 from tilewright.core.forms import PLAIN, blocked
+from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.opaque import SPEC
 from tilewright.testing.implementations import made_up_placement
 
@@ -26,7 +27,12 @@ def test_applies_to_a_single_opaque_step_in_plain_layout() -> None:
 
 
 def test_facts_hold_what_every_spec_must_tell() -> None:
-    facts = SPEC.facts(
-        OPAQUE, made_up_placement().target, made_up_placement().resources, (PLAIN, PLAIN), [{}]
+    facts = facts_of(
+        SPEC,
+        OPAQUE,
+        made_up_placement().target,
+        made_up_placement().resources,
+        (PLAIN, PLAIN),
+        [{}],
     )
     assert facts["estimate_s"].shape == facts["parallel_extent"].shape == (1,)

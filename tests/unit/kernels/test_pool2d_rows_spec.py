@@ -7,6 +7,7 @@ from spec_checks import blocks_of
 from streaming_cases import ADD, POOL, WINDOW, task
 
 from tilewright.core.forms import PLAIN, Form, blocked
+from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.pool2d_rows import SPEC
 from tilewright.testing.implementations import made_up_placement
 
@@ -36,8 +37,8 @@ def test_facts_are_positive_for_every_setting(form: Form) -> None:
     forms = (form, form)
     (knob,) = SPEC.knobs(POOL, made_up_placement().target, made_up_placement().resources, forms)
     settings = [{"tile_width": value} for value in knob.values]
-    facts = SPEC.facts(
-        POOL, made_up_placement().target, made_up_placement().resources, forms, settings
+    facts = facts_of(
+        SPEC, POOL, made_up_placement().target, made_up_placement().resources, forms, settings
     )
     assert all(column.shape == (len(settings),) for column in facts.values())
     assert (facts["estimate_s"] > 0).all()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from streaming_cases import ADD, MEAN, SOFTMAX, task
 
 from tilewright.core.forms import PLAIN, blocked
+from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.rows import SPEC, frame
 from tilewright.testing.implementations import made_up_placement
 
@@ -57,8 +58,8 @@ def test_facts_are_vectorised_and_prefer_several_streams(workload) -> None:
     forms = (PLAIN, PLAIN)
     (knob,) = SPEC.knobs(workload, made_up_placement().target, made_up_placement().resources, forms)
     settings = [{"streams": value} for value in knob.values]
-    facts = SPEC.facts(
-        workload, made_up_placement().target, made_up_placement().resources, forms, settings
+    facts = facts_of(
+        SPEC, workload, made_up_placement().target, made_up_placement().resources, forms, settings
     )
     assert all(column.shape == (len(settings),) for column in facts.values())
     assert (facts["estimate_s"] > 0).all() and np.isfinite(facts["estimate_s"]).all()
@@ -67,14 +68,16 @@ def test_facts_are_vectorised_and_prefer_several_streams(workload) -> None:
 
 def test_more_threads_are_not_slower() -> None:
     forms, settings = (PLAIN, PLAIN), [{"streams": 2}]
-    one = SPEC.facts(
+    one = facts_of(
+        SPEC,
         SOFTMAX,
         made_up_placement(threads=1).target,
         made_up_placement(threads=1).resources,
         forms,
         settings,
     )["estimate_s"]
-    four = SPEC.facts(
+    four = facts_of(
+        SPEC,
         SOFTMAX,
         made_up_placement(threads=4).target,
         made_up_placement(threads=4).resources,

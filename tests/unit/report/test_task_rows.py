@@ -13,15 +13,17 @@ from tilewright.core.records import Candidate, Measurement, Protocol
 from tilewright.core.results import TaskReport
 from tilewright.core.targets import threads_alone
 from tilewright.core.timings import Timing
+from tilewright.cost.floors import Peaks, bound, least_work
 from tilewright.graph.network import attributes
 from tilewright.graph.plan import Lane, NetworkPlan, PlannedCall, PlannedTensor
 from tilewright.graph.plan_result import CallResult, PlanResult
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.measure.peaks import Peaks
-from tilewright.report.task_rows import explain_difference, outside_tasks, task_reports
+from tilewright.report.task_rows import explain_difference, outside_tasks, seen_peaks, task_reports
+from tilewright.testing.implementations import PLACEMENTS
 
+TARGET = PLACEMENTS[0].target
 PEAKS = Peaks(flop_per_s=1e11, bytes_per_s=1e10, cache_bytes_per_s=1e10)
 FORMS = (PLAIN, PLAIN, PLAIN)
 
@@ -112,7 +114,7 @@ def reports(
         )
     timing = Timing(rounds_s=((network_s,),)) if network_s else None
     result = PlanResult(name="tuned", plan=plan_of(tasks), timing=timing).with_tasks(known)
-    return task_reports(result, PEAKS)
+    return task_reports(result, PEAKS, TARGET)
 
 
 def test_without_a_network_shares_are_of_the_sum_of_the_tasks_alone() -> None:
@@ -139,7 +141,7 @@ def test_shares_are_of_the_network_by_times_in_place() -> None:
     assert outside_tasks(rows, 1e-3) == (pytest.approx(2e-4), pytest.approx(0.2))
     assert rows[0].latency_s is None
     assert rows[0].gflop_per_s == pytest.approx(large.workload.flop / 6e-4 / 1e9)
-    assert rows[0].bound == PEAKS.bound(large, 6e-4)
+    assert rows[0].bound == bound(least_work(large.workload, TARGET), PEAKS, 6e-4)
     assert rows[1].gflop_per_s == pytest.approx(small.workload.flop / 9e-4 / 1e9)
 
 
@@ -169,13 +171,21 @@ def test_a_task_without_any_time_has_no_share_and_comes_last() -> None:
     assert [row.share for row in reports(unknown)] == [None]
 
 
-def test_bounds() -> None:
-    many, one = task(dense(4096, 512, 512)), task(dense(1, 512, 512))
-    assert PEAKS.bound(many, 1.2 * PEAKS.floor_s(many)) == "compute"
-    assert PEAKS.bound(one, 1.2 * PEAKS.floor_s(one)) == "memory"
-    assert PEAKS.bound(task(dense(1, 4, 4)), 1e-5) == "overhead"
-    assert PEAKS.floor_s(task(dense(1, 1, 1))) == 1e-7
-    assert PEAKS.floor_s(many) == many.workload.flop / PEAKS.flop_per_s
+def test_no_task_is_faster_than_its_floor() -> None:
+    """A call that beats the peaks shows that these were measured too low."""
+    large, tiny = task(dense(4096, 512, 512), name="large"), task(dense(1, 512, 512), name="tiny")
+    result = PlanResult(name="tuned", plan=plan_of([large, tiny])).with_tasks(
+        {
+            large.key: CallResult(alone=measured(large.workload, 1e-3)),
+            tiny.key: CallResult(alone=measured(tiny.workload, 5e-6)),
+        }
+    )
+    peaks = seen_peaks(result, PEAKS, TARGET)
+    assert peaks.flop_per_s == pytest.approx(large.workload.flop / 1e-3)
+    assert peaks.bytes_per_s == PEAKS.bytes_per_s, "of what little a short call moves"
+    rows = {row.name: row for row in task_reports(result, peaks, TARGET)}
+    assert rows["large"].roof_s == pytest.approx(1e-3) and rows["large"].bound == "compute"
+    assert rows["tiny"].roof_s == 5e-6 and rows["tiny"].bound == "memory"
 
 
 def test_the_difference_is_explained_only_where_there_is_one() -> None:

@@ -10,6 +10,7 @@ import pytest
 from tuning_fakes import MadeUp
 
 from tilewright.core.forms import PLAIN, blocked
+from tilewright.cost.demand import Demand
 from tilewright.kernels.base import Knob
 from tilewright.kernels.registry import applicable
 from tilewright.search.tuners.base import NumberTuner, TuningTask
@@ -188,16 +189,12 @@ def good(**changes: Callable) -> MadeUp:
     return spec
 
 
-def facts_with(**columns) -> Callable:
-    def facts(workload, target, resources, forms, settings):
-        made = {
-            "estimate_s": np.full(len(settings), 1e-4),
-            "parallel_extent": np.ones(len(settings)),
-            **{name: column(settings) for name, column in columns.items()},
-        }
-        return {name: column for name, column in made.items() if column is not None}
+def demanding(cycles: float = 1e5, **details) -> Callable:
+    def demand(workload, target, resources, forms, settings):
+        told = {name: column(settings) for name, column in details.items()}
+        return Demand(pieces=1, cycles=cycles, launches=0, details=told)
 
-    return facts
+    return demand
 
 
 def test_a_good_spec_passes() -> None:
@@ -216,22 +213,18 @@ PLACEMENT = specs.PLACEMENTS[0]
         ("no values", specs.check_space, {"knobs": lambda *_: (Knob(name="a", values=()),)}),
         ("twice", specs.check_space, {"knobs": lambda *_: (Knob(name="a", values=(1, 1)),)}),
         ("no setting", specs.check_space, {"valid": lambda *_: False}),
-        ("no estimate_s", specs.check_facts, {"facts": facts_with(estimate_s=lambda _: None)}),
-        (
-            "not positive",
-            specs.check_facts,
-            {"facts": facts_with(estimate_s=lambda s: np.zeros(len(s)))},
-        ),
-        ("one entry", specs.check_facts, {"facts": facts_with(more=lambda _: np.ones(1))}),
+        ("no Demand", specs.check_demand, {"demand": lambda *_: {"estimate_s": np.ones(1)}}),
+        ("not positive", specs.check_demand, {"demand": demanding(cycles=0.0)}),
+        ("one entry", specs.check_demand, {"demand": demanding(more=lambda _: np.ones(2))}),
         (
             "not finite",
-            specs.check_facts,
-            {"facts": facts_with(more=lambda s: np.full(len(s), np.nan))},
+            specs.check_demand,
+            {"demand": demanding(more=lambda s: np.full(len(s), np.nan))},
         ),
         (
             "depends on the others",
-            specs.check_facts,
-            {"facts": facts_with(more=lambda s: np.arange(len(s)) + 1.0 * len(s))},
+            specs.check_demand,
+            {"demand": demanding(more=lambda s: np.arange(len(s)) + 1.0 * len(s))},
         ),
         ("error bound", specs.check_promises, {"error_bound": lambda _: 0.0}),
         ("cannot lie in", specs.check_promises, {"port_forms": lambda *_: ((blocked(3),) * 2,)}),
@@ -275,5 +268,5 @@ def test_a_large_spec_is_not_listed() -> None:
         looks += 1
         return settings["a"] != settings["b"]
 
-    specs.check_spec(good(knobs=lambda *_: knobs, valid=valid, facts=facts_with()), CONV_FREE)
+    specs.check_spec(good(knobs=lambda *_: knobs, valid=valid, demand=demanding()), CONV_FREE)
     assert looks < 10_000

@@ -12,7 +12,7 @@ from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.workload import Workload
-from tilewright.kernels.registry import implementation
+from tilewright.kernels.estimates import estimate_s
 
 
 class _Null(SimulatedBuilder):
@@ -27,16 +27,6 @@ class _Null(SimulatedBuilder):
             lambda arrays: np.asarray(run_workload(workload, arrays)),
             estimate_s(workload, candidate, target, resources),
         )
-
-
-def estimate_s(
-    workload: Workload, candidate: Candidate, target: Target, resources: Resources
-) -> float:
-    """What a candidate's implementation says of it, in seconds."""
-    spec = implementation(candidate.implementation)
-    settings = [dict(candidate.settings)]
-    facts = spec.facts(workload, target, resources, candidate.forms, settings)
-    return float(np.asarray(facts["estimate_s"], dtype=np.float64).reshape(-1)[0])
 
 
 BUILDER = _Null()

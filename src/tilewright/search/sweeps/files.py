@@ -15,6 +15,7 @@ from tilewright.core.input_files import require_regular
 from tilewright.core.records import Placement
 from tilewright.graph.workload import Workload, parse_workload
 from tilewright.hardware.legacy import read_placement
+from tilewright.kernels.estimates import facts
 from tilewright.kernels.knobs import Knob
 from tilewright.kernels.knobspace import KnobSpace
 from tilewright.kernels.registry import implementations
@@ -131,9 +132,8 @@ def _facts(
     spec = implementations().get(implementation)
     if spec is None:
         return None
-    return lambda settings: spec.facts(
-        workload, placement.target, placement.resources, forms, settings
-    )
+    target, resources = placement.target, placement.resources
+    return lambda settings: facts(spec, workload, target, resources, forms, settings)
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -1,0 +1,92 @@
+"""What is known of kernels before anything runs: rough times, pieces of work, least work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.core.forms import Form
+from tilewright.core.records import Candidate, Settings
+from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Column, Demand
+from tilewright.cost.floors import Peaks, Work, floor_s, least_work
+from tilewright.cost.seconds import seconds
+from tilewright.graph.workload import Workload
+from tilewright.kernels.base import DemandsOfMany, Implementation, OtherAlgorithm
+from tilewright.kernels.registry import applicable, implementation, implementations
+
+
+def facts(
+    spec: Implementation,
+    workload: Workload,
+    target: Target,
+    resources: Resources,
+    forms: tuple[Form, ...],
+    settings: Sequence[Settings],
+) -> dict[str, Column]:
+    """Of each setting: `estimate_s`, a rough time; `parallel_extent`, its independent pieces of
+    work; and what the implementation tells besides."""
+    demand = spec.demand(workload, target, resources, forms, settings)
+    return _columns(demand, resources, len(settings))
+
+
+def facts_of_many(
+    spec: Implementation,
+    workloads: Sequence[Workload],
+    target: Target,
+    resources: Resources,
+    forms: tuple[Form, ...],
+    settings: Sequence[Settings],
+) -> dict[str, Column]:
+    """`facts` of each workload in the setting of its place."""
+    if isinstance(spec, DemandsOfMany):
+        demand = spec.demand_of_many(workloads, target, resources, forms, settings)
+        return _columns(demand, resources, len(settings))
+    same: dict[str, list[int]] = {}
+    for row, workload in enumerate(workloads):
+        same.setdefault(workload.text, []).append(row)
+    found: dict[str, Column] = {}
+    for rows in same.values():
+        mine = settings if len(same) == 1 else [settings[row] for row in rows]
+        columns = facts(spec, workloads[rows[0]], target, resources, forms, mine)
+        for name, values in columns.items():
+            found.setdefault(name, np.full(len(workloads), np.nan))[rows] = values
+    return found
+
+
+def estimate_s(
+    workload: Workload, candidate: Candidate, target: Target, resources: Resources
+) -> float:
+    """The rough time of one kernel."""
+    spec, settings = implementation(candidate.implementation), [dict(candidate.settings)]
+    columns = facts(spec, workload, target, resources, candidate.forms, settings)
+    return float(columns["estimate_s"][0])
+
+
+def work_of(workload: Workload, implementation_name: str, target: Target) -> Work:
+    """The least that the algorithm of an implementation must do; what the definition demands for
+    one that is not installed."""
+    spec = implementations().get(implementation_name)
+    if isinstance(spec, OtherAlgorithm):
+        return spec.least_work(workload, target)
+    return least_work(workload, target)
+
+
+def task_floor_s(workload: Workload, target: Target, resources: Resources, peaks: Peaks) -> float:
+    """The time below which no algorithm that applies can compute a workload."""
+    works = {least_work(workload, target)} | {
+        spec.least_work(workload, target)
+        for spec in applicable(workload, target, resources)
+        if isinstance(spec, OtherAlgorithm)
+    }
+    return min(float(floor_s(work, peaks)) for work in works)
+
+
+def _columns(demand: Demand, resources: Resources, count: int) -> dict[str, Column]:
+    told = {
+        "estimate_s": seconds(demand, resources),
+        "parallel_extent": demand.pieces,
+        **demand.details,
+    }
+    return {name: np.broadcast_to(np.asarray(c, np.float64), count) for name, c in told.items()}
