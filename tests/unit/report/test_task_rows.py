@@ -176,15 +176,15 @@ def test_no_task_is_faster_than_its_floor() -> None:
     large, tiny = task(dense(4096, 512, 512), name="large"), task(dense(1, 512, 512), name="tiny")
     result = PlanResult(name="tuned", plan=plan_of([large, tiny])).with_tasks(
         {
-            large.key: CallResult(alone=measured(large.workload, 1e-3)),
+            large.key: CallResult(alone=measured(large.workload, 2e-3)),
             tiny.key: CallResult(alone=measured(tiny.workload, 5e-6)),
         }
     )
     peaks = seen_peaks(result, PEAKS, TARGET)
-    assert peaks.flop_per_s == pytest.approx(large.workload.flop / 1e-3)
+    assert peaks.flop_per_s == pytest.approx(large.workload.flop / 2e-3)
     assert peaks.bytes_per_s == PEAKS.bytes_per_s, "of what little a short call moves"
     rows = {row.name: row for row in task_reports(result, peaks, TARGET)}
-    assert rows["large"].roof_s == pytest.approx(1e-3) and rows["large"].bound == "compute"
+    assert rows["large"].roof_s == pytest.approx(2e-3) and rows["large"].bound == "compute"
     assert rows["tiny"].roof_s == 5e-6 and rows["tiny"].bound == "memory"
 
 
