@@ -82,7 +82,7 @@ def declared_part(task: Task, declared: Declared, placement: Placement) -> Part:
         if unknown:
             sys.exit(f"{knob.name} of {task.name} has no {unknown}, but {knob.values}")
         knobs.append(replace(knob, values=values))
-    return replace(whole, knobs=KnobSpace(knobs=tuple(knobs), filters=whole.knobs.filters))
+    return replace(whole, knobs=KnobSpace(knobs=tuple(knobs), accepts=whole.knobs.accepts))
 
 
 def find(declared: Declared, placement: Placement) -> Task:

@@ -26,7 +26,7 @@ from tilewright.kernels.conv2d_int8 import SPEC, dot_lanes
 from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.int8_case import int8_case, int8_forms
-from tilewright.kernels.knobspace import KnobSpace
+from tilewright.kernels.knobspace import KnobSpace, each
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.checking import sample_arguments
 from tilewright.models.loading import load_model
@@ -67,7 +67,7 @@ def chosen(
     """The candidate with the best estimate, or number `choice`."""
     space = KnobSpace(
         knobs=SPEC.knobs(task, placement.target, placement.resources, forms),
-        filters=(lambda s: SPEC.valid(task, placement.target, placement.resources, forms, s),),
+        accepts=each(lambda s: SPEC.valid(task, placement.target, placement.resources, forms, s)),
     )
     found = [space.settings(number) for number in space]
     estimates = facts_of(SPEC, task, placement.target, placement.resources, forms, found)[

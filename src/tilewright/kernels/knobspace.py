@@ -1,13 +1,13 @@
 """A space of settings: the product of knobs under joint filters, never listed as a whole.
 
 A setting is a number in mixed radix, the first knob least significant, as AutoTVM numbered them.
-Filters are asked about settings when they come up. The fingerprint names the space, so that records
-made in a space that has changed since are recognised.
+The filter is asked about settings when they come up. The fingerprint names the space, so that
+records made in a space that has changed since are recognised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -29,40 +29,19 @@ ManyFilter = Callable[[Sequence[Settings]], Bools]
 _AT_ONCE = 1 << 16
 
 
-class _Unread(BaseException):
-    """A filter looks at a knob whose value is open; no `except Exception` may swallow it."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
-
-
-class _Partial(Mapping[str, KnobValue]):
-    """Settings of which some knobs are open."""
-
-    def __init__(self, fixed: Mapping[str, KnobValue], names: tuple[str, ...]) -> None:
-        self._fixed, self._names = fixed, names
-
-    def __getitem__(self, name: str) -> KnobValue:
-        if name not in self._fixed and name in self._names:
-            raise _Unread(name)
-        return self._fixed[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+def each(*filters: Filter) -> ManyFilter:
+    """A filter of many settings that asks `filters` about one after the other."""
+    return lambda settings: np.array(
+        [all(accepts(one) for accepts in filters) for one in settings], dtype=np.bool_
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnobSpace:
-    """Settings numbered 0 … `range_length` - 1; those that a filter refuses are not valid.
-    `many` is a filter that answers for many settings at once, for large spaces."""
+    """Settings numbered 0 … `range_length` - 1; those that `accepts` refuses are not valid."""
 
     knobs: tuple[Knob, ...]
-    filters: tuple[Filter, ...] = ()
-    many: ManyFilter | None = None
+    accepts: ManyFilter | None = None
 
     @cached_property
     def range_length(self) -> int:
@@ -122,65 +101,27 @@ class KnobSpace:
         return KnobColumns(self.knobs, self.digits(np.asarray(numbers, dtype=np.int64)))
 
     def valid(self, number: int) -> bool:
-        """Whether all filters accept a number."""
-        settings = self.settings(number)
-        if self.many is not None and not self.many([settings])[0]:
-            return False
-        return all(accepts(settings) for accepts in self.filters)
+        """Whether the filter accepts a number."""
+        return self.accepts is None or bool(self.accepts([self.settings(number)])[0])
 
     def accepted(self, numbers: Sequence[int] | Numbers) -> Bools:
         """`valid` of many numbers."""
         rows = np.asarray(numbers, dtype=np.int64)
-        found = np.ones(len(rows), dtype=np.bool_)
-        if self.many is not None and len(rows):
-            found &= self.many(self.columns(rows))
-        if self.filters:
-            for place in np.flatnonzero(found):
-                settings = self.settings(int(rows[place]))
-                found[place] = all(accepts(settings) for accepts in self.filters)
-        return found
+        if self.accepts is None or not len(rows):
+            return np.ones(len(rows), dtype=np.bool_)
+        return self.accepts(self.columns(rows))
 
     def __iter__(self) -> Iterator[int]:
-        """The valid numbers in order, found as they are asked for."""
-        if self.many is None:
-            yield from (number for number in range(self.range_length) if self.valid(number))
-        else:
-            yield from (number for run in self._runs() for number in run.tolist())
-
-    def _runs(self) -> Iterator[Numbers]:
-        """The valid numbers in order, as many at once as `many` is asked about."""
-        for first in range(0, self.range_length, _AT_ONCE):
-            numbers = np.arange(first, min(first + _AT_ONCE, self.range_length))
-            yield numbers[self.accepted(numbers)]
+        """The valid numbers in order, found as they are asked for: more and more at once."""
+        first, count = 0, 1
+        while first < self.range_length:
+            numbers = np.arange(first, min(first + count, self.range_length))
+            yield from numbers[self.accepted(numbers)].tolist()
+            first, count = first + count, min(2 * count, _AT_ONCE)
 
     def listed(self) -> Numbers:
-        """All valid numbers in order. For spaces that are small enough.
-
-        Filters are asked once per combination of the values that they look at, not per setting.
-        """
-        if self.many is not None:
-            return np.concatenate([np.empty(0, dtype=np.int64), *self._runs()])
-        knobs = {knob.name: knob for knob in self.knobs}
-        weights = dict(zip(knobs, np.cumprod([1, *self.lengths]).tolist(), strict=False))
-        spans: dict[tuple[str, ...], Numbers] = {}
-        found: list[Numbers] = []
-        open_ways: list[tuple[int, dict[str, KnobValue]]] = [(0, {})]
-        while open_ways:
-            number, fixed = open_ways.pop()
-            settings = _Partial(fixed, tuple(knobs))
-            try:
-                if all(accepts(settings) for accepts in self.filters):
-                    free = tuple(name for name in knobs if name not in fixed)
-                    if free not in spans:
-                        spans[free] = _span([(weights[n], len(knobs[n].values)) for n in free])
-                    found.append(number + spans[free])
-            except _Unread as read:
-                name = read.name
-                open_ways += [
-                    (number + weights[name] * position, {**fixed, name: value})
-                    for position, value in enumerate(knobs[name].values)
-                ]
-        return np.sort(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
+        """All valid numbers in order. For spaces that are small enough."""
+        return np.array(list(self), dtype=np.int64)
 
     def neighbours(self, number: int) -> list[int]:
         """Valid numbers that differ in one knob, values next to it first."""
@@ -221,11 +162,10 @@ def knob_space(
     if isinstance(spec, ValidatesMany):
         together = spec.valid_many
         return KnobSpace(
-            knobs=knobs, many=lambda s: together(workload, target, resources, forms, s)
+            knobs=knobs, accepts=lambda s: together(workload, target, resources, forms, s)
         )
-    return KnobSpace(
-        knobs=knobs, filters=(lambda s: spec.valid(workload, target, resources, forms, s),)
-    )
+    alone = each(lambda s: spec.valid(workload, target, resources, forms, s))
+    return KnobSpace(knobs=knobs, accepts=alone)
 
 
 def _check_types(
@@ -241,11 +181,3 @@ def _check_types(
     for index, form in enumerate(forms):
         if form.dtype is not None and all(ports[index] != form for ports in offered):
             raise InternalError(f"{spec.name} does not take form {form} at port {index}")
-
-
-def _span(digits: Sequence[tuple[int, int]]) -> Numbers:
-    """All sums of digits, each given by its weight and its number of values."""
-    sums = np.zeros(1, dtype=np.int64)
-    for weight, length in digits:
-        sums = (weight * np.arange(length)[:, None] + sums).ravel()
-    return sums

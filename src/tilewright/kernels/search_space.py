@@ -7,7 +7,7 @@ need neither a compiler nor the workload, so a stored sweep is searched just lik
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,7 +23,7 @@ from tilewright.kernels.knobspace import KnobSpace
 
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-FactFunction = Callable[[Sequence[Settings]], Mapping[str, Floats]]
+Estimate = Callable[[Sequence[Settings]], Floats]
 
 LISTED = 60_000
 """Spaces of up to so many numbers are listed whole; larger ones are sampled."""
@@ -31,15 +31,13 @@ LISTED = 60_000
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """The settings of one implementation; `facts` tells what is known of them beforehand.
-
-    `facts` may be absent; where it gives `estimate_s`, tuners may start from it.
-    """
+    """The settings of one implementation; `estimate_s` tells a rough time of each, in seconds, that
+    tuners may start from. It may be absent."""
 
     name: str
     forms: tuple[Form, ...]
     knobs: KnobSpace
-    facts: FactFunction | None = None
+    estimate_s: Estimate | None = None
 
     def candidate(self, number: int) -> Candidate:
         """The candidate at a number of this part."""
@@ -204,31 +202,16 @@ class SearchSpace:
             row += _foreign_features(knob, settings.get(knob.name), table.shape[1])
         return np.array(row or [0.0])
 
-    def facts(self, numbers: Sequence[int] | Numbers) -> dict[str, Floats]:
-        """What the implementations tell of numbers; only facts that every part gives."""
-        rows = np.asarray(numbers, dtype=np.int64)
-        owner: Numbers = np.searchsorted(self._offsets, rows, side="right") - 1
-        tables: list[tuple[Numbers, Mapping[str, Floats]]] = []
-        for index in sorted({int(i) for i in owner}):
-            part = self.parts[index]
-            if part.facts is None:
-                return {}
-            mine = np.flatnonzero(owner == index)
-            offset = int(self._offsets[index])
-            tables.append((mine, part.facts(part.knobs.columns(rows[mine] - offset))))
-        names = (
-            set[str].intersection(*(set(facts) for _, facts in tables)) if tables else set[str]()
-        )
-        found: dict[str, Floats] = {}
-        for name in sorted(names):
-            found[name] = np.empty(len(rows))
-            for mine, facts in tables:
-                found[name][mine] = facts[name]
-        return found
-
     def estimates_s(self, numbers: Sequence[int] | Numbers) -> Floats | None:
-        """The rough times that the facts tell, None where they do not."""
-        return self.facts(numbers).get("estimate_s")
+        """Rough times of numbers; None where some part has none to tell."""
+        owner, inner = self.located(numbers)
+        found = np.empty(len(owner))
+        for index in sorted({int(n) for n in owner}):
+            part, mine = self.parts[index], owner == index
+            if part.estimate_s is None:
+                return None
+            found[mine] = part.estimate_s(part.knobs.columns(inner[mine]))
+        return found
 
 
 def _value_features(knob: Knob) -> Floats:

@@ -41,9 +41,9 @@ class TaskSpace:
             name=spec.name,
             forms=forms,
             knobs=knob_space(spec, workload, placement.target, placement.resources, forms),
-            facts=lambda settings: facts(
+            estimate_s=lambda settings: facts(
                 spec, workload, placement.target, placement.resources, forms, settings
-            ),
+            )["estimate_s"],
         )
 
     def exact_enough(self, rivals: Sequence[TaskSpace], max_error: float) -> bool:
@@ -67,11 +67,9 @@ class TaskSpace:
 
     @cached_property
     def estimates_s(self) -> Floats:
-        """The facts' rough time of each of `numbers`."""
-        settings = self.part.knobs.columns(self.numbers)
-        target, resources = self.placement.target, self.placement.resources
-        columns = facts(self.spec, self.workload, target, resources, self.forms, settings)
-        return columns["estimate_s"]
+        """The rough time of each of `numbers`."""
+        assert self.part.estimate_s is not None
+        return self.part.estimate_s(self.part.knobs.columns(self.numbers))
 
     @cached_property
     def best_guess(self) -> tuple[Candidate, float] | None:

@@ -90,9 +90,8 @@ def plain(workload: Workload) -> tuple[Form, ...]:
 def some_settings(space: KnobSpace, count: int) -> list[Settings]:
     """Up to `count` valid settings from all over a space."""
     length = space.range_length
-    numbers = np.arange(length)
-    if length > count:
-        numbers = np.random.default_rng(_SEED).integers(length, size=100 * count)
+    drawn = np.random.default_rng(_SEED).integers(length, size=100 * count)
+    numbers = drawn if length > count else np.arange(length)
     valid: dict[int, None] = {}
     for first in range(0, len(numbers), count):
         if len(valid) < count:

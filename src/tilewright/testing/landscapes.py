@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,8 +12,8 @@ from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Protocol, Settings
 from tilewright.core.targets import threads_alone
 from tilewright.kernels.knobs import Knob, choice, split
-from tilewright.kernels.knobspace import Filter, KnobSpace
-from tilewright.kernels.search_space import Floats, Part, SearchSpace
+from tilewright.kernels.knobspace import Filter, KnobSpace, each
+from tilewright.kernels.search_space import Part, SearchSpace
 from tilewright.search.tuners.base import Tuner, TunerFactory, TuningTask
 
 FORMS = (PLAIN, PLAIN)
@@ -93,16 +93,13 @@ def part(
     filters: Sequence[Filter] = (),
     estimate: Callable[[Settings], float] | None = None,
 ) -> Part:
-    """One made-up implementation; with `estimate` its facts have rough times."""
-
-    def facts(settings: Sequence[Settings]) -> Mapping[str, Floats]:
-        return {"estimate_s": np.array([estimate(s) for s in settings])} if estimate else {}
-
+    """One made-up implementation; `estimate` tells a rough time of a setting."""
+    alone = estimate
     return Part(
         name=name,
         forms=FORMS,
-        knobs=KnobSpace(knobs=tuple(knobs), filters=tuple(filters)),
-        facts=facts if estimate else None,
+        knobs=KnobSpace(knobs=tuple(knobs), accepts=each(*filters)),
+        estimate_s=None if alone is None else lambda s: np.array([alone(one) for one in s]),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 
@@ -11,9 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tilewright.core.records import KnobValue, Settings
 from tilewright.kernels.knobs import Knob, choice, order, split
-from tilewright.kernels.knobspace import KnobSpace
+from tilewright.kernels.knobspace import KnobSpace, each
 
 FINGERPRINT = "e5677e49ed3ea5f5"
 VALUES = st.one_of(st.integers(-9, 99), st.text("xyz,", max_size=3), st.booleans())
@@ -93,7 +91,7 @@ def test_neighbours_differ_in_one_knob(knobs: tuple[Knob, ...], data: st.DataObj
 def test_filters_hold_everywhere() -> None:
     space = KnobSpace(
         knobs=(split("a", 24), split("b", 24)),
-        filters=(lambda s: int(s["a"]) * int(s["b"]) <= 24, lambda s: s["a"] != 3),
+        accepts=each(lambda s: int(s["a"]) * int(s["b"]) <= 24, lambda s: s["a"] != 3),
     )
     expected = [
         (a, b) for b in space.knobs[1].values for a in space.knobs[0].values
@@ -146,7 +144,7 @@ def test_a_large_space_is_never_listed(number: int) -> None:
     knobs = tuple(
         split(f"k{i}", 1000, policy="candidates", candidates=range(1, 1001)) for i in range(3)
     )
-    space = KnobSpace(knobs=knobs, filters=(odd,))
+    space = KnobSpace(knobs=knobs, accepts=each(odd))
     assert space.range_length == 10**9
     assert space.number(space.settings(number)) == number
     assert looks == 0
@@ -156,48 +154,3 @@ def test_a_large_space_is_never_listed(number: int) -> None:
     assert space.valid(first) and looks <= 4
     space.neighbours(number)
     assert looks <= 4 + 3 * 999
-
-
-FEW = (choice("a", (1, 2, 3)), choice("b", ("x", "y")), choice("c", (0, 5)), choice("d", (7,)))
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from("abcd"), st.sampled_from([1, 2, 3, 0, 5, 7, "x", "y"])),
-        max_size=5,
-    ),
-    st.booleans(),
-)
-def test_listing_asks_about_every_setting(refused: list[tuple[str, KnobValue]], whole: bool):
-    """Filters that look at some knobs, at none or at all of them."""
-    asked: list[int] = []
-
-    def accepts(settings: Settings) -> bool:
-        asked.append(1)
-        if whole and len(dict(settings)) != len(FEW):
-            return False
-        pairs = zip(refused, refused[1:], strict=False)
-        return not any(settings[a] == x and settings.get(b) == y for (a, x), (b, y) in pairs)
-
-    space = KnobSpace(knobs=FEW, filters=(accepts,))
-    listed = space.listed().tolist()
-    asked_for = len(asked)
-    assert listed == list(space)
-    if len(refused) < 2 and not whole:
-        assert asked_for == 1
-
-
-def test_a_filter_that_forgives_everything_still_learns_the_values() -> None:
-    def accepts(settings: Settings) -> bool:
-        with suppress(Exception):
-            return settings["a"] == 2
-        return True
-
-    space = KnobSpace(knobs=FEW, filters=(accepts,))
-    assert space.listed().tolist() == list(space) and len(list(space)) == 4
-
-
-def test_a_filter_that_names_no_knob_of_the_space_fails_as_before() -> None:
-    space = KnobSpace(knobs=FEW, filters=(lambda settings: settings["e"] == 1,))
-    with pytest.raises(KeyError):
-        space.listed()

@@ -195,17 +195,12 @@ def t4_file(path: Path, *results: dict[str, Any]) -> Path:
 
 def configuration() -> dict[str, Any]:
     """A valid setting of some implementation of `CONVOLUTION` in plain layouts."""
-    from tilewright.kernels.knobspace import KnobSpace
+    from tilewright.kernels.knobspace import knob_space
     from tilewright.kernels.registry import implementation
 
     spec = implementation("conv2d_direct")
     forms = (PLAIN,) * 3
-    space = KnobSpace(
-        knobs=spec.knobs(CONVOLUTION, PLACEMENT.target, PLACEMENT.resources, forms),
-        filters=(
-            lambda s: spec.valid(CONVOLUTION, PLACEMENT.target, PLACEMENT.resources, forms, s),
-        ),
-    )
+    space = knob_space(spec, CONVOLUTION, PLACEMENT.target, PLACEMENT.resources, forms)
     return space.settings(next(iter(space)))
 
 

@@ -19,7 +19,7 @@ from tilewright.kernels.estimates import facts
 from tilewright.kernels.knobs import Knob
 from tilewright.kernels.knobspace import KnobSpace
 from tilewright.kernels.registry import implementations
-from tilewright.kernels.search_space import FactFunction
+from tilewright.kernels.search_space import Estimate
 from tilewright.search.sweeps.foreign import read_benchmark_hub
 from tilewright.search.sweeps.sweep import Sweep, swept_part, usable_times
 
@@ -74,10 +74,10 @@ def parse_sweep(text: str) -> Sweep:
     workload = parse_workload(file.workload)
     seconds = _numbered(file)
     placement = read_placement(file.device, file.resources)
-    facts = _facts(file.implementation, workload, placement, file.forms)
+    estimate = _estimate(file.implementation, workload, placement, file.forms)
     return Sweep(
         name=file.name,
-        part=swept_part(file.implementation, file.forms, file.knobs, seconds, facts),
+        part=swept_part(file.implementation, file.forms, file.knobs, seconds, estimate),
         seconds=seconds,
         again=dict(file.again),
         origin=file.origin,
@@ -125,15 +125,15 @@ def sweep_text(sweep: Sweep) -> str:
     return encode(file).decode() + "\n"
 
 
-def _facts(
+def _estimate(
     implementation: str, workload: Workload, placement: Placement, forms: tuple[Form, ...]
-) -> FactFunction | None:
-    """The facts as today's implementation tells them, None where it is gone."""
+) -> Estimate | None:
+    """The rough times of today's implementation, None where it is gone."""
     spec = implementations().get(implementation)
     if spec is None:
         return None
     target, resources = placement.target, placement.resources
-    return lambda settings: facts(spec, workload, target, resources, forms, settings)
+    return lambda settings: facts(spec, workload, target, resources, forms, settings)["estimate_s"]
 
 
 def _rounded(seconds: float | None) -> float | None:

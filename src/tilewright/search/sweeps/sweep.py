@@ -26,8 +26,8 @@ from tilewright.core.records import (
 from tilewright.core.targets import threads_alone
 from tilewright.graph.workload import Workload
 from tilewright.kernels.knobs import Knob
-from tilewright.kernels.knobspace import KnobSpace
-from tilewright.kernels.search_space import FactFunction, Part, SearchSpace
+from tilewright.kernels.knobspace import KnobSpace, each
+from tilewright.kernels.search_space import Estimate, Part, SearchSpace
 from tilewright.search.tuners.base import TuningTask
 
 
@@ -119,15 +119,14 @@ def swept_part(
     forms: tuple[Form, ...],
     knobs: tuple[Knob, ...],
     seconds: Mapping[int, float | None],
-    facts: FactFunction | None,
+    estimate_s: Estimate | None,
 ) -> Part:
     """A part that holds the settings with these numbers."""
     whole = KnobSpace(knobs=knobs)
 
-    def swept(settings: Mapping[str, KnobValue]) -> bool:
-        return whole.number(settings) in seconds
-
-    return Part(name=name, forms=forms, knobs=KnobSpace(knobs=knobs, filters=(swept,)), facts=facts)
+    swept = each(lambda settings: whole.number(settings) in seconds)
+    space = KnobSpace(knobs=knobs, accepts=swept)
+    return Part(name=name, forms=forms, knobs=space, estimate_s=estimate_s)
 
 
 def usable_times(seconds: dict[int, float | None]) -> dict[int, float | None]:
