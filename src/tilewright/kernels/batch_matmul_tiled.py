@@ -8,7 +8,7 @@ matrix is transposed or arrives through other steps, and fills the last block wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -16,15 +16,15 @@ import numpy as np
 
 from tilewright.core.errors import InternalError
 from tilewright.core.forms import Form
-from tilewright.core.records import Candidate, Settings
+from tilewright.core.records import Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
-from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob
 from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.ports import Ports, plain_ports
 from tilewright.kernels.register_tile import issue_slowdown, row_tile_sizes
+from tilewright.kernels.streaming import Unpacked
 
 NAME = "batch_matmul_tiled"
 
@@ -64,7 +64,7 @@ def batch_product(workload: Workload) -> BatchProduct:
     )
 
 
-class TiledBatchMatmul:
+class TiledBatchMatmul(Unpacked):
     """Spec of the batched product with a tile in registers."""
 
     name = NAME
@@ -157,18 +157,6 @@ class TiledBatchMatmul:
     def error_bound(self, workload: Workload) -> float:
         """Summation in single precision; grows slowly with the length of the sum."""
         return max(2e-6, 2.4e-7 * batch_product(workload).depth ** 0.5)
-
-    def packed_shapes(
-        self, workload: Workload, candidate: Candidate
-    ) -> Mapping[int, tuple[int, ...]]:
-        """Nothing is repacked ahead."""
-        return {}
-
-    def pack(
-        self, workload: Workload, candidate: Candidate, constants: Mapping[int, Array]
-    ) -> Mapping[int, Array]:
-        """Constants stay as they are."""
-        return constants
 
 
 def _flop(matmul: BatchProduct) -> float:
