@@ -13,6 +13,7 @@ from tvm.s_tir import Schedule
 
 from tilewright.core.element_types import element_type
 from tilewright.core.targets import Resources, Target
+from tilewright.cost.floors import MEASURED
 from tilewright.graph.tensor import TensorType
 
 _ROWS, _VECTORS, _DEPTH, _REPEATS = 12, 2, 128, 2000
@@ -20,9 +21,6 @@ _STREAM_BYTES = 256 << 20
 _STREAMS = 8
 _CACHE_REPEATS = 200
 _TRIES = 15
-
-MEASURED = "float32"
-"""The element type whose peaks stand in the database."""
 
 Fastest = Callable[[tvm.IRModule, Sequence[TensorType]], float]
 """Seconds of the fastest of some calls of a module's `main` on operands of these types."""

@@ -17,8 +17,8 @@ from tilewright.core.targets import Target
 from tilewright.cost.demand import Column, Numbers
 from tilewright.graph.workload import Workload
 
-_MEASURED = "float32"
-"""The element type that a machine's peak of operations is of."""
+MEASURED = "float32"
+"""The element type whose peaks a machine was measured for."""
 _CALL_S = 1e-7
 """No call takes less."""
 _OVERHEAD_SHARE, _SHORT_S = 3.0, 2e-5
@@ -119,7 +119,7 @@ def speed(workload: Workload, target: Target) -> float:
     operands = workload.anchor.inputs if workload.anchor is not None else ()
     taken = {workload.types[operand].dtype for operand in operands} | {workload.computed_in}
     rates = [target.operations_per_cycle(dtype) for dtype in taken]
-    return max(rates) / target.operations_per_cycle(_MEASURED)
+    return max(rates) / target.operations_per_cycle(MEASURED)
 
 
 def least_read_bytes(workload: Workload) -> tuple[int, int]:

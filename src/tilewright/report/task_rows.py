@@ -21,7 +21,7 @@ def seen_peaks(result: PlanResult, peaks: Peaks, target: Target) -> Peaks:
     """The measured peaks, raised to what the kernels of a network reached."""
     works = _works(result, target)
     times = {key: result.task(key).call_s for key in works}
-    return raised(peaks, ((works[key], seconds) for key, seconds in times.items() if seconds))
+    return raised(peaks, [(works[key], seconds) for key, seconds in times.items() if seconds])
 
 
 def task_reports(result: PlanResult, peaks: Peaks, target: Target) -> tuple[TaskReport, ...]:

@@ -9,7 +9,7 @@ from tilewright.core.element_types import element_type
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.layout import to_logical, to_physical
 from toy_accelerator.device import BYTES_PER_CYCLE, CLOCK_HZ
-from toy_accelerator.spec import SPEC, cycles
+from toy_accelerator.spec import SPEC, cycles_of
 
 
 class DeviceMemory:
@@ -53,7 +53,7 @@ class ToyBuilder(SimulatedBuilder):
             place = memory.put(result, forms[-1], workload.result)
             return memory.get(place, forms[-1], workload.result)
 
-        told = float(cycles(workload, target, forms, np.array([settings["tile"]]))[0])
+        told = float(cycles_of(workload, target, forms, np.array([settings["tile"]]))[0])
         # what the estimate does not know: rows of large tiles lie in one bank of the scratchpad
         conflicts = workload.result.elements / BYTES_PER_CYCLE * (settings["tile"] > 16)
         identity = self.identify(workload, candidate, target, resources)
