@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -13,10 +15,9 @@ from tilewright.core.units import format_bytes
 from tilewright.hardware.device import is_local
 from tilewright.hardware.topology import allotted_cpus, cpuinfo_blocks, read_text
 
+_BUILDING = ("tilewright", "apache-tvm", "apache-tvm-ffi")
 PACKAGES = (
-    "tilewright",
-    "apache-tvm",
-    "apache-tvm-ffi",
+    *_BUILDING,
     "onnx",
     "onnxruntime",
     "openvino",
@@ -54,11 +55,16 @@ def installed_versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
     """The versions of those `packages` that are installed, without importing any."""
     found: dict[str, str] = {}
     for name in packages:
-        try:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
+
+
+@cache
+def software_versions() -> str:
+    """`name=version` of everything a kernel's time depends on, separated by spaces."""
+    installed = installed_versions(_BUILDING)
+    return " ".join(f"{name}={installed.get(name, 'none')}" for name in _BUILDING)
 
 
 def _governor(root: Path, cpu: int) -> str | None:
@@ -174,4 +180,4 @@ def environment_card(environment: Environment, placement: Placement) -> dict[str
         "virtual machine": "yes" if environment.virtualised else "no",
         "python": environment.python,
     }
-    return card | {name: text for name, text in environment.versions.items()}
+    return card | dict(environment.versions)

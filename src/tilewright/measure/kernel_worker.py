@@ -34,8 +34,9 @@ def build(
 ) -> dict[str, Any]:
     """Build a candidate and keep it in `slot`."""
     workload = parse_workload(workload_text)
-    builder = builder_for(candidate)
-    kernel = builder.build(workload, candidate, placement.target, placement.resources)
+    kernel = builder_for(candidate).build(
+        workload, candidate, placement.target, placement.resources
+    )
     _kernels[slot] = (kernel, workload)
     return {"kernel_hash": kernel.kernel_hash, "build_s": kernel.build_s}
 
@@ -60,19 +61,18 @@ def keep_running(slot: int, protocol: Protocol, seed: int, flag: str, started: s
     return _kernels[slot][0].keep_running(protocol, seed, watch)
 
 
-def settle() -> None:
-    """Return when the thread pool sleeps, so that the next process is not disturbed."""
-    wait_until_asleep()
-
-
 def evaluate(slot: int, folder: str, count: int) -> npt.NDArray[np.generic]:
     """The result of the kernel in `slot` on logical arrays, `0.npy`, `1.npy` … in a folder."""
     kernel, workload = _kernels[slot]
-    arrays = [
+    return kernel.run(logical_arrays(workload, folder, count))
+
+
+def logical_arrays(workload: Workload, folder: str, count: int) -> list[npt.NDArray[np.generic]]:
+    """The first arguments of a workload, from `0.npy`, `1.npy` … in a folder."""
+    return [
         map_array(Path(folder) / f"{number}.npy", argument.type.dtype)
         for number, argument in enumerate(workload.arguments[:count])
     ]
-    return kernel.run(arrays)
 
 
 def identify(workload_text: str, candidate: Candidate, placement: Placement) -> str:
@@ -104,11 +104,6 @@ def render(workload_text: str, candidate: Candidate, placement: Placement, view:
     )
 
 
-def target(text: str) -> None:
-    """Raise when TVM does not take a target."""
-    accept_target(text)
-
-
 def supported(graph: Graph, placement: Placement) -> None:
     """Raise ModelError, naming node and operator, for what TVM's importer does not take."""
     check_supported(graph, placement.tvm_target)
@@ -132,9 +127,9 @@ if __name__ == "__main__":
             "features": features,
             "peaks": peaks,
             "render": render,
-            "target": target,
+            "target": accept_target,
             "supported": supported,
-            "settle": settle,
+            "settle": wait_until_asleep,
             "evaluate": evaluate,
             "release": release,
         }

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +19,15 @@ from tilewright.compiler.network import (
     write_weights,
 )
 from tilewright.core.child import serve, wait_until_asleep
+from tilewright.core.errors import LinkError
 from tilewright.core.records import Placement
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.planned_memory import CompiledNetwork
-from tilewright.measure.linking import linked
 from tilewright.measure.resident import MemoryPeak, ResidentMemory
+
+_Written = TypeVar("_Written")
+_LINKING = "Command line:"
+"""What TVM says when the compiler that it links with fails: which command, and its output."""
 
 Array = npt.NDArray[np.generic]
 _networks: dict[str, LoadedNetwork] = {}
@@ -31,26 +39,42 @@ def prepare(placement: Placement) -> None:
 
 
 def compile_to(
-    plan: NetworkPlan, placement: Placement, packed: str, folder: str
+    plan: NetworkPlan, placement: Placement, packed: Path, folder: Path
 ) -> CompiledNetwork:
     """Write the library and the weights into `folder`."""
     executable, workspaces = compile_network(plan, placement.target)
-    path = Path(folder) / LIBRARY
+    path = folder / LIBRARY
     linked(lambda: write_library(executable, path), path)
-    write_weights(Path(folder), plan, Path(packed))
+    write_weights(folder, plan, packed)
     return CompiledNetwork(workspaces=workspaces, library_bytes=path.stat().st_size)
 
 
-def load(name: str, folder: str, order: list[str]) -> None:
+def linked(write: Callable[[], _Written], path: Path) -> _Written:
+    """What `write` answers, which links and writes to `path`. What the file system refuses comes
+    out as an OSError, what the compiler that links does not do as a LinkError."""
+    try:
+        return write()
+    except FileNotFoundError as error:
+        raise LinkError(f"{error.filename}: {error.strerror}") from error
+    except RuntimeError as error:
+        for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS):
+            if os.strerror(number) in str(error):
+                raise OSError(number, os.strerror(number), str(path)) from error
+        if _LINKING in str(error):
+            raise LinkError(" ".join(str(error).split())) from error
+        raise
+
+
+def load(name: str, folder: Path, order: list[str]) -> None:
     """Load a compiled network as `name`."""
-    _networks[name] = LoadedNetwork.open(Path(folder), order)
+    _networks[name] = LoadedNetwork.open(folder, order)
 
 
-def memory_peak(folder: str, order: list[str], inputs: list[Array], runs: int) -> MemoryPeak:
+def memory_peak(folder: Path, order: list[str], inputs: list[Array], runs: int) -> MemoryPeak:
     """The memory that a network takes, beyond what this process held before: load, run, forget."""
     memory = ResidentMemory()
     before = memory.begin()
-    network = LoadedNetwork.open(Path(folder), order)
+    network = LoadedNetwork.open(folder, order)
     for _ in range(runs):
         network.time(inputs, repeats=1, warmup=0)
     return memory.peak_since(before)

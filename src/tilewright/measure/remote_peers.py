@@ -92,7 +92,7 @@ class BoardPeer:
             answer = self._with(inputs, RUN, {})
             with scratch_folder() as folder:
                 path = folder / OUTPUTS
-                self._request(("fetch", OUTPUTS, str(path)))
+                self._request(("fetch", OUTPUTS, path))
                 return read_tensors(path, answer["types"])
 
         return self._in_one_session(fetched)
@@ -131,7 +131,7 @@ class BoardPeer:
     def _start(self) -> None:
         if self._model is None:
             raise TargetError(f"{self.name} has not been started")
-        self._request(("send", str(self._model), MODEL))
+        self._request(("send", self._model, MODEL))
         self.precision = self._ask(START, self._terms)["precision"]
         self._there, self._sent = True, {}
 
@@ -142,7 +142,7 @@ class BoardPeer:
         if not _same(inputs, self._sent):
             with scratch_folder() as folder:
                 types = write_tensors(folder / INPUTS, inputs)
-                self._request(("send", str(folder / INPUTS), INPUTS))
+                self._request(("send", folder / INPUTS, INPUTS))
             asked = {**asked, "types": types}
             self._sent = {name: np.array(array) for name, array in inputs.items()}
         return self._ask(function, asked)

@@ -13,21 +13,21 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from statistics import median
-from typing import Any, Self
 from zipfile import BadZipFile
 
 import numpy as np
 
 from tilewright.compiler.builders.base import FAULTS, Builder, Kernel
 from tilewright.core.element_types import element_type
-from tilewright.core.errors import InternalError, ModelError, TargetError, last_line
-from tilewright.core.records import Candidate, Failure, Outcome, Placement, Protocol
+from tilewright.core.errors import ModelError, TargetError, last_line
+from tilewright.core.records import Candidate, Outcome, Placement, Protocol
 from tilewright.graph.carry_out import PlanMemory
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields, read_plan
 from tilewright.graph.workload import Workload
 from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory, workspaces_of
 from tilewright.measure.base import Array, Job, Measurer, ignore
+from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.resident import MemoryPeak
 
 LIBRARY, WEIGHTS = "model.so", "weights.params"
@@ -62,30 +62,26 @@ class SimulatedMeasurer(Measurer):
     ) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for candidate in candidates:
-            job = Job(candidate=candidate, slot=0, worker=0)
-            kernel = self._kernel(workload, candidate)
-            if isinstance(kernel, str):
-                job.failure = ("build", kernel)
-            else:
+            job = Job(workload=workload, candidate=candidate, slot=0)
+            kernel = self._kernel(job)
+            if kernel is not None:
                 job.kernel_hash, job.build_s = kernel.kernel_hash, kernel.build_s
                 try:
                     job.samples_s = kernel.time(protocol, 0, give_up_s)
                 except FAULTS as error:
                     job.failure = ("crash", _said(error))
-            outcomes.append(self._outcome(job, workload, protocol, run_id))
+            outcomes.append(self._outcome(job, protocol, run_id))
             finished(outcomes[-1])
         return outcomes
 
-    def evaluate(
-        self, workload: Workload, candidate: Candidate, arrays: Sequence[Array]
-    ) -> Array | Failure:
-        kernel = self._kernel(workload, candidate)
-        if isinstance(kernel, str):
-            return self.failure(workload, candidate, "build", kernel)
-        try:
-            return np.asarray(kernel.run(arrays))
-        except FAULTS as error:
-            return self.failure(workload, candidate, "crash", _said(error))
+    def _evaluated(self, job: Job, arrays: Sequence[Array]) -> Array | None:
+        kernel = self._kernel(job)
+        if kernel is not None:
+            try:
+                return np.asarray(kernel.run(arrays))
+            except FAULTS as error:
+                job.failure = ("crash", _said(error))
+        return None
 
     def peaks(self) -> dict[str, float]:
         return dict(self._told_peaks)
@@ -93,13 +89,15 @@ class SimulatedMeasurer(Measurer):
     def current_hashes(self, kernels: Sequence[tuple[Workload, Candidate]]) -> list[str | None]:
         return [self._identity(workload, candidate) for workload, candidate in kernels]
 
-    def _kernel(self, workload: Workload, candidate: Candidate) -> Kernel | str:
-        """The kernel, or why there is none."""
+    def _kernel(self, job: Job) -> Kernel | None:
+        """The job's kernel; None where it cannot be built, and the job failed."""
         target, resources = self.placement.target, self.placement.resources
         try:
-            return self._builder_of(candidate).build(workload, candidate, target, resources)
+            builder = self._builder_of(job.candidate)
+            return builder.build(job.workload, job.candidate, target, resources)
         except FAULTS as error:
-            return _said(error)
+            job.failure = ("build", _said(error))
+            return None
 
     def _identity(self, workload: Workload, candidate: Candidate) -> str | None:
         target, resources = self.placement.target, self.placement.resources
@@ -107,12 +105,6 @@ class SimulatedMeasurer(Measurer):
             return self._builder_of(candidate).identify(workload, candidate, target, resources)
         except FAULTS:
             return None
-
-    def _answers(self, messages: Sequence[tuple[Any, ...]]) -> list[Any]:
-        return [None] * len(messages)
-
-    def _build_message(self, job: Job, workload: Workload) -> tuple[Any, ...]:
-        raise InternalError("a simulated device has no workers")
 
 
 def _said(error: BaseException) -> str:
@@ -155,11 +147,10 @@ class _LoadedPlan:
             symbol: median(kernel.time(Protocol(), 0, inf))
             for symbol, kernel in self._kernels.items()
         }
-        symbols = [self.plan.symbol(call) for call in self.plan.calls]
-        return [(symbol, told_s[symbol]) for symbol in symbols]
+        return [(symbol, told_s[symbol]) for symbol in map(self.plan.symbol, self.plan.calls)]
 
 
-class SimulatedNetworks:
+class SimulatedNetworks(NetworkRunner):
     """Networks in this process: calls are carried out one by one, their times add up."""
 
     def __init__(self, placement: Placement, builder_of: BuilderOf) -> None:
@@ -167,17 +158,8 @@ class SimulatedNetworks:
         self._builder_of = builder_of
         self._loaded: dict[str, _LoadedPlan] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_exception: object) -> None:
         self._loaded.clear()
-
-    def launch(self) -> None:
-        """Nothing has to get ready."""
-
-    def abort(self) -> None:
-        """Nothing runs beside the caller."""
 
     def compile(
         self, plan: NetworkPlan, constants: Mapping[str, Array], folder: Path
@@ -194,13 +176,12 @@ class SimulatedNetworks:
     def load(self, name: str, folder: Path, order: Sequence[str]) -> None:
         plan, constants = _read(folder)
         try:
-            loaded = _LoadedPlan(plan, constants, self._placement, self._builder_of)
+            self._loaded[name] = _LoadedPlan(plan, constants, self._placement, self._builder_of)
         except FAULTS as error:
             raise TargetError(
                 f"the kernels of {str(folder)!r} cannot be built here: {_said(error)}",
                 hint="Run `tilewright optimize` again.",
             ) from error
-        self._loaded[name] = loaded
 
     def unload(self, name: str) -> None:
         self._loaded.pop(name, None)
