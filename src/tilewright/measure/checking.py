@@ -103,14 +103,12 @@ def numpy_reference(workload: Workload, arrays: Sequence[Array]) -> tuple[Array,
 
 def relative_error(result: Array, reference: Array, scale: Array) -> float:
     """Largest |result - reference| / scale; infinite where NaN or infinities differ."""
-    if result.shape != reference.shape:
-        return float("inf")
-    left = result.astype(np.float64)
-    right = reference.astype(np.float64)
+    left, right = result.astype(np.float64), reference.astype(np.float64)
     finite = np.isfinite(right)
-    if not np.array_equal(left[~finite], right[~finite], equal_nan=True):
-        return float("inf")
-    if not np.all(np.isfinite(left[finite])):
+    same = left.shape == right.shape and np.array_equal(
+        left[~finite], right[~finite], equal_nan=True
+    )
+    if not (same and np.isfinite(left[finite]).all()):
         return float("inf")
     if not finite.any():
         return 0.0

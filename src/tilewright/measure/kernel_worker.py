@@ -11,11 +11,13 @@ import numpy.typing as npt
 from tilewright.compiler.build import accept_target, kernel_module
 from tilewright.compiler.builders.base import Kernel
 from tilewright.compiler.builders.registry import builder_for
+from tilewright.compiler.cuda.code import cuda_code
 from tilewright.compiler.execute import set_threads
 from tilewright.compiler.features.kinds import kernel_features
 from tilewright.compiler.opaque import check_supported
 from tilewright.compiler.peaks import measured_peaks
 from tilewright.core.child import serve, wait_until_asleep
+from tilewright.core.gpus import CudaCode
 from tilewright.core.records import Candidate, Placement, Protocol
 from tilewright.graph.array_files import map_array
 from tilewright.graph.network import Graph
@@ -104,6 +106,11 @@ def render(workload_text: str, candidate: Candidate, placement: Placement, view:
     )
 
 
+def code(workload_text: str, target: str, compiled: bool) -> CudaCode:  # noqa: FBT001 - a message
+    """A workload as CUDA code, with the compiler's report where it is to be `compiled`."""
+    return cuda_code(parse_workload(workload_text), target, compiled=compiled)
+
+
 def supported(graph: Graph, placement: Placement) -> None:
     """Raise ModelError, naming node and operator, for what TVM's importer does not take."""
     check_supported(graph, placement.tvm_target)
@@ -129,6 +136,7 @@ if __name__ == "__main__":
             "render": render,
             "target": accept_target,
             "supported": supported,
+            "code": code,
             "settle": wait_until_asleep,
             "evaluate": evaluate,
             "release": release,

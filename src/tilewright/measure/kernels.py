@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from tilewright.core.processes import ChildError, RemoteError
 from tilewright.core.records import Placement, Protocol
+from tilewright.hardware.meters import KernelEnergy
 from tilewright.measure import base
 from tilewright.measure.base import Array, Job, Measurer
-from tilewright.measure.energy import KernelEnergy
 from tilewright.measure.workers import Worker, classify
 
 WORKER = "tilewright.measure.kernel_worker"

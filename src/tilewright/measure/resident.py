@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.hardware.topology import read_text
+
 _RESET = "5"
 _FIELD = re.compile(r"^(VmHWM|VmRSS):\s+(\d+) kB$", re.MULTILINE)
 
@@ -42,12 +44,11 @@ class ResidentMemory:
 
     def begin(self) -> _Before:
         """Forget the peak up to now, where that is allowed."""
+        reason = ""
         try:
             (self._process / "clear_refs").write_text(_RESET)
         except OSError as error:
             reason = f"{self._process / 'clear_refs'}: {error.strerror}"
-        else:
-            reason = ""
         sizes = self._sizes()
         if sizes is None:
             return _Before(reason=f"{self._process / 'status'} tells no VmHWM and VmRSS")
@@ -64,14 +65,12 @@ class ResidentMemory:
         if peak <= before.peak_bytes:
             reason = f"an earlier peak of this process was higher and stays ({before.reason})"
             return MemoryPeak(bytes=None, method="none", reason=reason)
-        found = max(0, peak - before.resident_bytes)
-        return MemoryPeak(bytes=found, method="VmHWM of a process of its own")
+        return MemoryPeak(
+            bytes=max(0, peak - before.resident_bytes), method="VmHWM of a process of its own"
+        )
 
     def _sizes(self) -> tuple[int, int] | None:
         """Peak and present size in bytes."""
-        try:
-            text = (self._process / "status").read_text()
-        except OSError:
-            return None
+        text = read_text(self._process / "status") or ""
         found = {name: int(number) << 10 for name, number in _FIELD.findall(text)}
         return (found["VmHWM"], found["VmRSS"]) if len(found) == 2 else None

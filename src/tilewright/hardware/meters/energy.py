@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import median
 
+from tilewright.core.processes import ChildError, RemoteError
 from tilewright.core.records import EnergyUse
 from tilewright.hardware.meters.base import Meter, MeterLost, Reading
 
@@ -100,3 +102,28 @@ def _window(meter: Meter, work: Work, seconds: float) -> _Window:
     finally:
         reading = meter.stop()
     return _Window(reading=reading, calls=calls)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelEnergy:
+    """Energy of kernels by one meter. Idle power is read once, before the first kernel."""
+
+    meter: Meter
+    sleep: Callable[[float], None] = field(default=time.sleep)
+
+    @cached_property
+    def idle(self) -> Reading:
+        """A window in which nothing runs."""
+        return measure_idle(self.meter, sleep=self.sleep)
+
+    def of(self, work: Work) -> EnergyUse:
+        """Energy of one call of `work`; a kernel that fails meanwhile has none, and the reason."""
+        lost = self.meter.unavailable()
+        if lost is not None:
+            return EnergyUse(method=self.meter.method, reason=lost.reason)
+        try:
+            return measure_energy(self.meter, work, idle=self.idle, sleep=self.sleep)
+        except (ChildError, RemoteError) as error:
+            first = str(error).splitlines()[0]
+            reason = f"The kernel failed while it ran in a loop: {first}"
+            return EnergyUse(method=self.meter.method, reason=reason)

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from typing import NoReturn
 
 from tilewright.core.errors import TargetError
 from tilewright.core.records import Placement
 from tilewright.core.results import TargetRow
-from tilewright.measure.accesses.refusals import refused_by_tvm
-from tilewright.measure.base import Measurer
-from tilewright.measure.energy import KernelEnergy
-from tilewright.measure.networks import NetworkRunner
+from tilewright.hardware.meters import KernelEnergy
+from tilewright.measure.accesses.base import BuiltByTvm
 
 DESCRIBED = "described"
-_EXAMPLE = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}
+_EXAMPLE = '{"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}'
 
 
-class _Described:
+class _Described(BuiltByTvm):
     name = DESCRIBED
-    here = False
     runs_networks = False
-    note = ""
 
     def placement(self, target: str, tracker: str | None, threads: int | None) -> None:
         """Nothing: what describes a target may mean this machine, whose access reads it."""
 
     def rows(self, threads: int | None) -> Sequence[TargetRow]:
-        example = json.dumps(_EXAMPLE)
         return (
             TargetRow(
-                name=example,
+                name=_EXAMPLE,
                 usable=False,
                 detail="any TVM llvm target as JSON; foreign ones for `show` only",
-                target=example,
+                target=_EXAMPLE,
             ),
             TargetRow(
                 name="cuda -model=H100",
@@ -43,16 +38,12 @@ class _Described:
             ),
         )
 
-    def refusal(self, placement: Placement) -> str | None:
-        """What TVM says against the target."""
-        return refused_by_tvm(placement)
-
     def measurer(
         self, placement: Placement, *, seed: int, energy: KernelEnergy | None = None
-    ) -> Measurer:
+    ) -> NoReturn:
         raise cannot_run(placement)
 
-    def networks(self, placement: Placement) -> NetworkRunner:
+    def networks(self, placement: Placement) -> NoReturn:
         raise cannot_run(placement)
 
 

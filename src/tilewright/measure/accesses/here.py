@@ -8,18 +8,16 @@ from tilewright.core.errors import UsageError
 from tilewright.core.records import Placement
 from tilewright.core.results import TargetRow
 from tilewright.hardware.device import local_placement, parse_target
-from tilewright.measure.accesses.refusals import refused_by_tvm
+from tilewright.hardware.meters import KernelEnergy
+from tilewright.measure.accesses.base import BuiltByTvm
 from tilewright.measure.base import Measurer
-from tilewright.measure.energy import KernelEnergy
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.measure.networks import NetworkRunner, NetworkWorker
 
 
-class _Here:
+class _Here(BuiltByTvm):
     name = "here"
     here = True
-    runs_networks = True
-    note = ""
 
     def placement(self, target: str, tracker: str | None, threads: int | None) -> Placement:
         """This machine, or a target of TVM that is only described."""
@@ -42,10 +40,6 @@ class _Here:
                 vector_bytes=placement.target.vector_bytes,
             ),
         )
-
-    def refusal(self, placement: Placement) -> str | None:
-        """What TVM says against the target."""
-        return refused_by_tvm(placement)
 
     def measurer(
         self, placement: Placement, *, seed: int, energy: KernelEnergy | None = None

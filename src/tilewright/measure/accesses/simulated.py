@@ -15,9 +15,9 @@ from tilewright.core.records import Candidate, Device, Placement
 from tilewright.core.results import TargetRow
 from tilewright.core.targets import Binding, threads_alone
 from tilewright.hardware.device import class_key
+from tilewright.hardware.meters import KernelEnergy
 from tilewright.hardware.target import described_target
 from tilewright.measure.base import Measurer
-from tilewright.measure.energy import KernelEnergy
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.simulation import SimulatedMeasurer, SimulatedNetworks
 
