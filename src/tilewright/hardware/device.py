@@ -79,18 +79,6 @@ def device_of(target: Target, instance: str) -> Device:
     return Device(class_key=class_key(target), instance=instance, target=target, access=access)
 
 
-def _checked_threads(threads: int | None, cpus: tuple[int, ...], default: int) -> int:
-    if threads is None:
-        return default
-    if not 1 <= threads <= len(cpus):
-        allotted = f"{len(cpus)} logical CPUs" if len(cpus) > 1 else "one logical CPU"
-        raise TargetError(
-            f"cannot use {threads} threads: this process is allotted {allotted}",
-            hint=f"Use --threads with 1 to {len(cpus)}; the default here is {default}.",
-        )
-    return threads
-
-
 def local_placement(threads: int | None = None, root: Path = Path("/")) -> Placement:
     """This machine's CPU with `threads` threads, by default one per physical core allotted.
 
@@ -101,8 +89,14 @@ def local_placement(threads: int | None = None, root: Path = Path("/")) -> Place
 
 
 def _placed_here(target: Target, threads: int | None, root: Path) -> Placement:
-    cpus = allotted_cpus(root)
-    count = _checked_threads(threads, cpus, default_threads(root))
+    cpus, default = allotted_cpus(root), default_threads(root)
+    count = default if threads is None else threads
+    if threads is not None and not 1 <= threads <= len(cpus):
+        allotted = f"{len(cpus)} logical CPUs" if len(cpus) > 1 else "one logical CPU"
+        raise TargetError(
+            f"cannot use {threads} threads: this process is allotted {allotted}",
+            hint=f"Use --threads with 1 to {len(cpus)}; the default here is {default}.",
+        )
     return Placement(
         device=device_of(target, local_instance()),
         resources=Resources(cores=min(count, allotted_cores(root)), threads=count),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -111,32 +112,20 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {last_line(error)}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _LoadedPlan:
-    """A plan with its constants and kernels."""
+    """A plan with its constants, and its kernels by symbol."""
 
-    def __init__(
-        self,
-        plan: NetworkPlan,
-        constants: Mapping[str, Array],
-        placement: Placement,
-        builder_of: BuilderOf,
-    ) -> None:
-        self.plan = plan
-        self._constants = constants
-        target, resources = placement.target, placement.resources
-        self._kernels = {
-            plan.symbol(call): builder_of(call.candidate).build(
-                call.workload, call.candidate, target, resources
-            )
-            for call in plan.calls
-        }
+    plan: NetworkPlan
+    constants: Mapping[str, Array]
+    kernels: Mapping[str, Kernel]
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The outputs in the plan's order."""
         named = dict(zip(self.plan.inputs, inputs, strict=True))
-        memory = PlanMemory(self.plan, named, self._constants)
+        memory = PlanMemory(self.plan, named, self.constants)
         for call in self.plan.calls:
-            kernel = self._kernels[self.plan.symbol(call)]
+            kernel = self.kernels[self.plan.symbol(call)]
             memory.write(call, np.asarray(kernel.run(memory.operands(call))))
         outputs = memory.outputs()
         return [outputs[output] for output in self.plan.outputs]
@@ -145,7 +134,7 @@ class _LoadedPlan:
         """Symbol and seconds of every call, in order."""
         told_s = {
             symbol: median(kernel.time(Protocol(), 0, inf))
-            for symbol, kernel in self._kernels.items()
+            for symbol, kernel in self.kernels.items()
         }
         return [(symbol, told_s[symbol]) for symbol in map(self.plan.symbol, self.plan.calls)]
 
@@ -175,13 +164,20 @@ class SimulatedNetworks(NetworkRunner):
 
     def load(self, name: str, folder: Path, order: Sequence[str]) -> None:
         plan, constants = _read(folder)
+        target, resources = self._placement.target, self._placement.resources
         try:
-            self._loaded[name] = _LoadedPlan(plan, constants, self._placement, self._builder_of)
+            kernels = {
+                plan.symbol(call): self._builder_of(call.candidate).build(
+                    call.workload, call.candidate, target, resources
+                )
+                for call in plan.calls
+            }
         except FAULTS as error:
             raise TargetError(
                 f"the kernels of {str(folder)!r} cannot be built here: {_said(error)}",
                 hint="Run `tilewright optimize` again.",
             ) from error
+        self._loaded[name] = _LoadedPlan(plan=plan, constants=constants, kernels=kernels)
 
     def unload(self, name: str) -> None:
         self._loaded.pop(name, None)

@@ -7,7 +7,7 @@ from tilewright.core.events import EventSink, Note, discard
 from tilewright.core.records import Placement
 from tilewright.core.results import TargetRow
 from tilewright.hardware.device import local_placement, parse_target
-from tilewright.measure.accesses.described import DESCRIBED, cannot_run
+from tilewright.measure.accesses.here import DESCRIBED, cannot_run
 from tilewright.measure.accesses.registry import access_to, accesses
 
 
@@ -15,7 +15,7 @@ def usable_placement(placement: Placement, events: EventSink = discard) -> Place
     """The placement itself; raises TargetError when TVM refuses its target, or no device of it is
     at hand. What people should know of answers from there is told."""
     describable_placement(placement)
-    if placement.device.access == DESCRIBED:
+    if placement.device.access == DESCRIBED.name:
         raise cannot_run(placement)
     note = access_to(placement.device).note
     if note:

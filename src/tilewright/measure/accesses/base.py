@@ -23,21 +23,12 @@ class Access(Protocol):
     runs beside a kernel can be had. `runs_networks` says that whole networks run there, too.
     """
 
-    @property
-    def name(self) -> str:
-        """What `Device.access` holds."""
-        ...
-
-    @property
-    def here(self) -> bool: ...
-
-    @property
-    def runs_networks(self) -> bool: ...
-
-    @property
-    def note(self) -> str:
-        """What people should know of every answer from there; empty for nothing."""
-        ...
+    name: str
+    """What `Device.access` holds."""
+    here: bool
+    runs_networks: bool
+    note: str
+    """What people should know of every answer from there; empty for nothing."""
 
     def placement(self, target: str, tracker: str | None, threads: int | None) -> Placement | None:
         """The placement that `--target`, `--tracker` and `--threads` mean, None where the target is

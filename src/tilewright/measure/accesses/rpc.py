@@ -57,4 +57,4 @@ def _tracker(placement: Placement) -> tuple[Tracker, str]:
     return Tracker(host, port), key
 
 
-ACCESS = _Rpc()
+RPC = _Rpc()
