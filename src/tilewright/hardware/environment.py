@@ -27,6 +27,7 @@ PACKAGES = (
     "torch",
     "numpy",
 )
+_CPUS = "sys/devices/system/cpu"
 LOAD_LIMIT = 0.5
 STEAL_LIMIT = 0.01
 _OWN_TIMES = 8
@@ -71,23 +72,17 @@ def software_versions() -> str:
     return " ".join(f"{name}={installed.get(name, 'none')}" for name in _BUILDING)
 
 
-def _governor(root: Path, cpu: int) -> str | None:
-    return read_text(root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")
-
-
 def _turbo(root: Path) -> bool | None:
-    folder = root / "sys/devices/system/cpu"
-    disabled = read_text(folder / "intel_pstate/no_turbo")
-    if disabled is not None:
-        return disabled == "0"
-    boost = read_text(folder / "cpufreq/boost")
-    return None if boost is None else boost == "1"
+    for name, on in (("intel_pstate/no_turbo", "0"), ("cpufreq/boost", "1")):
+        text = read_text(root / _CPUS / name)
+        if text is not None:
+            return text == on
+    return None
 
 
 def is_virtual(root: Path = Path("/")) -> bool:
     """Whether the CPU says that a hypervisor is below; x86 only, others never say so."""
-    blocks = cpuinfo_blocks(root)
-    return bool(blocks) and "hypervisor" in blocks[0].get("flags", "").split()
+    return any("hypervisor" in block.get("flags", "").split() for block in cpuinfo_blocks(root)[:1])
 
 
 def read_environment(root: Path = Path("/")) -> Environment:
@@ -97,7 +92,7 @@ def read_environment(root: Path = Path("/")) -> Environment:
     return Environment(
         kernel=platform.release(),
         python=platform.python_version(),
-        governor=_governor(root, allotted_cpus(root)[0]),
+        governor=read_text(root / _CPUS / f"cpu{allotted_cpus(root)[0]}/cpufreq/scaling_governor"),
         turbo=_turbo(root),
         load_1m=os.getloadavg()[0],
         memory_bytes=psutil.virtual_memory().total,

@@ -82,7 +82,8 @@ def probe_cpu(root: Path = Path("/")) -> Target:
     without a third level reports its second as the last. `cores` counts the whole
     machine, not what is allotted.
     """
-    fields: dict[str, str] = next(iter(cpuinfo_blocks(root)), {})
+    blocks = cpuinfo_blocks(root)
+    fields: dict[str, str] = blocks[0] if blocks else {}
     architecture = _architecture(fields)
     flags = (fields.get("flags") or fields.get("Features") or "").split()
     sizes = _cache_sizes(root)

@@ -55,16 +55,12 @@ def read_remote(text: str) -> RemoteTarget | None:
     stripped = text.strip()
     if not stripped.startswith(PREFIX):
         return None
-    rest = stripped[len(PREFIX) :]
-    words, _, options = rest.partition(" ")
-    key, equals, json_text = rest.partition("=")
-    given: dict[str, Any] | None = None
-    if equals and " " not in key.strip():
-        key, given = key.strip(), read_target(json_text)
-    else:
-        key = words
-        if options.strip():
-            given = read_target(f"llvm {options}")
+    rest = stripped.removeprefix(PREFIX)
+    key, described, written = (part.strip() for part in rest.partition("="))
+    if not described or " " in key:
+        key, _, options = rest.partition(" ")
+        described, written = options.strip(), f"llvm {options}"
+    given = read_target(written) if described else None
     if not key or not key.isprintable():
         raise TargetError(f"target {text!r} names no key of a tracker", hint=f"Write {_FORM}.")
     return RemoteTarget(key=key, target=given)

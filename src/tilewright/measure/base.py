@@ -238,18 +238,26 @@ class Measurer(ABC):
 
     def _answers(self, messages: Sequence[tuple[Any, ...]]) -> list[Any]:
         """The workers' answers to requests that are spread over them; None for those that fail."""
-        workers = len(self._workers)
         found: list[Any] = [None] * len(messages)
-        self._make_ready(range(min(len(messages), workers)))
 
-        def ask(worker: int) -> None:
-            for position in range(worker, len(messages), workers):
-                with suppress(ChildError, RemoteError):
-                    request = messages[position]
-                    found[position] = self._workers[worker].request(request, BUILD_TIMEOUT_S)
+        def ask(position: int, worker: Worker) -> None:
+            with suppress(ChildError, RemoteError):
+                found[position] = worker.request(messages[position], BUILD_TIMEOUT_S)
 
-        list(self._pool.map(ask, range(workers)))
+        self._spread(len(messages), ask)
         return found
+
+    def _spread(self, count: int, work: Callable[[int, Worker], None]) -> None:
+        """Do so much work over the workers, which get ready for it, in turn."""
+        workers = len(self._workers)
+        used = range(min(count, workers))
+        self._make_ready(used)
+
+        def do(index: int) -> None:
+            for position in range(index, count, workers):
+                work(position, self._workers[index])
+
+        list(self._pool.map(do, used))
 
     def failure(
         self, workload: Workload, candidate: Candidate, kind: FailureKind, message: str
@@ -281,18 +289,10 @@ class Measurer(ABC):
             Job(workload=workload, candidate=candidate, slot=next(self._slots), worker=worker)
             for worker, candidate in zip(cycle(range(len(self._workers))), candidates, strict=False)
         ]
-        used = range(min(len(jobs), len(self._workers)))
-        self._make_ready(used)
-
-        def build(index: int) -> None:
-            for job in jobs[index :: len(self._workers)]:
-                self._build(job)
-
-        list(self._pool.map(build, used))
+        self._spread(len(jobs), lambda position, _worker: self._build(jobs[position]))
         self.spent.build_s += time.perf_counter() - began
-        built = [job.build_s for job in jobs if job.failure is None]
-        self.spent.kernels += len(built)
-        self.spent.kernels_s += sum(built)
+        self.spent.kernels += sum(job.failure is None for job in jobs)
+        self.spent.kernels_s += sum(job.build_s for job in jobs)
         return jobs
 
     def _build(self, job: Job) -> None:

@@ -114,8 +114,8 @@ def relative_error(result: Array, reference: Array, scale: Array) -> float:
         return 0.0
     size = np.broadcast_to(np.asarray(scale, np.float64), right.shape)[finite]
     size = np.maximum(np.where(np.isfinite(size), size, 0.0), 1e-30)
-    difference = np.abs(left[finite] - right[finite])
-    return float(np.max(difference / np.maximum(size, np.abs(right[finite]))))
+    left, right = left[finite], right[finite]
+    return float(np.max(np.abs(left - right) / np.maximum(size, np.abs(right))))
 
 
 def compare_outputs(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -53,13 +52,18 @@ _ROOM = (
 )
 
 
-class NetworkRunner(Protocol):
-    """What compiles, runs and times whole networks by name. Use as a context manager."""
+class NetworkRunner:
+    """What compiles, runs and times whole networks by name. Use as a context manager.
+
+    What is wanted of a loaded network is asked of `_ask`; who knows it otherwise has methods of its
+    own for it.
+    """
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_exception: object) -> None: ...
+    def __exit__(self, *_exception: object) -> None:
+        """Let all networks go."""
 
     def launch(self) -> None:
         """Begin to get ready, without waiting for it; otherwise the first request does."""
@@ -71,37 +75,46 @@ class NetworkRunner(Protocol):
         self, plan: NetworkPlan, constants: Mapping[str, Array], folder: Path
     ) -> CompiledNetwork:
         """Write library and weights into `folder`."""
-        ...
+        raise NotImplementedError
 
     def load(self, name: str, folder: Path, order: Sequence[str]) -> None:
         """Load a compiled network; `order` are the names of its constants."""
+        self._ask(("load", name, folder, list(order)))
 
     def unload(self, name: str) -> None:
         """Forget a network."""
+        self._ask(("unload", name))
 
     def run(self, name: str, inputs: Sequence[Array]) -> list[Array]:
         """The outputs of one run."""
-        ...
+        return self._ask(("run", name, list(inputs)))
 
     def time(self, name: str, inputs: Sequence[Array], *, repeats: int, warmup: int) -> list[float]:
         """Seconds of each run."""
-        ...
+        return self._ask(("time", name, list(inputs), repeats, warmup))
 
     def repeat(self, name: str, inputs: Sequence[Array], seconds: float) -> int:
         """Run again and again for at least so many seconds; returns how often."""
-        ...
+        return self._ask(("repeat", name, list(inputs), seconds), seconds)
 
     def memory_peak(
         self, folder: Path, order: Sequence[str], inputs: Sequence[Array], *, runs: int = 3
     ) -> MemoryPeak:
-        """The memory that loading and running a compiled network takes in a fresh process."""
-        ...
+        """The memory that loading and running a compiled network takes, beyond what the process
+        held before. Ask one that did nothing yet: what it freed earlier would be used again.
+        """
+        return self._ask(("memory peak", folder, list(order), list(inputs), runs))
 
     def time_calls(
         self, name: str, inputs: Sequence[Array], *, repeats: int
     ) -> list[tuple[str, float]]:
-        """Symbol and median seconds of every call in its place in the network, in order."""
-        ...
+        """Symbol and median seconds of every call in its place in the network, in order; empty
+        where the device's clock cannot be read from within a network."""
+        return self._ask(("time calls", name, list(inputs), repeats))
+
+    def _ask(self, message: tuple[Any, ...], more_s: float = 0.0) -> Any:
+        """The answer to a request that takes as long as any, and `more_s`."""
+        raise NotImplementedError
 
 
 def told(error: RemoteError, what: str) -> TilewrightError:
@@ -124,35 +137,7 @@ def told(error: RemoteError, what: str) -> TilewrightError:
     return InternalError(f"{what} failed: {error}\n{error.trace}")
 
 
-class AskedNetworks(NetworkRunner):
-    """Networks that a process holds, which is asked for everything."""
-
-    def load(self, name: str, folder: Path, order: Sequence[str]) -> None:
-        self._ask(("load", name, folder, list(order)))
-
-    def unload(self, name: str) -> None:
-        self._ask(("unload", name))
-
-    def run(self, name: str, inputs: Sequence[Array]) -> list[Array]:
-        return self._ask(("run", name, list(inputs)))
-
-    def time(self, name: str, inputs: Sequence[Array], *, repeats: int, warmup: int) -> list[float]:
-        return self._ask(("time", name, list(inputs), repeats, warmup))
-
-    def repeat(self, name: str, inputs: Sequence[Array], seconds: float) -> int:
-        return self._ask(("repeat", name, list(inputs), seconds), seconds)
-
-    def time_calls(
-        self, name: str, inputs: Sequence[Array], *, repeats: int
-    ) -> list[tuple[str, float]]:
-        return self._ask(("time calls", name, list(inputs), repeats))
-
-    @abstractmethod
-    def _ask(self, message: tuple[Any, ...], more_s: float = 0.0) -> Any:
-        """The answer to a request that takes as long as any, and `more_s`."""
-
-
-class NetworkWorker(AskedNetworks):
+class NetworkWorker(NetworkRunner):
     """A child process that holds compiled networks by name. Use as a context manager."""
 
     def __init__(self, placement: Placement) -> None:
@@ -183,14 +168,6 @@ class NetworkWorker(AskedNetworks):
         with packed_weights(plan, constants, folder) as packed:
             message = ("compile", plan, self.placement, packed, folder)
             return self._ask(message, COMPILE_TIMEOUT_S - RUN_TIMEOUT_S)
-
-    def memory_peak(
-        self, folder: Path, order: Sequence[str], inputs: Sequence[Array], *, runs: int = 3
-    ) -> MemoryPeak:
-        """The memory that loading and running a compiled network takes, beyond what the process
-        held before. Ask a process that did nothing yet: what it freed earlier would be used again.
-        """
-        return self._ask(("memory peak", folder, list(order), list(inputs), runs))
 
     def _ask(self, message: tuple[Any, ...], more_s: float = 0.0) -> Any:
         try:

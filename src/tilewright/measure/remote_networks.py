@@ -18,7 +18,7 @@ from tilewright.hardware.remote import ServerFacts
 from tilewright.kernels.planned_memory import CompiledNetwork
 from tilewright.measure import networks
 from tilewright.measure.boards import WORKER, Board
-from tilewright.measure.networks import Array, AskedNetworks, packed_weights, told
+from tilewright.measure.networks import Array, NetworkRunner, packed_weights, told
 from tilewright.measure.peers.base import Peer
 from tilewright.measure.remote import BUSY_WAIT_S
 from tilewright.measure.remote_peers import BoardPeer
@@ -34,7 +34,7 @@ _SAID = {name: f"{name} network" for name in ("load", "unload", "run", "time", "
 _AGAIN = "What was measured is kept; start the server again, then run the same command."
 
 
-class BoardNetworks(AskedNetworks):
+class BoardNetworks(NetworkRunner):
     """Networks on one device of a tracker's key, by name. Use as a context manager."""
 
     def __init__(self, placement: Placement, tracker: Tracker, key: str) -> None:

@@ -147,9 +147,6 @@ class SimulatedNetworks(NetworkRunner):
         self._builder_of = builder_of
         self._loaded: dict[str, _LoadedPlan] = {}
 
-    def __exit__(self, *_exception: object) -> None:
-        self._loaded.clear()
-
     def compile(
         self, plan: NetworkPlan, constants: Mapping[str, Array], folder: Path
     ) -> CompiledNetwork:

@@ -25,8 +25,7 @@ def accesses() -> dict[str, Access]:
     """All by name, in the order in which they are asked whether a target is theirs: those of other
     packages first, this machine last."""
     found, offered = _OFFERS.usable(), _OFFERS.others()
-    others = {name: access for name, access in found.items() if name in offered}
-    return {**others, **{name: access for name, access in found.items() if name not in others}}
+    return dict(sorted(found.items(), key=lambda item: item[0] not in offered))
 
 
 def access_to(device: Device) -> Access:
