@@ -20,15 +20,9 @@ from tilewright.core.child import serve, wait_until_asleep
 from tilewright.core.gpus import CudaCode
 from tilewright.core.records import Candidate, Placement, Protocol
 from tilewright.graph.array_files import map_array
-from tilewright.graph.network import Graph
 from tilewright.graph.workload import Workload, parse_workload
 
 _kernels: dict[int, tuple[Kernel, Workload]] = {}
-
-
-def prepare(placement: Placement) -> None:
-    """Size the thread pool; before the first kernel."""
-    set_threads(placement.resources.threads, placement.binding.cpus)
 
 
 def build(
@@ -94,11 +88,6 @@ def features(
     return kernel_features(module, placement.tvm_target, kind)
 
 
-def peaks(placement: Placement) -> dict[str, float]:
-    """What this machine reaches; the names are those of the database."""
-    return measured_peaks(placement.target, placement.resources)
-
-
 def render(workload_text: str, candidate: Candidate, placement: Placement, view: str) -> str:
     """A kernel as `tir` (scheduled loops) or `asm` (machine code)."""
     return builder_for(candidate).render(
@@ -111,11 +100,6 @@ def code(workload_text: str, target: str, compiled: bool) -> CudaCode:  # noqa: 
     return cuda_code(parse_workload(workload_text), target, compiled=compiled)
 
 
-def supported(graph: Graph, placement: Placement) -> None:
-    """Raise ModelError, naming node and operator, for what TVM's importer does not take."""
-    check_supported(graph, placement.tvm_target)
-
-
 def release(slots: list[int]) -> None:
     """Forget kernels."""
     for slot in slots:
@@ -125,17 +109,17 @@ def release(slots: list[int]) -> None:
 if __name__ == "__main__":
     serve(
         {
-            "prepare": prepare,
+            "prepare": set_threads,
             "build": build,
             "measure": measure,
             "repeat": repeat,
             "keep_running": keep_running,
             "identify": identify,
             "features": features,
-            "peaks": peaks,
+            "peaks": measured_peaks,
             "render": render,
             "target": accept_target,
-            "supported": supported,
+            "supported": check_supported,
             "code": code,
             "settle": wait_until_asleep,
             "evaluate": evaluate,

@@ -70,7 +70,8 @@ class KernelMeasurer(Measurer):
     def peaks(self) -> dict[str, float]:
         self.rest()
         self._restless.add(0)
-        return self._workers[0].request(("peaks", self.placement), base.BUILD_TIMEOUT_S)
+        request = ("peaks", self.placement.target, self.placement.resources)
+        return self._workers[0].request(request, base.BUILD_TIMEOUT_S)
 
     def _time_all(
         self,

@@ -33,11 +33,6 @@ Array = npt.NDArray[np.generic]
 _networks: dict[str, LoadedNetwork] = {}
 
 
-def prepare(placement: Placement) -> None:
-    """Size the thread pool; before the first kernel."""
-    set_threads(placement.resources.threads, placement.binding.cpus)
-
-
 def compile_to(
     plan: NetworkPlan, placement: Placement, packed: Path, folder: Path
 ) -> CompiledNetwork:
@@ -73,11 +68,10 @@ def load(name: str, folder: Path, order: list[str]) -> None:
 def memory_peak(folder: Path, order: list[str], inputs: list[Array], runs: int) -> MemoryPeak:
     """The memory that a network takes, beyond what this process held before: load, run, forget."""
     memory = ResidentMemory()
-    before = memory.begin()
     network = LoadedNetwork.open(folder, order)
     for _ in range(runs):
         network.time(inputs, repeats=1, warmup=0)
-    return memory.peak_since(before)
+    return memory.peak()
 
 
 def unload(name: str) -> None:
@@ -115,7 +109,7 @@ def time_calls(name: str, inputs: list[Array], repeats: int) -> list[tuple[str, 
 if __name__ == "__main__":
     serve(
         {
-            "prepare": prepare,
+            "prepare": set_threads,
             "compile": compile_to,
             "load": load,
             "unload": unload,

@@ -109,8 +109,9 @@ class RemoteMeasurer(Measurer):
 
     def peaks(self) -> dict[str, float]:
         self.start()
+        request = ("peaks", self.placement.target, self.placement.resources)
         try:
-            return self._ask_any(("peaks", self.placement), _PEAKS_TIMEOUT_S)
+            return self._ask_any(request, _PEAKS_TIMEOUT_S)
         except (ChildError, RemoteError) as error:
             raise TargetError(f"the peaks of {self._key!r} cannot be measured: {error}") from error
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tilewright.core.child import serve
 from tilewright.core.errors import last_line
 from tilewright.core.records import Candidate, Placement, Protocol
 from tilewright.core.scratch import scratch_folder
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.workload import parse_workload
 from tilewright.hardware.remote import ServerFacts
@@ -31,7 +32,7 @@ _sessions: list[tuple[RemoteSession, RemoteNetworks]] = []
 """What is open, and the networks that it holds: one, where there is a session."""
 
 
-def prepare(_placement: Placement) -> None:
+def prepare(_threads: int, _cpus: Sequence[int]) -> None:
     """Nothing is run here, so nothing is to be prepared."""
 
 
@@ -97,10 +98,10 @@ def evaluate(
     return session.evaluate(kernel, workload, candidate, arrays)
 
 
-def peaks(session: RemoteSession, placement: Placement) -> dict[str, float]:
+def peaks(session: RemoteSession, target: Target, resources: Resources) -> dict[str, float]:
     """What the device reaches; the names are those of the database."""
     with scratch_folder() as folder:
-        return session.peaks(placement.target, placement.resources, folder)
+        return session.peaks(target, resources, folder)
 
 
 def fetch(session: RemoteSession, name: str, path: Path) -> None:

@@ -50,7 +50,7 @@ class Worker(Child):
             memory_limit_bytes=memory_limit_bytes,
             cpus=placement.binding.cpus if here else None,
         )
-        self._placement = placement
+        self._preparing = ("prepare", placement.resources.threads, placement.binding.cpus)
         self._prepared: int | None = None
 
     def request(self, message: tuple[Any, ...], timeout_s: float) -> Any:
@@ -60,7 +60,7 @@ class Worker(Child):
     def get_ready(self) -> None:
         """Start the process where it does not run, and wait until it can be asked."""
         if self.pid is None or self._prepared != self.pid:
-            super().request(("prepare", self._placement), START_TIMEOUT_S)
+            super().request(self._preparing, START_TIMEOUT_S)
             self._prepared = self.pid
 
 

@@ -11,7 +11,7 @@ from tilewright.graph.network import Graph
 from tilewright.measure.peers.engine import Arrays, Engine
 from tilewright.measure.peers.torch_graph import TorchGraph
 from tilewright.measure.peers.torch_operators import torch
-from tilewright.models import load
+from tilewright.models.loading import load
 
 
 class TorchEngine(Engine):
