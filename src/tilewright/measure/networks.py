@@ -137,21 +137,12 @@ def told(error: RemoteError, what: str) -> TilewrightError:
     return InternalError(f"{what} failed: {error}\n{error.trace}")
 
 
-class NetworkWorker(NetworkRunner):
+class NetworkWorker(Worker, NetworkRunner):
     """A child process that holds compiled networks by name. Use as a context manager."""
 
     def __init__(self, placement: Placement) -> None:
+        super().__init__(WORKER, placement)
         self.placement = placement
-        self._child = Worker(WORKER, placement)
-
-    def __exit__(self, *_exception: object) -> None:
-        self._child.stop()
-
-    def launch(self) -> None:
-        self._child.launch()
-
-    def abort(self) -> None:
-        self._child.abort()
 
     def compile(
         self, plan: NetworkPlan, constants: Mapping[str, Array], folder: Path
@@ -171,7 +162,7 @@ class NetworkWorker(NetworkRunner):
 
     def _ask(self, message: tuple[Any, ...], more_s: float = 0.0) -> Any:
         try:
-            return self._child.request(message, RUN_TIMEOUT_S + more_s)
+            return self.request(message, RUN_TIMEOUT_S + more_s)
         except RemoteError as error:
             raise told(error, message[0]) from error
         except ChildError as error:

@@ -6,7 +6,7 @@ from tilewright.core.errors import TargetError
 from tilewright.core.events import EventSink, Note, discard
 from tilewright.core.records import Placement
 from tilewright.core.results import TargetRow
-from tilewright.hardware.device import local_placement, parse_target
+from tilewright.hardware.device import local_placement
 from tilewright.measure.accesses.here import DESCRIBED, cannot_run
 from tilewright.measure.accesses.registry import access_to, accesses
 
@@ -30,8 +30,7 @@ def placement_of(target: str, tracker: str | None, threads: int | None) -> Place
     devices cannot be had.
     """
     asked = (access.placement(target, tracker, threads) for access in accesses().values())
-    found = next((placement for placement in asked if placement is not None), None)
-    return found or parse_target(target, threads)
+    return next(placement for placement in asked if placement is not None)
 
 
 def describable_placement(placement: Placement) -> Placement:
