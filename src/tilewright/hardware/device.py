@@ -75,8 +75,12 @@ def class_key(target: Target) -> str:
 
 def device_of(target: Target, instance: str) -> Device:
     """The device of a kind of processor."""
-    access = "here" if instance == local_instance() else "described"
-    return Device(class_key=class_key(target), instance=instance, target=target, access=access)
+    return Device(
+        class_key=class_key(target),
+        instance=instance,
+        target=target,
+        access="here" if instance == local_instance() else "described",
+    )
 
 
 def local_placement(threads: int | None = None, root: Path = Path("/")) -> Placement:
@@ -119,15 +123,18 @@ def parse_target(text: str, threads: int | None = None, root: Path = Path("/")) 
     features = target_features(given)
     missing = (set(features) & KNOWN_FEATURES) - set(local.features)
     if target_architecture(given) == local.architecture and not missing:
-        target = cpu_target(
-            model=local.model,
-            architecture=local.architecture,
-            features=features,
-            cache_bytes=[level.bytes for level in local.memory],
-            cores=local.cores,
-            tvm=text_of(given),
+        return _placed_here(
+            cpu_target(
+                model=local.model,
+                architecture=local.architecture,
+                features=features,
+                cache_bytes=[level.bytes for level in local.memory],
+                cores=local.cores,
+                tvm=text_of(given),
+            ),
+            wanted,
+            root,
         )
-        return _placed_here(target, wanted, root)
     return described_placement(given, wanted)
 
 

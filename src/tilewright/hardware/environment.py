@@ -138,14 +138,13 @@ def environment_card(environment: Environment, placement: Placement) -> dict[str
     target, and versions are those that built for it."""
     cpu, cpus = placement.target, ", ".join(map(str, placement.binding.cpus))
     if is_elsewhere(placement):
-        told = {
+        return {
             "CPU": cpu.model,
             "instruction set": f"{cpu.architecture}, {cpu.vector_bytes * 8}-bit vectors",
             "threads": f"{placement.resources.threads}, on another device",
             "python": f"{environment.python}, where it was built",
-        }
-        return told | dict(environment.versions)
-    card = {
+        } | dict(environment.versions)
+    return {
         "CPU": cpu.model,
         "instruction set": f"{cpu.architecture}, {cpu.vector_bytes * 8}-bit vectors",
         "threads": f"{placement.resources.threads} on CPUs {cpus}",
@@ -156,5 +155,4 @@ def environment_card(environment: Environment, placement: Placement) -> dict[str
         "turbo": {True: "on", False: "off", None: "unknown"}[environment.turbo],
         "virtual machine": "yes" if environment.virtualised else "no",
         "python": environment.python,
-    }
-    return card | dict(environment.versions)
+    } | dict(environment.versions)

@@ -141,8 +141,10 @@ def _resources(key: str, target: Target, threads: int) -> Resources:
     """What a class of before had: its name is a hash of it, so the cores are found by trying."""
     if threads < 1:
         raise ValueError(f"a device of {threads} threads is none")
-    most = min(threads, _MOST_THREADS)
-    tried = (Resources(cores=cores, threads=threads) for cores in range(most, 0, -1))
+    tried = (
+        Resources(cores=cores, threads=threads)
+        for cores in range(min(threads, _MOST_THREADS), 0, -1)
+    )
     fitting = (one for one in tried if class_of_before(target, one) == key)
     return next(fitting, Resources(cores=max(1, min(threads, target.cores)), threads=threads))
 

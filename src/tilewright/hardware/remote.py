@@ -109,8 +109,7 @@ def remote_placement(
     count = facts.threads if wanted is None else wanted
     if count < 1:
         raise TargetError(f"cannot use {count} threads", hint="Use --threads with 1 or more.")
-    described = given or _told(remote.key, facts)
-    cpu = described_target(described, cores=facts.threads)
+    cpu = described_target(given or _told(remote.key, facts), cores=facts.threads)
     if not given:
         cpu = replace(cpu, model=facts.cpu or cpu.model)
     device = Device(
@@ -119,8 +118,9 @@ def remote_placement(
         target=cpu,
         access="rpc",
     )
-    binding = Binding(cpus=tuple(range(count)))
-    return Placement(device=device, resources=threads_alone(count), binding=binding)
+    return Placement(
+        device=device, resources=threads_alone(count), binding=Binding(cpus=tuple(range(count)))
+    )
 
 
 def same_kind(placement: Placement, facts: ServerFacts, told: ServerFacts | None) -> bool:

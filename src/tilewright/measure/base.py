@@ -148,8 +148,9 @@ class Measurer(ABC):
                 finish(job)
         began = time.perf_counter()
         try:
-            built = [job for job in jobs if job.failure is None]
-            self._time_all(built, protocol, give_up_s, finish)
+            self._time_all(
+                [job for job in jobs if job.failure is None], protocol, give_up_s, finish
+            )
         finally:
             self.spent.run_s += time.perf_counter() - began
         return [outcomes[job.slot] for job in jobs]

@@ -76,8 +76,12 @@ def check_kernel(
             error = relative_error(result, *expected.result())
     failure = None
     if not error <= bound:
-        message = f"error {error:.3g} relative to sum |w||x| exceeds the bound {bound:.3g}"
-        failure = measurer.failure(workload, candidate, "wrong result", message)
+        failure = measurer.failure(
+            workload,
+            candidate,
+            "wrong result",
+            f"error {error:.3g} relative to sum |w||x| exceeds the bound {bound:.3g}",
+        )
     return KernelCheck(error=error, bound=bound, failure=failure)
 
 
@@ -97,8 +101,7 @@ def numpy_reference(workload: Workload, arrays: Sequence[Array]) -> tuple[Array,
         wide = [argument.type.dtype for argument in workload.arguments]
         arrays = [a.astype(kind, copy=False) for a, kind in zip(arrays, wide, strict=True)]
     with np.errstate(all="ignore"):
-        result = run_workload(workload, arrays)
-        return result.astype(dtype, copy=False), magnitude(workload, arrays)
+        return run_workload(workload, arrays).astype(dtype, copy=False), magnitude(workload, arrays)
 
 
 def relative_error(result: Array, reference: Array, scale: Array) -> float:

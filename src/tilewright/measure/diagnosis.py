@@ -37,21 +37,23 @@ _OTHER_METER = "profile --power --meter command:CMD takes any program that print
 def examine(database: str) -> DoctorResult:
     """Run all checks; `database` is a path or `SCHEME:REST`."""
     environment, placement = read_environment(), local_placement(None)
-    checks = (
-        _compiler(),
-        _tvm(placement),
-        _database(database),
-        _disk(database_file(database) or read_settings().cache),
-        *map(_peer, PEERS.names()),
-        exporting_check(),
-        *meter_checks(),
-        *plugin_checks(),
-        *(
-            Check(name="noise", status="warning", detail=text, advice="Close what else runs.")
-            for text in noise_warnings(environment)
+    return DoctorResult(
+        checks=(
+            _compiler(),
+            _tvm(placement),
+            _database(database),
+            _disk(database_file(database) or read_settings().cache),
+            *map(_peer, PEERS.names()),
+            exporting_check(),
+            *meter_checks(),
+            *plugin_checks(),
+            *(
+                Check(name="noise", status="warning", detail=text, advice="Close what else runs.")
+                for text in noise_warnings(environment)
+            ),
         ),
+        environment=environment_card(environment, placement),
     )
-    return DoctorResult(checks=checks, environment=environment_card(environment, placement))
 
 
 def _compiler() -> Check:

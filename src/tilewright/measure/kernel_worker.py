@@ -53,8 +53,7 @@ def repeat(slot: int, protocol: Protocol, seed: int, seconds: float) -> int:
 def keep_running(slot: int, protocol: Protocol, seed: int, flag: str, started: str) -> int:
     """Call the kernel in `slot` again and again while the file `flag` exists; the file `started` is
     written after the first calls. How often it was called."""
-    watch = (Path(flag).exists, Path(started).touch)
-    return _kernels[slot][0].keep_running(protocol, seed, watch)
+    return _kernels[slot][0].keep_running(protocol, seed, (Path(flag).exists, Path(started).touch))
 
 
 def evaluate(slot: int, folder: str, count: int) -> npt.NDArray[np.generic]:

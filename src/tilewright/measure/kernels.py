@@ -70,8 +70,9 @@ class KernelMeasurer(Measurer):
     def peaks(self) -> dict[str, float]:
         self.rest()
         self._restless.add(0)
-        request = ("peaks", self.placement.target, self.placement.resources)
-        return self._workers[0].request(request, base.BUILD_TIMEOUT_S)
+        return self._workers[0].request(
+            ("peaks", self.placement.target, self.placement.resources), base.BUILD_TIMEOUT_S
+        )
 
     def _time_all(
         self,
@@ -126,8 +127,9 @@ class KernelMeasurer(Measurer):
             return
 
         def work(seconds: float) -> int:
-            request = ("repeat", job.slot, protocol, self._seed, seconds)
-            return self._workers[job.worker].request(request, protocol.timeout_s + seconds)
+            return self._workers[job.worker].request(
+                ("repeat", job.slot, protocol, self._seed, seconds), protocol.timeout_s + seconds
+            )
 
         job.energy = self._energy.of(work)
 

@@ -43,5 +43,6 @@ def open_measurer_under(
     if meter is None:
         return open_measurer(placement, seed)
     require_here(placement)
-    energy = KernelEnergy(meter=meter)
-    return access_to(placement.device).measurer(placement, seed=seed, energy=energy)
+    return access_to(placement.device).measurer(
+        placement, seed=seed, energy=KernelEnergy(meter=meter)
+    )

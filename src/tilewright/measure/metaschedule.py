@@ -173,8 +173,9 @@ def import_database(
                 f"{path} holds no MetaSchedule database: {name} is missing",
                 hint=f"Give the folder with {WORKLOADS} and {RECORDS}.",
             )
-    texts = [workload.text for workload in workloads]
-    scanned: list[ScannedRecord] = _ask("scan", folder, texts, placement)
+    scanned: list[ScannedRecord] = _ask(
+        "scan", folder, [workload.text for workload in workloads], placement
+    )
     ours = _read_side_file(folder / SIDE_FILE)
     found: list[Measurement] = []
     skipped: list[tuple[int, str]] = []

@@ -157,8 +157,9 @@ class NetworkWorker(Worker, NetworkRunner):
                 hint="Debian and Ubuntu: apt-get install g++",
             )
         with packed_weights(plan, constants, folder) as packed:
-            message = ("compile", plan, self.placement, packed, folder)
-            return self._ask(message, COMPILE_TIMEOUT_S - RUN_TIMEOUT_S)
+            return self._ask(
+                ("compile", plan, self.placement, packed, folder), COMPILE_TIMEOUT_S - RUN_TIMEOUT_S
+            )
 
     def _ask(self, message: tuple[Any, ...], more_s: float = 0.0) -> Any:
         try:
@@ -214,8 +215,7 @@ def packed_weights(
         try:
             scratch = stack.enter_context(PrivateFolder(folder, ".packing-"))
             for stored in plan.constants:
-                packed = packed_constant(stored, constants)
-                save_array(scratch / f"{stored.name}.npy", packed)
+                save_array(scratch / f"{stored.name}.npy", packed_constant(stored, constants))
         except OSError as error:
             raise OutputError(
                 f"cannot write the compiled network to {folder}: {reason_of(error)}",

@@ -40,9 +40,13 @@ def build(
     slot: int, workload_text: str, candidate: Candidate, placement: Placement, folder: str
 ) -> dict[str, Any]:
     """Build a candidate's library; the answer's `kernel` is what `measure` wants."""
-    workload = parse_workload(workload_text)
     kernel = export_kernel(
-        workload, candidate, placement.target, placement.resources, Path(folder), f"kernel-{slot}"
+        parse_workload(workload_text),
+        candidate,
+        placement.target,
+        placement.resources,
+        Path(folder),
+        f"kernel-{slot}",
     )
     return {"kernel_hash": kernel.kernel_hash, "build_s": kernel.build_s, "kernel": kernel}
 
@@ -51,8 +55,9 @@ def compile_to(
     plan: NetworkPlan, placement: Placement, packed: Path, folder: Path
 ) -> CompiledNetwork:
     """Write a network's library, or what the device makes one of, and its weights."""
-    timed = has_stopwatch(placement.target)
-    executable, workspaces = compile_network(plan, placement.target, timed=timed)
+    executable, workspaces = compile_network(
+        plan, placement.target, timed=has_stopwatch(placement.target)
+    )
     path = linked(lambda: export_network(executable, placement.target, folder), folder)
     write_weights(folder, plan, packed)
     return CompiledNetwork(workspaces=workspaces, library_bytes=path.stat().st_size)
@@ -94,8 +99,7 @@ def evaluate(
 ) -> npt.NDArray[np.generic]:
     """The kernel's result there on logical arrays, `0.npy`, `1.npy` … in a folder."""
     workload = parse_workload(workload_text)
-    arrays = logical_arrays(workload, folder, count)
-    return session.evaluate(kernel, workload, candidate, arrays)
+    return session.evaluate(kernel, workload, candidate, logical_arrays(workload, folder, count))
 
 
 def peaks(session: RemoteSession, target: Target, resources: Resources) -> dict[str, float]:

@@ -94,8 +94,9 @@ class SimulatedMeasurer(Measurer):
         """The job's kernel; None where it cannot be built, and the job failed."""
         target, resources = self.placement.target, self.placement.resources
         try:
-            builder = self._builder_of(job.candidate)
-            return builder.build(job.workload, job.candidate, target, resources)
+            return self._builder_of(job.candidate).build(
+                job.workload, job.candidate, target, resources
+            )
         except FAULTS as error:
             job.failure = ("build", _said(error))
             return None
@@ -193,8 +194,11 @@ class SimulatedNetworks(NetworkRunner):
     def memory_peak(
         self, folder: Path, order: Sequence[str], inputs: Sequence[Array], *, runs: int = 3
     ) -> MemoryPeak:
-        planned = planned_memory(_read(folder)[0], self._placement.target)
-        return MemoryPeak(bytes=planned.peak_bytes, method="simulated", reason="")
+        return MemoryPeak(
+            bytes=planned_memory(_read(folder)[0], self._placement.target).peak_bytes,
+            method="simulated",
+            reason="",
+        )
 
     def time_calls(
         self, name: str, inputs: Sequence[Array], *, repeats: int

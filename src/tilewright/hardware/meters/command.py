@@ -83,7 +83,8 @@ def command_meter(line: str, clock: Callable[[], float] = time.monotonic) -> Met
 
     method, update_s = f"command: {words[0]}", max(update_s, clock() - began_s)
     if unit == "J":
-        counters = (Counter(read),)
-        return CountingMeter(method=method, update_s=update_s, counters=counters, clock=clock)
+        return CountingMeter(
+            method=method, update_s=update_s, counters=(Counter(read),), clock=clock
+        )
     update_s = max(update_s, _LEAST_POLL_S)
     return PollingMeter(method=method, update_s=update_s, power_w=read, clock=clock)

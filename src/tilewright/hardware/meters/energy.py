@@ -115,5 +115,7 @@ class KernelEnergy:
             return measure_energy(self.meter, work, idle=self.idle, sleep=self.sleep)
         except (ChildError, RemoteError) as error:
             first = str(error).splitlines()[0]
-            reason = f"The kernel failed while it ran in a loop: {first}"
-            return EnergyUse(method=self.meter.method, reason=reason)
+            return EnergyUse(
+                method=self.meter.method,
+                reason=f"The kernel failed while it ran in a loop: {first}",
+            )

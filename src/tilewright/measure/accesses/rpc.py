@@ -26,8 +26,9 @@ class _Rpc(BuiltByTvm):
         if remote is None:
             return None
         address = read_tracker(tracker)
-        facts = server_facts(Tracker(*address), remote.key)
-        return remote_placement(remote, address, facts, threads)
+        return remote_placement(
+            remote, address, server_facts(Tracker(*address), remote.key), threads
+        )
 
     def rows(self, threads: int | None) -> Sequence[TargetRow]:
         return (

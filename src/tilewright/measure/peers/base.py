@@ -106,8 +106,9 @@ class ProcessPeer:
             environment={"OMP_NUM_THREADS": str(threads)},
             cpus=tuple(cpus)[:threads],
         )
-        message = ("start", str(Path(model_path).resolve()), threads, precision)
-        self.precision = self._ask(message, START_TIMEOUT_S)
+        self.precision = self._ask(
+            ("start", str(Path(model_path).resolve()), threads, precision), START_TIMEOUT_S
+        )
 
     def run(self, inputs: Mapping[str, Tensor]) -> Tensors:
         """The outputs by name; raises `TargetError` when the engine fails."""
