@@ -61,7 +61,7 @@ class BoardPeers:
             TIME: self._time,
             STOP: self._stop,
         }
-        return {name: _texts(answer) for name, answer in answers.items()}
+        return {name: _in_json(answer) for name, answer in answers.items()}
 
     def _available(self, asked: dict[str, Any]) -> dict[str, Any]:
         return {"reason": make_peer(asked["peer"]).available()}
@@ -98,7 +98,7 @@ class BoardPeers:
         return self._peers[label], self._inputs[label]
 
 
-def _texts(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[str], str]:
+def _in_json(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[str], str]:
     """The same with texts of JSON; errors that people may see become part of the answer."""
 
     def answered(text: str) -> str:

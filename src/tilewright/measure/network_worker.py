@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -79,31 +79,17 @@ def unload(name: str) -> None:
     _networks.pop(name, None)
 
 
-def run(name: str, inputs: list[Array]) -> list[Array]:
-    """The outputs of one run."""
-    return _networks[name](inputs)
+def on_network(method: Callable[..., Any], *, rest: bool = False) -> Callable[..., Any]:
+    """A handler that calls a method of the network which a request names. With `rest` it returns
+    when the thread pool sleeps again: not where somebody reads a meter when it ends."""
 
+    def handler(name: str, *arguments: Any) -> Any:
+        found = method(_networks[name], *arguments)
+        if rest:
+            wait_until_asleep()
+        return found
 
-def time_runs(name: str, inputs: list[Array], repeats: int, warmup: int) -> list[float]:
-    """Seconds of each run; returns when the thread pool sleeps again."""
-    samples = _networks[name].time(inputs, repeats, warmup)
-    wait_until_asleep()
-    return samples
-
-
-def repeat(name: str, inputs: list[Array], seconds: float) -> int:
-    """Run for at least so many seconds; returns how often.
-
-    It does not wait for the thread pool to sleep: somebody reads a meter when this ends.
-    """
-    return _networks[name].repeat(inputs, seconds)
-
-
-def time_calls(name: str, inputs: list[Array], repeats: int) -> list[tuple[str, float]]:
-    """Symbol and median seconds of each call in its place; returns when the pool sleeps again."""
-    calls = _networks[name].time_calls(inputs, repeats)
-    wait_until_asleep()
-    return calls
+    return handler
 
 
 if __name__ == "__main__":
@@ -113,10 +99,10 @@ if __name__ == "__main__":
             "compile": compile_to,
             "load": load,
             "unload": unload,
-            "run": run,
-            "time": time_runs,
-            "repeat": repeat,
-            "time calls": time_calls,
+            "run": on_network(LoadedNetwork.__call__),
+            "time": on_network(LoadedNetwork.time, rest=True),
+            "repeat": on_network(LoadedNetwork.repeat),
+            "time calls": on_network(LoadedNetwork.time_calls, rest=True),
             "memory peak": memory_peak,
         }
     )

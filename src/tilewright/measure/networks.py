@@ -117,7 +117,7 @@ class NetworkRunner:
         raise NotImplementedError
 
 
-def told(error: RemoteError, what: str) -> TilewrightError:
+def network_error(error: RemoteError, what: str) -> TilewrightError:
     """What an error in the process of a network means for people; `what` failed there."""
     if error.kind == InputError.__name__:
         return InputError(error.message)
@@ -165,7 +165,7 @@ class NetworkWorker(Worker, NetworkRunner):
         try:
             return self.request(message, RUN_TIMEOUT_S + more_s)
         except RemoteError as error:
-            raise told(error, message[0]) from error
+            raise network_error(error, message[0]) from error
         except ChildError as error:
             raise NegativeVerdict(
                 f"the network's process failed at {message[0]}: {error}"

@@ -18,7 +18,7 @@ from tilewright.hardware.remote import ServerFacts
 from tilewright.kernels.planned_memory import CompiledNetwork
 from tilewright.measure import networks
 from tilewright.measure.boards import WORKER, Board
-from tilewright.measure.networks import Array, NetworkRunner, packed_weights, told
+from tilewright.measure.networks import Array, NetworkRunner, network_error, packed_weights
 from tilewright.measure.peers.base import Peer
 from tilewright.measure.remote import BUSY_WAIT_S
 from tilewright.measure.remote_peers import BoardPeer
@@ -68,7 +68,7 @@ class BoardNetworks(NetworkRunner):
             try:
                 return self._compiler.request(message, networks.COMPILE_TIMEOUT_S)
             except RemoteError as error:
-                raise told(error, "compile") from error
+                raise network_error(error, "compile") from error
             except ChildError as error:
                 raise NegativeVerdict(f"compiling the network failed: {error}") from error
 
@@ -97,18 +97,18 @@ class BoardNetworks(NetworkRunner):
         limit_s = networks.RUN_TIMEOUT_S + more_s
         if not self._board.lasts(limit_s):
             self._connect(limit_s)
-        return self._asked(message, limit_s)
+        return self._request(message, limit_s)
 
     def _connect(self, limit_s: float) -> None:
         """Open a session, on any device of the key, and put there what was on the last one."""
         facts = self._board.connect_for(self.placement, self._facts, BUSY_WAIT_S)
         self._facts = self._facts or facts
         for name, (folder, order) in self._loaded.items():
-            self._asked(("load", name, folder, list(order)), limit_s)
+            self._request(("load", name, folder, list(order)), limit_s)
         for peer in self._peers:
             peer.renew()
 
-    def _asked(self, message: tuple[Any, ...], limit_s: float) -> Any:
+    def _request(self, message: tuple[Any, ...], limit_s: float) -> Any:
         instance, what = self._board.instance, _SAID.get(message[0], str(message[0]))
         try:
             return self._board.request(message, limit_s)
@@ -116,7 +116,7 @@ class BoardNetworks(NetworkRunner):
             if error.kind == "RPCError":
                 why = (error.message.strip().splitlines() or ["no reason given"])[-1]
                 raise TargetError(f"the device {instance} failed at {what}: {why}") from error
-            raise told(error, what) from error
+            raise network_error(error, what) from error
         except ChildError as error:
             for peer in self._peers:
                 peer.forget()  # nobody has to stop it, and who wants it starts it

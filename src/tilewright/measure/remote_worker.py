@@ -68,7 +68,7 @@ def connect(host: str, port: int, match: str, session_s: float) -> ServerFacts:
     disconnect()
     session = RemoteSession(host, port, match, session_s)
     _sessions.append((session, RemoteNetworks(session)))
-    return kept(RemoteSession.facts)()
+    return in_session(RemoteSession.facts)()
 
 
 def disconnect() -> None:
@@ -122,7 +122,7 @@ def ask(session: RemoteSession, function: str, *arguments: str) -> str | None:
     return str(found(*arguments))
 
 
-def kept(work: Callable[..., Any], of: int = 0) -> Callable[..., Any]:
+def in_session(work: Callable[..., Any], of: int = 0) -> Callable[..., Any]:
     """A handler that gives `work` the session, or with `of` 1 its networks, before what a request
     holds; an error that takes the session along becomes `DeviceLost`."""
 
@@ -151,18 +151,18 @@ if __name__ == "__main__":
             "compile": compile_to,
             "connect": connect,
             "disconnect": disconnect,
-            "use_threads": kept(RemoteSession.use_threads),
-            "measure": kept(measure),
-            "evaluate": kept(evaluate),
-            "peaks": kept(peaks),
-            "send": kept(RemoteSession.send),
-            "fetch": kept(fetch),
-            "ask": kept(ask),
-            "load": kept(RemoteNetworks.load, 1),
-            "unload": kept(RemoteNetworks.unload, 1),
-            "run": kept(RemoteNetworks.run, 1),
-            "time": kept(RemoteNetworks.time, 1),
-            "repeat": kept(RemoteNetworks.repeat, 1),
-            "time calls": kept(RemoteNetworks.time_calls, 1),
+            "use_threads": in_session(RemoteSession.use_threads),
+            "measure": in_session(measure),
+            "evaluate": in_session(evaluate),
+            "peaks": in_session(peaks),
+            "send": in_session(RemoteSession.send),
+            "fetch": in_session(fetch),
+            "ask": in_session(ask),
+            "load": in_session(RemoteNetworks.load, 1),
+            "unload": in_session(RemoteNetworks.unload, 1),
+            "run": in_session(RemoteNetworks.run, 1),
+            "time": in_session(RemoteNetworks.time, 1),
+            "repeat": in_session(RemoteNetworks.repeat, 1),
+            "time calls": in_session(RemoteNetworks.time_calls, 1),
         }
     )
