@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, cycle
 from math import inf
 from pathlib import Path
@@ -306,21 +306,14 @@ class Measurer(ABC):
             job.failure = classify(error, "build")
 
     def _outcome(self, job: Job, protocol: Protocol, run_id: int | None) -> Outcome:
+        instance = job.instance or self.placement.device.instance
         if job.failure is not None or not job.samples_s:
-            kind, message = job.failure or ("crash", "no samples")
-            return Failure(
-                workload_key=job.workload.key,
-                candidate=job.candidate,
-                device_class=self.placement.device.class_key,
-                resources=self.placement.resources,
-                kind=kind,
-                message=message[:2000],
+            fault = job.failure or ("crash", "no samples")
+            return replace(
+                self.failure(job.workload, job.candidate, *fault),
                 kernel_hash=job.kernel_hash,
-                versions=self._versions,
-                created_at=time.time(),
                 run_id=run_id,
-                instance=job.instance or self.placement.device.instance,
-                binding=self.placement.binding,
+                instance=instance,
             )
         return Measurement(
             workload_key=job.workload.key,
@@ -334,7 +327,7 @@ class Measurer(ABC):
             versions=self._versions,
             created_at=time.time(),
             run_id=run_id,
-            instance=job.instance or self.placement.device.instance,
+            instance=instance,
             binding=self.placement.binding,
             energy=job.energy,
         )

@@ -13,7 +13,7 @@ from tilewright.core.processes import Child, ChildCrash, ChildError, RemoteError
 from tilewright.core.records import Placement
 from tilewright.hardware.remote import ServerFacts, remote_instance, same_kind
 from tilewright.measure.tracker import Tracker
-from tilewright.measure.workers import BoardLost
+from tilewright.measure.workers import START_TIMEOUT_S, BoardLost
 
 WORKER = "tilewright.measure.remote_worker"
 SESSION_S = 60.0
@@ -38,6 +38,10 @@ class Board(Child):
         self._key = key
         self._session_s = session_s
         self._expires_s = -inf
+
+    def get_ready(self) -> None:
+        """Start the process where it does not run, and wait until it can be asked."""
+        super().request(("disconnect",), START_TIMEOUT_S)
 
     def connect(self, wait_s: float) -> ServerFacts:
         """Get a device, waiting for a free one, and open a session on it; what it says of itself.

@@ -96,6 +96,8 @@ class RemoteMeasurer(Measurer):
         self._boards = [Board(self._tracker, self._key) for _ in range(count)]
         for board in self._boards:
             board.launch()
+        for board in self._boards:
+            board.get_ready()
         first, *others = self._boards
         self._connect(first, BUSY_WAIT_S)
         wait([self._threads.submit(self._connect, board, _FIRST_WAIT_S) for board in others])
