@@ -127,7 +127,9 @@ def _peer(name: str) -> Check:
 
 def exporting_check() -> Check:
     """Whether the packages that export PyTorch's models load, where they are installed."""
-    for name, fault in broken_packages().items():
+    broken = broken_packages()
+    if broken:
+        name, fault = next(iter(broken.items()))
         return Check(
             name="PyTorch models",
             status="warning",

@@ -15,13 +15,13 @@ from tilewright.hardware.meters import (
     Meter,
     MeterLost,
     NullMeter,
-    board_meter,
-    command_meter,
     find_cpu_meter,
     named_meter,
     nvml_meter,
-    rapl_meter,
 )
+from tilewright.hardware.meters.boards import board_meter
+from tilewright.hardware.meters.command import command_meter
+from tilewright.hardware.meters.powercap import rapl_meter
 from tilewright.hardware.meters.sensors import (
     CountingMeter,
     PollingMeter,

@@ -51,7 +51,6 @@ class Peer(Protocol):
         precision: PrecisionRequest = "fp32",
     ) -> None:
         """Load a model onto `cpus`; raises `TargetError` when the engine cannot."""
-        ...
 
     def run(self, inputs: Mapping[str, Tensor]) -> Tensors:
         """The outputs by their ONNX names."""
@@ -63,14 +62,13 @@ class Peer(Protocol):
 
     def stop(self) -> None:
         """End the engine's process; harmless when it does not run."""
-        ...
 
 
 class ProcessPeer:
     """A peer whose engine lives in a child process.
 
     `package` is the importable package that must be there; `module` the child's code, which
-    serves `start`, `run` and `time`.
+    serves an `Engine`.
     """
 
     def __init__(self, *, name: str, package: str, module: str) -> None:
