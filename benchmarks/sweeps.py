@@ -23,8 +23,8 @@ from tilewright.kernels.knobs import Knob
 from tilewright.kernels.knobspace import KnobSpace
 from tilewright.kernels.search_space import Part
 from tilewright.kernels.spaces import spaces
+from tilewright.measure.circumstances import kernel_protocol
 from tilewright.measure.kernels import KernelMeasurer
-from tilewright.measure.protocols import kernel_protocol
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
 from tilewright.search.sweeps.files import sweep_text

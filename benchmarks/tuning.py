@@ -25,8 +25,8 @@ from tilewright.core.records import Measurement
 from tilewright.graph.tasks import Task
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.spaces import default_candidate, search_space
+from tilewright.measure.circumstances import kernel_protocol
 from tilewright.measure.kernels import KernelMeasurer
-from tilewright.measure.protocols import kernel_protocol
 from tilewright.models import ModelOptions
 from tilewright.models.zoo import names
 from tilewright.plan.preparation import prepare

@@ -30,7 +30,7 @@ from typing import Any, BinaryIO, NoReturn
 import psutil
 
 import tilewright
-from tilewright.measure.networks import Child
+from tilewright.core.processes import Child
 
 _MEMORY_BYTES = 6 << 30
 """What a command may ask for at all: far above what is judged, far below what the machine has."""

@@ -20,7 +20,7 @@ from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
 from tilewright.kernels.registry import implementation
-from tilewright.measure.featurizing import WorkloadFeaturizer
+from tilewright.measure.base import WorkloadFeaturizer
 from tilewright.measure.kernels import KernelMeasurer
 
 LOOP_COLUMNS = 25

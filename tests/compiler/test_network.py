@@ -11,8 +11,9 @@ import tvm
 from small_networks import Builder, built, check_network, compiled, compiled_outputs, random_arrays
 from tvm.support.cc import create_shared
 
+from tilewright.core.errors import LinkError
 from tilewright.graph.network import Graph
-from tilewright.measure.linking import LinkError, linked
+from tilewright.measure.network_worker import linked
 
 
 class Linked:

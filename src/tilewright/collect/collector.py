@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 
 from tilewright.collect.adaptive import Feedback
@@ -28,10 +29,9 @@ from tilewright.graph.workload import Workload
 from tilewright.hardware.meters import Meter, named_meter
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
-from tilewright.measure.circumstances import Place
-from tilewright.measure.measurers import opened_in, opened_with
+from tilewright.measure.circumstances import PROBE, Circumstances
+from tilewright.measure.measurers import open_measurer_under
 from tilewright.measure.peaks import measured_peaks
-from tilewright.measure.protocols import PROBE
 from tilewright.plan.preparation import prepare
 from tilewright.predict.modelling import predictors_of
 from tilewright.store.base import Store
@@ -73,7 +73,7 @@ class _Count:
             self.failures += failed
 
 
-Measurers = Callable[[Place, int], Measurer]
+Measurers = Callable[[Circumstances, int], Measurer]
 """Opens the measurer of a place, with a seed."""
 
 
@@ -83,10 +83,10 @@ class Collector:
     left when it begins. With a `meter`, by which `measurers` then tell energy, too, kernels without
     energy are not known yet."""
 
-    places: Sequence[Place]
+    places: Sequence[Circumstances]
     store: Store
     events: EventSink
-    measurers: Measurers = opened_in
+    measurers: Measurers = open_measurer_under
     meter: Meter | None = None
     count: _Count = field(default_factory=_Count)
     rounds: list[CollectRound] = field(default_factory=list[CollectRound])
@@ -121,7 +121,7 @@ class Collector:
             rounds=tuple(self.rounds),
         )
 
-    def _recorded(self, request: CollectRequest, place: Place, budget: Budget) -> str:
+    def _recorded(self, request: CollectRequest, place: Circumstances, budget: Budget) -> str:
         """Collect in one place, with a row of what that spent; the state it ended in."""
         placement = place.placement
         self.store.add_device(placement.device)
@@ -171,7 +171,7 @@ class Collector:
 
 
 def collector_of(
-    places: Sequence[Place], store: Store, events: EventSink, meter: str | None
+    places: Sequence[Circumstances], store: Store, events: EventSink, meter: str | None
 ) -> Collector:
     """What collects; with the name of a `meter` also energy. Raises UsageError for another name,
     and for a meter that would read neighbours, too."""
@@ -183,7 +183,7 @@ def collector_of(
             hint="--power goes with --neighbours 0.",
         )
     found = named_meter(meter)
-    measurers = opened_with(found)
+    measurers = partial(open_measurer_under, meter=found)
     return Collector(places=places, store=store, events=events, measurers=measurers, meter=found)
 
 
@@ -193,7 +193,7 @@ class _Visit:
 
     collector: Collector
     request: CollectRequest
-    place: Place
+    place: Circumstances
     budget: Budget
     run: Run
 

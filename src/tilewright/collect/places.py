@@ -9,17 +9,17 @@ from tilewright.collect.design import Design
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.records import Placement
 from tilewright.measure.accesses.registry import access_to
-from tilewright.measure.circumstances import Place
+from tilewright.measure.circumstances import Circumstances
 
 
-def places_of(placements: Sequence[Placement], design: Design) -> tuple[Place, ...]:
+def places_of(placements: Sequence[Placement], design: Design) -> tuple[Circumstances, ...]:
     """Every combination of a placement, a state of the caches and neighbours.
 
     Raises TargetError where the cores do not suffice, UsageError for circumstances that cannot be
     had on a remote device.
     """
     found = [
-        Place(usual=placement, cache=cache, neighbours=neighbours)
+        Circumstances(usual=placement, cache=cache, neighbours=neighbours)
         for placement, cache, neighbours in product(placements, design.caches, design.neighbours)
     ]
     for place in found:

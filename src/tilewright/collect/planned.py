@@ -20,8 +20,8 @@ from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
+from tilewright.hardware.environment import software_versions
 from tilewright.hardware.legacy import folder_of
-from tilewright.measure.versions import software_versions
 from tilewright.store.base import Store
 
 _FORMAT = 1

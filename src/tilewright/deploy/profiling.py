@@ -25,15 +25,15 @@ from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import CallResult, PlanResult
 from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import TaskKey
+from tilewright.hardware.environment import software_versions
 from tilewright.hardware.meters import Meter, measure_energy
 from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory
 from tilewright.measure.base import Measurer
+from tilewright.measure.circumstances import kernel_protocol
 from tilewright.measure.measurers import open_measurer, open_networks, require_here
 from tilewright.measure.network_timing import network_runner, time_places, time_together
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peaks import measured_peaks
-from tilewright.measure.protocols import kernel_protocol
-from tilewright.measure.versions import software_versions
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare

@@ -15,7 +15,7 @@ from tilewright.deploy.manifest import read_manifest, require_files
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields
-from tilewright.measure.versions import software_versions
+from tilewright.hardware.environment import software_versions
 from tilewright.models.prepared import PreparedNetwork
 
 _TEMPLATES = ("compiler", "kernels", "graph")

@@ -75,20 +75,12 @@ def class_key(target: Target) -> str:
 
 def device_of(target: Target, instance: str) -> Device:
     """The device of a kind of processor."""
-    access = "here" if instance == local_instance() else "described"
-    return Device(class_key=class_key(target), instance=instance, target=target, access=access)
-
-
-def _checked_threads(threads: int | None, cpus: tuple[int, ...], default: int) -> int:
-    if threads is None:
-        return default
-    if not 1 <= threads <= len(cpus):
-        allotted = f"{len(cpus)} logical CPUs" if len(cpus) > 1 else "one logical CPU"
-        raise TargetError(
-            f"cannot use {threads} threads: this process is allotted {allotted}",
-            hint=f"Use --threads with 1 to {len(cpus)}; the default here is {default}.",
-        )
-    return threads
+    return Device(
+        class_key=class_key(target),
+        instance=instance,
+        target=target,
+        access="here" if instance == local_instance() else "described",
+    )
 
 
 def local_placement(threads: int | None = None, root: Path = Path("/")) -> Placement:
@@ -101,8 +93,14 @@ def local_placement(threads: int | None = None, root: Path = Path("/")) -> Place
 
 
 def _placed_here(target: Target, threads: int | None, root: Path) -> Placement:
-    cpus = allotted_cpus(root)
-    count = _checked_threads(threads, cpus, default_threads(root))
+    cpus, default = allotted_cpus(root), default_threads(root)
+    count = default if threads is None else threads
+    if threads is not None and not 1 <= threads <= len(cpus):
+        allotted = f"{len(cpus)} logical CPUs" if len(cpus) > 1 else "one logical CPU"
+        raise TargetError(
+            f"cannot use {threads} threads: this process is allotted {allotted}",
+            hint=f"Use --threads with 1 to {len(cpus)}; the default here is {default}.",
+        )
     return Placement(
         device=device_of(target, local_instance()),
         resources=Resources(cores=min(count, allotted_cores(root)), threads=count),
@@ -125,15 +123,18 @@ def parse_target(text: str, threads: int | None = None, root: Path = Path("/")) 
     features = target_features(given)
     missing = (set(features) & KNOWN_FEATURES) - set(local.features)
     if target_architecture(given) == local.architecture and not missing:
-        target = cpu_target(
-            model=local.model,
-            architecture=local.architecture,
-            features=features,
-            cache_bytes=[level.bytes for level in local.memory],
-            cores=local.cores,
-            tvm=text_of(given),
+        return _placed_here(
+            cpu_target(
+                model=local.model,
+                architecture=local.architecture,
+                features=features,
+                cache_bytes=[level.bytes for level in local.memory],
+                cores=local.cores,
+                tvm=text_of(given),
+            ),
+            wanted,
+            root,
         )
-        return _placed_here(target, wanted, root)
     return described_placement(given, wanted)
 
 

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+import psutil
 
 from tilewright.core.records import Placement
 from tilewright.core.units import format_bytes
 from tilewright.hardware.device import is_local
 from tilewright.hardware.topology import allotted_cpus, cpuinfo_blocks, read_text
 
+_BUILDING = ("tilewright", "apache-tvm", "apache-tvm-ffi")
 PACKAGES = (
-    "tilewright",
-    "apache-tvm",
-    "apache-tvm-ffi",
+    *_BUILDING,
     "onnx",
     "onnxruntime",
     "openvino",
     "torch",
     "numpy",
 )
+_CPUS = "sys/devices/system/cpu"
 LOAD_LIMIT = 0.5
 STEAL_LIMIT = 0.01
+_OWN_TIMES = 8
+"""From user time to stolen time; that of our guests is part of user time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +39,8 @@ class Environment:
     """Kernel, clocks, load and versions at one moment.
 
     `turbo` and `governor` are None where the kernel does not tell, as in most virtual machines.
-    `load_1m` is the average number of runnable tasks over the last minute. `steal_ticks` of
-    `total_ticks` (counters since boot, all CPUs) went to other guests of the hypervisor.
+    `load_1m` is the average number of runnable tasks over the last minute. `steal_s` of `total_s`
+    (since boot, all CPUs) went to other guests of the hypervisor.
     `versions` maps distribution names to installed versions.
     """
 
@@ -43,10 +50,9 @@ class Environment:
     turbo: bool | None
     load_1m: float
     memory_bytes: int
-    available_bytes: int
     virtualised: bool
-    steal_ticks: int
-    total_ticks: int
+    steal_s: float
+    total_s: float
     versions: Mapping[str, str]
 
 
@@ -54,66 +60,45 @@ def installed_versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
     """The versions of those `packages` that are installed, without importing any."""
     found: dict[str, str] = {}
     for name in packages:
-        try:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
 
 
-def _governor(root: Path, cpu: int) -> str | None:
-    return read_text(root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")
+@cache
+def software_versions() -> str:
+    """`name=version` of everything a kernel's time depends on, separated by spaces."""
+    installed = installed_versions(_BUILDING)
+    return " ".join(f"{name}={installed.get(name, 'none')}" for name in _BUILDING)
 
 
 def _turbo(root: Path) -> bool | None:
-    folder = root / "sys/devices/system/cpu"
-    disabled = read_text(folder / "intel_pstate/no_turbo")
-    if disabled is not None:
-        return disabled == "0"
-    boost = read_text(folder / "cpufreq/boost")
-    return None if boost is None else boost == "1"
-
-
-def _memory(root: Path) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for line in (read_text(root / "proc/meminfo") or "").splitlines():
-        key, _, value = line.partition(":")
-        number = value.split()[:1]
-        if number and number[0].isdecimal():
-            sizes[key] = int(number[0]) * 1024
-    return sizes
-
-
-def _ticks(root: Path) -> tuple[int, int]:
-    """(stolen, all) clock ticks since boot; guest time is already part of user time."""
-    fields = (read_text(root / "proc/stat") or "").partition("\n")[0].split()[1:9]
-    ticks = [int(field) for field in fields if field.isdecimal()]
-    return (ticks[7] if len(ticks) > 7 else 0), sum(ticks)
+    for name, on in (("intel_pstate/no_turbo", "0"), ("cpufreq/boost", "1")):
+        text = read_text(root / _CPUS / name)
+        if text is not None:
+            return text == on
+    return None
 
 
 def is_virtual(root: Path = Path("/")) -> bool:
     """Whether the CPU says that a hypervisor is below; x86 only, others never say so."""
-    blocks = cpuinfo_blocks(root)
-    return bool(blocks) and "hypervisor" in blocks[0].get("flags", "").split()
+    return any("hypervisor" in block.get("flags", "").split() for block in cpuinfo_blocks(root)[:1])
 
 
 def read_environment(root: Path = Path("/")) -> Environment:
-    """Read the environment now; `root` holds `proc` and `sys`. Missing files never raise."""
-    load = (read_text(root / "proc/loadavg") or "").split()[:1]
-    memory = _memory(root)
-    stolen, total = _ticks(root)
-    kernel = read_text(root / "proc/sys/kernel/osrelease")
+    """Read the environment now; `root` holds `proc` and `sys`, of which the clocks and whether the
+    machine is virtual are read. Missing files never raise."""
+    ticks = psutil.cpu_times()
     return Environment(
-        kernel=kernel or platform.release(),
+        kernel=platform.release(),
         python=platform.python_version(),
-        governor=_governor(root, allotted_cpus(root)[0]),
+        governor=read_text(root / _CPUS / f"cpu{allotted_cpus(root)[0]}/cpufreq/scaling_governor"),
         turbo=_turbo(root),
-        load_1m=float(load[0]) if load else 0.0,
-        memory_bytes=memory.get("MemTotal", 0),
-        available_bytes=memory.get("MemAvailable", 0),
+        load_1m=os.getloadavg()[0],
+        memory_bytes=psutil.virtual_memory().total,
         virtualised=is_virtual(root),
-        steal_ticks=stolen,
-        total_ticks=total,
+        steal_s=ticks.steal,
+        total_s=sum(ticks[:_OWN_TIMES]),
         versions=installed_versions(),
     )
 
@@ -136,9 +121,8 @@ def noise_warnings(before: Environment, after: Environment | None = None) -> lis
         warnings.append(
             f"The CPU frequency governor changed from {before.governor} to {after.governor}."
         )
-    total = 0 if after is None else after.total_ticks - before.total_ticks
-    if after is not None and total > 0:
-        steal = (after.steal_ticks - before.steal_ticks) / total
+    if after is not None and after.total_s > before.total_s:
+        steal = (after.steal_s - before.steal_s) / (after.total_s - before.total_s)
         if steal > STEAL_LIMIT:
             warnings.append(f"The hypervisor took {steal:.1%} of the CPU time for other guests.")
     return warnings
@@ -154,15 +138,13 @@ def environment_card(environment: Environment, placement: Placement) -> dict[str
     target, and versions are those that built for it."""
     cpu, cpus = placement.target, ", ".join(map(str, placement.binding.cpus))
     if is_elsewhere(placement):
-        told = {
+        return {
             "CPU": cpu.model,
             "instruction set": f"{cpu.architecture}, {cpu.vector_bytes * 8}-bit vectors",
             "threads": f"{placement.resources.threads}, on another device",
             "python": f"{environment.python}, where it was built",
-        }
-        return told | dict(environment.versions)
-    turbo = {True: "on", False: "off", None: "unknown"}[environment.turbo]
-    card = {
+        } | dict(environment.versions)
+    return {
         "CPU": cpu.model,
         "instruction set": f"{cpu.architecture}, {cpu.vector_bytes * 8}-bit vectors",
         "threads": f"{placement.resources.threads} on CPUs {cpus}",
@@ -170,8 +152,7 @@ def environment_card(environment: Environment, placement: Placement) -> dict[str
         "memory": format_bytes(environment.memory_bytes),
         "kernel": environment.kernel,
         "governor": environment.governor or "unknown",
-        "turbo": turbo,
+        "turbo": {True: "on", False: "off", None: "unknown"}[environment.turbo],
         "virtual machine": "yes" if environment.virtualised else "no",
         "python": environment.python,
-    }
-    return card | {name: text for name, text in environment.versions.items()}
+    } | dict(environment.versions)

@@ -180,15 +180,19 @@ def _described(model: str, arch: str, known: _Model | None) -> Gpu:
     )
 
 
+def nvml_library() -> Any:
+    """nvidia-ml-py's module, None where that is not installed."""
+    return import_module("pynvml") if find_spec("pynvml") is not None else None
+
+
 def _here(library: Any) -> Gpu:
     """This machine's first GPU, by NVML."""
+    library = library or nvml_library()
     if library is None:
-        if find_spec("pynvml") is None:
-            raise TargetError(
-                "no GPU can be looked for: the Python package nvidia-ml-py is not installed",
-                hint=f"pip install 'tilewright[nvml]' adds it. {_EXAMPLE}",
-            )
-        library = import_module("pynvml")
+        raise TargetError(
+            "no GPU can be looked for: the Python package nvidia-ml-py is not installed",
+            hint=f"pip install 'tilewright[nvml]' adds it. {_EXAMPLE}",
+        )
     try:
         library.nvmlInit()
         handle = library.nvmlDeviceGetHandleByIndex(0)

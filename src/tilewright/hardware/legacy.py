@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,6 @@ from tilewright.hardware.remote import PREFIX
 from tilewright.hardware.target import text_of
 from tilewright.hardware.units import cpu_target
 
-_SUFFIX = re.compile(r"\+(cache|beside)=.*$")
-"""Circumstances of a class: they stay behind its name."""
-
 _MOST_THREADS = 1024
 """Classes of more are not looked for: each is a hash."""
 
@@ -42,8 +39,6 @@ class _CpuFacts(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     architecture: str
     features: tuple[str, ...]
-    vector_bytes: int
-    vector_registers: int
     l1_bytes: int
     l2_bytes: int
     l3_bytes: int
@@ -57,7 +52,6 @@ class _Device(msgspec.Struct, frozen=True, kw_only=True):
     instance: str
     target: str
     threads: int
-    cpus: tuple[int, ...]
     cpu: _CpuFacts
 
 
@@ -70,7 +64,6 @@ def read_device(fields: Mapping[str, Any]) -> tuple[Device, str, Resources]:
     """A device of before as it is now, the class that it had, and the resources which were part of
     that. Raises msgspec.ValidationError or ValueError for what is no device."""
     found = msgspec.convert(fields, _Device)
-    given = msgspec.json.decode(found.target, type=dict[str, Any])
     cpu = found.cpu
     target = cpu_target(
         model=cpu.model,
@@ -78,17 +71,15 @@ def read_device(fields: Mapping[str, Any]) -> tuple[Device, str, Resources]:
         features=cpu.features,
         cache_bytes=(cpu.l1_bytes, cpu.l2_bytes, cpu.l3_bytes),
         cores=cpu.physical_cores,
-        tvm=text_of(given),
+        tvm=text_of(msgspec.json.decode(found.target, type=dict[str, Any])),
     )
-    access = "rpc" if found.instance.startswith(PREFIX) else "described"
-    if found.instance != ELSEWHERE and access == "described":
-        access = "here"
+    access = "described" if found.instance == ELSEWHERE else "here"
     usual, circumstances = _apart(found.class_key)
     device = Device(
         class_key=class_key(target) + circumstances,
         instance=found.instance,
         target=target,
-        access=access,
+        access="rpc" if found.instance.startswith(PREFIX) else access,
     )
     return device, found.class_key, _resources(usual, target, found.threads)
 
@@ -142,16 +133,18 @@ def name_of_before(placement: Placement) -> str:
 
 def _apart(key: str) -> tuple[str, str]:
     """A class without its circumstances, and these."""
-    found = _SUFFIX.search(key)
-    return (key[: found.start()], found[0]) if found else (key, "")
+    usual, plus, circumstances = key.partition("+")
+    return usual, plus + circumstances
 
 
 def _resources(key: str, target: Target, threads: int) -> Resources:
     """What a class of before had: its name is a hash of it, so the cores are found by trying."""
     if threads < 1:
         raise ValueError(f"a device of {threads} threads is none")
-    most = min(threads, _MOST_THREADS)
-    tried = (Resources(cores=cores, threads=threads) for cores in range(most, 0, -1))
+    tried = (
+        Resources(cores=cores, threads=threads)
+        for cores in range(min(threads, _MOST_THREADS), 0, -1)
+    )
     fitting = (one for one in tried if class_of_before(target, one) == key)
     return next(fitting, Resources(cores=max(1, min(threads, target.cores)), threads=threads))
 
@@ -166,19 +159,15 @@ class ClassesOfBefore:
         """Know the classes that these processors had, with as many threads as they have cores or
         twice as many."""
         for device in devices:
+            _, circumstances = _apart(device.class_key)
+            cores = device.target.cores
             with suppress(ValueError, TypeError):  # of a target that is no JSON object
-                self._learn(device)
-
-    def _learn(self, device: Device) -> None:
-        key, circumstances = _apart(device.class_key)
-        most = min(2 * device.target.cores, _MOST_THREADS)
-        for threads in range(1, most + 1):
-            for cores in sorted({threads, max(1, min(threads, device.target.cores))}):
-                resources = Resources(cores=cores, threads=threads)
-                before = class_of_before(device.target, resources) + circumstances
-                self.known.setdefault(
-                    before, PlacementKey(device_class=key + circumstances, resources=resources)
-                )
+                for threads in range(1, min(2 * cores, _MOST_THREADS) + 1):
+                    for used in (threads, max(1, min(threads, cores))):
+                        resources = Resources(cores=used, threads=threads)
+                        before = class_of_before(device.target, resources) + circumstances
+                        now = PlacementKey(device_class=device.class_key, resources=resources)
+                        self.known.setdefault(before, now)
 
     def add(self, before: str, device: Device, resources: Resources) -> None:
         """Know a class by a device that was described."""
@@ -187,15 +176,11 @@ class ClassesOfBefore:
     def of(self, before: str) -> PlacementKey:
         """What stands behind a class of before: without a device, the class itself with the threads
         that its name tells, one where it tells none."""
-        if before in self.known:
-            return self.known[before]
-        usual, circumstances = _apart(before)
-        if usual in self.known:
-            found = self.known[usual]
-            return PlacementKey(
-                device_class=found.device_class + circumstances, resources=found.resources
-            )
-        told = _THREADS.search(usual)
+        for known, circumstances in ((before, ""), _apart(before)):
+            if known in self.known:
+                found = self.known[known]
+                return replace(found, device_class=found.device_class + circumstances)
+        told = _THREADS.search(_apart(before)[0])
         return PlacementKey(
             device_class=before, resources=threads_alone(int(told[1]) if told else 1)
         )

@@ -84,11 +84,8 @@ def probe_cpu(root: Path = Path("/")) -> Target:
     """
     blocks = cpuinfo_blocks(root)
     fields: dict[str, str] = blocks[0] if blocks else {}
-    if not fields.get("flags") and not fields.get("Features"):
-        fields = {**fields, "Features": ""}
     architecture = _architecture(fields)
     flags = (fields.get("flags") or fields.get("Features") or "").split()
-    features = llvm_features(flags, architecture)
     sizes = _cache_sizes(root)
     l2_bytes = sizes.get(2, FALLBACK_L2_BYTES)
     reported = parse_size(fields.get("cache size", "")) if not sizes else l2_bytes
@@ -96,7 +93,7 @@ def probe_cpu(root: Path = Path("/")) -> Target:
     return cpu_target(
         model=_model(fields, architecture),
         architecture=architecture,
-        features=features,
+        features=llvm_features(flags, architecture),
         cache_bytes=(sizes.get(1, FALLBACK_L1_BYTES), l2_bytes, last_bytes),
         cores=len(core_groups(root)),
     )

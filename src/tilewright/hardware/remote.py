@@ -55,16 +55,12 @@ def read_remote(text: str) -> RemoteTarget | None:
     stripped = text.strip()
     if not stripped.startswith(PREFIX):
         return None
-    rest = stripped[len(PREFIX) :]
-    words, _, options = rest.partition(" ")
-    key, equals, json_text = rest.partition("=")
-    given: dict[str, Any] | None = None
-    if equals and " " not in key.strip():
-        key, given = key.strip(), read_target(json_text)
-    else:
-        key = words
-        if options.strip():
-            given = read_target(f"llvm {options}")
+    rest = stripped.removeprefix(PREFIX)
+    key, described, written = (part.strip() for part in rest.partition("="))
+    if not described or " " in key:
+        key, _, options = rest.partition(" ")
+        described, written = options.strip(), f"llvm {options}"
+    given = read_target(written) if described else None
     if not key or not key.isprintable():
         raise TargetError(f"target {text!r} names no key of a tracker", hint=f"Write {_FORM}.")
     return RemoteTarget(key=key, target=given)
@@ -113,8 +109,7 @@ def remote_placement(
     count = facts.threads if wanted is None else wanted
     if count < 1:
         raise TargetError(f"cannot use {count} threads", hint="Use --threads with 1 or more.")
-    described = given or _told(remote.key, facts)
-    cpu = described_target(described, cores=facts.threads)
+    cpu = described_target(given or _told(remote.key, facts), cores=facts.threads)
     if not given:
         cpu = replace(cpu, model=facts.cpu or cpu.model)
     device = Device(
@@ -123,8 +118,9 @@ def remote_placement(
         target=cpu,
         access="rpc",
     )
-    binding = Binding(cpus=tuple(range(count)))
-    return Placement(device=device, resources=threads_alone(count), binding=binding)
+    return Placement(
+        device=device, resources=threads_alone(count), binding=Binding(cpus=tuple(range(count)))
+    )
 
 
 def same_kind(placement: Placement, facts: ServerFacts, told: ServerFacts | None) -> bool:

@@ -76,8 +76,7 @@ def tvm_text(cpu: Target) -> str:
     attributes = [f"+{name}" for name in sorted(extra) if not name.startswith(_UNUSED)]
     if set(AVX512) <= set(cpu.features):
         attributes.insert(0, "-prefer-256-bit")
-    target = {"kind": "llvm", "mcpu": mcpu, "mattr": attributes}
-    return canonical_json(target)
+    return canonical_json({"kind": "llvm", "mcpu": mcpu, "mattr": attributes})
 
 
 def read_target(text: str) -> dict[str, Any]:

@@ -75,14 +75,9 @@ _TILES = (
 )
 
 
-def cpu_units(features: Sequence[str], architecture: str) -> tuple[ComputeUnit, ...]:
-    """What a core can compute with: plain vectors first, then what extensions add."""
-    vector_bytes, _ = vector_shape(features, architecture)
-    return units_of(features, vector_bytes)
-
-
 def units_of(features: Sequence[str], vector_bytes: int) -> tuple[ComputeUnit, ...]:
-    """`cpu_units` of a processor whose vector registers are that wide."""
+    """What a core can compute with whose vector registers are that wide: plain vectors first, then
+    what extensions add."""
     plain = (_Extension("vector", name, name, 1, size) for name, size in _PLAIN)
     units = [_vector(unit, vector_bytes) for unit in plain]
     units += [
@@ -126,7 +121,7 @@ def cpu_target(
         features=features,
         vector_bytes=vector_bytes,
         vector_registers=registers,
-        units=cpu_units(features, architecture),
+        units=units_of(features, vector_bytes),
         memory=tuple(
             MemoryLevel(name=f"L{level}", bytes=size, cores=cores if level == last > 2 else 1)
             for level, size in enumerate(cache_bytes, start=1)

@@ -25,7 +25,7 @@ from tilewright.insight.single_operators import (
 )
 from tilewright.kernels.spaces import default_candidate, spaces
 from tilewright.measure.base import Measurer
-from tilewright.measure.measurers import opened
+from tilewright.measure.measurers import open_measurer
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import collecting
 from tilewright.predict.base import Floats
@@ -50,7 +50,7 @@ class Explainer:
     predictors: Predictors
     events: EventSink
     options: ModelOptions
-    measurers: Callable[[Placement, int], Measurer] = opened
+    measurers: Callable[[Placement, int], Measurer] = open_measurer
 
     def explain(
         self, name: str, versus: str | None = None, *, confirm: bool = False

@@ -10,7 +10,7 @@ from tilewright.core.forms import PLAIN
 from tilewright.graph.anchors import bare_anchor
 from tilewright.graph.workload import Workload
 from tilewright.insight.single_operators import default_kernel
-from tilewright.measure.protocols import PROBE
+from tilewright.measure.circumstances import PROBE
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import FAMILIES
 from tilewright.predict.collected import Row

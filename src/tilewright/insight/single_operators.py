@@ -14,7 +14,7 @@ from tilewright.core.records import Measurement, Placement
 from tilewright.graph.tasks import Task
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
-from tilewright.measure.protocols import kernel_protocol
+from tilewright.measure.circumstances import kernel_protocol
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare_sketch
 from tilewright.predict.kernel_facts import Kernel

@@ -19,7 +19,7 @@ from tilewright.insight.single_operators import (
     with_number,
 )
 from tilewright.measure.base import Measurer
-from tilewright.measure.measurers import opened
+from tilewright.measure.measurers import open_measurer
 from tilewright.models import ModelOptions
 from tilewright.models.single_operator import with_default
 from tilewright.predict.forecasting import Forecaster
@@ -48,7 +48,7 @@ class Sweeping:
     predictors: Predictors
     events: EventSink
     options: ModelOptions
-    measurers: Callable[[Placement, int], Measurer] = opened
+    measurers: Callable[[Placement, int], Measurer] = open_measurer
 
     def run(self, operator: str, parameter: str, values: tuple[int, ...]) -> SweepResult:
         """Measure and predict the operator at each value, in its default settings.

@@ -10,9 +10,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import count
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import count, cycle
 from math import inf
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -22,14 +22,7 @@ import numpy.typing as npt
 
 from tilewright.compiler.features.kinds import WIDTHS
 from tilewright.core.errors import OutputError, reason_of
-from tilewright.core.processes import (
-    Child,
-    ChildCrash,
-    ChildError,
-    ChildOutOfMemory,
-    ChildTimeout,
-    RemoteError,
-)
+from tilewright.core.processes import ChildError, RemoteError
 from tilewright.core.records import (
     Candidate,
     EnergyUse,
@@ -43,10 +36,10 @@ from tilewright.core.records import (
 from tilewright.core.scratch import scratch_folder
 from tilewright.graph.array_files import save_array
 from tilewright.graph.workload import Workload
-from tilewright.measure.versions import software_versions
+from tilewright.hardware.environment import software_versions
+from tilewright.measure.workers import Worker, classify
 
 BUILD_TIMEOUT_S = 40.0
-_START_TIMEOUT_S = 60.0
 
 Array = npt.NDArray[np.generic]
 _Item = TypeVar("_Item")
@@ -69,13 +62,18 @@ class TimeSpent:
 
 @dataclass(slots=True)
 class Job:
-    """A candidate on its way: where it was built, and what came of it."""
+    """A candidate on its way: where it was built, and what came of it.
 
+    `kernel` is what a device elsewhere gets; here, the worker holds it in `slot`.
+    """
+
+    workload: Workload
     candidate: Candidate
     slot: int
-    worker: int
+    worker: int = 0
     kernel_hash: str = ""
     build_s: float = 0.0
+    kernel: Any = None
     failure: tuple[FailureKind, str] | None = None
     samples_s: list[float] = field(default_factory=list[float])
     instance: str = ""
@@ -92,14 +90,13 @@ class Measurer(ABC):
     `spent` adds up the seconds of building and timing.
     """
 
-    def __init__(self, placement: Placement, workers: Sequence[Child]) -> None:
+    def __init__(self, placement: Placement, workers: Sequence[Worker]) -> None:
         self.placement = placement
         self.spent = TimeSpent()
         self._evaluated_on = placement.device.instance
         self._slots = count(1)
         self._versions = software_versions()
         self._workers = list(workers)
-        self._prepared: dict[int, int | None] = {}
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(self._workers)))
 
     def __enter__(self) -> Self:
@@ -122,7 +119,6 @@ class Measurer(ABC):
         """
         self._make_ready(range(len(self._workers))[:workers])
 
-    @abstractmethod
     def measure(
         self,
         workload: Workload,
@@ -138,12 +134,38 @@ class Measurer(ABC):
         Candidates slower than `give_up_s` get a single sample. `finished` gets each outcome as soon
         as it is known, in the calling thread, so that a kill loses at most what is in flight.
         """
+        protocol = self._protocol(protocol)
+        jobs = self._build_all(workload, candidates)
+        outcomes: dict[int, Outcome] = {}
 
-    @abstractmethod
+        def finish(job: Job) -> None:
+            job.kernel = None
+            outcomes[job.slot] = self._outcome(job, protocol, run_id)
+            finished(outcomes[job.slot])
+
+        for job in jobs:
+            if job.failure is not None:
+                finish(job)
+        began = time.perf_counter()
+        try:
+            self._time_all(
+                [job for job in jobs if job.failure is None], protocol, give_up_s, finish
+            )
+        finally:
+            self.spent.run_s += time.perf_counter() - began
+        return [outcomes[job.slot] for job in jobs]
+
     def evaluate(
         self, workload: Workload, candidate: Candidate, arrays: Sequence[Array]
     ) -> Array | Failure:
         """The candidate's result on logical arrays."""
+        began = time.perf_counter()
+        job = Job(workload=workload, candidate=candidate, slot=next(self._slots))
+        result = self._evaluated(job, arrays)
+        self.spent.verify_s += time.perf_counter() - began
+        if result is None:
+            return self.failure(workload, candidate, *(job.failure or ("crash", "no result")))
+        return result
 
     def side_by_side(
         self, function: Callable[[_Item], _Result], items: Iterable[_Item]
@@ -159,12 +181,38 @@ class Measurer(ABC):
     def peaks(self) -> dict[str, float]:
         """Measured `flop_per_s`, `bytes_per_s` (memory) and `cache_bytes_per_s` of the device."""
 
-    @abstractmethod
-    def _build_message(self, job: Job, workload: Workload) -> tuple[Any, ...]:
-        """The request that builds a job's kernel; its answer has `kernel_hash` and `build_s`."""
+    def _protocol(self, protocol: Protocol) -> Protocol:
+        """The protocol as it can be kept on the device, which is got hold of."""
+        return protocol
 
-    def _built(self, job: Job, answer: dict[str, Any]) -> None:  # noqa: B027 - optional
-        """Take more from the answer to a build."""
+    def _time_all(  # noqa: B027 - for those with workers
+        self,
+        jobs: Sequence[Job],
+        protocol: Protocol,
+        give_up_s: float,
+        finish: Callable[[Job], None],
+    ) -> None:
+        """Time what was built, and finish each job."""
+
+    def _evaluated(  # noqa: B027 - for those with workers
+        self, job: Job, arrays: Sequence[Array]
+    ) -> Array | None:
+        """Build a candidate and get its result on arrays; None where the job failed."""
+
+    def _answer(self, job: Job, arrays: Sequence[Array], ask: Callable[[str], Array]) -> Any:
+        """What `ask` gets for a folder that holds the arrays; None where the job failed."""
+        if job.failure is None:
+            try:
+                with as_files(arrays) as folder:
+                    return ask(str(folder))
+            except (ChildError, RemoteError) as error:
+                job.failure = classify(error, "crash")
+        return None
+
+    def _build_message(self, job: Job) -> tuple[Any, ...]:
+        """The request that builds a job's kernel; its answer has `kernel_hash`, `build_s`, and
+        `kernel` where that goes elsewhere."""
+        return ("build", job.slot, job.workload.text, job.candidate, self.placement)
 
     def current_hashes(self, kernels: Sequence[tuple[Workload, Candidate]]) -> list[str | None]:
         """Hash of each scheduled kernel as today's templates make it; None where they fail."""
@@ -191,23 +239,26 @@ class Measurer(ABC):
 
     def _answers(self, messages: Sequence[tuple[Any, ...]]) -> list[Any]:
         """The workers' answers to requests that are spread over them; None for those that fail."""
+        found: list[Any] = [None] * len(messages)
 
-        def ask(index: int) -> list[Any]:
-            found: list[Any] = []
-            for message in messages[index :: len(self._workers)]:
-                try:
-                    found.append(self._ready(index).request(message, BUILD_TIMEOUT_S))
-                except (ChildError, RemoteError):
-                    found.append(None)
-            return found
+        def ask(position: int, worker: Worker) -> None:
+            with suppress(ChildError, RemoteError):
+                found[position] = worker.request(messages[position], BUILD_TIMEOUT_S)
 
-        for index in range(min(len(messages), len(self._workers))):
-            self._ready(index)
-        parts = list(self._pool.map(ask, range(len(self._workers))))
-        return [
-            parts[position % len(self._workers)][position // len(self._workers)]
-            for position in range(len(messages))
-        ]
+        self._spread(len(messages), ask)
+        return found
+
+    def _spread(self, count: int, work: Callable[[int, Worker], None]) -> None:
+        """Do so much work over the workers, which get ready for it, in turn."""
+        workers = len(self._workers)
+        used = range(min(count, workers))
+        self._make_ready(used)
+
+        def do(index: int) -> None:
+            for position in range(index, count, workers):
+                work(position, self._workers[index])
+
+        list(self._pool.map(do, used))
 
     def failure(
         self, workload: Workload, candidate: Candidate, kind: FailureKind, message: str
@@ -226,71 +277,46 @@ class Measurer(ABC):
             binding=self.placement.binding,
         )
 
-    def _make_ready(self, indices: Sequence[int]) -> None:
-        for index in indices:
-            self._workers[index].launch()
-        for index in indices:
-            self._ready(index)
-
-    def _ready(self, index: int) -> Child:
-        worker = self._workers[index]
-        if worker.pid is None or self._prepared.get(index) != worker.pid:
-            worker.request(("prepare", self.placement), _START_TIMEOUT_S)
-            self._prepared[index] = worker.pid
-        return worker
+    def _make_ready(self, indices: Iterable[int]) -> None:
+        workers = [self._workers[index] for index in indices]
+        for worker in workers:
+            worker.launch()
+        for worker in workers:
+            worker.get_ready()
 
     def _build_all(self, workload: Workload, candidates: Sequence[Candidate]) -> list[Job]:
         began = time.perf_counter()
-        jobs: list[Job] = []
-        for position, candidate in enumerate(candidates):
-            worker = position % len(self._workers)
-            jobs.append(Job(candidate=candidate, slot=next(self._slots), worker=worker))
-        used = sorted({job.worker for job in jobs})
-        self._make_ready(used)
-
-        def build(index: int) -> None:
-            for job in jobs:
-                if job.worker == index:
-                    self._build(job, workload)
-
-        list(self._pool.map(build, used))
+        jobs = [
+            Job(workload=workload, candidate=candidate, slot=next(self._slots), worker=worker)
+            for worker, candidate in zip(cycle(range(len(self._workers))), candidates, strict=False)
+        ]
+        self._spread(len(jobs), lambda position, _worker: self._build(jobs[position]))
         self.spent.build_s += time.perf_counter() - began
-        built = [job.build_s for job in jobs if job.failure is None]
-        self.spent.kernels += len(built)
-        self.spent.kernels_s += sum(built)
+        self.spent.kernels += sum(job.failure is None for job in jobs)
+        self.spent.kernels_s += sum(job.build_s for job in jobs)
         return jobs
 
-    def _build(self, job: Job, workload: Workload) -> None:
-        message = self._build_message(job, workload)
+    def _build(self, job: Job) -> None:
+        worker, message = self._workers[job.worker], self._build_message(job)
         try:
-            answer: dict[str, Any] = self._ready(job.worker).request(message, BUILD_TIMEOUT_S)
-            job.kernel_hash = answer["kernel_hash"]
-            job.build_s = answer["build_s"]
-            self._built(job, answer)
+            answer: dict[str, Any] = worker.request(message, BUILD_TIMEOUT_S)
+            job.kernel_hash, job.build_s = answer["kernel_hash"], answer["build_s"]
+            job.kernel = answer.get("kernel")
         except (ChildError, RemoteError) as error:
             job.failure = classify(error, "build")
 
-    def _outcome(
-        self, job: Job, workload: Workload, protocol: Protocol, run_id: int | None
-    ) -> Outcome:
+    def _outcome(self, job: Job, protocol: Protocol, run_id: int | None) -> Outcome:
+        instance = job.instance or self.placement.device.instance
         if job.failure is not None or not job.samples_s:
-            kind, message = job.failure or ("crash", "no samples")
-            return Failure(
-                workload_key=workload.key,
-                candidate=job.candidate,
-                device_class=self.placement.device.class_key,
-                resources=self.placement.resources,
-                kind=kind,
-                message=message[:2000],
+            fault = job.failure or ("crash", "no samples")
+            return replace(
+                self.failure(job.workload, job.candidate, *fault),
                 kernel_hash=job.kernel_hash,
-                versions=self._versions,
-                created_at=time.time(),
                 run_id=run_id,
-                instance=job.instance or self.placement.device.instance,
-                binding=self.placement.binding,
+                instance=instance,
             )
         return Measurement(
-            workload_key=workload.key,
+            workload_key=job.workload.key,
             candidate=job.candidate,
             device_class=self.placement.device.class_key,
             resources=self.placement.resources,
@@ -301,10 +327,32 @@ class Measurer(ABC):
             versions=self._versions,
             created_at=time.time(),
             run_id=run_id,
-            instance=job.instance or self.placement.device.instance,
+            instance=instance,
             binding=self.placement.binding,
             energy=job.energy,
         )
+
+
+class WorkloadFeaturizer:
+    """Makes features of one workload's candidates; a `search.tuners.base.Featurizer`.
+
+    Rows are kept, so that a tuner may ask for the same candidate as often as it likes. What a
+    crash or a timeout of a worker took is not asked for again: its row stays nan.
+    """
+
+    def __init__(self, measurer: Measurer, workload: Workload) -> None:
+        self._measurer = measurer
+        self._workload = workload
+        self._rows: dict[tuple[str, Candidate], npt.NDArray[np.float64]] = {}
+
+    def __call__(self, kind: str, candidates: Sequence[Candidate]) -> npt.NDArray[np.float64]:
+        """One row per candidate, nan for those that do not lower; KeyError for unknown kinds."""
+        missing = [c for c in dict.fromkeys(candidates) if (kind, c) not in self._rows]
+        made = self._measurer.features(self._workload, missing, kind)
+        for candidate, row in zip(missing, made, strict=True):
+            self._rows[kind, candidate] = row
+        rows = [self._rows[kind, candidate] for candidate in candidates]
+        return np.array(rows).reshape(len(rows), made.shape[1])
 
 
 @contextmanager
@@ -318,14 +366,3 @@ def as_files(arrays: Sequence[Array]) -> Generator[Path]:
             yield folder
     except OSError as error:
         raise OutputError(f"cannot write temporary files: {reason_of(error)}") from error
-
-
-def classify(error: ChildError | RemoteError, otherwise: FailureKind) -> tuple[FailureKind, str]:
-    """Kind and message of the failure that an error of a worker means."""
-    if isinstance(error, ChildTimeout):
-        return "timeout", str(error)
-    if isinstance(error, ChildOutOfMemory):
-        return "out of memory", str(error)
-    if isinstance(error, ChildCrash):
-        return "crash", str(error)
-    return otherwise, str(error)

@@ -8,27 +8,24 @@ until after the last one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tilewright.core.processes import Child, ChildError, RemoteError
+from tilewright.core.processes import ChildError, ChildTimeout, RemoteError
 from tilewright.core.records import Placement, Protocol
 from tilewright.core.scratch import scratch_folder
 from tilewright.core.targets import Binding
-from tilewright.graph.workload import Workload
-from tilewright.measure import base
-from tilewright.measure.base import Job, classify
-from tilewright.measure.kernels import MEMORY_LIMIT_BYTES, WORKER, KernelMeasurer
+from tilewright.measure import base, workers
+from tilewright.measure.base import Job
+from tilewright.measure.kernels import KernelMeasurer, open_worker
+from tilewright.measure.workers import Worker, classify
 
-_START_TIMEOUT_S = 60.0
 _POLL_S = 1e-3
 _RUNNING = "running"
 """As long as this file is there neighbours go on; each writes `NUMBER` after its first call."""
-
-OpenChild = Callable[[Placement], Child]
 
 
 def neighbour_placements(placement: Placement, count: int) -> list[Placement]:
@@ -40,53 +37,31 @@ def neighbour_placements(placement: Placement, count: int) -> list[Placement]:
     ]
 
 
-def open_worker(placement: Placement) -> Child:
-    """A kernel worker on a placement's CPUs; it starts with its first request."""
-    return Child(
-        WORKER,
-        environment={"TVM_NUM_THREADS": str(placement.resources.threads)},
-        memory_limit_bytes=MEMORY_LIMIT_BYTES,
-        cpus=placement.binding.cpus,
-    )
-
-
 class CrowdedMeasurer(KernelMeasurer):
     """As `KernelMeasurer`, with `neighbours` copies of each timed kernel beside it."""
 
-    def __init__(
-        self,
-        placement: Placement,
-        neighbours: int,
-        *,
-        seed: int = 0,
-        worker: OpenChild = open_worker,
-    ) -> None:
+    def __init__(self, placement: Placement, neighbours: int, *, seed: int = 0) -> None:
         own, *others = neighbour_placements(placement, neighbours)
         super().__init__(own, seed=seed)
-        self._crowd = Crowd([(other, worker(other)) for other in others], seed)
+        self._crowd = Crowd([(other, open_worker(other)) for other in others], seed)
 
     def close(self) -> None:
         """Stop the workers and the neighbours."""
         super().close()
         self._crowd.close()
 
-    def _time(self, job: Job, workload: Workload, protocol: Protocol, give_up_s: float) -> None:
+    def _time(self, job: Job, protocol: Protocol, give_up_s: float) -> None:
         try:
-            with self._crowd.running(job, workload, protocol):
-                super()._time(job, workload, protocol, give_up_s)
-        except (ChildError, RemoteError, TimeoutError) as error:
-            job.samples_s = []
-            job.failure = (
-                ("timeout", str(error))
-                if isinstance(error, TimeoutError)
-                else classify(error, "crash")
-            )
+            with self._crowd.running(job, protocol):
+                super()._time(job, protocol, give_up_s)
+        except (ChildError, RemoteError) as error:
+            job.samples_s, job.failure = [], classify(error, "crash")
 
 
 class Crowd:
     """The processes in which neighbours run."""
 
-    def __init__(self, members: Sequence[tuple[Placement, Child]], seed: int) -> None:
+    def __init__(self, members: Sequence[tuple[Placement, Worker]], seed: int) -> None:
         self._members = list(members)
         self._seed = seed
         self._pool = ThreadPoolExecutor(max_workers=len(self._members))
@@ -98,17 +73,17 @@ class Crowd:
             child.stop()
 
     @contextmanager
-    def running(self, job: Job, workload: Workload, protocol: Protocol) -> Generator[None]:
+    def running(self, job: Job, protocol: Protocol) -> Generator[None]:
         """While the block runs, so does the job's kernel in every process.
 
         Raises ChildError or RemoteError when a process cannot build or run it, or ends before the
-        block does, TimeoutError when one does not begin.
+        block does, ChildTimeout when one does not begin.
         """
         with scratch_folder() as folder:
             flag = folder / _RUNNING
             flag.touch()
             calls = [
-                self._pool.submit(self._run, number, job, workload, protocol, flag)
+                self._pool.submit(self._run, number, job, protocol, flag)
                 for number in range(len(self._members))
             ]
             try:
@@ -121,28 +96,25 @@ class Crowd:
             for call in calls:
                 call.result()
 
-    def _run(
-        self, number: int, job: Job, workload: Workload, protocol: Protocol, flag: Path
-    ) -> None:
-        placement, child = self._members[number]
-        if child.pid is None:
-            child.request(("prepare", placement), _START_TIMEOUT_S)
-        child.request(
-            ("build", job.slot, workload.text, job.candidate, placement), base.BUILD_TIMEOUT_S
-        )
+    def _run(self, number: int, job: Job, protocol: Protocol, flag: Path) -> None:
+        placement, worker = self._members[number]
+        request = ("build", job.slot, job.workload.text, job.candidate, placement)
+        worker.request(request, base.BUILD_TIMEOUT_S)
         started = str(flag.with_name(str(number)))
         request = ("keep_running", job.slot, protocol, self._seed, str(flag), started)
-        child.request(request, base.BUILD_TIMEOUT_S + 3 * protocol.timeout_s)
-        child.request(("release", [job.slot]), 10.0)
+        worker.request(request, base.BUILD_TIMEOUT_S + 3 * protocol.timeout_s)
+        worker.request(("release", [job.slot]), 10.0)
 
 
 def _wait(started: Sequence[Path], calls: Sequence[Future[None]], protocol: Protocol) -> None:
     """Until all neighbours run."""
-    deadline_s = time.monotonic() + _START_TIMEOUT_S + base.BUILD_TIMEOUT_S + protocol.timeout_s
+    deadline_s = (
+        time.monotonic() + workers.START_TIMEOUT_S + base.BUILD_TIMEOUT_S + protocol.timeout_s
+    )
     while not all(path.exists() for path in started):
         for call in calls:
             if call.done():
                 call.result()
         if time.monotonic() > deadline_s:
-            raise TimeoutError("a neighbour did not begin to run")
+            raise ChildTimeout("a neighbour did not begin to run")
         time.sleep(_POLL_S)

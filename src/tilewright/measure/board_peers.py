@@ -28,9 +28,9 @@ MODEL, INPUTS, OUTPUTS = "peer-model.onnx", "peer-inputs.npz", "peer-outputs.npz
 
 def write_tensors(path: Path, tensors: Mapping[str, Any]) -> dict[str, str]:
     """Write arrays by name, and their element types as JSON has them."""
-    names = [str(number) for number in range(len(tensors))]
+    numbered = {str(number): array for number, array in enumerate(tensors.values())}
     with path.open("wb") as file:
-        np.savez(file, allow_pickle=False, **dict(zip(names, tensors.values(), strict=True)))
+        np.savez(file, allow_pickle=False, **numbered)
     return {name: str(array.dtype) for name, array in tensors.items()}
 
 
@@ -61,50 +61,44 @@ class BoardPeers:
             TIME: self._time,
             STOP: self._stop,
         }
-        return {name: _texts(answer) for name, answer in answers.items()}
+        return {name: _in_json(answer) for name, answer in answers.items()}
 
     def _available(self, asked: dict[str, Any]) -> dict[str, Any]:
         return {"reason": make_peer(asked["peer"]).available()}
 
     def _start(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Load the model that was sent, `threads` threads on the board's own CPUs."""
-        label, threads = asked["label"], int(asked["threads"])
         self._stop(asked)
-        peer = make_peer(asked["peer"])
-        self._peers[label] = peer
-        peer.start(Path.cwd() / MODEL, threads, self._cpus, asked["precision"])
+        peer = self._peers[asked["label"]] = make_peer(asked["peer"])
+        peer.start(Path.cwd() / MODEL, int(asked["threads"]), self._cpus, asked["precision"])
         return {"precision": peer.precision}
 
     def _run(self, asked: dict[str, Any]) -> dict[str, Any]:
-        outputs = self._started(asked).run(self._sent(asked))
-        return {"types": write_tensors(Path(OUTPUTS), outputs)}
+        peer, inputs = self._started(asked)
+        return {"types": write_tensors(Path(OUTPUTS), peer.run(inputs))}
 
     def _time(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Seconds of each run; networks of this session sleep before the first."""
-        peer, inputs = self._started(asked), self._sent(asked)
+        peer, inputs = self._started(asked)
         wait_until_asleep()
         return {"seconds": peer.time(inputs, int(asked["repeats"]), int(asked["warmup"]))}
 
     def _stop(self, asked: dict[str, Any]) -> dict[str, Any]:
-        peer = self._peers.pop(asked["label"], None)
-        if peer is not None:
-            peer.stop()
+        if asked["label"] in self._peers:
+            self._peers.pop(asked["label"]).stop()
         return {}
 
-    def _sent(self, asked: dict[str, Any]) -> Tensors:
-        """The inputs: those that were sent for this request, else the peer's last ones."""
+    def _started(self, asked: dict[str, Any]) -> tuple[Peer, Tensors]:
+        """A peer and its inputs: those that were sent for this request, else its last ones."""
+        label = asked["label"]
+        if label not in self._peers:
+            raise TargetError(f"{label} has not been started")
         if asked.get("types") is not None:
-            self._inputs[asked["label"]] = read_tensors(Path(INPUTS), asked["types"])
-        return self._inputs[asked["label"]]
-
-    def _started(self, asked: dict[str, Any]) -> Peer:
-        peer = self._peers.get(asked["label"])
-        if peer is None:
-            raise TargetError(f"{asked['label']} has not been started")
-        return peer
+            self._inputs[label] = read_tensors(Path(INPUTS), asked["types"])
+        return self._peers[label], self._inputs[label]
 
 
-def _texts(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[str], str]:
+def _in_json(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[str], str]:
     """The same with texts of JSON; errors that people may see become part of the answer."""
 
     def answered(text: str) -> str:

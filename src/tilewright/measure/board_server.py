@@ -10,21 +10,27 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 from tilewright.hardware.topology import allotted_cpus
 from tilewright.measure.board_peers import BoardPeers
 
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "--host": {"default": "0.0.0.0", "help": "address to bind to [default: every one]"},
+    "--port": {"type": int, "default": 9090, "help": "first port to try"},
+    "--port-end": {"type": int, "default": 9199, "help": "port to stop at"},
+    "--tracker": {"required": True, "help": "HOST:PORT of the tracker"},
+    "--key": {"required": True, "help": "the kind of device, as the tracker knows it"},
+    "--custom-addr": {"help": "address to tell the tracker"},
+    "--load-library": {"help": "further libraries to load, with : between them"},
+    "--silent": {"action": "store_true", "help": "say errors only"},
+}
+
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tilewright.measure.board_server")
-    parser.add_argument("--host", default="0.0.0.0", help="address to bind to [default: every one]")
-    parser.add_argument("--port", type=int, default=9090, help="first port to try")
-    parser.add_argument("--port-end", type=int, default=9199, help="port to stop at")
-    parser.add_argument("--tracker", required=True, help="HOST:PORT of the tracker")
-    parser.add_argument("--key", required=True, help="the kind of device, as the tracker knows it")
-    parser.add_argument("--custom-addr", help="address to tell the tracker")
-    parser.add_argument("--load-library", help="further libraries to load, with : between them")
-    parser.add_argument("--silent", action="store_true", help="say errors only")
+    for option, settings in _OPTIONS.items():
+        parser.add_argument(option, **settings)
     return parser.parse_args(arguments)
 
 

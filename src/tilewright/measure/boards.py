@@ -9,16 +9,11 @@ from math import inf
 from typing import Any
 
 from tilewright.core.errors import TargetError
-from tilewright.core.processes import (
-    Child,
-    ChildCrash,
-    ChildError,
-    ChildTimeout,
-    RemoteError,
-)
+from tilewright.core.processes import Child, ChildCrash, ChildError, RemoteError
 from tilewright.core.records import Placement
 from tilewright.hardware.remote import ServerFacts, remote_instance, same_kind
 from tilewright.measure.tracker import Tracker
+from tilewright.measure.workers import START_TIMEOUT_S, BoardLost
 
 WORKER = "tilewright.measure.remote_worker"
 SESSION_S = 60.0
@@ -29,54 +24,47 @@ _REQUEST_S = 2.0
 _STOP_S = 5.0
 
 
-class BoardLost(Exception):
-    """The connection to a device broke in the middle of a request."""
-
-
-class Board:
+class Board(Child):
     """A remote device of one key, whichever the tracker hands out.
 
-    `instance` names the device, empty while there is none; `facts` is what its server said. A
-    session lasts `session_s`, by default as long as kernels need.
+    `instance` names the device, empty while there is none. A session lasts `session_s`, by default
+    as long as kernels need.
     """
 
     def __init__(self, tracker: Tracker, key: str, *, session_s: float | None = None) -> None:
+        super().__init__(WORKER)
         self.instance = ""
-        self.facts: ServerFacts | None = None
         self._tracker = tracker
         self._key = key
-        self._child = Child(WORKER)
         self._session_s = session_s
         self._expires_s = -inf
 
-    def start(self) -> None:
-        """Start the process from this thread, which has to outlive it."""
-        self._child.request(("disconnect",), CONNECT_TIMEOUT_S)
+    def get_ready(self) -> None:
+        """Start the process where it does not run, and wait until it can be asked."""
+        super().request(("disconnect",), START_TIMEOUT_S)
 
     def connect(self, wait_s: float) -> ServerFacts:
-        """Get a device, waiting for a free one, and open a session on it.
+        """Get a device, waiting for a free one, and open a session on it; what it says of itself.
 
         Raises `TargetError` when the tracker cannot be asked, has no device of the key, none
         becomes free (`NoFreeDevice`), or the device does not answer.
         """
         self.disconnect()
         lease = self._tracker.request(self._key, wait_s)
-        began_s = time.monotonic()
         session_s = SESSION_S if self._session_s is None else self._session_s
+        expires_s = time.monotonic() + session_s
         instance = remote_instance(self._key, lease.host, lease.port)
+        message = ("connect", lease.host, lease.port, lease.match, session_s)
         try:
-            message = ("connect", lease.host, lease.port, lease.match, session_s)
-            self.facts = self._child.request(message, CONNECT_TIMEOUT_S)
+            facts: ServerFacts = super().request(message, CONNECT_TIMEOUT_S)
         except (ChildError, RemoteError) as error:
             reason = str(error).strip().splitlines()[-1:]
             raise TargetError(
                 f"the device {instance} cannot be used: {''.join(reason)}",
                 hint="Its server is registered at the tracker; is it reachable from here?",
             ) from error
-        assert self.facts is not None
-        self.instance = instance
-        self._expires_s = began_s + session_s
-        return self.facts
+        self.instance, self._expires_s = instance, expires_s
+        return facts
 
     def connect_for(
         self, placement: Placement, told: ServerFacts | None, wait_s: float
@@ -85,18 +73,16 @@ class Board:
 
         Raises `TargetError` when this one is of another kind.
         """
-        facts = self.connect(wait_s)
+        facts, instance = self.connect(wait_s), self.instance
         if not same_kind(placement, facts, told):
-            instance = self.instance
             self.disconnect()
             raise TargetError(
                 f"{instance} is another kind of device than the target, or has fewer threads",
                 hint="Give different machines different keys; check the target given.",
             )
         try:
-            self._child.request(("use_threads", placement.resources.threads), CONNECT_TIMEOUT_S)
+            super().request(("use_threads", placement.resources.threads), CONNECT_TIMEOUT_S)
         except (ChildError, RemoteError) as error:
-            instance = self.instance
             self.disconnect()
             raise TargetError(f"the device {instance} was lost: {error}") from error
         return facts
@@ -105,26 +91,20 @@ class Board:
         """Whether the session is open and will be for `limit_s`."""
         return bool(self.instance) and time.monotonic() + limit_s < self._expires_s
 
-    def request(self, message: tuple[Any, ...], limit_s: float) -> Any:
-        """Ask the device's child. Raises `BoardLost`, `RemoteError`, or `ChildTimeout`.
-
-        After a loss or a timeout there is no device.
-        """
+    def request(self, message: tuple[Any, ...], timeout_s: float) -> Any:
+        """Ask the device. Raises `BoardLost`, another `ChildError`, or `RemoteError`; but for the
+        last, there is no device afterwards."""
         try:
-            return self._child.request(message, limit_s)
+            return super().request(message, timeout_s)
         except RemoteError as error:
             if error.kind != "DeviceLost":
                 raise
             self.instance = ""
             raise BoardLost(error.message) from error
-        except ChildTimeout:
+        except ChildError as error:
             self.instance = ""
-            raise
-        except ChildCrash as error:
-            self.instance = ""
-            raise BoardLost(str(error)) from error
-        except ChildError:
-            self.instance = ""
+            if isinstance(error, ChildCrash):
+                raise BoardLost(str(error)) from error
             raise
 
     def reconnect(
@@ -152,17 +132,12 @@ class Board:
 
     def disconnect(self) -> None:
         """Give the device back."""
-        if not self.instance:
-            return
-        self.instance = ""
-        with suppress(ChildError, RemoteError):
-            self._child.request(("disconnect",), _STOP_S)
-
-    def abort(self) -> None:
-        """Give up from another thread; what the device is asked for fails."""
-        self._child.abort()
+        if self.instance:
+            self.instance = ""
+            with suppress(ChildError, RemoteError):
+                super().request(("disconnect",), _STOP_S)
 
     def stop(self) -> None:
         """End the child, and with it the session."""
         self.instance = ""
-        self._child.stop()
+        super().stop()

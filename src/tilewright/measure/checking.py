@@ -76,8 +76,12 @@ def check_kernel(
             error = relative_error(result, *expected.result())
     failure = None
     if not error <= bound:
-        message = f"error {error:.3g} relative to sum |w||x| exceeds the bound {bound:.3g}"
-        failure = measurer.failure(workload, candidate, "wrong result", message)
+        failure = measurer.failure(
+            workload,
+            candidate,
+            "wrong result",
+            f"error {error:.3g} relative to sum |w||x| exceeds the bound {bound:.3g}",
+        )
     return KernelCheck(error=error, bound=bound, failure=failure)
 
 
@@ -97,27 +101,24 @@ def numpy_reference(workload: Workload, arrays: Sequence[Array]) -> tuple[Array,
         wide = [argument.type.dtype for argument in workload.arguments]
         arrays = [a.astype(kind, copy=False) for a, kind in zip(arrays, wide, strict=True)]
     with np.errstate(all="ignore"):
-        result = run_workload(workload, arrays)
-        return result.astype(dtype, copy=False), magnitude(workload, arrays)
+        return run_workload(workload, arrays).astype(dtype, copy=False), magnitude(workload, arrays)
 
 
 def relative_error(result: Array, reference: Array, scale: Array) -> float:
     """Largest |result - reference| / scale; infinite where NaN or infinities differ."""
-    if result.shape != reference.shape:
-        return float("inf")
-    left = result.astype(np.float64)
-    right = reference.astype(np.float64)
+    left, right = result.astype(np.float64), reference.astype(np.float64)
     finite = np.isfinite(right)
-    if not np.array_equal(left[~finite], right[~finite], equal_nan=True):
-        return float("inf")
-    if not np.all(np.isfinite(left[finite])):
+    same = left.shape == right.shape and np.array_equal(
+        left[~finite], right[~finite], equal_nan=True
+    )
+    if not (same and np.isfinite(left[finite]).all()):
         return float("inf")
     if not finite.any():
         return 0.0
     size = np.broadcast_to(np.asarray(scale, np.float64), right.shape)[finite]
     size = np.maximum(np.where(np.isfinite(size), size, 0.0), 1e-30)
-    difference = np.abs(left[finite] - right[finite])
-    return float(np.max(difference / np.maximum(size, np.abs(right[finite]))))
+    left, right = left[finite], right[finite]
+    return float(np.max(np.abs(left - right) / np.maximum(size, np.abs(right))))
 
 
 def compare_outputs(

@@ -12,18 +12,31 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tilewright.core.records import Placement, Protocol
-from tilewright.measure.protocols import kernel_protocol
 
 Cache = Literal["usual", "warm", "cold"]
 """Where operands come from: `usual` as in a network (weights from beyond the inner caches,
 activations just written), `warm` all from the caches, `cold` none."""
 
+PROBE = "op:conv2d[c=64,h=28,k=3,out=64,pad=1]"
+"""Timed every now and then in its default settings: what the machine's speed did meanwhile."""
+
 _CACHE, _BESIDE = "+cache=", "+beside="
+_MOST_ROTATION_BYTES = 128 << 20
 _COLD_REPEATS = 7
 
 
+def kernel_protocol(placement: Placement) -> Protocol:
+    """Weights rotate through twice the last-level cache, at most 128 MiB.
+
+    The cap is for servers whose last-level cache is larger than any network: there a network's
+    weights come from that cache, and so must a kernel's (docs/decisions/0004).
+    """
+    last_level = placement.target.cache_bytes(3) or placement.target.cache_bytes(2)
+    return Protocol(rotation_bytes=min(2 * last_level, _MOST_ROTATION_BYTES))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Circumstances:
     """A placement under circumstances: the state of the caches, and how many copies of the timed
     kernel run on other cores meanwhile. `usual` is the placement as networks use it."""
 

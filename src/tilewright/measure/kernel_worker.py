@@ -11,22 +11,18 @@ import numpy.typing as npt
 from tilewright.compiler.build import accept_target, kernel_module
 from tilewright.compiler.builders.base import Kernel
 from tilewright.compiler.builders.registry import builder_for
+from tilewright.compiler.cuda.code import cuda_code
 from tilewright.compiler.execute import set_threads
 from tilewright.compiler.features.kinds import kernel_features
 from tilewright.compiler.opaque import check_supported
 from tilewright.compiler.peaks import measured_peaks
 from tilewright.core.child import serve, wait_until_asleep
+from tilewright.core.gpus import CudaCode
 from tilewright.core.records import Candidate, Placement, Protocol
 from tilewright.graph.array_files import map_array
-from tilewright.graph.network import Graph
 from tilewright.graph.workload import Workload, parse_workload
 
 _kernels: dict[int, tuple[Kernel, Workload]] = {}
-
-
-def prepare(placement: Placement) -> None:
-    """Size the thread pool; before the first kernel."""
-    set_threads(placement.resources.threads, placement.binding.cpus)
 
 
 def build(
@@ -34,8 +30,9 @@ def build(
 ) -> dict[str, Any]:
     """Build a candidate and keep it in `slot`."""
     workload = parse_workload(workload_text)
-    builder = builder_for(candidate)
-    kernel = builder.build(workload, candidate, placement.target, placement.resources)
+    kernel = builder_for(candidate).build(
+        workload, candidate, placement.target, placement.resources
+    )
     _kernels[slot] = (kernel, workload)
     return {"kernel_hash": kernel.kernel_hash, "build_s": kernel.build_s}
 
@@ -56,23 +53,21 @@ def repeat(slot: int, protocol: Protocol, seed: int, seconds: float) -> int:
 def keep_running(slot: int, protocol: Protocol, seed: int, flag: str, started: str) -> int:
     """Call the kernel in `slot` again and again while the file `flag` exists; the file `started` is
     written after the first calls. How often it was called."""
-    watch = (Path(flag).exists, Path(started).touch)
-    return _kernels[slot][0].keep_running(protocol, seed, watch)
-
-
-def settle() -> None:
-    """Return when the thread pool sleeps, so that the next process is not disturbed."""
-    wait_until_asleep()
+    return _kernels[slot][0].keep_running(protocol, seed, (Path(flag).exists, Path(started).touch))
 
 
 def evaluate(slot: int, folder: str, count: int) -> npt.NDArray[np.generic]:
     """The result of the kernel in `slot` on logical arrays, `0.npy`, `1.npy` … in a folder."""
     kernel, workload = _kernels[slot]
-    arrays = [
+    return kernel.run(logical_arrays(workload, folder, count))
+
+
+def logical_arrays(workload: Workload, folder: str, count: int) -> list[npt.NDArray[np.generic]]:
+    """The first arguments of a workload, from `0.npy`, `1.npy` … in a folder."""
+    return [
         map_array(Path(folder) / f"{number}.npy", argument.type.dtype)
         for number, argument in enumerate(workload.arguments[:count])
     ]
-    return kernel.run(arrays)
 
 
 def identify(workload_text: str, candidate: Candidate, placement: Placement) -> str:
@@ -92,11 +87,6 @@ def features(
     return kernel_features(module, placement.tvm_target, kind)
 
 
-def peaks(placement: Placement) -> dict[str, float]:
-    """What this machine reaches; the names are those of the database."""
-    return measured_peaks(placement.target, placement.resources)
-
-
 def render(workload_text: str, candidate: Candidate, placement: Placement, view: str) -> str:
     """A kernel as `tir` (scheduled loops) or `asm` (machine code)."""
     return builder_for(candidate).render(
@@ -104,14 +94,9 @@ def render(workload_text: str, candidate: Candidate, placement: Placement, view:
     )
 
 
-def target(text: str) -> None:
-    """Raise when TVM does not take a target."""
-    accept_target(text)
-
-
-def supported(graph: Graph, placement: Placement) -> None:
-    """Raise ModelError, naming node and operator, for what TVM's importer does not take."""
-    check_supported(graph, placement.tvm_target)
+def code(workload_text: str, target: str, compiled: bool) -> CudaCode:  # noqa: FBT001 - a message
+    """A workload as CUDA code, with the compiler's report where it is to be `compiled`."""
+    return cuda_code(parse_workload(workload_text), target, compiled=compiled)
 
 
 def release(slots: list[int]) -> None:
@@ -123,18 +108,19 @@ def release(slots: list[int]) -> None:
 if __name__ == "__main__":
     serve(
         {
-            "prepare": prepare,
+            "prepare": set_threads,
             "build": build,
             "measure": measure,
             "repeat": repeat,
             "keep_running": keep_running,
             "identify": identify,
             "features": features,
-            "peaks": peaks,
+            "peaks": measured_peaks,
             "render": render,
-            "target": target,
-            "supported": supported,
-            "settle": settle,
+            "target": accept_target,
+            "supported": check_supported,
+            "code": code,
+            "settle": wait_until_asleep,
             "evaluate": evaluate,
             "release": release,
         }

@@ -8,19 +8,16 @@ most one worker restart.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
-from math import inf
+from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from tilewright.core.processes import Child, ChildError, RemoteError
-from tilewright.core.records import Candidate, Failure, Outcome, Placement, Protocol
-from tilewright.graph.workload import Workload
+from tilewright.core.processes import ChildError, RemoteError
+from tilewright.core.records import Placement, Protocol
+from tilewright.hardware.meters import KernelEnergy
 from tilewright.measure import base
-from tilewright.measure.base import Array, Job, Measurer, as_files, classify, ignore
-from tilewright.measure.energy import KernelEnergy
+from tilewright.measure.base import Array, Job, Measurer
+from tilewright.measure.workers import Worker, classify
 
 WORKER = "tilewright.measure.kernel_worker"
 MEMORY_LIMIT_BYTES = 3 << 29
@@ -29,6 +26,11 @@ _SETTLE_S = 10.0
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+
+
+def open_worker(placement: Placement, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Worker:
+    """A kernel worker on a placement's CPUs; it starts with its first request."""
+    return Worker(WORKER, placement, memory_limit_bytes=memory_limit_bytes)
 
 
 class KernelMeasurer(Measurer):
@@ -45,79 +47,15 @@ class KernelMeasurer(Measurer):
         energy: KernelEnergy | None = None,
     ) -> None:
         count = builders or max(1, min(4, len(placement.binding.cpus)))
-        environment = {"TVM_NUM_THREADS": str(placement.resources.threads)}
-        workers = [
-            Child(
-                WORKER,
-                environment=environment,
-                memory_limit_bytes=memory_limit_bytes,
-                cpus=placement.binding.cpus,
-            )
-            for _ in range(count)
-        ]
-        super().__init__(placement, workers)
+        super().__init__(
+            placement, [open_worker(placement, memory_limit_bytes) for _ in range(count)]
+        )
         self._seed = seed
         self._energy = energy
         self._restless: set[int] = set()
         self._free: SimpleQueue[int] = SimpleQueue()
         for index in range(count):
             self._free.put(index)
-
-    def measure(
-        self,
-        workload: Workload,
-        candidates: Sequence[Candidate],
-        protocol: Protocol,
-        *,
-        run_id: int | None = None,
-        give_up_s: float = inf,
-        finished: Callable[[Outcome], None] = ignore,
-    ) -> list[Outcome]:
-        jobs = self._build_all(workload, candidates)
-        outcomes: dict[int, Outcome] = {}
-
-        def finish(job: Job) -> None:
-            outcomes[job.slot] = self._outcome(job, workload, protocol, run_id)
-            finished(outcomes[job.slot])
-
-        for job in jobs:
-            if job.failure is not None:
-                finish(job)
-        began = time.perf_counter()
-        for worker in range(len(self._workers)):
-            mine = [job for job in jobs if job.worker == worker and job.failure is None]
-            if mine:
-                self._rest(self._restless - {worker})
-            for job in mine:
-                self._time(job, workload, protocol, give_up_s)
-                self._meter(job, protocol)
-                finish(job)
-            self._finish(worker, mine)
-        self.spent.run_s += time.perf_counter() - began
-        return [outcomes[job.slot] for job in jobs]
-
-    def evaluate(
-        self, workload: Workload, candidate: Candidate, arrays: Sequence[Array]
-    ) -> Array | Failure:
-        began = time.perf_counter()
-        result: Array | None = None
-        with self._free_worker() as worker:
-            job = Job(candidate=candidate, slot=next(self._slots), worker=worker)
-            self._build(job, workload)
-            if job.failure is None:
-                try:
-                    with as_files(arrays) as folder:
-                        result = self._workers[worker].request(
-                            ("evaluate", job.slot, str(folder), len(arrays)), base.BUILD_TIMEOUT_S
-                        )
-                except (ChildError, RemoteError) as error:
-                    job.failure = classify(error, "crash")
-                self._finish(worker, [job])
-        self.spent.verify_s += time.perf_counter() - began
-        if result is None:
-            kind, message = job.failure or ("crash", "no result")
-            return self.failure(workload, candidate, kind, message)
-        return result
 
     def side_by_side(
         self, function: Callable[[_Item], _Result], items: Iterable[_Item]
@@ -131,40 +69,57 @@ class KernelMeasurer(Measurer):
 
     def peaks(self) -> dict[str, float]:
         self.rest()
-        worker = self._ready(0)
-        found: dict[str, float] = worker.request(("peaks", self.placement), base.BUILD_TIMEOUT_S)
         self._restless.add(0)
+        return self._workers[0].request(
+            ("peaks", self.placement.target, self.placement.resources), base.BUILD_TIMEOUT_S
+        )
+
+    def _time_all(
+        self,
+        jobs: Sequence[Job],
+        protocol: Protocol,
+        give_up_s: float,
+        finish: Callable[[Job], None],
+    ) -> None:
+        for worker in sorted({job.worker for job in jobs}):
+            mine = [job for job in jobs if job.worker == worker]
+            self._rest(self._restless - {worker})
+            for job in mine:
+                self._time(job, protocol, give_up_s)
+                self._meter(job, protocol)
+                finish(job)
+            self._finish(worker, mine)
+
+    def _evaluated(self, job: Job, arrays: Sequence[Array]) -> Array | None:
+        job.worker = self._free.get()
+        try:
+            self._build(job)
+            found = self._answer(
+                job,
+                arrays,
+                lambda folder: self._workers[job.worker].request(
+                    ("evaluate", job.slot, folder, len(arrays)), base.BUILD_TIMEOUT_S
+                ),
+            )
+            self._finish(job.worker, [job])
+        finally:
+            self._free.put(job.worker)
         return found
 
-    @contextmanager
-    def _free_worker(self) -> Generator[int]:
-        """A worker that nobody else evaluates on."""
-        worker = self._free.get()
-        try:
-            yield worker
-        finally:
-            self._free.put(worker)
-
-    def _build_message(self, job: Job, workload: Workload) -> tuple[Any, ...]:
-        return ("build", job.slot, workload.text, job.candidate, self.placement)
-
-    def _time(self, job: Job, workload: Workload, protocol: Protocol, give_up_s: float) -> None:
+    def _time(self, job: Job, protocol: Protocol, give_up_s: float) -> None:
+        request = ("measure", job.slot, protocol, self._seed, give_up_s)
         for _ in range(2):
             if job.failure is not None:
                 return
             try:
-                request = ("measure", job.slot, protocol, self._seed, give_up_s)
-                worker = self._ready(job.worker)
-                job.samples_s = worker.request(request, protocol.timeout_s)
+                job.samples_s = self._workers[job.worker].request(request, protocol.timeout_s)
                 return
-            except RemoteError as error:
-                if error.kind != "KeyError":
+            except (ChildError, RemoteError) as error:
+                if isinstance(error, RemoteError) and error.kind == "KeyError":
+                    # a crash of an earlier candidate took this kernel along
+                    self._build(job)
+                else:
                     job.failure = classify(error, "crash")
-                    return
-                # a crash of an earlier candidate took this kernel along
-                self._build(job, workload)
-            except ChildError as error:
-                job.failure = classify(error, "crash")
 
     def _meter(self, job: Job, protocol: Protocol) -> None:
         """Measure the energy of a kernel that has a time."""
@@ -172,14 +127,15 @@ class KernelMeasurer(Measurer):
             return
 
         def work(seconds: float) -> int:
-            request = ("repeat", job.slot, protocol, self._seed, seconds)
-            return self._ready(job.worker).request(request, protocol.timeout_s + seconds)
+            return self._workers[job.worker].request(
+                ("repeat", job.slot, protocol, self._seed, seconds), protocol.timeout_s + seconds
+            )
 
         job.energy = self._energy.of(work)
 
     def _finish(self, worker: int, jobs: Sequence[Job]) -> None:
         """Have a worker forget the kernels of jobs that have ended."""
-        if jobs and self._workers[worker].pid is not None:
+        if self._workers[worker].pid is not None:
             self._restless.add(worker)
             self._tell(worker, ("release", [job.slot for job in jobs]))
 

@@ -85,25 +85,23 @@ class SearchProcess:
         seed: int,
     ) -> None:
         """Open a search."""
-        message = ("begin", slot, workload_text, forms, placement, seed)
-        self._request(message, _BEGIN_TIMEOUT_S)
+        self._request(_BEGIN_TIMEOUT_S, "begin", slot, workload_text, forms, placement, seed)
 
     def learn(self, slot: int, outcomes: Sequence[tuple[str, float | None]]) -> None:
         """Tell seconds per trace, None for those that failed."""
-        self._request(("learn", slot, outcomes), _SEARCH_TIMEOUT_S)
+        self._request(_SEARCH_TIMEOUT_S, "learn", slot, outcomes)
 
     def propose(self, slot: int) -> list[str]:
         """The next generation of traces."""
-        found: list[str] = self._request(("propose", slot), _SEARCH_TIMEOUT_S)
-        return found
+        return self._request(_SEARCH_TIMEOUT_S, "propose", slot)
 
     def end(self, slot: int) -> None:
         """Forget a search; nothing is started for that."""
         if self._child.pid is not None:
             with suppress(SearchFailed):
-                self._request(("end", slot), 10.0)
+                self._request(10.0, "end", slot)
 
-    def _request(self, message: tuple[Any, ...], timeout_s: float) -> Any:
+    def _request(self, timeout_s: float, *message: object) -> Any:
         try:
             return self._child.request(message, timeout_s)
         except (ChildError, RemoteError) as error:
@@ -143,7 +141,7 @@ def export_database(
         folder.mkdir(parents=True, exist_ok=True)
         for name in (WORKLOADS, RECORDS, MODULE, SIDE_FILE):
             (folder / name).unlink(missing_ok=True)
-        problems: list[str] = _ask(("export", str(folder), entries, placement), placement)
+        problems: list[str] = _ask("export", folder, entries, placement)
         kept = [row for row, problem in zip(rows, problems, strict=True) if not problem]
         _write_side_file(folder / SIDE_FILE, kept)
         notes = _README.format(module=MODULE, side=SIDE_FILE, target=placement.tvm_target)
@@ -175,8 +173,9 @@ def import_database(
                 f"{path} holds no MetaSchedule database: {name} is missing",
                 hint=f"Give the folder with {WORKLOADS} and {RECORDS}.",
             )
-    texts = [workload.text for workload in workloads]
-    scanned: list[ScannedRecord] = _ask(("scan", str(folder), texts, placement), placement)
+    scanned: list[ScannedRecord] = _ask(
+        "scan", folder, [workload.text for workload in workloads], placement
+    )
     ours = _read_side_file(folder / SIDE_FILE)
     found: list[Measurement] = []
     skipped: list[tuple[int, str]] = []
@@ -189,8 +188,9 @@ def import_database(
     return found, len(scanned), skipped
 
 
-def _ask(message: tuple[Any, ...], placement: Placement) -> Any:
-    """One request to a child of its own."""
+def _ask(what: str, folder: Path, given: Sequence[object], placement: Placement) -> Any:
+    """One request about a database to a child of its own."""
+    message = (what, str(folder), given, placement.target, placement.resources)
     with Child(WORKER, cpus=placement.binding.cpus) as child:
         try:
             return child.request(message, _DATABASE_TIMEOUT_S)
@@ -209,13 +209,12 @@ def _write_side_file(path: Path, rows: Sequence[tuple[Workload, Measurement]]) -
 def _read_side_file(path: Path) -> dict[int, tuple[str, Measurement]]:
     """Workload text and measurement by record line; what cannot be read is left out."""
     found: dict[int, tuple[str, Measurement]] = {}
-    if not path.is_file():
-        return found
-    for line in path.read_text(errors="replace").splitlines():
+    text = path.read_text(errors="replace") if path.is_file() else ""
+    for line in text.splitlines():
         with suppress(ValueError, KeyError, TypeError):
             row: dict[str, Any] = json.loads(line)
-            number, text = int(row.pop("line")), str(row.pop("workload"))
-            found[number] = text, convert(row, Measurement)
+            number, workload = int(row.pop("line")), str(row.pop("workload"))
+            found[number] = workload, convert(row, Measurement)
     return found
 
 
@@ -230,9 +229,9 @@ def _measurement(
         text, measured = own
         if measured.placement_key != placement.key:
             return f"it was measured on another device class, {measured.placement_key}"
-        for workload in workloads:
-            if workload.text == text:
-                return replace(measured, workload_key=workload.key, run_id=None)
+        known = {workload.text: workload.key for workload in workloads}
+        if text in known:
+            return replace(measured, workload_key=known[text], run_id=None)
         return "its shapes fit no known task"
     if record.position is None:
         return "its module is not the plain computation of a known task"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.compiler.metaschedule.database import read_database, write_database
-from tilewright.compiler.metaschedule.records import ExportEntry, ScannedRecord
 from tilewright.compiler.metaschedule.search import Search
 from tilewright.core.child import serve, wait_until_asleep
 from tilewright.core.forms import Form
@@ -45,16 +44,6 @@ def end(slot: int) -> None:
     _searches.pop(slot, None)
 
 
-def export(folder: str, entries: Sequence[ExportEntry], placement: Placement) -> list[str]:
-    """Write a database; why each entry was left out, empty where it was not."""
-    return write_database(folder, entries, placement.target, placement.resources)
-
-
-def scan(folder: str, workload_texts: Sequence[str], placement: Placement) -> list[ScannedRecord]:
-    """Read a database, one record per line."""
-    return read_database(folder, workload_texts, placement.target, placement.resources)
-
-
 if __name__ == "__main__":
     serve(
         {
@@ -62,7 +51,7 @@ if __name__ == "__main__":
             "propose": propose,
             "learn": learn,
             "end": end,
-            "export": export,
-            "scan": scan,
+            "export": write_database,
+            "scan": read_database,
         }
     )

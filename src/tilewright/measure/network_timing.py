@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tilewright.core.budget import Budget
 from tilewright.core.speedups import NOISY_ROUNDS
@@ -14,7 +15,6 @@ from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import Peer
-from tilewright.measure.peers.turns import time_in_turn
 
 ROUNDS, _MOST_ROUNDS = 5, 15
 ROUND_S = 0.6
@@ -61,25 +61,19 @@ def time_places(
     worker: NetworkRunner, name: str, plan: NetworkPlan, inputs: Sequence[Array]
 ) -> dict[str, float]:
     """Seconds of every call in a loaded network, by the call's name; each is a median over runs."""
-    timed: dict[str, deque[float]] = {}
+    timed: defaultdict[str, deque[float]] = defaultdict(deque)
     for symbol, seconds in worker.time_calls(name, inputs, repeats=_WATCHED):
-        timed.setdefault(symbol, deque()).append(seconds)
-    found: dict[str, float] = {}
-    for call in plan.calls:
-        of_kernel = timed.get(plan.symbol(call))
-        if of_kernel:
-            found[call.name] = of_kernel.popleft()
-    return found
+        timed[symbol].append(seconds)
+    called = ((call.name, timed[plan.symbol(call)]) for call in plan.calls)
+    return {name: of_kernel.popleft() for name, of_kernel in called if of_kernel}
 
 
 def time_together(runners: Mapping[str, Runner], rounds: Rounds = ONCE) -> dict[str, Timing]:
     """Times all runners A B A B."""
-    repeats = {name: _repeats(runner, rounds.each_s) for name, runner in runners.items()}
-
-    def bound(name: str) -> Callable[[], Sequence[float]]:
-        return lambda: runners[name](repeats[name], 1)
-
-    turns = {name: bound(name) for name in runners}
+    turns = {
+        name: partial(runner, _repeats(runner, rounds.each_s), 1)
+        for name, runner in runners.items()
+    }
     rounds_s: dict[str, list[tuple[float, ...]]] = {name: [] for name in runners}
     while True:
         began_s = time.monotonic()
@@ -91,6 +85,20 @@ def time_together(runners: Mapping[str, Runner], rounds: Rounds = ONCE) -> dict[
         done = max((len(found) for found in rounds_s.values()), default=0)
         if steady or done + rounds.count > _MOST_ROUNDS or rounds.spare_s < took_s:
             return timings
+
+
+def time_in_turn(
+    runners: Mapping[str, Callable[[], Sequence[float]]], rounds: int
+) -> dict[str, list[tuple[float, ...]]]:
+    """The samples of each runner, in seconds, round by round, taken A B A B for `rounds` rounds.
+
+    A runner times itself once more with each call and must leave nothing spinning behind.
+    """
+    rounds_s: dict[str, list[tuple[float, ...]]] = {name: [] for name in runners}
+    for _ in range(rounds):
+        for name, runner in runners.items():
+            rounds_s[name].append(tuple(runner()))
+    return rounds_s
 
 
 def _repeats(runner: Runner, round_s: float) -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,45 +19,59 @@ from tilewright.compiler.network import (
     write_weights,
 )
 from tilewright.core.child import serve, wait_until_asleep
+from tilewright.core.errors import LinkError
 from tilewright.core.records import Placement
 from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.planned_memory import CompiledNetwork
-from tilewright.measure.linking import linked
 from tilewright.measure.resident import MemoryPeak, ResidentMemory
+
+_Written = TypeVar("_Written")
+_LINKING = "Command line:"
+"""What TVM says when the compiler that it links with fails: which command, and its output."""
 
 Array = npt.NDArray[np.generic]
 _networks: dict[str, LoadedNetwork] = {}
 
 
-def prepare(placement: Placement) -> None:
-    """Size the thread pool; before the first kernel."""
-    set_threads(placement.resources.threads, placement.binding.cpus)
-
-
 def compile_to(
-    plan: NetworkPlan, placement: Placement, packed: str, folder: str
+    plan: NetworkPlan, placement: Placement, packed: Path, folder: Path
 ) -> CompiledNetwork:
     """Write the library and the weights into `folder`."""
     executable, workspaces = compile_network(plan, placement.target)
-    path = Path(folder) / LIBRARY
+    path = folder / LIBRARY
     linked(lambda: write_library(executable, path), path)
-    write_weights(Path(folder), plan, Path(packed))
+    write_weights(folder, plan, packed)
     return CompiledNetwork(workspaces=workspaces, library_bytes=path.stat().st_size)
 
 
-def load(name: str, folder: str, order: list[str]) -> None:
+def linked(write: Callable[[], _Written], path: Path) -> _Written:
+    """What `write` answers, which links and writes to `path`. What the file system refuses comes
+    out as an OSError, what the compiler that links does not do as a LinkError."""
+    try:
+        return write()
+    except FileNotFoundError as error:
+        raise LinkError(f"{error.filename}: {error.strerror}") from error
+    except RuntimeError as error:
+        for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS):
+            if os.strerror(number) in str(error):
+                raise OSError(number, os.strerror(number), str(path)) from error
+        if _LINKING in str(error):
+            raise LinkError(" ".join(str(error).split())) from error
+        raise
+
+
+def load(name: str, folder: Path, order: list[str]) -> None:
     """Load a compiled network as `name`."""
-    _networks[name] = LoadedNetwork.open(Path(folder), order)
+    _networks[name] = LoadedNetwork.open(folder, order)
 
 
-def memory_peak(folder: str, order: list[str], inputs: list[Array], runs: int) -> MemoryPeak:
+def memory_peak(folder: Path, order: list[str], inputs: list[Array], runs: int) -> MemoryPeak:
     """The memory that a network takes, beyond what this process held before: load, run, forget."""
     memory = ResidentMemory()
-    before = memory.begin()
-    network = LoadedNetwork.open(Path(folder), order)
+    network = LoadedNetwork.open(folder, order)
     for _ in range(runs):
         network.time(inputs, repeats=1, warmup=0)
-    return memory.peak_since(before)
+    return memory.peak()
 
 
 def unload(name: str) -> None:
@@ -61,44 +79,30 @@ def unload(name: str) -> None:
     _networks.pop(name, None)
 
 
-def run(name: str, inputs: list[Array]) -> list[Array]:
-    """The outputs of one run."""
-    return _networks[name](inputs)
+def on_network(method: Callable[..., Any], *, rest: bool = False) -> Callable[..., Any]:
+    """A handler that calls a method of the network which a request names. With `rest` it returns
+    when the thread pool sleeps again: not where somebody reads a meter when it ends."""
 
+    def handler(name: str, *arguments: Any) -> Any:
+        found = method(_networks[name], *arguments)
+        if rest:
+            wait_until_asleep()
+        return found
 
-def time_runs(name: str, inputs: list[Array], repeats: int, warmup: int) -> list[float]:
-    """Seconds of each run; returns when the thread pool sleeps again."""
-    samples = _networks[name].time(inputs, repeats, warmup)
-    wait_until_asleep()
-    return samples
-
-
-def repeat(name: str, inputs: list[Array], seconds: float) -> int:
-    """Run for at least so many seconds; returns how often.
-
-    It does not wait for the thread pool to sleep: somebody reads a meter when this ends.
-    """
-    return _networks[name].repeat(inputs, seconds)
-
-
-def time_calls(name: str, inputs: list[Array], repeats: int) -> list[tuple[str, float]]:
-    """Symbol and median seconds of each call in its place; returns when the pool sleeps again."""
-    calls = _networks[name].time_calls(inputs, repeats)
-    wait_until_asleep()
-    return calls
+    return handler
 
 
 if __name__ == "__main__":
     serve(
         {
-            "prepare": prepare,
+            "prepare": set_threads,
             "compile": compile_to,
             "load": load,
             "unload": unload,
-            "run": run,
-            "time": time_runs,
-            "repeat": repeat,
-            "time calls": time_calls,
+            "run": on_network(LoadedNetwork.__call__),
+            "time": on_network(LoadedNetwork.time, rest=True),
+            "repeat": on_network(LoadedNetwork.repeat),
+            "time calls": on_network(LoadedNetwork.time_calls, rest=True),
             "memory peak": memory_peak,
         }
     )

@@ -5,13 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +25,7 @@ from tilewright.core.errors import (
     TilewrightError,
     reason_of,
 )
-from tilewright.core.processes import Child, ChildError, RemoteError
+from tilewright.core.processes import ChildError, RemoteError
 from tilewright.core.records import Placement
 from tilewright.core.scratch import PrivateFolder
 from tilewright.graph.array_files import save_array
@@ -34,6 +33,7 @@ from tilewright.graph.plan import NetworkPlan
 from tilewright.kernels.planned_memory import CompiledNetwork
 from tilewright.kernels.plans import packed_constant
 from tilewright.measure.resident import MemoryPeak
+from tilewright.measure.workers import Worker
 
 WORKER = "tilewright.measure.network_worker"
 LINKERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
@@ -52,61 +52,72 @@ _ROOM = (
 )
 
 
-class NetworkRunner(Protocol):
-    """What compiles, runs and times whole networks by name. Use as a context manager."""
+class NetworkRunner:
+    """What compiles, runs and times whole networks by name. Use as a context manager.
 
-    def __enter__(self) -> Self: ...
+    What is wanted of a loaded network is asked of `_ask`; who knows it otherwise has methods of its
+    own for it.
+    """
 
-    def __exit__(self, *_exception: object) -> None: ...
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        """Let all networks go."""
 
     def launch(self) -> None:
-        """Begin to get ready, without waiting for it."""
-        ...
+        """Begin to get ready, without waiting for it; otherwise the first request does."""
 
     def abort(self) -> None:
         """Give up from another thread; what it is at fails."""
-        ...
 
     def compile(
         self, plan: NetworkPlan, constants: Mapping[str, Array], folder: Path
     ) -> CompiledNetwork:
         """Write library and weights into `folder`."""
-        ...
+        raise NotImplementedError
 
     def load(self, name: str, folder: Path, order: Sequence[str]) -> None:
         """Load a compiled network; `order` are the names of its constants."""
-        ...
+        self._ask(("load", name, folder, list(order)))
 
     def unload(self, name: str) -> None:
         """Forget a network."""
-        ...
+        self._ask(("unload", name))
 
     def run(self, name: str, inputs: Sequence[Array]) -> list[Array]:
         """The outputs of one run."""
-        ...
+        return self._ask(("run", name, list(inputs)))
 
     def time(self, name: str, inputs: Sequence[Array], *, repeats: int, warmup: int) -> list[float]:
         """Seconds of each run."""
-        ...
+        return self._ask(("time", name, list(inputs), repeats, warmup))
 
     def repeat(self, name: str, inputs: Sequence[Array], seconds: float) -> int:
         """Run again and again for at least so many seconds; returns how often."""
-        ...
+        return self._ask(("repeat", name, list(inputs), seconds), seconds)
 
     def memory_peak(
         self, folder: Path, order: Sequence[str], inputs: Sequence[Array], *, runs: int = 3
     ) -> MemoryPeak:
-        """The memory that loading and running a compiled network takes in a fresh process."""
-        ...
+        """The memory that loading and running a compiled network takes, beyond what the process
+        held before. Ask one that did nothing yet: what it freed earlier would be used again.
+        """
+        return self._ask(("memory peak", folder, list(order), list(inputs), runs))
 
     def time_calls(
         self, name: str, inputs: Sequence[Array], *, repeats: int
     ) -> list[tuple[str, float]]:
-        """Symbol and median seconds of every call in its place in the network, in order."""
-        ...
+        """Symbol and median seconds of every call in its place in the network, in order; empty
+        where the device's clock cannot be read from within a network."""
+        return self._ask(("time calls", name, list(inputs), repeats))
+
+    def _ask(self, message: tuple[Any, ...], more_s: float = 0.0) -> Any:
+        """The answer to a request that takes as long as any, and `more_s`."""
+        raise NotImplementedError
 
 
-def told(error: RemoteError, what: str) -> TilewrightError:
+def network_error(error: RemoteError, what: str) -> TilewrightError:
     """What an error in the process of a network means for people; `what` failed there."""
     if error.kind == InputError.__name__:
         return InputError(error.message)
@@ -126,28 +137,12 @@ def told(error: RemoteError, what: str) -> TilewrightError:
     return InternalError(f"{what} failed: {error}\n{error.trace}")
 
 
-class NetworkWorker:
+class NetworkWorker(Worker, NetworkRunner):
     """A child process that holds compiled networks by name. Use as a context manager."""
 
     def __init__(self, placement: Placement) -> None:
+        super().__init__(WORKER, placement)
         self.placement = placement
-        environment = {"TVM_NUM_THREADS": str(placement.resources.threads)}
-        self._child = Child(WORKER, environment=environment, cpus=placement.binding.cpus)
-        self._prepared: int | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._child.stop()
-
-    def launch(self) -> None:
-        """Start the process without waiting for it; otherwise the first request does."""
-        self._child.launch()
-
-    def abort(self) -> None:
-        """Kill the process from another thread; what it is at fails."""
-        self._child.abort()
 
     def compile(
         self, plan: NetworkPlan, constants: Mapping[str, Array], folder: Path
@@ -162,52 +157,15 @@ class NetworkWorker:
                 hint="Debian and Ubuntu: apt-get install g++",
             )
         with packed_weights(plan, constants, folder) as packed:
-            message = ("compile", plan, self.placement, str(packed), str(folder))
-            return self._ask(message, COMPILE_TIMEOUT_S)
+            return self._ask(
+                ("compile", plan, self.placement, packed, folder), COMPILE_TIMEOUT_S - RUN_TIMEOUT_S
+            )
 
-    def load(self, name: str, folder: Path, order: Sequence[str]) -> None:
-        """Load a compiled network; `order` are the names of its constants."""
-        self._ask(("load", name, str(folder), list(order)), RUN_TIMEOUT_S)
-
-    def unload(self, name: str) -> None:
-        """Forget a network."""
-        self._ask(("unload", name), RUN_TIMEOUT_S)
-
-    def run(self, name: str, inputs: Sequence[Array]) -> list[Array]:
-        """The outputs of one run."""
-        return self._ask(("run", name, list(inputs)), RUN_TIMEOUT_S)
-
-    def time(self, name: str, inputs: Sequence[Array], *, repeats: int, warmup: int) -> list[float]:
-        """Seconds of each run."""
-        return self._ask(("time", name, list(inputs), repeats, warmup), RUN_TIMEOUT_S)
-
-    def repeat(self, name: str, inputs: Sequence[Array], seconds: float) -> int:
-        """Run again and again for at least so many seconds; returns how often."""
-        return self._ask(("repeat", name, list(inputs), seconds), RUN_TIMEOUT_S + seconds)
-
-    def memory_peak(
-        self, folder: Path, order: Sequence[str], inputs: Sequence[Array], *, runs: int = 3
-    ) -> MemoryPeak:
-        """The memory that loading and running a compiled network takes, beyond what the process
-        held before. Ask a process that did nothing yet: what it freed earlier would be used again.
-        """
-        message = ("memory peak", str(folder), list(order), list(inputs), runs)
-        return self._ask(message, RUN_TIMEOUT_S)
-
-    def time_calls(
-        self, name: str, inputs: Sequence[Array], *, repeats: int
-    ) -> list[tuple[str, float]]:
-        """Symbol and median seconds of every call in its place in the network, in order."""
-        return self._ask(("time calls", name, list(inputs), repeats), RUN_TIMEOUT_S)
-
-    def _ask(self, message: tuple[object, ...], timeout_s: float) -> Any:
+    def _ask(self, message: tuple[Any, ...], more_s: float = 0.0) -> Any:
         try:
-            if self._child.pid is None or self._prepared != self._child.pid:
-                self._child.request(("prepare", self.placement), RUN_TIMEOUT_S)
-                self._prepared = self._child.pid
-            return self._child.request(message, timeout_s)
+            return self.request(message, RUN_TIMEOUT_S + more_s)
         except RemoteError as error:
-            raise told(error, str(message[0])) from error
+            raise network_error(error, message[0]) from error
         except ChildError as error:
             raise NegativeVerdict(
                 f"the network's process failed at {message[0]}: {error}"
@@ -228,14 +186,10 @@ def compile_all(workers: Sequence[NetworkRunner], networks: Sequence[ToCompile])
 
     Raises what the first failure raises; the others are given up then.
     """
-    waiting = deque(networks)
+    waiting = iter(list(networks))
 
     def work(worker: NetworkRunner) -> None:
-        while True:
-            try:
-                network = waiting.popleft()
-            except IndexError:
-                return
+        for network in waiting:
             worker.compile(network.plan, network.constants, network.folder)
 
     for worker in workers:
@@ -246,7 +200,7 @@ def compile_all(workers: Sequence[NetworkRunner], networks: Sequence[ToCompile])
             for done in as_completed(running):
                 done.result()
         except BaseException:
-            waiting.clear()
+            list(waiting)  # nobody gets another one
             for worker in workers:
                 worker.abort()
             raise
@@ -261,8 +215,7 @@ def packed_weights(
         try:
             scratch = stack.enter_context(PrivateFolder(folder, ".packing-"))
             for stored in plan.constants:
-                packed = packed_constant(stored, constants)
-                save_array(scratch / f"{stored.name}.npy", packed)
+                save_array(scratch / f"{stored.name}.npy", packed_constant(stored, constants))
         except OSError as error:
             raise OutputError(
                 f"cannot write the compiled network to {folder}: {reason_of(error)}",

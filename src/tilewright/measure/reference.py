@@ -75,11 +75,12 @@ def open_reference(
     own.stop()
     there = runner.peer(REFERENCE)
     reason = there.available()
+    if reason is None:
+        stack.callback(there.stop)
+        try:
+            there.start(model, placement.resources.threads, placement.binding.cpus)
+        except TargetError as error:
+            reason = error.message
     if reason is not None:
         return Reference(expected=expected, timed=None, untimed=reason)
-    stack.callback(there.stop)
-    try:
-        there.start(model, placement.resources.threads, placement.binding.cpus)
-    except TargetError as error:
-        return Reference(expected=expected, timed=None, untimed=error.message)
     return Reference(expected=expected, timed=there)

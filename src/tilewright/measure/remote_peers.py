@@ -91,9 +91,8 @@ class BoardPeer:
         def fetched() -> Tensors:
             answer = self._with(inputs, RUN, {})
             with scratch_folder() as folder:
-                path = folder / OUTPUTS
-                self._request(("fetch", OUTPUTS, str(path)))
-                return read_tensors(path, answer["types"])
+                self._request(("fetch", OUTPUTS, folder / OUTPUTS))
+                return read_tensors(folder / OUTPUTS, answer["types"])
 
         return self._in_one_session(fetched)
 
@@ -131,7 +130,7 @@ class BoardPeer:
     def _start(self) -> None:
         if self._model is None:
             raise TargetError(f"{self.name} has not been started")
-        self._request(("send", str(self._model), MODEL))
+        self._request(("send", self._model, MODEL))
         self.precision = self._ask(START, self._terms)["precision"]
         self._there, self._sent = True, {}
 
@@ -139,10 +138,11 @@ class BoardPeer:
         """Ask for something with inputs, which are sent when they are others than before."""
         if not self._there:
             self._start()
-        if not _same(inputs, self._sent):
+        same = (np.array_equal(array, self._sent[name]) for name, array in inputs.items())
+        if inputs.keys() != self._sent.keys() or not all(same):
             with scratch_folder() as folder:
                 types = write_tensors(folder / INPUTS, inputs)
-                self._request(("send", str(folder / INPUTS), INPUTS))
+                self._request(("send", folder / INPUTS, INPUTS))
             asked = {**asked, "types": types}
             self._sent = {name: np.array(array) for name, array in inputs.items()}
         return self._ask(function, asked)
@@ -157,9 +157,3 @@ class BoardPeer:
             refused = answer["error"] == EngineRefused.__name__
             raise (EngineRefused if refused else TargetError)(f"on the board, {answer['message']}")
         return answer
-
-
-def _same(inputs: Mapping[str, Any], sent: Mapping[str, Any]) -> bool:
-    if inputs.keys() != sent.keys():
-        return False
-    return all(np.array_equal(array, sent[name]) for name, array in inputs.items())

@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.hardware.topology import read_text
+
 _RESET = "5"
 _FIELD = re.compile(r"^(VmHWM|VmRSS):\s+(\d+) kB$", re.MULTILINE)
 
@@ -25,53 +27,39 @@ class MemoryPeak:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Before:
-    """The resident size at the beginning, and the peak before it that could not be forgotten."""
-
-    resident_bytes: int = 0
-    peak_bytes: int = 0
-    reason: str = ""
-
-
 class ResidentMemory:
-    """This process's resident memory; `process` is its folder in /proc."""
+    """This process's resident memory from now on; `process` is its folder in /proc.
+
+    `reason` says why the peak up to now could not be forgotten, empty where it is.
+    """
 
     def __init__(self, process: Path = Path("/proc/self")) -> None:
-        self._process = process
-
-    def begin(self) -> _Before:
-        """Forget the peak up to now, where that is allowed."""
+        self._status, self.reason = process / "status", ""
+        reset = process / "clear_refs"
         try:
-            (self._process / "clear_refs").write_text(_RESET)
+            reset.write_text(_RESET)
         except OSError as error:
-            reason = f"{self._process / 'clear_refs'}: {error.strerror}"
-        else:
-            reason = ""
-        sizes = self._sizes()
-        if sizes is None:
-            return _Before(reason=f"{self._process / 'status'} tells no VmHWM and VmRSS")
-        peak, resident = sizes
-        return _Before(resident_bytes=resident, peak_bytes=peak if reason else 0, reason=reason)
+            self.reason = f"{reset}: {error.strerror}"
+        self._before = self._sizes()
 
-    def peak_since(self, before: _Before) -> MemoryPeak:
-        """The largest size since `begin`, less the size then."""
+    def peak(self) -> MemoryPeak:
+        """The largest size since the beginning, less the size then."""
         sizes = self._sizes()
-        if sizes is None or not before.resident_bytes:
-            reason = before.reason or f"{self._process / 'status'} cannot be read any more"
-            return MemoryPeak(bytes=None, method="none", reason=reason)
-        peak = sizes[0]
-        if peak <= before.peak_bytes:
-            reason = f"an earlier peak of this process was higher and stays ({before.reason})"
-            return MemoryPeak(bytes=None, method="none", reason=reason)
-        found = max(0, peak - before.resident_bytes)
-        return MemoryPeak(bytes=found, method="VmHWM of a process of its own")
+        if self._before is None:
+            return _unknown(f"{self._status} tells no VmHWM and VmRSS")
+        if sizes is None:
+            return _unknown(self.reason or f"{self._status} cannot be read any more")
+        if self.reason and sizes[0] <= self._before[0]:
+            return _unknown(f"an earlier peak of this process was higher and stays ({self.reason})")
+        grown = max(0, sizes[0] - self._before[1])
+        return MemoryPeak(bytes=grown, method="VmHWM of a process of its own")
 
     def _sizes(self) -> tuple[int, int] | None:
         """Peak and present size in bytes."""
-        try:
-            text = (self._process / "status").read_text()
-        except OSError:
-            return None
+        text = read_text(self._status) or ""
         found = {name: int(number) << 10 for name, number in _FIELD.findall(text)}
         return (found["VmHWM"], found["VmRSS"]) if len(found) == 2 else None
+
+
+def _unknown(reason: str) -> MemoryPeak:
+    return MemoryPeak(bytes=None, method="none", reason=reason)

@@ -10,24 +10,25 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from statistics import median
-from typing import Any, Self
 from zipfile import BadZipFile
 
 import numpy as np
 
 from tilewright.compiler.builders.base import FAULTS, Builder, Kernel
 from tilewright.core.element_types import element_type
-from tilewright.core.errors import InternalError, ModelError, TargetError, last_line
-from tilewright.core.records import Candidate, Failure, Outcome, Placement, Protocol
+from tilewright.core.errors import ModelError, TargetError, last_line
+from tilewright.core.records import Candidate, Outcome, Placement, Protocol
 from tilewright.graph.carry_out import PlanMemory
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields, read_plan
 from tilewright.graph.workload import Workload
 from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory, workspaces_of
 from tilewright.measure.base import Array, Job, Measurer, ignore
+from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.resident import MemoryPeak
 
 LIBRARY, WEIGHTS = "model.so", "weights.params"
@@ -62,30 +63,26 @@ class SimulatedMeasurer(Measurer):
     ) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for candidate in candidates:
-            job = Job(candidate=candidate, slot=0, worker=0)
-            kernel = self._kernel(workload, candidate)
-            if isinstance(kernel, str):
-                job.failure = ("build", kernel)
-            else:
+            job = Job(workload=workload, candidate=candidate, slot=0)
+            kernel = self._kernel(job)
+            if kernel is not None:
                 job.kernel_hash, job.build_s = kernel.kernel_hash, kernel.build_s
                 try:
                     job.samples_s = kernel.time(protocol, 0, give_up_s)
                 except FAULTS as error:
                     job.failure = ("crash", _said(error))
-            outcomes.append(self._outcome(job, workload, protocol, run_id))
+            outcomes.append(self._outcome(job, protocol, run_id))
             finished(outcomes[-1])
         return outcomes
 
-    def evaluate(
-        self, workload: Workload, candidate: Candidate, arrays: Sequence[Array]
-    ) -> Array | Failure:
-        kernel = self._kernel(workload, candidate)
-        if isinstance(kernel, str):
-            return self.failure(workload, candidate, "build", kernel)
-        try:
-            return np.asarray(kernel.run(arrays))
-        except FAULTS as error:
-            return self.failure(workload, candidate, "crash", _said(error))
+    def _evaluated(self, job: Job, arrays: Sequence[Array]) -> Array | None:
+        kernel = self._kernel(job)
+        if kernel is not None:
+            try:
+                return np.asarray(kernel.run(arrays))
+            except FAULTS as error:
+                job.failure = ("crash", _said(error))
+        return None
 
     def peaks(self) -> dict[str, float]:
         return dict(self._told_peaks)
@@ -93,13 +90,16 @@ class SimulatedMeasurer(Measurer):
     def current_hashes(self, kernels: Sequence[tuple[Workload, Candidate]]) -> list[str | None]:
         return [self._identity(workload, candidate) for workload, candidate in kernels]
 
-    def _kernel(self, workload: Workload, candidate: Candidate) -> Kernel | str:
-        """The kernel, or why there is none."""
+    def _kernel(self, job: Job) -> Kernel | None:
+        """The job's kernel; None where it cannot be built, and the job failed."""
         target, resources = self.placement.target, self.placement.resources
         try:
-            return self._builder_of(candidate).build(workload, candidate, target, resources)
+            return self._builder_of(job.candidate).build(
+                job.workload, job.candidate, target, resources
+            )
         except FAULTS as error:
-            return _said(error)
+            job.failure = ("build", _said(error))
+            return None
 
     def _identity(self, workload: Workload, candidate: Candidate) -> str | None:
         target, resources = self.placement.target, self.placement.resources
@@ -108,43 +108,25 @@ class SimulatedMeasurer(Measurer):
         except FAULTS:
             return None
 
-    def _answers(self, messages: Sequence[tuple[Any, ...]]) -> list[Any]:
-        return [None] * len(messages)
-
-    def _build_message(self, job: Job, workload: Workload) -> tuple[Any, ...]:
-        raise InternalError("a simulated device has no workers")
-
 
 def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {last_line(error)}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _LoadedPlan:
-    """A plan with its constants and kernels."""
+    """A plan with its constants, and its kernels by symbol."""
 
-    def __init__(
-        self,
-        plan: NetworkPlan,
-        constants: Mapping[str, Array],
-        placement: Placement,
-        builder_of: BuilderOf,
-    ) -> None:
-        self.plan = plan
-        self._constants = constants
-        target, resources = placement.target, placement.resources
-        self._kernels = {
-            plan.symbol(call): builder_of(call.candidate).build(
-                call.workload, call.candidate, target, resources
-            )
-            for call in plan.calls
-        }
+    plan: NetworkPlan
+    constants: Mapping[str, Array]
+    kernels: Mapping[str, Kernel]
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The outputs in the plan's order."""
         named = dict(zip(self.plan.inputs, inputs, strict=True))
-        memory = PlanMemory(self.plan, named, self._constants)
+        memory = PlanMemory(self.plan, named, self.constants)
         for call in self.plan.calls:
-            kernel = self._kernels[self.plan.symbol(call)]
+            kernel = self.kernels[self.plan.symbol(call)]
             memory.write(call, np.asarray(kernel.run(memory.operands(call))))
         outputs = memory.outputs()
         return [outputs[output] for output in self.plan.outputs]
@@ -153,31 +135,18 @@ class _LoadedPlan:
         """Symbol and seconds of every call, in order."""
         told_s = {
             symbol: median(kernel.time(Protocol(), 0, inf))
-            for symbol, kernel in self._kernels.items()
+            for symbol, kernel in self.kernels.items()
         }
-        symbols = [self.plan.symbol(call) for call in self.plan.calls]
-        return [(symbol, told_s[symbol]) for symbol in symbols]
+        return [(symbol, told_s[symbol]) for symbol in map(self.plan.symbol, self.plan.calls)]
 
 
-class SimulatedNetworks:
+class SimulatedNetworks(NetworkRunner):
     """Networks in this process: calls are carried out one by one, their times add up."""
 
     def __init__(self, placement: Placement, builder_of: BuilderOf) -> None:
         self._placement = placement
         self._builder_of = builder_of
         self._loaded: dict[str, _LoadedPlan] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._loaded.clear()
-
-    def launch(self) -> None:
-        """Nothing has to get ready."""
-
-    def abort(self) -> None:
-        """Nothing runs beside the caller."""
 
     def compile(
         self, plan: NetworkPlan, constants: Mapping[str, Array], folder: Path
@@ -193,14 +162,20 @@ class SimulatedNetworks:
 
     def load(self, name: str, folder: Path, order: Sequence[str]) -> None:
         plan, constants = _read(folder)
+        target, resources = self._placement.target, self._placement.resources
         try:
-            loaded = _LoadedPlan(plan, constants, self._placement, self._builder_of)
+            kernels = {
+                plan.symbol(call): self._builder_of(call.candidate).build(
+                    call.workload, call.candidate, target, resources
+                )
+                for call in plan.calls
+            }
         except FAULTS as error:
             raise TargetError(
                 f"the kernels of {str(folder)!r} cannot be built here: {_said(error)}",
                 hint="Run `tilewright optimize` again.",
             ) from error
-        self._loaded[name] = loaded
+        self._loaded[name] = _LoadedPlan(plan=plan, constants=constants, kernels=kernels)
 
     def unload(self, name: str) -> None:
         self._loaded.pop(name, None)
@@ -219,8 +194,11 @@ class SimulatedNetworks:
     def memory_peak(
         self, folder: Path, order: Sequence[str], inputs: Sequence[Array], *, runs: int = 3
     ) -> MemoryPeak:
-        planned = planned_memory(_read(folder)[0], self._placement.target)
-        return MemoryPeak(bytes=planned.peak_bytes, method="simulated", reason="")
+        return MemoryPeak(
+            bytes=planned_memory(_read(folder)[0], self._placement.target).peak_bytes,
+            method="simulated",
+            reason="",
+        )
 
     def time_calls(
         self, name: str, inputs: Sequence[Array], *, repeats: int

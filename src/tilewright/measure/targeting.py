@@ -6,8 +6,8 @@ from tilewright.core.errors import TargetError
 from tilewright.core.events import EventSink, Note, discard
 from tilewright.core.records import Placement
 from tilewright.core.results import TargetRow
-from tilewright.hardware.device import local_placement, parse_target
-from tilewright.measure.accesses.described import DESCRIBED, cannot_run
+from tilewright.hardware.device import local_placement
+from tilewright.measure.accesses.here import DESCRIBED, cannot_run
 from tilewright.measure.accesses.registry import access_to, accesses
 
 
@@ -15,7 +15,7 @@ def usable_placement(placement: Placement, events: EventSink = discard) -> Place
     """The placement itself; raises TargetError when TVM refuses its target, or no device of it is
     at hand. What people should know of answers from there is told."""
     describable_placement(placement)
-    if placement.device.access == DESCRIBED:
+    if placement.device.access == DESCRIBED.name:
         raise cannot_run(placement)
     note = access_to(placement.device).note
     if note:
@@ -30,8 +30,7 @@ def placement_of(target: str, tracker: str | None, threads: int | None) -> Place
     devices cannot be had.
     """
     asked = (access.placement(target, tracker, threads) for access in accesses().values())
-    found = next((placement for placement in asked if placement is not None), None)
-    return found or parse_target(target, threads)
+    return next(placement for placement in asked if placement is not None)
 
 
 def describable_placement(placement: Placement) -> Placement:

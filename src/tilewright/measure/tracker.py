@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+from collections import defaultdict
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class Lease:
     match: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Tracker:
     """A tracker's address and what can be asked of it.
 
@@ -55,15 +56,11 @@ class Tracker:
 
         Raises `TargetError`, naming the keys there are, when there is none.
         """
-        answer = self._summary()
-        keys: dict[str, list[tuple[str, int]]] = {}
-        try:
-            for server in answer[1]["server_info"]:
-                name = str(server["key"]).partition(":")[2]
+        keys: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+        with self._connected() as connection:
+            for server in _ask(connection, [_SUMMARY])[1]["server_info"]:
                 host, port = server["addr"]
-                keys.setdefault(name, []).append((str(host), int(port)))
-        except (TypeError, KeyError, IndexError, ValueError) as error:
-            raise self._nonsense() from error
+                keys[str(server["key"]).partition(":")[2]].append((str(host), int(port)))
         if key not in keys:
             raise TargetError(
                 f"the tracker at {self} knows no device {key!r}",
@@ -76,33 +73,24 @@ class Tracker:
 
     def free(self, key: str) -> int:
         """How many devices of a key nobody uses now."""
-        try:
-            return int(self._summary()[1]["queue_info"].get(key, {}).get("free", 0))
-        except (AttributeError, TypeError, KeyError, IndexError, ValueError) as error:
-            raise self._nonsense() from error
-
-    def _summary(self) -> Any:
         with self._connected() as connection:
-            return _ask(connection, [_SUMMARY])
+            queues = _ask(connection, [_SUMMARY])[1]["queue_info"]
+            return int(queues.get(key, {}).get("free", 0))
 
     def request(self, key: str, wait_s: float) -> Lease:
         """The next free device of a key. Raises `NoFreeDevice` after `wait_s`."""
         with self._connected() as connection:
             connection.settimeout(wait_s)
             try:
-                answer = _ask(connection, [_REQUEST, key, "tilewright", 1])
+                code, (host, port, match) = _ask(connection, [_REQUEST, key, "tilewright", 1])
             except TimeoutError as error:
                 raise NoFreeDevice(
                     f"no device {key!r} of the tracker at {self} became free within {wait_s:g} s",
                     hint="Others may be using them; try again later.",
                 ) from error
-        try:
-            if answer[0] != _SUCCESS:
-                raise self._nonsense()
-            host, port, match = answer[1]
+            if code != _SUCCESS:
+                raise ValueError("it refuses")
             return Lease(host=str(host), port=int(port), match=str(match))
-        except (TypeError, KeyError, IndexError, ValueError) as error:
-            raise self._nonsense() from error
 
     @contextmanager
     def _connected(self) -> Generator[socket.socket]:
@@ -112,7 +100,7 @@ class Tracker:
             with socket.create_connection((self.host, self.port), ANSWER_TIMEOUT_S) as connection:
                 connection.sendall(_INT.pack(_MAGIC))
                 if _receive(connection, _INT.size) != _INT.pack(_MAGIC):
-                    raise self._nonsense()
+                    raise ValueError("it has another magic number")
                 yield connection
         except ConnectionRefusedError as error:
             raise TargetError(f"{where} refuses: nothing listens there", hint=hint) from error
@@ -120,21 +108,14 @@ class Tracker:
             raise TargetError(
                 f"{where} does not answer within {ANSWER_TIMEOUT_S:g} s", hint=hint
             ) from error
-        except _Nonsense as error:
-            raise self._nonsense() from error
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise TargetError(
+                f"what answers at {self} is no TVM RPC tracker",
+                hint="The port of a tracker is 9190 unless it was started with another.",
+            ) from error
         except OSError as error:
             reason = error.strerror or str(error)
             raise TargetError(f"{where} cannot be reached: {reason}", hint=hint) from error
-
-    def _nonsense(self) -> TargetError:
-        return TargetError(
-            f"what answers at {self} is no TVM RPC tracker",
-            hint="The port of a tracker is 9190 unless it was started with another.",
-        )
-
-
-class _Nonsense(ValueError):
-    """The other side does not speak the tracker's protocol."""
 
 
 def _ask(connection: socket.socket, message: list[Any]) -> Any:
@@ -142,11 +123,8 @@ def _ask(connection: socket.socket, message: list[Any]) -> Any:
     connection.sendall(_INT.pack(len(text)) + text)
     (size,) = _INT.unpack(_receive(connection, _INT.size))
     if not 0 < size <= _MOST_BYTES:
-        raise _Nonsense
-    try:
-        return json.loads(_receive(connection, size))
-    except ValueError as error:
-        raise _Nonsense from error
+        raise ValueError(f"its answer has {size} bytes")
+    return json.loads(_receive(connection, size))
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
@@ -154,6 +132,6 @@ def _receive(connection: socket.socket, size: int) -> bytes:
     while len(received) < size:
         chunk = connection.recv(size - len(received))
         if not chunk:
-            raise _Nonsense
+            raise ValueError("its answer was cut short")
         received += chunk
     return received

@@ -64,7 +64,7 @@ def require_supported(graph: Graph, placement: Placement) -> None:
     light = replace(graph, constants={})
     with Child(WORKER, cpus=placement.binding.cpus) as child:
         try:
-            child.request(("supported", light, placement), _TIMEOUT_S)
+            child.request(("supported", light, placement.tvm_target), _TIMEOUT_S)
         except RemoteError as error:
             if error.kind == "ModelError":
                 raise ModelError(error.message) from None

@@ -20,7 +20,7 @@ from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.plans import with_candidates
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.base import Measurer
-from tilewright.measure.protocols import kernel_protocol
+from tilewright.measure.circumstances import kernel_protocol
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.assignment.problem_file import write_problem
 from tilewright.predict.modelling import predictors_of

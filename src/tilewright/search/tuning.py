@@ -20,8 +20,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.estimates import task_floor_s
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.kernels.spaces import ranked_defaults, search_space, too_inexact
-from tilewright.measure.base import Measurer
-from tilewright.measure.featurizing import WorkloadFeaturizer
+from tilewright.measure.base import Measurer, WorkloadFeaturizer
 from tilewright.search.knowledge import believed
 from tilewright.search.levels import Level, bare_tasks, family_of
 from tilewright.search.loop import TaskState, TuningLoop

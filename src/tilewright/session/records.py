@@ -66,7 +66,7 @@ class RecordVerbs(Opened):
 
     def doctor(self) -> DoctorResult:
         """Check the installation and the machine."""
-        from tilewright.measure.doctoring import examine
+        from tilewright.measure.diagnosis import examine
 
         return examine(self._location)
 

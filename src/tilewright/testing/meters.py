@@ -20,8 +20,8 @@ from typing import ClassVar
 
 from tilewright.core.errors import UsageError
 from tilewright.hardware.meters.base import Meter, MeterLost, Reading
-from tilewright.hardware.meters.counting import MOST_W
 from tilewright.hardware.meters.registry import MeterMaker
+from tilewright.hardware.meters.sensors import MOST_W
 
 WINDOW_S = 0.2
 _SLACK_S = 0.15

@@ -20,7 +20,7 @@ from tilewright.core.predictions import CollectResult
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import default_candidate
-from tilewright.measure.circumstances import Place
+from tilewright.measure.circumstances import Circumstances
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import FAMILIES, Numbers
 from tilewright.plan.preparation import prepare
@@ -49,7 +49,7 @@ def request(samples: int = SAMPLES, budget: str = "100000") -> CollectRequest:
 
 def collected(store: SqliteStore, asked: CollectRequest, measurer: Opened) -> CollectResult:
     collector = Collector(
-        places=(Place(usual=PLACEMENT),),
+        places=(Circumstances(usual=PLACEMENT),),
         store=store,
         events=discard,
         measurers=lambda _place, _seed: measurer,  # pyright: ignore[reportArgumentType]
@@ -167,7 +167,7 @@ def test_a_journal_that_is_broken_or_cannot_be_written(store: SqliteStore) -> No
     journal.path.mkdir()
     heard: list[object] = []
     broken = Collector(
-        places=(Place(usual=PLACEMENT),),
+        places=(Circumstances(usual=PLACEMENT),),
         store=store,
         events=heard.append,
         measurers=lambda _place, _seed: measurer,  # pyright: ignore[reportArgumentType]

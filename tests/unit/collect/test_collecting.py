@@ -22,8 +22,8 @@ from tilewright.core.records import Candidate, EnergyUse, Measurement, Outcome
 from tilewright.graph.workload import Workload
 from tilewright.hardware.meters import Meter, MeterLost
 from tilewright.hardware.remote import remote_place
-from tilewright.measure.circumstances import Place
-from tilewright.measure.measurers import opened_with
+from tilewright.measure.circumstances import Circumstances
+from tilewright.measure.measurers import open_measurer_under
 from tilewright.models import ModelOptions
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
@@ -55,7 +55,7 @@ def request(
 
 def collector(store: SqliteStore, measurer: Opened) -> Collector:
     return Collector(
-        places=(Place(usual=PLACEMENT),),
+        places=(Circumstances(usual=PLACEMENT),),
         store=store,
         events=discard,
         measurers=lambda _place, _seed: measurer,
@@ -200,11 +200,11 @@ def test_no_meter_of_this_machine_tells_of_another() -> None:
     elsewhere = altered(PLACEMENT, instance="rpc:box/127.0.0.1:9190")
     assert remote_place(elsewhere.device) is not None
     with pytest.raises(UsageError, match="--power"):
-        opened_with(cast("Meter", Sensor()))(Place(usual=elsewhere), 0)
+        open_measurer_under(Circumstances(usual=elsewhere), 0, cast("Meter", Sensor()))
 
 
 def test_a_meter_would_read_neighbours_as_well(store: SqliteStore) -> None:
-    crowded = (Place(usual=PLACEMENT, neighbours=1),)
+    crowded = (Circumstances(usual=PLACEMENT, neighbours=1),)
     with pytest.raises(UsageError, match="copies of a kernel"):
         collector_of(crowded, store, discard, "none")
 

@@ -17,7 +17,7 @@ from tilewright.collect.planned import journal_of
 from tilewright.core.budget import parse_budget
 from tilewright.core.events import Event, Note
 from tilewright.core.predictions import CollectResult
-from tilewright.measure.circumstances import Place
+from tilewright.measure.circumstances import Circumstances
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import drawn
 from tilewright.predict import modelling
@@ -50,7 +50,7 @@ def collected(
 ) -> tuple[CollectResult, list[dict[str, int]]]:
     measurer = Opened(lambda workload, _candidate: 1e-6 + workload.bytes / 1e10)
     collector = Collector(
-        places=(Place(usual=PLACEMENT),),
+        places=(Circumstances(usual=PLACEMENT),),
         store=store,
         events=heard.append,
         measurers=lambda _place, _seed: measurer,  # pyright: ignore[reportArgumentType]

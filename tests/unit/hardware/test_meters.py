@@ -15,15 +15,19 @@ from tilewright.hardware.meters import (
     Meter,
     MeterLost,
     NullMeter,
-    board_meter,
-    command_meter,
     find_cpu_meter,
     named_meter,
     nvml_meter,
-    rapl_meter,
 )
-from tilewright.hardware.meters.counting import CountingMeter, difference_j
-from tilewright.hardware.meters.polling import PollingMeter, integrated_j
+from tilewright.hardware.meters.boards import board_meter
+from tilewright.hardware.meters.command import command_meter
+from tilewright.hardware.meters.powercap import rapl_meter
+from tilewright.hardware.meters.sensors import (
+    CountingMeter,
+    PollingMeter,
+    difference_j,
+    integrated_j,
+)
 
 VIRTUAL = "processor : 0\nflags : fpu sse2 hypervisor\n\n"
 
@@ -243,7 +247,7 @@ def test_nvml_that_answers_nothing_says_so() -> None:
 
 
 def test_nvml_that_is_not_installed_says_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.hardware.meters.nvml.find_spec", lambda _name: None)
+    monkeypatch.setattr("tilewright.hardware.gpus.find_spec", lambda _name: None)
     assert "pip install 'tilewright[nvml]'" in reason(nvml_meter())
 
 

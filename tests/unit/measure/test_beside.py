@@ -12,7 +12,7 @@ from fake_measuring import PLACEMENT
 from placements import altered
 
 from tilewright.core.forms import PLAIN
-from tilewright.core.processes import ChildCrash, RemoteError
+from tilewright.core.processes import ChildCrash, ChildTimeout, RemoteError
 from tilewright.core.records import Candidate, Placement, Protocol
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
@@ -24,9 +24,9 @@ RELU = Workload(
     arguments=(Argument(type=TensorType((8,))),), steps=(Step(operator="relu", inputs=(0,)),)
 )
 JOB = Job(
+    workload=RELU,
     candidate=Candidate(implementation="generic", settings=(), forms=(PLAIN, PLAIN)),
     slot=7,
-    worker=0,
 )
 SHORT = Protocol(timeout_s=0.1)
 
@@ -76,11 +76,11 @@ def test_each_has_cores_of_its_own() -> None:
 def test_they_run_while_the_kernel_is_timed(crowd: tuple[Crowd, list[Neighbour]]) -> None:
     opened, neighbours = crowd
     for _ in range(2):
-        with opened.running(JOB, RELU, SHORT):
+        with opened.running(JOB, SHORT):
             assert all(neighbour.running for neighbour in neighbours)
         assert not any(neighbour.running for neighbour in neighbours)
     once = ["build", "keep_running", "release"]
-    assert all(neighbour.asked == ["prepare", *once, *once] for neighbour in neighbours)
+    assert all(neighbour.asked == [*once, *once] for neighbour in neighbours)
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ def test_a_neighbour_that_fails(
     opened, neighbours = crowd
     neighbours[1].fault = (handler, error)
     timed: list[int] = []
-    with pytest.raises(type(error)), opened.running(JOB, RELU, SHORT):
+    with pytest.raises(type(error)), opened.running(JOB, SHORT):
         timed.append(1)
     assert not timed and not neighbours[0].running
     neighbours[1].fault = None
-    with opened.running(JOB, RELU, SHORT):
+    with opened.running(JOB, SHORT):
         timed.append(1)
     assert timed, "the next kernel is timed"
 
@@ -106,8 +106,8 @@ def test_a_neighbour_that_does_not_begin(
     crowd: tuple[Crowd, list[Neighbour]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened, neighbours = crowd
-    monkeypatch.setattr(beside, "_START_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(beside.workers, "START_TIMEOUT_S", 0.05)
     monkeypatch.setattr(beside.base, "BUILD_TIMEOUT_S", 0.0)
     monkeypatch.setattr(neighbours[0], "request", lambda *_: time.sleep(0.3))
-    with pytest.raises(TimeoutError, match="did not begin"), opened.running(JOB, RELU, SHORT):
+    with pytest.raises(ChildTimeout, match="did not begin"), opened.running(JOB, SHORT):
         pass

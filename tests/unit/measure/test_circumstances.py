@@ -28,7 +28,7 @@ from tilewright.core.records import Candidate, Outcome
 from tilewright.graph.workload import Workload
 from tilewright.hardware.remote import remote_instance
 from tilewright.kernels.spaces import search_space
-from tilewright.measure.circumstances import Place, is_usual
+from tilewright.measure.circumstances import Circumstances, is_usual
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
 from tilewright.predict.modelling import predictors_of
@@ -39,15 +39,15 @@ from tilewright.store.database import SqliteStore
 from tilewright.store.rows import outcome_row
 
 FOUR = altered(PLACEMENT, access="here", threads=1, cpus=(0, 1, 2, 3))
-COLD = Place(usual=PLACEMENT, cache="cold")
-CROWDED = Place(usual=PLACEMENT, neighbours=2)
+COLD = Circumstances(usual=PLACEMENT, cache="cold")
+CROWDED = Circumstances(usual=PLACEMENT, neighbours=2)
 TASK = blocked_task(convolution())
 
 
 class InPlace(Opened):
     """A measurer whose outcomes are of a place."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Circumstances) -> None:
         super().__init__(lambda _workload, _candidate: 1e-4)
         self.place = place
 
@@ -85,8 +85,8 @@ def test_every_combination_is_a_class_of_its_own() -> None:
     assert all(place.placement.tvm_target == FOUR.tvm_target for place in places)
 
 
-@pytest.mark.parametrize("place", [COLD, CROWDED, Place(usual=PLACEMENT, cache="warm")])
-def test_nothing_crosses_over_to_networks(tmp_path: Path, place: Place) -> None:
+@pytest.mark.parametrize("place", [COLD, CROWDED, Circumstances(usual=PLACEMENT, cache="warm")])
+def test_nothing_crosses_over_to_networks(tmp_path: Path, place: Circumstances) -> None:
     """Faster times, failures and wrong results of special circumstances change no answer."""
     rows = rows_of_convolutions()
     fast, broken, fine = candidates(3)
@@ -135,7 +135,7 @@ def test_each_place_gets_its_part_of_the_budget(store: SqliteStore) -> None:
     def collected() -> tuple[list[InPlace], Any]:
         opened: list[InPlace] = []
 
-        def open_one(place: Place, _seed: int) -> InPlace:
+        def open_one(place: Circumstances, _seed: int) -> InPlace:
             opened.append(InPlace(place))
             return opened[-1]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tilewright.core.processes import ChildCrash
-from tilewright.hardware.meters import MeterLost, Reading
+from tilewright.hardware.meters import KernelEnergy, MeterLost, Reading
 from tilewright.hardware.meters.energy import WINDOWS
-from tilewright.measure.energy import KernelEnergy
 
 
 class Machine:

@@ -43,6 +43,9 @@ class Worker:
     def launch(self) -> None:
         self.pid = self.pid or 1000 + self.number
 
+    def get_ready(self) -> None:
+        self.launch()
+
     def stop(self) -> None:
         self.pid = None
 
@@ -65,7 +68,7 @@ class Worker:
 @pytest.fixture
 def measurer(monkeypatch: pytest.MonkeyPatch):
     Worker.said, Worker.made, Worker.crash = [], 0, lambda _: False
-    monkeypatch.setattr(kernels, "Child", Worker)
+    monkeypatch.setattr(kernels, "Worker", Worker)
     with KernelMeasurer(PLACEMENT, builders=2) as opened:
         yield opened
 

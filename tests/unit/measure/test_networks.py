@@ -40,14 +40,14 @@ class FakeChild:
 
 def test_an_index_out_of_range_is_no_bug() -> None:
     worker: Any = object.__new__(networks.NetworkWorker)
-    worker._child, worker._prepared = FakeChild("InputError", "'words' is given an index"), 1
+    worker.request = FakeChild("InputError", "'words' is given an index").request
     with pytest.raises(InputError, match="'words'"):
         worker.run("tuned", [])
 
 
 def test_a_compiler_that_fails_is_a_target_error() -> None:
     worker: Any = object.__new__(networks.NetworkWorker)
-    worker._child, worker._prepared = FakeChild("LinkError", "Command line: false -shared"), 1
+    worker.request = FakeChild("LinkError", "Command line: false -shared").request
     with pytest.raises(TargetError, match="false -shared") as caught:
         worker.load("tuned", Path("folder"), [])
     assert "CXX" in str(caught.value)

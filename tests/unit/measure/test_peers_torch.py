@@ -151,7 +151,8 @@ def check(graph: Graph, values: dict[str, Array]) -> None:
     expected = run_graph(graph, given)
     tensors = {name: torch.from_numpy(array) for name, array in given.items()}
     with torch.inference_mode():
-        got = TorchGraph(graph).run(tensors)
+        results = TorchGraph(graph).run(*tensors.values())
+    got = dict(zip(graph.outputs, results, strict=True))
     assert list(got) == list(expected)
     for name, array in expected.items():
         assert got[name].numpy().dtype == array.dtype

@@ -5,25 +5,20 @@ is none, it is a null meter that says why.
 """
 
 from tilewright.hardware.meters.base import Meter, MeterLost, NullMeter, Reading
-from tilewright.hardware.meters.boards import board_meter
-from tilewright.hardware.meters.command import command_meter
-from tilewright.hardware.meters.energy import measure_energy, measure_idle
+from tilewright.hardware.meters.energy import KernelEnergy, measure_energy, measure_idle
 from tilewright.hardware.meters.nvml import nvml_meter
-from tilewright.hardware.meters.powercap import rapl_meter
 from tilewright.hardware.meters.registry import METERS, find_cpu_meter, named_meter
 
 __all__ = [
     "METERS",
+    "KernelEnergy",
     "Meter",
     "MeterLost",
     "NullMeter",
     "Reading",
-    "board_meter",
-    "command_meter",
     "find_cpu_meter",
     "measure_energy",
     "measure_idle",
     "named_meter",
     "nvml_meter",
-    "rapl_meter",
 ]

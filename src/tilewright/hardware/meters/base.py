@@ -62,7 +62,6 @@ class Meter(Protocol):
 
     def start(self) -> None:
         """Begin a window; raises MeterLost when the sensor does not answer."""
-        ...
 
     def stop(self) -> Reading:
         """End the window; a sensor that failed meanwhile gives a reading without energy."""

@@ -10,13 +10,13 @@ Other chips in hwmon are left alone: they tell of batteries, supplies and graphi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from math import prod
 from pathlib import Path
 from time import monotonic
 
 from tilewright.hardware.meters.base import Meter, MeterLost, no_meter
-from tilewright.hardware.meters.polling import PollingMeter
+from tilewright.hardware.meters.sensors import PollingMeter
 from tilewright.hardware.topology import read_text
 
 _TREE = Path("sys/class/hwmon")
@@ -28,67 +28,34 @@ _CHIP = re.compile(r"ina\d+")
 _CHANNEL = re.compile(r"(?:power|curr)([123])_input")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rail:
-    """One channel of a sensor: a file in microwatts, or one in millivolts and one in milliamperes.
-
-    Their product, each with its factor, is the power in watts.
-    """
-
-    label: str
-    files: tuple[tuple[Path, float], ...]
-
-    def read_w(self) -> float:
-        """Watts now; raises MeterLost."""
-        power_w = 1.0
-        for path, unit in self.files:
-            power_w *= _number(path) * unit
-        return power_w
-
-
-def rails(root: Path = Path("/")) -> tuple[Rail, ...]:
-    """All channels in use of all INA chips, in the order of their folders."""
-    tree = root / _TREE
-    folders = sorted(tree.iterdir()) if tree.is_dir() else []
-    return tuple(rail for folder in folders for rail in _rails_of(folder))
-
-
 def board_meter(root: Path = Path("/"), clock: Callable[[], float] = monotonic) -> Meter:
     """The rail that feeds the board, else the sum of all rails; a null meter without any."""
-    found = rails(root)
-    if not found:
-        tree = root / _TREE
+    tree = root / _TREE
+    folders = sorted(tree.iterdir()) if tree.is_dir() else []
+    rails = [rail for folder in folders for rail in _rails(folder)]
+    if not rails:
         return no_meter(f"There is {'no INA sensor in' if tree.is_dir() else 'no'} {tree}.")
-    chosen = [rail for rail in found if rail.label == _TOTAL][:1] or list(found)
+    chosen = [rail for rail in rails if rail[0] == _TOTAL][:1] or rails
     return PollingMeter(
-        method=f"hwmon: {' + '.join(rail.label for rail in chosen)}",
+        method=f"hwmon: {' + '.join(label for label, _ in chosen)}",
         update_s=_UPDATE_S,
-        power_w=lambda: sum(rail.read_w() for rail in chosen),
+        power_w=lambda: sum(prod(map(_number, files)) * 1e-6 for _, files in chosen),
         clock=clock,
     )
 
 
-def _rails_of(folder: Path) -> list[Rail]:
+def _rails(folder: Path) -> Iterator[tuple[str, tuple[Path, ...]]]:
+    """Label of each channel in use, and the files whose product is its power in microwatts: one in
+    microwatts, or one in millivolts and one in milliamperes."""
     chip = read_text(folder / "name") or ""
     if not (_CHIP.fullmatch(chip) and folder.is_dir()):
-        return []
+        return
     matches = [_CHANNEL.fullmatch(path.name) for path in folder.iterdir()]
-    channels = sorted({match[1] for match in matches if match})
-    found = [_rail(folder, channel, chip) for channel in channels]
-    return [rail for rail in found if rail is not None]
-
-
-def _rail(folder: Path, channel: str, chip: str) -> Rail | None:
-    """The channel's rail; None where it is switched off, or tells a current without a voltage."""
-    if read_text(folder / f"in{channel}_enable") == "0":
-        return None
-    power, volts = folder / f"power{channel}_input", folder / f"in{channel}_input"
-    label = read_text(folder / f"in{channel}_label") or f"{chip} {channel}"
-    if power.is_file():
-        return Rail(label=label, files=((power, 1e-6),))
-    if volts.is_file():
-        return Rail(label=label, files=((volts, 1e-3), (folder / f"curr{channel}_input", 1e-3)))
-    return None
+    for channel in sorted({match[1] for match in matches if match}):
+        power, volts = folder / f"power{channel}_input", folder / f"in{channel}_input"
+        files = (power,) if power.is_file() else (volts, folder / f"curr{channel}_input")
+        if read_text(folder / f"in{channel}_enable") != "0" and files[0].is_file():
+            yield read_text(folder / f"in{channel}_label") or f"{chip} {channel}", files
 
 
 def _number(path: Path) -> int:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import median
 
+from tilewright.core.processes import ChildError, RemoteError
 from tilewright.core.records import EnergyUse
 from tilewright.hardware.meters.base import Meter, MeterLost, Reading
 
@@ -22,12 +24,6 @@ WINDOWS = 3
 
 Work = Callable[[float], int]
 """Makes calls one after the other for at least so many seconds; returns how many."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Window:
-    reading: Reading
-    calls: int
 
 
 def needed_window_s(meter: Meter) -> float:
@@ -42,7 +38,7 @@ def measure_idle(meter: Meter, *, sleep: Callable[[float], None] = time.sleep) -
         sleep(seconds)
         return 0
 
-    return _window(meter, rest, needed_window_s(meter)).reading
+    return _window(meter, rest, needed_window_s(meter))[0]
 
 
 def measure_energy(
@@ -65,38 +61,61 @@ def measure_energy(
     window_s = needed_window_s(meter)
     idle = idle or measure_idle(meter, sleep=sleep)
     work(meter.update_s)
-    windows: list[_Window] = []
-    while len(windows) < WINDOWS:
+    windows: list[tuple[Reading, int]] = []
+    for _ in range(WINDOWS):
         windows.append(_window(meter, work, window_s))
-        if windows[-1].reading.energy_j is None:
-            return EnergyUse(
-                idle_power_w=idle.power_w,
-                method=meter.method,
-                reason=windows[-1].reading.reason,
-            )
-    powers = [w.reading.power_w for w in windows if w.reading.power_w is not None]
-    energies = [w.reading.energy_j / w.calls for w in windows if w.reading.energy_j is not None]
+        reading, _ = windows[-1]
+        if reading.energy_j is None:
+            return EnergyUse(idle_power_w=idle.power_w, method=meter.method, reason=reading.reason)
+    energies = [(reading.energy_j or 0.0) / calls for reading, calls in windows]
     return EnergyUse(
         energy_j=median(energies),
-        power_w=median(powers),
+        power_w=median(reading.power_w or 0.0 for reading, _ in windows),
         idle_power_w=idle.power_w,
         method=meter.method,
         reason=f"No idle power: {idle.reason}" if idle.reason else "",
         samples_j=tuple(energies),
-        runs=sum(w.calls for w in windows),
-        window_s=min(w.reading.window_s for w in windows),
+        runs=sum(calls for _, calls in windows),
+        window_s=min(reading.window_s for reading, _ in windows),
     )
 
 
-def _window(meter: Meter, work: Work, seconds: float) -> _Window:
+def _window(meter: Meter, work: Work, seconds: float) -> tuple[Reading, int]:
+    """What a meter reads while `work` runs, and how many calls that made."""
+    calls = 0
     try:
         meter.start()
     except MeterLost as error:
-        lost = Reading(energy_j=None, window_s=0.0, reason=error.reason)
-        return _Window(reading=lost, calls=0)
-    calls = 0
+        return Reading(energy_j=None, window_s=0.0, reason=error.reason), calls
     try:
         calls = work(seconds)
     finally:
         reading = meter.stop()
-    return _Window(reading=reading, calls=calls)
+    return reading, calls
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelEnergy:
+    """Energy of kernels by one meter. Idle power is read once, before the first kernel."""
+
+    meter: Meter
+    sleep: Callable[[float], None] = field(default=time.sleep)
+
+    @cached_property
+    def idle(self) -> Reading:
+        """A window in which nothing runs."""
+        return measure_idle(self.meter, sleep=self.sleep)
+
+    def of(self, work: Work) -> EnergyUse:
+        """Energy of one call of `work`; a kernel that fails meanwhile has none, and the reason."""
+        lost = self.meter.unavailable()
+        if lost is not None:
+            return EnergyUse(method=self.meter.method, reason=lost.reason)
+        try:
+            return measure_energy(self.meter, work, idle=self.idle, sleep=self.sleep)
+        except (ChildError, RemoteError) as error:
+            first = str(error).splitlines()[0]
+            return EnergyUse(
+                method=self.meter.method,
+                reason=f"The kernel failed while it ran in a loop: {first}",
+            )

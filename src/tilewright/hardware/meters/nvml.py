@@ -8,42 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
-from math import inf
+from functools import partial
 from typing import Any
 
+from tilewright.hardware.gpus import nvml_library
 from tilewright.hardware.meters.base import Meter, MeterLost, NullMeter, no_meter
-from tilewright.hardware.meters.counting import CountingMeter
-from tilewright.hardware.meters.polling import PollingMeter
+from tilewright.hardware.meters.sensors import Counter, CountingMeter, PollingMeter
 
 _UPDATE_S = 0.1
 """Taken for both: drivers bring them up to date every 20 to 100 ms."""
 _MILLI = 1e-3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
-    """One GPU: `library` is nvidia-ml-py's module, `handle` what it calls the GPU by."""
-
-    library: Any
-    handle: Any
-    range_j: float = inf
-
-    def read_j(self) -> float:
-        """Joules since the driver was loaded; raises MeterLost."""
-        return self._ask("nvmlDeviceGetTotalEnergyConsumption") * _MILLI
-
-    def read_w(self) -> float:
-        """Watts of the board; raises MeterLost."""
-        return self._ask("nvmlDeviceGetPowerUsage") * _MILLI
-
-    def _ask(self, function: str) -> float:
-        try:
-            return float(getattr(self.library, function)(self.handle))
-        except self.library.NVMLError as error:
-            raise MeterLost(f"{function}: {error}.") from None
 
 
 def nvml_meter(
@@ -53,23 +27,30 @@ def nvml_meter(
 
     `library` is nvidia-ml-py's module, imported when it is not given.
     """
+    library = library or nvml_library()
     if library is None:
-        if find_spec("pynvml") is None:
-            return no_meter(
-                "The Python package nvidia-ml-py is not installed.",
-                "pip install 'tilewright[nvml]' adds it.",
-            )
-        library = import_module("pynvml")
+        return no_meter(
+            "The Python package nvidia-ml-py is not installed.",
+            "pip install 'tilewright[nvml]' adds it.",
+        )
     try:
         library.nvmlInit()
-        gpu = Gpu(library=library, handle=library.nvmlDeviceGetHandleByIndex(index))
-        name = library.nvmlDeviceGetName(gpu.handle)
+        handle = library.nvmlDeviceGetHandleByIndex(index)
+        name = library.nvmlDeviceGetName(handle)
     except library.NVMLError as error:
         return no_meter(f"NVML gives no GPU {index}: {error}.")
+
+    def ask(function: str) -> float:
+        """Joules since the driver was loaded, or watts of the board."""
+        try:
+            return getattr(library, function)(handle) * _MILLI
+        except library.NVMLError as error:
+            raise MeterLost(f"{function}: {error}.") from None
+
     counting = CountingMeter(
         method=f"nvml: energy counter of {name}",
         update_s=_UPDATE_S,
-        counters=(gpu,),
+        counters=(Counter(partial(ask, "nvmlDeviceGetTotalEnergyConsumption")),),
         clock=clock,
     )
     if counting.unavailable() is None:
@@ -77,7 +58,7 @@ def nvml_meter(
     polling = PollingMeter(
         method=f"nvml: power of {name}, polled",
         update_s=_UPDATE_S,
-        power_w=gpu.read_w,
+        power_w=partial(ask, "nvmlDeviceGetPowerUsage"),
         clock=clock,
     )
     lost = polling.unavailable()

@@ -9,69 +9,67 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from math import inf
 from pathlib import Path
 from time import monotonic
 
 from tilewright.hardware.environment import is_virtual
 from tilewright.hardware.meters.base import Meter, MeterLost, NullMeter, no_meter
-from tilewright.hardware.meters.counting import CountingMeter
+from tilewright.hardware.meters.sensors import Counter, CountingMeter
 from tilewright.hardware.topology import read_text
 
 _TREE = Path("sys/class/powercap")
 _PACKAGE = re.compile(r"intel-rapl:\d+")
-_MEMORY = re.compile(r"intel-rapl:\d+:\d+")
+_DOMAINS = ((_PACKAGE, "package"), (re.compile(r"intel-rapl:\d+:\d+"), "dram"))
+"""Folders that count, and how their names begin."""
 _UPDATE_S = 0.001
 """RAPL's counters are brought up to date about every millisecond."""
 _MICRO = 1e-6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaplDomain:
-    """One domain's folder: a package, or the memory beside it."""
-
-    folder: Path
-    name: str
-    range_j: float
-
-    def read_j(self) -> float:
-        """Joules since some moment; raises MeterLost with what would help."""
-        path = self.folder / "energy_uj"
-        try:
-            text = path.read_text(encoding="ascii", errors="replace").strip()
-        except PermissionError:
-            raise MeterLost(
-                f"{path} may not be read by this user.",
-                hint=f"As root, until the next start: chmod a+r {path.parent.parent}/*/energy_uj",
-            ) from None
-        except OSError as error:
-            raise MeterLost(f"{path} cannot be read: {error.strerror}.") from None
-        if not text.isdecimal():
-            raise MeterLost(f"{path} holds {text[:40]!r}, which is no number of microjoules.")
-        energy_j = int(text) * _MICRO
-        if energy_j >= self.range_j:
-            raise MeterLost(f"{path} holds {text[:40]}, more than its own largest value.")
-        return energy_j
-
-
-def rapl_domains(root: Path = Path("/")) -> tuple[RaplDomain, ...]:
-    """All packages, then the memory beside them; cores and graphics are part of their package."""
-    folders = _folders(root)
-    packages = [f for f in folders if _PACKAGE.fullmatch(f.name) and _named(f, "package")]
-    memory = [f for f in folders if _MEMORY.fullmatch(f.name) and _named(f, "dram")]
-    return tuple(_domain(folder) for folder in (*packages, *memory))
-
-
 def rapl_meter(root: Path = Path("/"), clock: Callable[[], float] = monotonic) -> Meter:
-    """All packages and their memory together; a null meter where there are none."""
-    domains = rapl_domains(root)
-    if not domains:
+    """All packages and the memory beside them together; a null meter where there are none. Cores
+    and graphics are part of their package."""
+    found = [
+        folder
+        for pattern, kind in _DOMAINS
+        for folder in _folders(root)
+        if pattern.fullmatch(folder.name) and (read_text(folder / "name") or "").startswith(kind)
+    ]
+    if not found:
         return _missing(root)
-    names = ", ".join(domain.name for domain in domains)
+    names = ", ".join(read_text(folder / "name") or folder.name for folder in found)
     return CountingMeter(
-        method=f"powercap: {names}", update_s=_UPDATE_S, counters=domains, clock=clock
+        method=f"powercap: {names}",
+        update_s=_UPDATE_S,
+        counters=[_counter(folder) for folder in found],
+        clock=clock,
     )
+
+
+def _counter(folder: Path) -> Counter:
+    text = read_text(folder / "max_energy_range_uj") or ""
+    range_j = (int(text) + 1) * _MICRO if text.isdecimal() else inf
+    return Counter(partial(_read_j, folder / "energy_uj", range_j), range_j)
+
+
+def _read_j(path: Path, range_j: float) -> float:
+    """Joules since some moment; raises MeterLost with what would help."""
+    try:
+        text = path.read_text(encoding="ascii", errors="replace").strip()
+    except PermissionError:
+        raise MeterLost(
+            f"{path} may not be read by this user.",
+            hint=f"As root, until the next start: chmod a+r {path.parent.parent}/*/energy_uj",
+        ) from None
+    except OSError as error:
+        raise MeterLost(f"{path} cannot be read: {error.strerror}.") from None
+    if not text.isdecimal():
+        raise MeterLost(f"{path} holds {text[:40]!r}, which is no number of microjoules.")
+    if int(text) * _MICRO >= range_j:
+        raise MeterLost(f"{path} holds {text[:40]}, more than its own largest value.")
+    return int(text) * _MICRO
 
 
 def _missing(root: Path) -> NullMeter:
@@ -94,15 +92,3 @@ def _missing(root: Path) -> NullMeter:
 def _folders(root: Path) -> list[Path]:
     tree = root / _TREE
     return sorted(tree.iterdir()) if tree.is_dir() else []
-
-
-def _named(folder: Path, start: str) -> bool:
-    return (read_text(folder / "name") or "").startswith(start)
-
-
-def _domain(folder: Path) -> RaplDomain:
-    text = read_text(folder / "max_energy_range_uj") or ""
-    range_j = (int(text) + 1) * _MICRO if text.isdecimal() else inf
-    return RaplDomain(
-        folder=folder, name=read_text(folder / "name") or folder.name, range_j=range_j
-    )

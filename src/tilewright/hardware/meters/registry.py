@@ -72,10 +72,6 @@ def _nvml(argument: str, _root: Path) -> Meter:
     return nvml_meter(int(argument or 0))
 
 
-def _nothing(_root: Path) -> Meter:
-    return no_meter("No meter was asked for.")
-
-
 METERS = Offers[MeterMaker](
     GROUP,
     kind="power meter",
@@ -84,7 +80,7 @@ METERS = Offers[MeterMaker](
         "powercap": _alone("powercap", rapl_meter),
         "hwmon": _alone("hwmon", board_meter),
         "nvml": _nvml,
-        "none": _alone("none", _nothing),
+        "none": _alone("none", lambda _root: no_meter("No meter was asked for.")),
         "command": _command,
     },
     needs=("__call__",),

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Placement
 from tilewright.core.results import TargetRow
+from tilewright.hardware.meters import KernelEnergy
 from tilewright.measure.base import Measurer
-from tilewright.measure.energy import KernelEnergy
+from tilewright.measure.kernels import WORKER
 from tilewright.measure.networks import NetworkRunner
+
+_TIMEOUT_S = 60.0
 
 
 class Access(Protocol):
@@ -19,21 +23,12 @@ class Access(Protocol):
     runs beside a kernel can be had. `runs_networks` says that whole networks run there, too.
     """
 
-    @property
-    def name(self) -> str:
-        """What `Device.access` holds."""
-        ...
-
-    @property
-    def here(self) -> bool: ...
-
-    @property
-    def runs_networks(self) -> bool: ...
-
-    @property
-    def note(self) -> str:
-        """What people should know of every answer from there; empty for nothing."""
-        ...
+    name: str
+    """What `Device.access` holds."""
+    here: bool
+    runs_networks: bool
+    note: str
+    """What people should know of every answer from there; empty for nothing."""
 
     def placement(self, target: str, tracker: str | None, threads: int | None) -> Placement | None:
         """The placement that `--target`, `--tracker` and `--threads` mean, None where the target is
@@ -62,3 +57,23 @@ class Access(Protocol):
         """What compiles, runs and times whole networks there. Raises TargetError where they do not
         run."""
         ...
+
+
+class BuiltByTvm:
+    """What accesses share whose kernels TVM builds: it has the last word on a target, asked in a
+    process of its own."""
+
+    here = False
+    runs_networks = True
+    note = ""
+
+    def refusal(self, placement: Placement) -> str | None:
+        """What TVM says against the target."""
+        with Child(WORKER) as child:
+            try:
+                child.request(("target", placement.tvm_target), _TIMEOUT_S)
+            except RemoteError as error:
+                return (error.message.strip().splitlines() or ["no reason given"])[-1]
+            except ChildError as error:
+                return str(error)
+        return None

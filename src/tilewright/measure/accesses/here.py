@@ -1,25 +1,28 @@
-"""This machine: kernels and networks run in child processes of this one."""
+"""This machine, whose kernels and networks run in child processes of this one; and targets that are
+only described: no device of them is at hand, but their kernels can be looked at.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
-from tilewright.core.errors import UsageError
+from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.records import Placement
 from tilewright.core.results import TargetRow
 from tilewright.hardware.device import local_placement, parse_target
-from tilewright.measure.accesses.refusals import refused_by_tvm
+from tilewright.hardware.meters import KernelEnergy
+from tilewright.measure.accesses.base import BuiltByTvm
 from tilewright.measure.base import Measurer
-from tilewright.measure.energy import KernelEnergy
 from tilewright.measure.kernels import KernelMeasurer
 from tilewright.measure.networks import NetworkRunner, NetworkWorker
 
+_EXAMPLE = '{"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}'
 
-class _Here:
+
+class _Here(BuiltByTvm):
     name = "here"
     here = True
-    runs_networks = True
-    note = ""
 
     def placement(self, target: str, tracker: str | None, threads: int | None) -> Placement:
         """This machine, or a target of TVM that is only described."""
@@ -43,10 +46,6 @@ class _Here:
             ),
         )
 
-    def refusal(self, placement: Placement) -> str | None:
-        """What TVM says against the target."""
-        return refused_by_tvm(placement)
-
     def measurer(
         self, placement: Placement, *, seed: int, energy: KernelEnergy | None = None
     ) -> Measurer:
@@ -56,4 +55,44 @@ class _Here:
         return NetworkWorker(placement)
 
 
-ACCESS = _Here()
+class _Described(BuiltByTvm):
+    name = "described"
+    runs_networks = False
+
+    def placement(self, target: str, tracker: str | None, threads: int | None) -> None:
+        """Nothing: what describes a target may mean this machine, whose access reads it."""
+
+    def rows(self, threads: int | None) -> Sequence[TargetRow]:
+        return (
+            TargetRow(
+                name=_EXAMPLE,
+                usable=False,
+                detail="any TVM llvm target as JSON; foreign ones for `show` only",
+                target=_EXAMPLE,
+            ),
+            TargetRow(
+                name="cuda -model=H100",
+                usable=False,
+                detail="a GPU, for `explain op:...` only: its kernels before they run",
+                target="",
+            ),
+        )
+
+    def measurer(
+        self, placement: Placement, *, seed: int, energy: KernelEnergy | None = None
+    ) -> NoReturn:
+        raise cannot_run(placement)
+
+    def networks(self, placement: Placement) -> NoReturn:
+        raise cannot_run(placement)
+
+
+def cannot_run(placement: Placement) -> TargetError:
+    """The error for a target that nothing here runs."""
+    return TargetError(
+        f"the target {placement.tvm_target} cannot run on this machine",
+        hint="Kernels for it can be looked at: `tilewright show op:... --asm --target ...`.",
+    )
+
+
+HERE, DESCRIBED = _Here(), _Described()

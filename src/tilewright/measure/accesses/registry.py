@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import import_module
-from typing import cast
-
 from tilewright.core.errors import TargetError, close_matches
 from tilewright.core.plugins import Offers
 from tilewright.core.records import Device
+from tilewright.measure.accesses import here, rpc, simulated
 from tilewright.measure.accesses.base import Access
 
 GROUP = "tilewright.accesses"
-_BUILT_IN = ("rpc", "simulated", "described", "here")
-
-
-@cache
-def _offers() -> Offers[Access]:
-    """Of ours, a module offers `ACCESS`."""
-    ours = {
-        name: cast(Access, import_module(f"tilewright.measure.accesses.{name}").ACCESS)
-        for name in _BUILT_IN
-    }
-    needs = (
+_OURS: tuple[Access, ...] = (rpc.RPC, simulated.SIMULATED, here.DESCRIBED, here.HERE)
+_OFFERS = Offers[Access](
+    GROUP,
+    kind="access",
+    built_in={access.name: access for access in _OURS},
+    needs=(
         *("name", "here", "runs_networks", "note", "placement", "rows", "refusal"),
         *("measurer", "networks"),
-    )
-    return Offers(GROUP, kind="access", built_in=ours, needs=needs)
+    ),
+)
 
 
 def accesses() -> dict[str, Access]:
     """All by name, in the order in which they are asked whether a target is theirs: those of other
     packages first, this machine last."""
-    found, offered = _offers().usable(), _offers().others()
-    others = {name: access for name, access in found.items() if name in offered}
-    return {**others, **{name: access for name, access in found.items() if name not in others}}
+    found, offered = _OFFERS.usable(), _OFFERS.others()
+    return dict(sorted(found.items(), key=lambda item: item[0] not in offered))
 
 
 def access_to(device: Device) -> Access:
     """How a device is reached. Raises TargetError where no installed package knows that way, or
     the one that does is broken."""
-    found = _offers().find(device.access)
+    found = _OFFERS.find(device.access)
     if found is None:
         raise TargetError(
             f"no installed package reaches devices by {device.access!r}",

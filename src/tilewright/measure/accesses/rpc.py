@@ -7,30 +7,28 @@ from collections.abc import Sequence
 from tilewright.core.errors import InternalError
 from tilewright.core.records import Placement
 from tilewright.core.results import TargetRow
+from tilewright.hardware.meters import KernelEnergy
 from tilewright.hardware.remote import read_remote, read_tracker, remote_place, remote_placement
-from tilewright.measure.accesses.refusals import refused_by_tvm
+from tilewright.measure.accesses.base import BuiltByTvm
 from tilewright.measure.base import Measurer
-from tilewright.measure.energy import KernelEnergy
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.remote import RemoteMeasurer, server_facts
 from tilewright.measure.remote_networks import BoardNetworks
 from tilewright.measure.tracker import Tracker
 
 
-class _Rpc:
+class _Rpc(BuiltByTvm):
     name = "rpc"
-    here = False
-    runs_networks = True
-    note = ""
 
     def placement(self, target: str, tracker: str | None, threads: int | None) -> Placement | None:
         """The servers of a key, as one of them describes itself."""
         remote = read_remote(target)
         if remote is None:
             return None
-        host, port = read_tracker(tracker)
-        facts = server_facts(Tracker(host=host, port=port), remote.key)
-        return remote_placement(remote, (host, port), facts, threads)
+        address = read_tracker(tracker)
+        return remote_placement(
+            remote, address, server_facts(Tracker(*address), remote.key), threads
+        )
 
     def rows(self, threads: int | None) -> Sequence[TargetRow]:
         return (
@@ -42,19 +40,13 @@ class _Rpc:
             ),
         )
 
-    def refusal(self, placement: Placement) -> str | None:
-        """What TVM says against the target."""
-        return refused_by_tvm(placement)
-
     def measurer(
         self, placement: Placement, *, seed: int, energy: KernelEnergy | None = None
     ) -> Measurer:
-        tracker, key = _tracker(placement)
-        return RemoteMeasurer(placement, tracker, key, seed=seed)
+        return RemoteMeasurer(placement, *_tracker(placement), seed=seed)
 
     def networks(self, placement: Placement) -> NetworkRunner:
-        tracker, key = _tracker(placement)
-        return BoardNetworks(placement, tracker, key)
+        return BoardNetworks(placement, *_tracker(placement))
 
 
 def _tracker(placement: Placement) -> tuple[Tracker, str]:
@@ -63,7 +55,7 @@ def _tracker(placement: Placement) -> tuple[Tracker, str]:
     if place is None:
         raise InternalError(f"{placement.device.instance!r} names no tracker")
     key, host, port = place
-    return Tracker(host=host, port=port), key
+    return Tracker(host, port), key
 
 
-ACCESS = _Rpc()
+RPC = _Rpc()

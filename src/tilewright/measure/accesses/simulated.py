@@ -15,14 +15,15 @@ from tilewright.core.records import Candidate, Device, Placement
 from tilewright.core.results import TargetRow
 from tilewright.core.targets import Binding, threads_alone
 from tilewright.hardware.device import class_key
+from tilewright.hardware.meters import KernelEnergy
 from tilewright.hardware.target import described_target
 from tilewright.measure.base import Measurer
-from tilewright.measure.energy import KernelEnergy
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.simulation import SimulatedMeasurer, SimulatedNetworks
 
-SIMULATED = "simulated"
+_NAME = "simulated"
 _TARGET = {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v3"}
+_TEXT = json.dumps(_TARGET)
 _CORES = 4
 _PEAKS = {"flop_per_s": 1e11, "bytes_per_s": 1e10, "cache_bytes_per_s": 1e11}
 
@@ -33,7 +34,7 @@ def _builds_nothing(_candidate: Candidate) -> Builder:
 
 
 class _Simulated:
-    name = SIMULATED
+    name = _NAME
     here = False
     runs_networks = True
     note = (
@@ -43,12 +44,11 @@ class _Simulated:
 
     def placement(self, target: str, tracker: str | None, threads: int | None) -> Placement | None:
         """Four cores with AVX2, of which `threads` are used."""
-        if target.strip() != SIMULATED:
+        if target.strip() != _NAME:
             return None
         count = min(threads or 1, _CORES)
-        described = replace(described_target(_TARGET, cores=_CORES), model=SIMULATED)
-        cpu = replace(described, tvm=json.dumps(_TARGET))
-        device = Device(class_key=class_key(cpu), instance=SIMULATED, target=cpu, access=SIMULATED)
+        cpu = replace(described_target(_TARGET, cores=_CORES), model=_NAME, tvm=_TEXT)
+        device = Device(class_key=class_key(cpu), instance=_NAME, target=cpu, access=_NAME)
         return Placement(
             device=device,
             resources=threads_alone(count),
@@ -58,10 +58,10 @@ class _Simulated:
     def rows(self, threads: int | None) -> Sequence[TargetRow]:
         return (
             TargetRow(
-                name=SIMULATED,
+                name=_NAME,
                 usable=True,
                 detail="a made-up CPU: nothing is built, times are estimates",
-                target=json.dumps(_TARGET),
+                target=_TEXT,
                 threads=threads or 1,
             ),
         )
@@ -79,4 +79,4 @@ class _Simulated:
         return SimulatedNetworks(placement, _builds_nothing)
 
 
-ACCESS = _Simulated()
+SIMULATED = _Simulated()

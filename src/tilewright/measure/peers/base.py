@@ -32,20 +32,12 @@ class Peer(Protocol):
     After `start`, `precision` is what the engine computes in: fp32, bf16, fp16 or int8.
     """
 
-    @property
-    def name(self) -> str:
-        """The engine's name in tables."""
-        ...
-
-    @property
-    def precision(self) -> str:
-        """What the engine computes in; what was asked for until it started."""
-        ...
-
-    @property
-    def package(self) -> str:
-        """The Python package it needs."""
-        ...
+    name: str
+    """The engine's name in tables."""
+    precision: str
+    """What the engine computes in; what was asked for until it started."""
+    package: str
+    """The Python package it needs."""
 
     def available(self) -> str | None:
         """None when the peer can be used here, else the reason why not."""
@@ -59,7 +51,6 @@ class Peer(Protocol):
         precision: PrecisionRequest = "fp32",
     ) -> None:
         """Load a model onto `cpus`; raises `TargetError` when the engine cannot."""
-        ...
 
     def run(self, inputs: Mapping[str, Tensor]) -> Tensors:
         """The outputs by their ONNX names."""
@@ -71,14 +62,13 @@ class Peer(Protocol):
 
     def stop(self) -> None:
         """End the engine's process; harmless when it does not run."""
-        ...
 
 
 class ProcessPeer:
     """A peer whose engine lives in a child process.
 
     `package` is the importable package that must be there; `module` the child's code, which
-    serves `start`, `run` and `time`.
+    serves an `Engine`.
     """
 
     def __init__(self, *, name: str, package: str, module: str) -> None:
@@ -90,9 +80,8 @@ class ProcessPeer:
 
     def available(self) -> str | None:
         """None when the engine's package is installed, else how to get it."""
-        if find_spec(self.package) is not None:
-            return None
-        return f"the Python package {self.package} is not installed"
+        found = find_spec(self.package) is not None
+        return None if found else f"the Python package {self.package} is not installed"
 
     def start(
         self,
@@ -110,11 +99,14 @@ class ProcessPeer:
             raise TargetError(f"{self.name} cannot be used: {reason}")
         self.stop()
         self.precision = precision
-        environment = {"OMP_NUM_THREADS": str(threads)}
-        pinned = tuple(cpus)[:threads]
-        self._child = Child(self._module, environment=environment, cpus=pinned)
-        message = ("start", str(Path(model_path).resolve()), threads, precision)
-        self.precision = self._ask(message, START_TIMEOUT_S)
+        self._child = Child(
+            self._module,
+            environment={"OMP_NUM_THREADS": str(threads)},
+            cpus=tuple(cpus)[:threads],
+        )
+        self.precision = self._ask(
+            ("start", str(Path(model_path).resolve()), threads, precision), START_TIMEOUT_S
+        )
 
     def run(self, inputs: Mapping[str, Tensor]) -> Tensors:
         """The outputs by name; raises `TargetError` when the engine fails."""
@@ -135,9 +127,9 @@ class ProcessPeer:
             raise TargetError(f"{self.name} has not been started")
         try:
             return self._child.request(message, timeout_s)
-        except RemoteError as error:
+        except (RemoteError, ChildError) as error:
             self.stop()
-            raise EngineRefused(f"{self.name} failed: {error}") from error
-        except ChildError as error:
-            self.stop()
-            raise TargetError(f"{self.name} failed: {error}") from error
+            refused = isinstance(error, RemoteError)
+            raise (EngineRefused if refused else TargetError)(
+                f"{self.name} failed: {error}"
+            ) from error

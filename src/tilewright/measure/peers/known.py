@@ -3,49 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tilewright.core.plugins import Offers
 from tilewright.measure.peers.base import Peer, ProcessPeer
 
 GROUP = "tilewright.peers"
-_FOLDER = "tilewright.measure.peers"
-
-
-def onnxruntime_peer() -> Peer:
-    """ONNX Runtime on its CPU provider with all graph optimisations."""
-    return ProcessPeer(
-        name="onnxruntime",
-        package="onnxruntime",
-        module=f"{_FOLDER}.onnxruntime_engine",
-    )
-
-
-def openvino_peer() -> Peer:
-    """OpenVINO's CPU plug-in, tuned for latency."""
-    return ProcessPeer(name="openvino", package="openvino", module=f"{_FOLDER}.openvino_engine")
-
-
-def torch_peer() -> Peer:
-    """PyTorch without its compiler, on our graph of the model: eager operators one by one."""
-    return ProcessPeer(name="torch eager", package="torch", module=f"{_FOLDER}.torch_engine")
-
-
-def compiled_torch_peer() -> Peer:
-    """PyTorch with its compiler and frozen weights; compiling takes tens of seconds."""
-    module = f"{_FOLDER}.torch_compiled_engine"
-    return ProcessPeer(name="torch compiled", package="torch", module=module)
-
 
 PeerMaker = Callable[[], Peer]
+
+_BUILT_IN = {
+    # ONNX Runtime on its CPU provider with all graph optimisations
+    "onnxruntime": ("onnxruntime", "onnxruntime", "onnxruntime_engine"),
+    # OpenVINO's CPU plug-in, tuned for latency
+    "openvino": ("openvino", "openvino", "openvino_engine"),
+    # PyTorch without its compiler, on our graph of the model: eager operators one by one
+    "torch": ("torch eager", "torch", "torch_engine"),
+    # PyTorch with its compiler and frozen weights; compiling takes tens of seconds
+    "torch_compiled": ("torch compiled", "torch", "torch_compiled_engine"),
+}
+"""The engine's name in tables, its package, and what its process runs."""
 
 PEERS = Offers[PeerMaker](
     GROUP,
     kind="peer",
     built_in={
-        "onnxruntime": onnxruntime_peer,
-        "openvino": openvino_peer,
-        "torch": torch_peer,
-        "torch_compiled": compiled_torch_peer,
+        name: partial(
+            ProcessPeer, name=shown, package=package, module=f"tilewright.measure.peers.{module}"
+        )
+        for name, (shown, package, module) in _BUILT_IN.items()
     },
     needs=("__call__",),
 )

@@ -8,19 +8,16 @@ Weights are frozen into the compiled network, so that the compiler may repack an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from tilewright.core.child import serve, wait_until_asleep
 from tilewright.graph.network import Graph
-from tilewright.measure.peers.timing import time_calls
+from tilewright.measure.peers.torch_engine import TorchEngine
 from tilewright.measure.peers.torch_graph import TorchGraph
 from tilewright.measure.peers.torch_operators import torch
-from tilewright.models import load
-
-Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 class TorchModule(torch.nn.Module):
@@ -45,47 +42,19 @@ class TorchModule(torch.nn.Module):
         return tuple(values[name] for name in self.outputs)
 
 
-class Engine:
+class CompiledTorchEngine(TorchEngine):
     """One graph, compiled for the shapes it has; fp32 stays fp32."""
 
-    def __init__(self) -> None:
-        self._inputs: tuple[str, ...] = ()
-        self._outputs: tuple[str, ...] = ()
-        self._call: Any = None
-
-    def start(self, model_path: str, threads: int, _precision: str) -> str:
-        """Read the model and compile it, which takes tens of seconds."""
-        torch.set_num_threads(threads)
-        torch.set_num_interop_threads(1)
+    def bound(self, graph: Graph) -> Callable[..., Any]:
+        """Compiling takes tens of seconds."""
         compiler: Any = import_module("torch._inductor.config")
         compiler.freezing = True
-        graph = load(model_path).graph
-        self._inputs, self._outputs = tuple(graph.inputs), tuple(graph.outputs)
-        self._call = torch.compile(TorchModule(graph).eval())
-        kinds = [graph.types[name] for name in self._inputs]
+        call: Any = torch.compile(TorchModule(graph).eval())
+        kinds = [graph.types[name] for name in graph.inputs]
         with torch.inference_mode():
-            self._call(*(torch.from_numpy(np.zeros(k.shape, dtype=k.dtype)) for k in kinds))
-        wait_until_asleep()
-        return "fp32"
-
-    def run(self, inputs: Arrays) -> Arrays:
-        """One call; outputs by name."""
-        with torch.inference_mode():
-            results = self._call(*self._tensors(inputs))
-        arrays = [np.ascontiguousarray(value.numpy()) for value in results]
-        wait_until_asleep()
-        return dict(zip(self._outputs, arrays, strict=True))
-
-    def time(self, inputs: Arrays, repeats: int, warmup: int) -> list[float]:
-        """Seconds per call with the inputs converted ahead."""
-        tensors = self._tensors(inputs)
-        with torch.inference_mode():
-            return time_calls(lambda: self._call(*tensors), repeats, warmup)
-
-    def _tensors(self, inputs: Arrays) -> list[Any]:
-        return [torch.from_numpy(np.array(inputs[name])) for name in self._inputs]
+            call(*(torch.from_numpy(np.zeros(k.shape, dtype=k.dtype)) for k in kinds))
+        return call
 
 
 if __name__ == "__main__":
-    engine = Engine()
-    serve({"start": engine.start, "run": engine.run, "time": engine.time})
+    CompiledTorchEngine().serve()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,7 @@ def _bias_of(graph: Graph, node: Node, following: Node) -> str | None:
         return None
     (other,) = set(following.inputs) - {node.output}
     channels = graph.types[node.output].shape[-1 if node.operator == "dense" else 1]
-    rank = _BIASED[node.operator]
-    wanted = (channels, *(1 for _ in range(rank - 1)))
+    wanted = (channels, *[1] * (_BIASED[node.operator] - 1))
     return other if other in graph.constants and graph.types[other].shape == wanted else None
 
 
@@ -41,9 +40,8 @@ class TorchGraph:
             name: torch.from_numpy(np.array(array)) for name, array in graph.constants.items()
         }
         self.steps = self._bind()
-        left = Counter(name for _, inputs, _ in self.steps for name in inputs)
-        left.update((*graph.outputs, *graph.constants))
-        self._readers = left
+        self._readers = Counter(name for _, inputs, _ in self.steps for name in inputs)
+        self._readers.update((*graph.outputs, *graph.constants))
 
     def _bind(self) -> list[tuple[Callable[..., Any], tuple[str, ...], str]]:
         consumers = self._graph.consumers()
@@ -54,19 +52,21 @@ class TorchGraph:
                 continue
             inputs, output = node.inputs, node.outputs[0]
             readers = consumers.get(output, [])
+            bias = None
             if node.operator in _BIASED and len(readers) == 1 and output not in self._graph.outputs:
                 bias = _bias_of(self._graph, node, readers[0])
-                if bias is not None:
-                    flat = f"{bias} flat"
-                    self.constants[flat] = self.constants[bias].reshape(-1)
-                    inputs, output = (*inputs, flat), readers[0].output
-                    merged.add(readers[0].name)
+            if bias is not None:
+                flat = f"{bias} flat"
+                self.constants[flat] = self.constants[bias].reshape(-1)
+                inputs, output = (*inputs, flat), readers[0].output
+                merged.add(readers[0].name)
             steps.append((torch_call(node.operator, dict(node.attributes)), inputs, output))
         return steps
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The output tensors by name; tensors are let go after their last reader."""
-        values = {**self.constants, **inputs}
+    def run(self, *given: Any) -> tuple[Any, ...]:
+        """The output tensors, inputs and outputs in the graph's order; tensors are let go after
+        their last reader."""
+        values = {**self.constants, **dict(zip(self._graph.inputs, given, strict=True))}
         left = self._readers.copy()
         for call, names, output in self.steps:
             values[output] = call(*(values[name] for name in names))
@@ -74,4 +74,4 @@ class TorchGraph:
                 left[name] -= 1
                 if left[name] == 0:
                     del values[name]
-        return {name: values[name] for name in self._graph.outputs}
+        return tuple(values[name] for name in self._graph.outputs)

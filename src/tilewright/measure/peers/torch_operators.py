@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from math import prod
 from typing import Any, cast
@@ -19,24 +19,25 @@ functional: Any = torch.nn.functional
 Named = Mapping[str, Any]
 Call = Callable[..., Any]
 
-_UNARY = {
+_NAMES = {
     "relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "exp": "exp", "log": "log",
     "sqrt": "sqrt", "rsqrt": "rsqrt", "negative": "neg", "abs": "abs", "erf": "erf",
     "sin": "sin", "cos": "cos", "floor": "floor", "ceil": "ceil", "round": "round",
     "sign": "sign", "reciprocal": "reciprocal", "not": "logical_not", "isnan": "isnan",
-}  # fmt: skip
-_BINARY = {
     "add": "add", "subtract": "sub", "multiply": "mul", "power": "pow", "maximum": "maximum",
     "minimum": "minimum", "modulo": "remainder", "remainder": "fmod", "equal": "eq",
     "less": "lt", "greater": "gt", "less_equal": "le", "greater_equal": "ge",
     "and": "logical_and", "or": "logical_or",
 }  # fmt: skip
+"""Operators that torch has, by its names."""
 
 
 def _padded(named: Named, value: float) -> tuple[Call, tuple[int, int]]:
-    """A padding step of its own, and what the operator itself may do: uneven sides cannot."""
+    """A padding step of its own, and what the operator itself may do: uneven sides cannot, and
+    pools refuse padding of more than half a window."""
     top, left, bottom, right = named["padding"]
-    if (top, left) == (bottom, right):
+    window = named.get("kernel", (2 * top, 2 * left))
+    if (top, left) == (bottom, right) and 2 * top <= window[0] and 2 * left <= window[1]:
         return (lambda x: x), (top, left)
     return (lambda x: functional.pad(x, (left, right, top, bottom), value=value)), (0, 0)
 
@@ -53,9 +54,8 @@ def _conv2d_transpose(named: Named) -> Call:
     top, left, bottom, right = named["padding"]
     extra, strides, dilation = named["output_padding"], named["strides"], named["dilation"]
     groups = named["groups"]
-    plain = (top, left) == (bottom, right)
-    plain = plain and all(extra[i] < max(strides[i], dilation[i]) for i in range(2))
-    if plain:
+    small = all(extra[i] < max(strides[i], dilation[i]) for i in range(2))
+    if small and (top, left) == (bottom, right):
         return lambda x, w, bias=None: functional.conv_transpose2d(
             x, w, bias, strides, (top, left), extra, groups, dilation
         )
@@ -73,27 +73,17 @@ def _conv2d_transpose(named: Named) -> Call:
 
 
 def _max_pool2d(named: Named) -> Call:
-    pad, padding = _window_padding(named, float("-inf"))
+    pad, padding = _padded(named, float("-inf"))
     return lambda x: functional.max_pool2d(
         pad(x), named["kernel"], named["strides"], padding, named["dilation"]
     )
-
-
-def _window_padding(named: Named, value: float) -> tuple[Call, tuple[int, int]]:
-    """As `_padded`; torch pools also refuse padding of more than half a window."""
-    pad, padding = _padded(named, value)
-    small = all(2 * width <= extent for width, extent in zip(padding, named["kernel"], strict=True))
-    if small:
-        return pad, padding
-    top, left, bottom, right = named["padding"]
-    return (lambda x: functional.pad(x, (left, right, top, bottom), value=value)), (0, 0)
 
 
 def _avg_pool2d(named: Named) -> Call:
     kernel, strides = named["kernel"], named["strides"]
     if max(named["dilation"]) > 1:
         raise NotImplementedError("average pooling with dilation")
-    pad, padding = _window_padding(named, 0.0)
+    pad, padding = _padded(named, 0.0)
     if named["count_include_pad"] or padding != (0, 0) or not any(named["padding"]):
         included = bool(named["count_include_pad"])
         return lambda x: functional.avg_pool2d(pad(x), kernel, strides, padding, False, included)
@@ -101,38 +91,31 @@ def _avg_pool2d(named: Named) -> Call:
 
     def call(x: Any) -> Any:
         ones = torch.ones((1, 1, *x.shape[2:]), dtype=x.dtype)
-        counts = functional.avg_pool2d(pad(ones), kernel, strides) * size
-        return functional.avg_pool2d(pad(x), kernel, strides) * size / counts.clamp(min=1)
+        sums, counts = (functional.avg_pool2d(pad(t), kernel, strides) * size for t in (x, ones))
+        return sums / counts.clamp(min=1)
 
     return call
 
 
-def _reduction(name: str) -> Callable[[Named], Call]:
+def _product(x: Any, axes: Sequence[int], *, keepdim: bool) -> Any:
+    for axis in reversed(axes):
+        x = torch.prod(x, axis, keepdim=keepdim)
+    return x
+
+
+def _reduction(function: Call) -> Callable[[Named], Call]:
     def make(named: Named) -> Call:
         axes, keep = tuple(named["axes"]), bool(named["keepdims"])
-        if not axes:
-            return lambda x: x
-        if name == "prod":
-
-            def product(x: Any) -> Any:
-                for axis in reversed(axes):
-                    x = torch.prod(x, axis, keepdim=keep)
-                return x
-
-            return product
-        function = getattr(torch, name)
-        return lambda x: function(x, axes, keepdim=keep)
+        return lambda x: function(x, axes, keepdim=keep) if axes else x
 
     return make
 
 
 def _layer_norm(named: Named) -> Call:
-    axis, epsilon = named["axis"], named["epsilon"]
-
     def call(x: Any, scale: Any, bias: Any) -> Any:
-        shape = tuple(x.shape[axis:])
+        shape = tuple(x.shape[named["axis"] :])
         return functional.layer_norm(
-            x, shape, scale.expand(shape), bias.expand(shape), float(epsilon)
+            x, shape, scale.expand(shape), bias.expand(shape), float(named["epsilon"])
         )
 
     return call
@@ -222,33 +205,20 @@ def _divide(a: Any, b: Any) -> Any:
     return a / b if a.dtype.is_floating_point else torch.div(a, b, rounding_mode="trunc")
 
 
-def _selu(named: Named) -> Call:
-    alpha, gamma = named["alpha"], named["gamma"]
-    return lambda x: gamma * functional.elu(x, alpha)
-
-
-def _batch_matmul(named: Named) -> Call:
-    if named["transpose_b"]:
-        return lambda a, b: torch.matmul(a, b.transpose(-1, -2))
-    return torch.matmul
-
-
-def _dense(_named: Named) -> Call:
-    return lambda x, w, bias=None: functional.linear(x, w.t(), bias)
-
-
 _MAKERS: dict[str, Callable[[Named], Call]] = {
     "conv2d": _conv2d,
     "conv2d_transpose": _conv2d_transpose,
-    "dense": _dense,
-    "batch_matmul": _batch_matmul,
+    "dense": lambda _n: lambda x, w, bias=None: functional.linear(x, w.t(), bias),
+    "batch_matmul": lambda n: (
+        lambda a, b: torch.matmul(a, b.transpose(-1, -2) if n["transpose_b"] else b)
+    ),
     "max_pool2d": _max_pool2d,
     "avg_pool2d": _avg_pool2d,
-    "reduce_sum": _reduction("sum"),
-    "reduce_mean": _reduction("mean"),
-    "reduce_max": _reduction("amax"),
-    "reduce_min": _reduction("amin"),
-    "reduce_prod": _reduction("prod"),
+    "reduce_sum": _reduction(torch.sum),
+    "reduce_mean": _reduction(torch.mean),
+    "reduce_max": _reduction(torch.amax),
+    "reduce_min": _reduction(torch.amin),
+    "reduce_prod": _reduction(_product),
     "softmax": lambda n: lambda x: torch.softmax(x, n["axis"]),
     "log_softmax": lambda n: lambda x: torch.log_softmax(x, n["axis"]),
     "layer_norm": _layer_norm,
@@ -267,7 +237,7 @@ _MAKERS: dict[str, Callable[[Named], Call]] = {
     "leaky_relu": lambda n: lambda x: functional.leaky_relu(x, n["alpha"]),
     "elu": lambda n: lambda x: functional.elu(x, n["alpha"]),
     "thresholded_relu": lambda n: lambda x: functional.threshold(x, n["alpha"], 0.0),
-    "selu": _selu,
+    "selu": lambda n: lambda x: n["gamma"] * functional.elu(x, n["alpha"]),
     "hard_sigmoid": lambda n: lambda x: (n["alpha"] * x + n["beta"]).clamp(0, 1),
     "cast": lambda n: lambda x: x.to(getattr(torch, n["dtype"])),
     "divide": lambda _n: _divide,
@@ -293,9 +263,8 @@ def torch_call(operator: str, attributes: Named) -> Call:
     `conv2d`, `conv2d_transpose` and `dense` take a bias vector as an optional last argument.
     Raises `NotImplementedError` for operators and attributes eager torch has no call for.
     """
-    name = _UNARY.get(operator) or _BINARY.get(operator)
-    if name is not None:
-        return cast(Call, getattr(torch, name))
+    if operator in _NAMES:
+        return cast(Call, getattr(torch, _NAMES[operator]))
     if operator not in _MAKERS:
         raise NotImplementedError(f"operator {operator}")
     return _MAKERS[operator](attributes)

@@ -8,8 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tilewright.core.errors import StoreError
-from tilewright.core.plugins import PREFIX, Plugin, PluginError, installed_plugins
-from tilewright.core.processes import Child, ChildError, RemoteError
+from tilewright.core.plugins import PREFIX, PluginError, installed_plugins
+from tilewright.core.processes import ChildError, RemoteError
+from tilewright.core.records import Placement
 from tilewright.core.results import Check, DoctorResult
 from tilewright.core.settings import read_settings
 from tilewright.core.units import format_bytes
@@ -18,6 +19,7 @@ from tilewright.hardware.environment import environment_card, noise_warnings, re
 from tilewright.hardware.meters import Meter, find_cpu_meter, nvml_meter
 from tilewright.measure.kernels import WORKER
 from tilewright.measure.peers.known import PEERS, make_peer
+from tilewright.measure.workers import Worker
 from tilewright.models.exported.conversion import broken_packages
 from tilewright.store import open_store
 from tilewright.store.base import Archive
@@ -27,45 +29,49 @@ _IN_WORKERS = ("tilewright.lowerings", "tilewright.builders")
 """Groups of what only worker processes import."""
 _LITTLE_DISK_BYTES = 2 << 30
 _TIMEOUT_S = 120.0
+_COMPILERS = ("g++", "c++", "clang++")
 _NVIDIA_DRIVER = Path("proc/driver/nvidia")
 _OTHER_METER = "profile --power --meter command:CMD takes any program that prints watts or joules."
 
 
 def examine(database: str) -> DoctorResult:
     """Run all checks; `database` is a path or `SCHEME:REST`."""
-    environment = read_environment()
-    placement = local_placement(None)
-    checks = [_compiler(), _tvm(), _database(database), _disk(_place(database))]
-    checks += [_peer(name) for name in PEERS.names()]
-    checks.append(exporting_check())
-    checks += meter_checks()
-    checks += plugin_checks()
-    checks += [
-        Check(name="noise", status="warning", detail=text, advice="Close what else runs.")
-        for text in noise_warnings(environment)
-    ]
-    return DoctorResult(checks=tuple(checks), environment=environment_card(environment, placement))
+    environment, placement = read_environment(), local_placement(None)
+    return DoctorResult(
+        checks=(
+            _compiler(),
+            _tvm(placement),
+            _database(database),
+            _disk(database_file(database) or read_settings().cache),
+            *map(_peer, PEERS.names()),
+            exporting_check(),
+            *meter_checks(),
+            *plugin_checks(),
+            *(
+                Check(name="noise", status="warning", detail=text, advice="Close what else runs.")
+                for text in noise_warnings(environment)
+            ),
+        ),
+        environment=environment_card(environment, placement),
+    )
 
 
 def _compiler() -> Check:
-    for name in ("g++", "c++", "clang++"):
-        path = shutil.which(name)
-        if path:
-            return Check(name="C++ compiler", status="ok", detail=Path(path).name)
+    found = next(filter(shutil.which, _COMPILERS), None)
+    if found is not None:
+        return Check(name="C++ compiler", status="ok", detail=found)
     return Check(
         name="C++ compiler",
         status="problem",
-        detail="none of g++, c++, clang++ is on PATH",
+        detail=f"none of {', '.join(_COMPILERS)} is on PATH",
         advice="Install one (Debian: apt-get install g++); it links compiled networks.",
     )
 
 
-def _tvm() -> Check:
-    placement = local_placement(None)
-    with Child(WORKER, cpus=placement.binding.cpus) as child:
+def _tvm(placement: Placement) -> Check:
+    with Worker(WORKER, placement) as worker:
         try:
-            child.request(("prepare", placement), _TIMEOUT_S)
-            child.request(("target", placement.tvm_target), _TIMEOUT_S)
+            worker.request(("target", placement.tvm_target), _TIMEOUT_S)
         except (ChildError, RemoteError) as error:
             return Check(
                 name="TVM",
@@ -89,21 +95,15 @@ def _database(location: str) -> Check:
     return Check(name="database", status="ok", detail=f"{location}{held}")
 
 
-def _place(location: str) -> Path:
-    """Where files grow: the database, or the models where it is no file."""
-    return database_file(location) or read_settings().cache
-
-
 def _disk(path: Path) -> Check:
     folder = next(parent for parent in [path.parent, *path.parents] if parent.exists())
     free = shutil.disk_usage(folder).free
-    writable = os.access(folder, os.W_OK)
-    status = "ok" if writable and free > _LITTLE_DISK_BYTES else "warning"
+    enough = free > _LITTLE_DISK_BYTES and os.access(folder, os.W_OK)
     return Check(
         name="disk",
-        status=status,
+        status="ok" if enough else "warning",
         detail=f"{format_bytes(free)} free at {folder}",
-        advice="" if status == "ok" else "Large networks need twice their weights.",
+        advice="" if enough else "Large networks need twice their weights.",
     )
 
 
@@ -128,17 +128,17 @@ def _peer(name: str) -> Check:
 def exporting_check() -> Check:
     """Whether the packages that export PyTorch's models load, where they are installed."""
     broken = broken_packages()
-    if not broken:
-        absent = [name for name in ("torch", "onnxscript", "transformers") if not find_spec(name)]
-        detail = f"not installed: {', '.join(absent)}" if absent else "torch, transformers load"
-        return Check(name="PyTorch models", status="ok", detail=detail)
-    name, fault = next(iter(broken.items()))
-    return Check(
-        name="PyTorch models",
-        status="warning",
-        detail=f"{name} does not load: {fault}",
-        advice=f"hf:, torch: and .pt2 may need it. Reinstall {name}, or: pip uninstall {name}",
-    )
+    if broken:
+        name, fault = next(iter(broken.items()))
+        return Check(
+            name="PyTorch models",
+            status="warning",
+            detail=f"{name} does not load: {fault}",
+            advice=f"hf:, torch: and .pt2 may need it. Reinstall {name}, or: pip uninstall {name}",
+        )
+    absent = [name for name in ("torch", "onnxscript", "transformers") if not find_spec(name)]
+    detail = f"not installed: {', '.join(absent)}" if absent else "torch, transformers load"
+    return Check(name="PyTorch models", status="ok", detail=detail)
 
 
 def meter_checks(root: Path = Path("/")) -> list[Check]:
@@ -146,10 +146,9 @@ def meter_checks(root: Path = Path("/")) -> list[Check]:
 
     `root` holds `sys` and `proc`. None of them is needed, so nothing found here is a problem.
     """
-    found = [_meter("power meter", find_cpu_meter(root))]
-    if (root / _NVIDIA_DRIVER).is_dir():
-        found.append(_meter("GPU power meter", nvml_meter()))
-    return found
+    there = (root / _NVIDIA_DRIVER).is_dir()
+    cpu = _meter("power meter", find_cpu_meter(root))
+    return [cpu, _meter("GPU power meter", nvml_meter())] if there else [cpu]
 
 
 def plugin_checks() -> list[Check]:
@@ -157,16 +156,12 @@ def plugin_checks() -> list[Check]:
 
     Lowerings import TVM, so they are not tried in this process.
     """
-    return [
-        Check(name=_title(plugin), status="ok", detail=f"package {plugin.package}")
-        if plugin.fault is None
-        else _fault(_title(plugin), plugin.fault)
-        for plugin in installed_plugins(_IN_WORKERS)
-    ]
-
-
-def _title(plugin: Plugin) -> str:
-    return f"{plugin.group.removeprefix(PREFIX)}: {plugin.name}"
+    checks: list[Check] = []
+    for plugin in installed_plugins(_IN_WORKERS):
+        name = f"{plugin.group.removeprefix(PREFIX)}: {plugin.name}"
+        fine = Check(name=name, status="ok", detail=f"package {plugin.package}")
+        checks.append(fine if plugin.fault is None else _fault(name, plugin.fault))
+    return checks
 
 
 def _fault(name: str, reason: str) -> Check:

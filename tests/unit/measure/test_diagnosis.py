@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.hardware.meters import Meter, MeterLost, NullMeter
-from tilewright.measure import doctoring
-from tilewright.measure.doctoring import meter_checks
+from tilewright.measure import diagnosis
+from tilewright.measure.diagnosis import meter_checks
 
 
 def write(path: Path, text: str) -> None:
@@ -44,7 +44,7 @@ def test_a_gpu_has_a_meter_of_its_own(tmp_path: Path, monkeypatch: pytest.Monkey
     def lost() -> Meter:
         return NullMeter(lost=MeterLost("NVML is not installed.", hint="Install it."))
 
-    monkeypatch.setattr(doctoring, "nvml_meter", lost)
+    monkeypatch.setattr(diagnosis, "nvml_meter", lost)
     _, check = meter_checks(tmp_path)
     assert (check.name, check.status) == ("GPU power meter", "warning")
     assert (check.detail, check.advice) == ("none: NVML is not installed.", "Install it.")
@@ -57,7 +57,7 @@ def test_a_gpu_has_a_meter_of_its_own(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_packages_for_exports(
     broken: dict[str, str], status: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctoring, "broken_packages", lambda: broken)
-    check = doctoring.exporting_check()
+    monkeypatch.setattr(diagnosis, "broken_packages", lambda: broken)
+    check = diagnosis.exporting_check()
     assert (check.name, check.status) == ("PyTorch models", status)
     assert words in check.detail
