@@ -10,8 +10,8 @@ import tvm_ffi
 from tvm import te, tirx
 from tvm.s_tir import dlight
 
-from tilewright.compiler.lower.anchors import compute_anchor, infinity
-from tilewright.compiler.lower.cuts import cut_deep_chains
+from tilewright.compiler.lower.anchors import infinity
+from tilewright.compiler.lower.generic import compute_all
 from tilewright.compiler.lower.program import Program
 from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN
@@ -63,5 +63,5 @@ def _tensors(workload: Workload) -> list[te.Tensor]:
         forms=(PLAIN,) * (len(workload.arguments) + 1),
     )
     program = Program(workload, plain)
-    cut_deep_chains(program, compute_anchor)
+    compute_all(program)
     return [*program.tensors, program.finish()]

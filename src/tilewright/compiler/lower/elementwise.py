@@ -10,7 +10,6 @@ from tvm import tirx
 
 from tilewright.compiler.lower import mathematics
 from tilewright.core.element_types import element_type
-from tilewright.core.errors import InternalError
 from tilewright.graph.workload import Step
 
 Expr = tirx.Expr
@@ -239,26 +238,21 @@ _MOVES_BITS = frozenset({"identity", "cast"})
 
 def expression(step: Step, operands: list[Expr]) -> Expr:
     """The step's result at one position, from its operands at that position."""
-    rule = RULES.get(step.operator)
-    if rule is None:
-        raise InternalError(f"no elementwise rule for {step.operator}")
-    return mathematics.bound(lambda: _apply(rule, step, [mathematics.opened(o) for o in operands]))
+    return mathematics.bound(lambda: _apply(step, [mathematics.opened(o) for o in operands]))
 
 
-def _apply(rule: Rule, step: Step, operands: list[Expr]) -> Expr:
-    named = dict(step.attributes)
+def _apply(step: Step, operands: list[Expr]) -> Expr:
     kind = mathematics.dtype(operands[1 if step.operator == "where" else 0])
-    single = step.operator in _IN_SINGLE if kind == "float16" else kind == "bfloat16"
-    single = single and step.operator not in _MOVES_BITS
+    wide = kind == "bfloat16" and step.operator not in _MOVES_BITS
+    single = wide or (kind == "float16" and step.operator in _IN_SINGLE)
     if single:
-        operands = [
-            operand
-            if mathematics.dtype(operand) == "bool"
-            else mathematics.converted(operand, "float32")
-            for operand in operands
-        ]
+        operands = [_unless_logical(operand, "float32") for operand in operands]
     if step.operator not in _USES_ONCE:
         operands = [mathematics.shared(operand, lambda name: name) for operand in operands]
-    value = rule(operands, named)
-    logical = mathematics.dtype(value) == "bool"
-    return mathematics.converted(value, kind) if single and not logical else value
+    value = RULES[step.operator](operands, dict(step.attributes))
+    return _unless_logical(value, kind) if single else value
+
+
+def _unless_logical(x: Expr, kind: str) -> Expr:
+    """`x` in another element type; booleans stay what they are."""
+    return x if mathematics.dtype(x) == "bool" else mathematics.converted(x, kind)
