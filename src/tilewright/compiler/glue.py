@@ -13,12 +13,14 @@ without instructions that free tensors one by one: all of them lie in the arena.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from math import prod
 
 import tvm
 from tvm import relax, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as script
 
-from tilewright.compiler.guards import index_guard
+from tilewright.compiler.build import argument_types
 from tilewright.compiler.stopwatch import SYMBOL, mark_rows, stopwatch
 from tilewright.core.forms import PLAIN
 from tilewright.graph.indices import IndexRange, argument_uses
@@ -26,6 +28,10 @@ from tilewright.graph.plan import NetworkPlan, PlannedCall
 
 MAIN, TIMED, CALLED = "main", "timed", "called"
 """Names of the network's functions."""
+OUTSIDE = "is given an index that is not in"
+"""What the message of a guard says, where its kind does not come along."""
+_ERROR = "IndexError"
+"""What a guard that fails raises in the caller."""
 PIPELINE = (
     "LowerAllocTensor",
     "LowerRuntimeBuiltin",
@@ -36,21 +42,32 @@ PIPELINE = (
 
 
 class _Emitter:
+    """One function of a network: what is allocated and checked in it so far."""
+
     def __init__(self, builder: relax.BlockBuilder, plan: NetworkPlan) -> None:
         self.builder = builder
         self.plan = plan
-        self.arena: relax.Var | None = None
-        self.roots: dict[str, relax.Var] = {}
         self.views: dict[tuple[str, tuple[int, ...]], relax.Var] = {}
         self.guarded: set[tuple[str, tuple[IndexRange, ...]]] = set()
+        self.roots: dict[str, relax.Var] = {}
+        self.arena: relax.Var | None = None
 
-    def open_arena(self) -> None:
-        """Allocate the arena once per run."""
-        size = self.plan.arena_bytes
-        if size:
+    def open(self, inputs: Sequence[relax.Var]) -> None:
+        """Allocate the arena, and for outputs memory of their own, so that they outlive the run."""
+        plan = self.plan
+        self.roots.update(zip(plan.inputs, inputs, strict=True))
+        if plan.arena_bytes:
+            size = relax.ShapeExpr([plan.arena_bytes])
             self.arena = self.builder.emit(
-                relax.op.memory.alloc_storage(relax.ShapeExpr([size]), 0, "global", "uint8")
+                relax.op.memory.alloc_storage(size, 0, "global", "uint8")
             )
+        for tensor in dict.fromkeys(plan.outputs):
+            if tensor not in self.roots and plan.tensors[tensor].root == tensor:
+                kind = plan.tensors[tensor].type
+                shape = relax.ShapeExpr(PLAIN.physical_shape(kind.shape))
+                self.roots[tensor] = self.builder.emit(
+                    relax.op.builtin.alloc_tensor(shape, kind.dtype, 0)
+                )
 
     def tensor(self, name: str, shape: tuple[int, ...], dtype: str) -> relax.Var:
         """A tensor's memory in the physical shape a kernel wants."""
@@ -61,42 +78,55 @@ class _Emitter:
 
     def _view(self, name: str, shape: tuple[int, ...], dtype: str) -> relax.Var:
         place = self.plan.tensors[name]
-        if place.root in self.roots:
-            root = self.roots[place.root]
-            if place.offset_bytes == 0 and _shape(root) == shape:
-                return root
-            offset = tirx.const(place.offset_bytes, "int64")
-            view = relax.op.memory.view(root, relax.ShapeExpr(shape), dtype, offset)
-            return self._zero_offset(self.builder.emit(view), place.offset_bytes)
-        assert self.arena is not None
-        offset_bytes = self.plan.memory[place.device].offsets[place.root] + place.offset_bytes
-        tensor = self.builder.emit(
-            relax.op.memory.alloc_tensor(
-                self.arena, tirx.const(offset_bytes, "int64"), relax.ShapeExpr(shape), dtype
-            )
-        )
-        return self._zero_offset(tensor, offset_bytes)
-
-    def _zero_offset(self, tensor: relax.Var, offset_bytes: int) -> relax.Var:
-        """Kernels want the offset in the pointer; on a CPU this moves it and copies nothing."""
+        root, offset_bytes = self.roots.get(place.root), place.offset_bytes
+        if root is not None and offset_bytes == 0 and _shape(root) == shape:
+            return root
+        if root is None:
+            offset_bytes += self.plan.memory[place.device].offsets[place.root]
+        offset, physical = tirx.const(offset_bytes, "int64"), relax.ShapeExpr(shape)
+        if root is None:
+            view = relax.op.memory.alloc_tensor(self.arena, offset, physical, dtype)
+        else:
+            view = relax.op.memory.view(root, physical, dtype, offset)
+        tensor = self.builder.emit(view)
         if offset_bytes == 0:
             return tensor
+        # kernels want the offset in the pointer; on a CPU this moves it and copies nothing
         return self.builder.emit(relax.op.memory.ensure_zero_offset(tensor))
+
+    def operands(
+        self, call: PlannedCall, kernel: tirx.PrimFunc, parameters: dict[str, relax.Var]
+    ) -> list[relax.Var]:
+        """What a call reads and writes, in the order of its kernel's parameters."""
+        names = zip([*call.inputs, call.output], argument_types(kernel), strict=True)
+        return [
+            parameters[call.constants[index]]
+            if index in call.constants
+            else self.tensor(name, *kind)
+            for index, (name, kind) in enumerate(names)
+        ]
+
+    def guard(self, call: PlannedCall, operands: Sequence[relax.Var]) -> None:
+        """Check the indices that a call reads, each tensor once."""
+        for indices in argument_uses(call.workload):
+            key = (call.inputs[indices.port], indices.ranges)
+            if indices.port in call.constants or key in self.guarded:
+                continue
+            self.guarded.add(key)
+            operand = operands[indices.port]
+            symbol = f"guard_{len(self.guarded)}"
+            kind = (_shape(operand), str(operand.ty.dtype.dtype))
+            function = index_guard(symbol, *kind, indices.ranges, call.name)
+            guard = self.builder.add_func(function, symbol)
+            self.builder.emit(relax.Call(guard, [operand]))
 
 
 def _shape(variable: relax.Var) -> tuple[int, ...]:
     return tuple(int(extent) for extent in variable.ty.shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
-    """What functions of one network are made of: kernels by symbol, and what the builder calls
-    them."""
-
-    builder: relax.BlockBuilder
-    plan: NetworkPlan
-    kernels: dict[str, tirx.PrimFunc]
-    functions: dict[str, relax.Expr]
+Kernels = dict[str, tuple[tirx.PrimFunc, relax.Expr]]
+"""By symbol, each with what the builder calls it."""
 
 
 def network_module(
@@ -112,26 +142,24 @@ def network_module(
         called() -> symbols
     """
     builder = relax.BlockBuilder()
-    functions = {
-        symbol: builder.add_func(kernel.with_attr("global_symbol", symbol), symbol)
+    known: Kernels = {
+        symbol: (kernel, builder.add_func(kernel.with_attr("global_symbol", symbol), symbol))
         for symbol, kernel in kernels.items()
     }
-    parts = _Parts(builder=builder, plan=plan, kernels=kernels, functions=functions)
-    _emit_function(parts, MAIN, None)
+    _emit_function(builder, plan, known, None)
     if timed:
-        clock = builder.add_func(stopwatch(len(plan.calls)), SYMBOL)
-        _emit_function(parts, TIMED, clock)
+        _emit_function(builder, plan, known, builder.add_func(stopwatch(len(plan.calls)), SYMBOL))
         with builder.function(CALLED, []):
             symbols = " ".join(plan.symbol(call) for call in plan.calls)
             builder.emit_func_output(tvm.ir.StringImm(symbols))
-    module = builder.get()
     passes = [getattr(relax.transform, name)() for name in PIPELINE]
-    return tvm.transform.Sequential(passes)(module)
+    return tvm.transform.Sequential(passes)(builder.get())
 
 
-def _emit_function(parts: _Parts, name: str, clock: relax.Expr | None) -> None:
+def _emit_function(
+    builder: relax.BlockBuilder, plan: NetworkPlan, kernels: Kernels, clock: relax.Expr | None
+) -> None:
     """The whole network as a function; with a `clock` it gives marks of time, not its outputs."""
-    builder, plan = parts.builder, parts.plan
     types = {tensor: planned.type for tensor, planned in plan.tensors.items()}
     inputs = [
         relax.Var(f"input_{i}", relax.TensorType(types[tensor].shape, types[tensor].dtype))
@@ -142,19 +170,16 @@ def _emit_function(parts: _Parts, name: str, clock: relax.Expr | None) -> None:
     }
     marks = relax.Var("marks", relax.TensorType((mark_rows(len(plan.calls)), 2), "int64"))
     noted = [] if clock is None else [marks]
+    name = TIMED if noted else MAIN
     with builder.function(name, [*inputs, *noted, *parameters.values()]):
         emitter = _Emitter(builder, plan)
-        emitter.roots.update(zip(plan.inputs, inputs, strict=True))
-        emitter.open_arena()
-        for tensor in dict.fromkeys(plan.outputs):
-            if tensor not in emitter.roots and plan.tensors[tensor].root == tensor:
-                emitter.roots[tensor] = _fresh(builder, types[tensor])
+        emitter.open(inputs)
         for call in plan.calls:
-            symbol = plan.symbol(call)
-            operands = _operands(emitter, call, parts.kernels[symbol], parameters)
-            _guard(emitter, call, operands)
-            steps = [relax.Call(parts.functions[symbol], operands)]
-            if clock is not None:
+            kernel, function = kernels[plan.symbol(call)]
+            operands = emitter.operands(call, kernel, parameters)
+            emitter.guard(call, operands)
+            steps = [relax.Call(function, operands)]
+            if noted:
                 steps = [relax.Call(clock, [marks]), *steps, relax.Call(clock, [marks])]
             for step in steps:
                 builder.emit(step)
@@ -165,37 +190,40 @@ def _emit_function(parts: _Parts, name: str, clock: relax.Expr | None) -> None:
         builder.emit_func_output(relax.Tuple(results) if len(results) > 1 else results[0])
 
 
-def _guard(emitter: _Emitter, call: PlannedCall, operands: Sequence[relax.Var]) -> None:
-    """Check the indices that a call reads, each tensor once."""
-    for indices in argument_uses(call.workload):
-        key = (call.inputs[indices.port], indices.ranges)
-        if indices.port in call.constants or key in emitter.guarded:
-            continue
-        emitter.guarded.add(key)
-        operand = operands[indices.port]
-        symbol = f"guard_{len(emitter.guarded)}"
-        function = index_guard(
-            symbol, _shape(operand), str(operand.ty.dtype.dtype), indices.ranges, call.name
-        )
-        guard = emitter.builder.add_func(function, symbol)
-        emitter.builder.emit(relax.Call(guard, [operand]))
+def index_guard(
+    symbol: str, shape: tuple[int, ...], dtype: str, ranges: Sequence[IndexRange], reader: str
+) -> tirx.PrimFunc:
+    """A function that fails where an index is out of range, called before the kernel that uses it:
+
+        for all indices: outside |= index < lowest or index > highest; then assert not outside
+
+    Kernels read no further than their operands and say nothing; imported ones may even read and
+    write elsewhere. A guard costs about a microsecond and a nanosecond per index.
+    `ranges` are one for all or one for each position along the last axis; `reader` is the name of
+    the call that uses the indices, for the message.
+    """
+    rows = prod(shape) // len(ranges)
+    limits = ", ".join(map(str, ranges))
+    message = f"{reader!r} {OUTSIDE} {limits}"
+    with IRBuilder() as builder:
+        with script.prim_func():
+            script.func_name(symbol)
+            script.func_attr({"global_symbol": symbol, "tirx.noalias": True})
+            buffer = script.arg("indices", script.buffer(shape, dtype))
+            indices = script.decl_buffer((rows * len(ranges),), dtype, data=buffer.data)
+            outside = script.alloc_buffer((1,), "int32", scope="local")
+            script.buffer_store(outside, tirx.const(0, "int32"), [0])
+            with script.serial(0, rows) as row:
+                for column, valid in enumerate(ranges):
+                    index = indices[row * len(ranges) + column]
+                    wrong = tirx.Cast("int32", _is_outside(index, dtype, valid))
+                    script.buffer_store(outside, outside[0] | wrong, [0])
+            with script.Assert(tirx.EQ(outside[0], tirx.const(0, "int32")), message, _ERROR):
+                script.evaluate(0)
+        return builder.get()
 
 
-def _fresh(builder: relax.BlockBuilder, kind) -> relax.Var:
-    """A graph output: memory of its own, so that it outlives the run."""
-    shape = relax.ShapeExpr(PLAIN.physical_shape(kind.shape))
-    return builder.emit(relax.op.builtin.alloc_tensor(shape, kind.dtype, 0))
-
-
-def _operands(
-    emitter: _Emitter, call: PlannedCall, kernel: tirx.PrimFunc, parameters: dict[str, relax.Var]
-) -> list[relax.Var]:
-    operands: list[relax.Var] = []
-    names = [*call.inputs, call.output]
-    for index, (name, buffer) in enumerate(zip(names, kernel.params, strict=True)):
-        if index in call.constants:
-            operands.append(parameters[call.constants[index]])
-            continue
-        shape = tuple(int(extent) for extent in buffer.shape)
-        operands.append(emitter.tensor(name, shape, str(buffer.dtype)))
-    return operands
+def _is_outside(index: tirx.Expr, dtype: str, valid: IndexRange) -> tirx.Expr:
+    wide = index if dtype == "int64" else tirx.Cast("int64", index)
+    low, high = (tirx.const(bound, "int64") for bound in (valid.lowest, valid.highest))
+    return tirx.any(wide < low, wide > high)

@@ -11,9 +11,8 @@ from tvm import relax
 
 from tilewright.compiler.build import kernel_module
 from tilewright.compiler.glue import network_module
-from tilewright.compiler.pipeline import registered
+from tilewright.compiler.pipeline import WorkspaceReader, registered
 from tilewright.compiler.prefetch import with_prefetches
-from tilewright.compiler.workspaces import WorkspaceReader
 from tilewright.core.targets import Target
 from tilewright.graph.array_files import map_array
 from tilewright.graph.plan import NetworkPlan

@@ -20,7 +20,7 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.dense_packed import vectorize_columns
-from tilewright.compiler.lower.loops import finish_tile
+from tilewright.compiler.lower.loops import finish_tile, register_tile, share_out
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, broadcast_index
 from tilewright.core.targets import Resources, Target
@@ -89,11 +89,8 @@ def _schedule(
     group, row_outer, row_inner = schedule.split(row, [None, tiles, settings["tile_rows"]])
     vector, lane = schedule.split(lane, [None, lanes])
     schedule.reorder(*leading, chunk, group, row_outer, depth, row_inner, vector, lane)
-    parallel = schedule.fuse(*leading, chunk, group)
-    schedule.parallel(parallel)
-    schedule.unroll(row_inner)
-    schedule.unroll(vector)
-    schedule.vectorize(lane)
+    parallel = share_out(schedule, [*leading, chunk, group])
+    register_tile(schedule, [row_inner, vector], lane)
     last = finish_tile(schedule, anchor, row_outer, vectors=False)
     vectorize_columns(schedule, last, matmul.columns, lanes)
     if settings["pack"]:

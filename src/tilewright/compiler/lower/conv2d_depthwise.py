@@ -15,7 +15,7 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.conv2d_windows import reach, whole_tiles, with_border
-from tilewright.compiler.lower.loops import finish_tile
+from tilewright.compiler.lower.loops import finish_tile, register_tile, share_out
 from tilewright.compiler.lower.program import Program
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.targets import Resources, Target
@@ -60,11 +60,9 @@ def _schedule(schedule: Schedule, program: Program) -> None:
     y_group, y_outer, y_inner = schedule.split(y, [None, settings["rows"], settings["tile_height"]])
     x_outer, x_inner = schedule.split(x, [None, settings["tile_width"]])
     schedule.reorder(n, chunk, y_group, y_outer, x_outer, ky, kx, y_inner, x_inner, lane)
-    parallel = schedule.fuse(n, chunk, y_group)
-    schedule.parallel(parallel)
-    for loop in (y_inner, x_inner, kx, *([ky] if settings["unroll"] == "taps" else [])):
-        schedule.unroll(loop)
-    schedule.vectorize(lane)
+    parallel = share_out(schedule, [n, chunk, y_group])
+    taps = [ky, kx] if settings["unroll"] == "taps" else [kx]
+    register_tile(schedule, [y_inner, x_inner, *taps], lane)
     finish_tile(schedule, anchor, x_outer, vectors=program.result_form != PLAIN)
     if settings["padding"] == "tile":
         padded = schedule.get_sblock("padded")

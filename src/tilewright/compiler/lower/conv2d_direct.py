@@ -32,7 +32,7 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.conv2d_windows import Plane, clamped, whole_tiles, with_border
-from tilewright.compiler.lower.loops import fill_ahead, finish_tile
+from tilewright.compiler.lower.loops import fill_ahead, finish_tile, register_tile, share_out
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
@@ -151,9 +151,8 @@ def _schedule(
     pieces, serial = _pieces(conv, settings, n, tiles)
     between = [*sums, *serial] if settings["cache_chunks"] else [*serial, *sums]
     schedule.reorder(*pieces, *between, *_by_input(inside), lane)
-    parallel = schedule.fuse(*pieces)
-    schedule.parallel(parallel)
-    _register_tile(schedule, inside, lane)
+    parallel = share_out(schedule, pieces)
+    register_tile(schedule, inside, lane)
     home = serial[-1] if serial else parallel
     panel = _panel(conv, program, settings, _panel_tiles(conv, settings, parallel, serial))
     padding_home = parallel
@@ -175,8 +174,7 @@ def _gather(schedule: Schedule, anchor: Any, home: Any) -> None:
         kept = schedule.cache_write(anchor, 0, "local")
         schedule.reverse_compute_at(kept, home, preserve_unit_loops=True)
         schedule.vectorize(schedule.get_loops(kept)[-1])
-    result = schedule.get_loops(schedule.get_sblock("result"))
-    schedule.parallel(schedule.fuse(*result[:2]))
+    share_out(schedule, schedule.get_loops(schedule.get_sblock("result"))[:2])
 
 
 def _pieces(
@@ -204,12 +202,6 @@ def _by_input(inside: Sequence[Any]) -> list[Any]:
     """
     channels, *pixels = inside
     return [*pixels, channels]
-
-
-def _register_tile(schedule: Schedule, inside: Sequence[Any], lane: Any) -> None:
-    for loop in inside:
-        schedule.unroll(loop)
-    schedule.vectorize(lane)
 
 
 def _unroll(schedule: Schedule, settings: dict[str, Any], sums: list[Any]) -> list[Any]:
@@ -266,7 +258,7 @@ def _partial_sums(schedule: Schedule, settings: dict[str, Any], home: Any) -> li
     loops = schedule.get_loops(partial)
     sums, (_, *inside, lane) = loops[-count:], loops[-count - 5 : -count]
     schedule.reorder(*sums, *_by_input(inside), lane)
-    _register_tile(schedule, inside, lane)
+    register_tile(schedule, inside, lane)
     inputs = _unroll(schedule, settings, sums)
     schedule.set_scope(partial, 0, "local")
     schedule.decompose_reduction(partial, sums[0])

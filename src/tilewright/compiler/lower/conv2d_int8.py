@@ -18,7 +18,7 @@ from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.conv2d_windows import Plane, clamped, reach, whole_tiles
 from tilewright.compiler.lower.dot_products import byte_dot
-from tilewright.compiler.lower.loops import fill_ahead
+from tilewright.compiler.lower.loops import fill_ahead, share_out
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index
 from tilewright.core.forms import PLAIN, blocked
@@ -134,8 +134,7 @@ def _schedule(
     tile = (y_inner, x_inner, o_inner)
     inside = (lane, byte) if quad(settings) > 1 else (byte, lane)
     schedule.reorder(*pieces, *serial, chunk, ky, kx, quarter, *tile, *inside)
-    parallel = schedule.fuse(*pieces)
-    schedule.parallel(parallel)
+    parallel = share_out(schedule, pieces)
     for loop in tile:
         schedule.unroll(loop)
     schedule.set_scope(anchor, 0, "local")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
-from tilewright.compiler.lower.loops import finish_tile
+from tilewright.compiler.lower.loops import finish_tile, register_tile, share_out
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, bordered
 from tilewright.core.forms import PLAIN, blocked
@@ -88,18 +88,16 @@ def _accumulator(program: Program, conv: TransposedConvolution, lanes: int) -> t
 
 def _schedule(schedule: Schedule, program: Program) -> None:
     settings = program.settings
-    padded = schedule.get_sblock("padded")
-    schedule.parallel(schedule.fuse(*schedule.get_loops(padded)[:3]))
-    schedule.vectorize(schedule.get_loops(padded)[-1])
+    *outer, _, vector = schedule.get_loops(schedule.get_sblock("padded"))
+    share_out(schedule, outer)
+    schedule.vectorize(vector)
     anchor = schedule.get_sblock("accumulator")
     n, o, qy, ry, qx, rx, lane, *reduction = schedule.get_loops(anchor)
     o_outer, o_inner = schedule.split(o, [None, settings["tile_out"]])
     x_outer, x_inner = schedule.split(qx, [None, settings["tile_width"]])
     pieces = [n, o_outer, qy] if settings["order"] == "channels" else [n, qy, o_outer]
     schedule.reorder(*pieces, x_outer, ry, rx, *reduction, x_inner, o_inner, lane)
-    schedule.parallel(schedule.fuse(*pieces))
-    schedule.unroll(o_inner)
-    schedule.unroll(x_inner)
-    schedule.vectorize(lane)
+    share_out(schedule, pieces)
+    register_tile(schedule, [o_inner, x_inner], lane)
     finish_tile(schedule, anchor, x_outer, vectors=program.result_form != PLAIN)
     schedule.decompose_reduction(anchor, reduction[0])

@@ -24,6 +24,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from tilewright.compiler.lower import mathematics
+from tilewright.compiler.lower.loops import register_tile, share_out
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index
 from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
@@ -178,11 +179,10 @@ def _back_stage(plan: _Plan, product: te.Tensor) -> te.Tensor:
 
 def _schedule_stages(schedule: Schedule, program: Program, plan: _Plan, target: Target) -> None:
     """Every stage over the whole plane, each with a parallel loop of its own."""
-    chunk, tile_row = _schedule_input(schedule, plan)
-    schedule.parallel(schedule.fuse(chunk, tile_row))
+    share_out(schedule, _schedule_input(schedule, plan))
     inputs, tiles = _schedule_product(schedule, program, parallel=True)
     mark_ahead(schedule, target, _panel(program, plan, tiles), inputs)
-    schedule.parallel(schedule.fuse(*_schedule_result(schedule, program, plan)))
+    share_out(schedule, _schedule_result(schedule, program, plan))
 
 
 def _schedule_strips(schedule: Schedule, program: Program, plan: _Plan) -> None:
@@ -202,17 +202,15 @@ def _schedule_input(schedule: Schedule, plan: _Plan) -> tuple[LoopRV, LoopRV]:
     e, v, chunk, tile, lane = schedule.get_loops(tiles_block)[-5:]
     tile_row, tx = schedule.split(tile, [None, plan.across])
     schedule.reorder(chunk, tile_row, tx, e, v, lane)
-    schedule.unroll(v)
-    schedule.vectorize(lane)
+    register_tile(schedule, [v], lane)
     if plan.horizontal.trivial:
         schedule.unroll(e)
         schedule.compute_inline(half)
         return chunk, tile_row
     schedule.compute_at(half, tile_row, preserve_unit_loops=True)
-    loops = schedule.get_loops(half)
-    schedule.reorder(loops[-2], loops[-3])
-    schedule.unroll(loops[-3])
-    schedule.vectorize(loops[-1])
+    row, column, lane = schedule.get_loops(half)[-3:]
+    schedule.reorder(column, row)
+    register_tile(schedule, [row], lane)
     return chunk, tile_row
 
 
@@ -245,10 +243,8 @@ def _schedule_product(
     outer, serial = (o_outer, t_outer) if settings["order"] == "channels" else (t_outer, o_outer)
     schedule.reorder(e, v, outer, serial, chunk, inner, t_inner, o_inner, lane)
     if parallel:
-        schedule.parallel(schedule.fuse(e, v, outer))
-    schedule.unroll(o_inner)
-    schedule.unroll(t_inner)
-    schedule.vectorize(lane)
+        share_out(schedule, [e, v, outer])
+    register_tile(schedule, [o_inner, t_inner], lane)
     schedule.reverse_compute_at(local, serial, preserve_unit_loops=True)
     schedule.vectorize(schedule.get_loops(local)[-1])
     schedule.decompose_reduction(block, chunk)
@@ -287,6 +283,5 @@ def _schedule_result(
     # loops below the one over rows of tiles: row, v, across, half_lane
     row, v, across, half_lane = schedule.get_loops(half)[-4:]
     schedule.reorder(v, across, row, half_lane)
-    schedule.unroll(row)
-    schedule.vectorize(half_lane)
+    register_tile(schedule, [row], half_lane)
     return n, strip, chunk, ty

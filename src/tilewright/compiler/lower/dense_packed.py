@@ -18,7 +18,7 @@ from typing import Any
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
-from tilewright.compiler.lower.loops import finish_tile
+from tilewright.compiler.lower.loops import finish_tile, register_tile
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.prefetch import Panel, mark_ahead
 from tilewright.core.targets import Resources, Target
@@ -84,9 +84,7 @@ def _schedule(schedule: Schedule, dense: Product, program: Program, target: Targ
     step = next((step for step in _STEPS if dense.depth % step == 0), 1)
     depths = schedule.split(depth, [None, step]) if row_tiles > 1 and step > 1 else [depth]
     mark_ahead(schedule, target, panel, depths)
-    for loop in (*tile, vector):
-        schedule.unroll(loop)
-    schedule.vectorize(lane)
+    register_tile(schedule, [*tile, vector], lane)
     last = finish_tile(schedule, anchor, parallel, vectors=False)
     vectorize_columns(schedule, last, dense.columns, lanes)
     schedule.decompose_reduction(anchor, depths[0])

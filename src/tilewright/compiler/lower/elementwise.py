@@ -55,11 +55,7 @@ def _negative_part(x: Expr, below: Expr) -> Expr:
 
 def _hard_sigmoid(x: Expr, alpha: float, beta: float) -> Expr:
     line = x * _like(x, alpha) + _like(x, beta)
-    return _clip_unit(line)
-
-
-def _clip_unit(x: Expr) -> Expr:
-    low = mathematics.shared(x, lambda v: _at_least(v, _like(v, 0)))
+    low = mathematics.shared(line, lambda v: _at_least(v, _like(v, 0)))
     return mathematics.shared(low, lambda v: _at_most(v, _like(v, 1)))
 
 
@@ -80,15 +76,14 @@ def _gelu(x: Expr) -> Expr:
 def _power(a: Expr, b: Expr) -> Expr:
     kind = mathematics.dtype(a)
     if "int" in kind:
-        wide = tirx.power(tirx.Cast("float64", a), tirx.Cast("float64", b))
-        return tirx.Cast(kind, wide)
+        return tirx.Cast(kind, tirx.power(tirx.Cast("float64", a), tirx.Cast("float64", b)))
     return tirx.power(a, b if mathematics.dtype(b) == kind else tirx.Cast(kind, b))
 
 
 def _sign(x: Expr) -> Expr:
-    if mathematics.dtype(x).startswith("uint"):
-        return tirx.Select(x > _like(x, 0), _like(x, 1), x)
     positive = tirx.Select(x > _like(x, 0), _like(x, 1), x)
+    if mathematics.dtype(x).startswith("uint"):
+        return positive
     return tirx.Select(x < _like(x, 0), _like(x, -1), positive)
 
 

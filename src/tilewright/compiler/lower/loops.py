@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -36,8 +37,8 @@ def vectorize_last(schedule: Schedule, loop: Any, lanes: int) -> None:
         schedule.vectorize(schedule.split(loop, [None, width])[1])
 
 
-def share_out(schedule: Schedule, loops: list[Any], threads: int) -> Any:
-    """Fuse loops into one, over which several threads are spread; that loop."""
+def share_out(schedule: Schedule, loops: Sequence[Any], threads: int = 2) -> Any:
+    """Fuse loops into one, parallel unless there is but one of the `threads`; that loop."""
     fused = schedule.fuse(*loops) if len(loops) > 1 else loops[0]
     if threads > 1:
         schedule.parallel(fused)
@@ -88,6 +89,13 @@ def reduction_split(schedule: Schedule, block: Any) -> tuple[list[Any], list[Any
     pairs = list(zip(schedule.get_loops(block)[-len(kinds) :], kinds, strict=True))
     reduction = [loop for loop, kind in pairs if kind == tirx.IterVar.CommReduce]
     return [loop for loop, kind in pairs if kind != tirx.IterVar.CommReduce], reduction
+
+
+def register_tile(schedule: Schedule, loops: Sequence[Any], lane: Any) -> None:
+    """Spell out the loops of a tile, its lanes in vectors."""
+    for loop in loops:
+        schedule.unroll(loop)
+    schedule.vectorize(lane)
 
 
 def finish_tile(

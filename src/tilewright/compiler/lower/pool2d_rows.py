@@ -19,7 +19,7 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.anchors import pool_divisor, pool_filler, pool_window
-from tilewright.compiler.lower.loops import share_out, vectorize_last
+from tilewright.compiler.lower.loops import register_tile, share_out, vectorize_last
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value, bordered
 from tilewright.core.forms import PLAIN, channel_block
@@ -105,8 +105,7 @@ def _schedule_blocked(schedule: Schedule, program: Program, resources: Resources
     x_outer, x_inner = schedule.split(x, [None, program.settings["tile_width"]])
     schedule.reorder(n, chunk, y, x_outer, ky, kx, x_inner, lane)
     share_out(schedule, [n, chunk, y], resources.threads)
-    schedule.unroll(x_inner)
-    schedule.vectorize(lane)
+    register_tile(schedule, [x_inner], lane)
     schedule.vectorize(_finish(schedule, window, x_outer))
     schedule.decompose_reduction(window, ky)
 
