@@ -117,8 +117,7 @@ class LoadedNetwork:
         Raises ModelError when the library takes others, or a file is damaged.
         """
         with undamaged(folder):
-            library = _load_library(folder / LIBRARY)
-            network = cls(library, load_weights(folder / WEIGHTS), order)
+            network = cls(_load_library(folder / LIBRARY), load_weights(folder / WEIGHTS), order)
         check_constants(network._machine, folder, order)
         return network
 

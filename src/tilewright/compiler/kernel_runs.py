@@ -23,7 +23,6 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.build import argument_types, kernel_hash_of, kernel_module
-from tilewright.compiler.builders.base import Watch
 from tilewright.compiler.pipeline import compiled
 from tilewright.core.records import Candidate, Protocol
 from tilewright.core.targets import Resources, Target
@@ -33,6 +32,7 @@ from tilewright.graph.sample import argument_limit
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 
+Watch = tuple[Callable[[], bool], Callable[[], None]]
 _PIECES = 64
 """Pieces of rewriting; threads get contiguous runs of them, as they do of a kernel's outer loop."""
 _PATTERN = 1 << 20
@@ -274,8 +274,8 @@ class _Pool:
         block = np.empty(size + _ALIGNED_FLOATS, np.float32)
         skip = (-block.ctypes.data // 4) % _ALIGNED_FLOATS
         self._memory = block[skip : skip + size]
-        rng = np.random.default_rng(seed)
-        pattern = rng.standard_normal(min(size, _PATTERN), dtype=np.float32)
+        count = min(size, _PATTERN)
+        pattern = np.random.default_rng(seed).standard_normal(count, dtype=np.float32)
         for start in range(0, size, pattern.size):
             part = self._memory[start : start + pattern.size]
             part[:] = pattern[: part.size]
@@ -294,8 +294,8 @@ def evaluated(
     """What a kernel makes of logical arrays, as a logical array; `there` is the device, and the
     physical shape and type of the result."""
     device, (shape, dtype) = there
-    physical = _physical(workload, candidate, arrays)
-    tensors = [tvm.runtime.tensor(array, device) for array in physical]
+    operands = _physical(workload, candidate, arrays)
+    tensors = [tvm.runtime.tensor(array, device) for array in operands]
     result = tvm.runtime.tensor(np.zeros(shape, dtype), device)
     call(*tensors, result)
     return to_logical(result.numpy(), candidate.forms[-1], workload.result.shape)

@@ -99,8 +99,7 @@ def _imported(proto: Any, output_index: int, target: str) -> tirx.PrimFunc:
     merged = relax.transform.FuseTIR()(merged)
     bindings = [binding for block in merged["main"].body.blocks for binding in block.bindings]
     call = next(it.value for it in bindings if isinstance(it.value, relax.Call))
-    function = merged[call.args[0]]
-    return function.with_attr("global_symbol", "main").with_attr("tirx.noalias", True)
+    return merged[call.args[0]].with_attr("global_symbol", "main").with_attr("tirx.noalias", True)
 
 
 class _Merge:

@@ -76,8 +76,7 @@ def export_kernel(
     the server links when it loads it.
     """
     began = perf_counter()
-    module = kernel_module(workload, candidate, target, resources)
-    function = module["main"]
+    function = kernel_module(workload, candidate, target, resources)["main"]
     types = argument_types(function)
     library = _with_fillers(function, types[:-1])
     path = export(compiled(library, target, resources), target, folder, name)

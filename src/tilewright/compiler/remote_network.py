@@ -18,8 +18,7 @@ import tvm
 from tvm import relax
 
 from tilewright.compiler.execute import check_constants, undamaged
-from tilewright.compiler.glue import CALLED, MAIN, OUTSIDE, TIMED
-from tilewright.compiler.network import LIBRARY, WEIGHTS
+from tilewright.compiler.network import CALLED, LIBRARY, MAIN, OUTSIDE, TIMED, WEIGHTS
 from tilewright.compiler.remote import RemoteSession, export
 from tilewright.compiler.stopwatch import mark_rows
 from tilewright.compiler.weights import load_weights

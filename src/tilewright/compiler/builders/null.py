@@ -34,8 +34,8 @@ def estimate_s(
 ) -> float:
     """What a candidate's implementation says of it, in seconds."""
     spec = implementation(candidate.implementation)
-    settings = [dict(candidate.settings)]
-    facts = spec.facts(workload, target, resources, candidate.forms, settings)
+    settings = dict(candidate.settings)
+    facts = spec.facts(workload, target, resources, candidate.forms, [settings])
     return float(np.asarray(facts["estimate_s"], dtype=np.float64).reshape(-1)[0])
 
 

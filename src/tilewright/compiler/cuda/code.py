@@ -68,8 +68,7 @@ def _lowered(module: tvm.IRModule, target: tvm.target.Target) -> tuple[tvm.IRMod
     with_host = target.with_host(tvm.target.Target("llvm"))
     passes: Any = tirx.get_default_tir_pipeline(with_host)
     before, _, finish_device = passes
-    lowered = before(tirx.transform.BindTarget(with_host)(module))
-    _, devices = split_host_device_mods(lowered)
+    _, devices = split_host_device_mods(before(tirx.transform.BindTarget(with_host)(module)))
     (device_module,) = devices.values()
     return device_module, finish_device()
 
@@ -85,10 +84,8 @@ def _scheduled(workload: Workload, target: tvm.target.Target) -> tuple[str, tvm.
     with target:
         for rule in _RULES:
             made: Any = rule().apply(function, target, False)
-            if made is None:
-                continue
-            schedule = made[0] if isinstance(made, list) else made
-            return rule.__name__, schedule.mod
+            if made is not None:
+                return rule.__name__, (made[0] if isinstance(made, list) else made).mod
     raise InternalError(f"no GPU schedule rule applies to {workload.key}")
 
 

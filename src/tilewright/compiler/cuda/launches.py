@@ -164,5 +164,4 @@ def _is_global(buffer: Any) -> bool:
 
 
 def _bytes(buffer: Any) -> int:
-    bits = tvm.DataType(str(buffer.dtype)).bits
-    return prod(int(extent) for extent in buffer.shape) * bits // 8
+    return prod(map(int, buffer.shape)) * tvm.DataType(str(buffer.dtype)).bits // 8

@@ -158,8 +158,7 @@ class _Points:
     def flat(self, buffer: Any, indices: Sequence[Any]) -> Index:
         """The row-major index of an element at all points."""
         place = np.zeros(self._size, dtype=np.int64)
-        shape = list(buffer.shape)
-        for extent, index in zip(shape, indices, strict=True):
+        for extent, index in zip(buffer.shape, indices, strict=True):
             size = int(extent) if isinstance(extent, tirx.IntImm) else 1
             place = place * size + evaluated(index, self._known)
         return place

@@ -147,8 +147,7 @@ def _dense(program: Program, operands: list[Value], _: Any, result: TensorType) 
 
     def read(index: Index) -> Expr:
         *front, column = index
-        product = data.read([*front, axis.var]) * weight.read([axis.var, column])
-        return te.sum(product, axis=axis)
+        return te.sum(data.read([*front, axis.var]) * weight.read([axis.var, column]), axis=axis)
 
     return Value(TensorType(result.shape, data.type.dtype), read)
 
@@ -210,11 +209,10 @@ def pool_window(program: Program, data: Value, named: Any) -> Read:
 
 def _pool(program: Program, operands: list[Value], named: Any, result: TensorType) -> Value:
     (source,) = operands
-    filler = pool_filler(named, source.type.dtype)
-    data = _padded(program, source, named["padding"], filler)
+    data = _padded(program, source, named["padding"], pool_filler(named, source.type.dtype))
     if "count_include_pad" not in named:
-        read = pool_window(program, data, named)
-        return Value(TensorType(result.shape, data.type.dtype), read)
+        kind = TensorType(result.shape, data.type.dtype)
+        return Value(kind, pool_window(program, data, named))
     data = widened(data)
     kind = TensorType(result.shape, data.type.dtype)
     total = staged(program, Value(kind, pool_window(program, data, named)), "window")

@@ -34,8 +34,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     conv, workload = convolution(program.workload), program.workload
     lanes = output_block(program.candidate.forms, program.settings)
-    accumulator = _accumulator(program, conv, lanes)
-    total = program.in_blocks(accumulator, 1, lanes)
+    total = program.in_blocks(_accumulator(program, conv, lanes), 1, lanes)
 
     def compensating(position: Index) -> tirx.Expr:
         chunk, lane = program.simplify.split(position[1], lanes)

@@ -73,8 +73,12 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     schedule = program.schedule()
     if plan.strip:
         _schedule_strips(schedule, program, plan)
-    else:
-        _schedule_stages(schedule, program, plan, target)
+        return schedule
+    # every stage over the whole plane, each with a parallel loop of its own
+    share_out(schedule, _schedule_input(schedule, plan))
+    inputs, tiles = _schedule_product(schedule, program, parallel=True)
+    mark_ahead(schedule, target, _panel(program, plan, tiles), inputs)
+    share_out(schedule, _schedule_result(schedule, program, plan))
     return schedule
 
 
@@ -177,14 +181,6 @@ def _back_stage(plan: _Plan, product: te.Tensor) -> te.Tensor:
     return te.compute(shape, columns, name="output_columns")
 
 
-def _schedule_stages(schedule: Schedule, program: Program, plan: _Plan, target: Target) -> None:
-    """Every stage over the whole plane, each with a parallel loop of its own."""
-    share_out(schedule, _schedule_input(schedule, plan))
-    inputs, tiles = _schedule_product(schedule, program, parallel=True)
-    mark_ahead(schedule, target, _panel(program, plan, tiles), inputs)
-    share_out(schedule, _schedule_result(schedule, program, plan))
-
-
 def _schedule_strips(schedule: Schedule, program: Program, plan: _Plan) -> None:
     """One parallel loop over strips of rows of tiles, with all stages inside."""
     _, strip, _, _ = _schedule_result(schedule, program, plan)
@@ -197,9 +193,8 @@ def _schedule_strips(schedule: Schedule, program: Program, plan: _Plan) -> None:
 
 def _schedule_input(schedule: Schedule, plan: _Plan) -> tuple[LoopRV, LoopRV]:
     """Both halves of the input transform; returns its outer loops, over chunks and rows."""
-    tiles_block = schedule.get_sblock("input_tiles")
     half = schedule.get_sblock("input_columns")
-    e, v, chunk, tile, lane = schedule.get_loops(tiles_block)[-5:]
+    e, v, chunk, tile, lane = schedule.get_loops(schedule.get_sblock("input_tiles"))[-5:]
     tile_row, tx = schedule.split(tile, [None, plan.across])
     schedule.reorder(chunk, tile_row, tx, e, v, lane)
     register_tile(schedule, [v], lane)

@@ -69,8 +69,7 @@ def _elu(x: Expr, alpha: float) -> Expr:
 
 
 def _gelu(x: Expr) -> Expr:
-    half = x * _like(x, 0.5)
-    return half * (_like(x, 1) + mathematics.erf(x * _like(x, 2**-0.5)))
+    return x * _like(x, 0.5) * (_like(x, 1) + mathematics.erf(x * _like(x, 2**-0.5)))
 
 
 def _power(a: Expr, b: Expr) -> Expr:

@@ -50,8 +50,7 @@ def unscheduled(program: Program, target: Target, resources: Resources) -> Sched
     """The plain computation of the whole workload, or what TVM's importer makes of it."""
     first, *others = program.workload.steps
     if first.operator == "opaque" and not others:
-        function = kernel_function(dict(first.attributes), target.tvm_target(resources))
-        return program.begin(function)
+        return program.begin(kernel_function(dict(first.attributes), target.tvm_target(resources)))
     compute_all(program)
     return program.schedule()
 

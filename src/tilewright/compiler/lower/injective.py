@@ -33,9 +33,8 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         parts = range(len(program.workload.steps[0].inputs))
         tails = {f"part{part}": _part_tail(program, part) for part in parts}
     else:
-        stages = compute_all(program)
+        tails = {**dict.fromkeys(compute_all(program)), "result": _tail(program)}
         schedule = program.schedule()
-        tails = {**dict.fromkeys(stages), "result": _tail(program)}
     for name, tail in tails.items():
         spread(schedule, schedule.get_sblock(name), lanes, resources.threads, tail=tail)
     return schedule

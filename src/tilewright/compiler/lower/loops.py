@@ -116,8 +116,7 @@ def finish_tile(
 def fill_ahead(schedule: Schedule, name: str, threads: int) -> None:
     """Spread a stage in blocks of channels over threads by images, chunks and rows, its lanes in a
     vector."""
-    block = schedule.get_sblock(name)
-    *outer, lane = schedule.get_loops(block)
+    *outer, lane = schedule.get_loops(schedule.get_sblock(name))
     share_out(schedule, outer[:3], threads)
     if int(schedule.get(lane).extent) > 1:
         schedule.vectorize(lane)

@@ -47,8 +47,7 @@ def _reshape(move: _Move, index: Index) -> tirx.Expr:
         rest = rest * extent + position
     positions: list[tirx.Expr] = []
     for extent in reversed(move.source.type.shape):
-        place = move.simplify(tirx.floormod(rest, extent)) if extent > 1 else _integer(0)
-        positions.append(place)
+        positions.append(move.simplify(tirx.floormod(rest, extent)) if extent > 1 else _integer(0))
         rest = move.simplify(tirx.floordiv(rest, extent))
     return move.source.read(positions[::-1])
 

@@ -75,8 +75,7 @@ def _guarded(data: Value, named: dict[str, Any], filler: float) -> Value:
             conditions += [x >= 0, x < width]
         if not conditions:
             return data.read(index)
-        contiguous = filler != 0 and tuple(named["dilation"]) == (1, 1)
-        if contiguous and _covers(named, data.type.shape):
+        if filler != 0 and tuple(named["dilation"]) == (1, 1) and _covers(named, data.type.shape):
             # the nearest position lies in the window as well, so its maximum does not change
             near_y = tirx.max(tirx.min(y, height - 1), 0) if top or bottom else y
             near_x = tirx.max(tirx.min(x, width - 1), 0) if left or right else x

@@ -236,8 +236,7 @@ class _Rows:
             return lambda at: data.read(at) - shift(at)
         powers = self.whole(power, "powers")
         total = self.fold(Value(data.type, powers), te.sum, "total")
-        one = tirx.const(1, data.type.dtype)
-        factor = self.per_row(lambda at: one / total(at), "factor")
+        factor = self.per_row(lambda at: tirx.const(1, data.type.dtype) / total(at), "factor")
         return lambda at: powers(at) * factor(at)
 
     def normalised(self, operands: list[Value], name: str, named: dict[str, Any]) -> Read:
