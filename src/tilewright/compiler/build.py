@@ -6,7 +6,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from tilewright.compiler.lower.registry import lower
+from tilewright.compiler.lower.registry import lowered
 from tilewright.compiler.pipeline import GENERATION, compiled
 from tilewright.core.fingerprints import digest
 from tilewright.core.records import Candidate
@@ -18,7 +18,7 @@ def kernel_module(
     workload: Workload, candidate: Candidate, target: Target, resources: Resources
 ) -> tvm.IRModule:
     """The scheduled module; its only function is called `main`."""
-    return lower(workload, candidate, target, resources).mod
+    return lowered(workload, candidate, target, resources)[1].mod
 
 
 def kernel_hash_of(function: tirx.PrimFunc) -> str:

@@ -94,15 +94,11 @@ def _schedule(
     last = finish_tile(schedule, anchor, row_outer, vectors=False)
     vectorize_columns(schedule, last, matmul.columns, lanes)
     if settings["pack"]:
-        _schedule_copy(schedule, parallel, matmul, lanes)
+        packed = schedule.get_sblock("packed")
+        schedule.compute_at(packed, parallel, preserve_unit_loops=True)
+        *_, k, column = schedule.get_loops(packed)
+        if matmul.transposed:
+            schedule.reorder(column, k)
+        else:
+            vectorize_columns(schedule, column, matmul.columns, lanes)
     schedule.decompose_reduction(anchor, depth)
-
-
-def _schedule_copy(schedule: Schedule, parallel: Any, matmul: BatchProduct, lanes: int) -> None:
-    packed = schedule.get_sblock("packed")
-    schedule.compute_at(packed, parallel, preserve_unit_loops=True)
-    *_, k, lane = schedule.get_loops(packed)
-    if matmul.transposed:
-        schedule.reorder(lane, k)
-    else:
-        vectorize_columns(schedule, lane, matmul.columns, lanes)

@@ -46,14 +46,7 @@ def lowering(name: str) -> Lowering:
 def lowered(
     workload: Workload, candidate: Candidate, target: Target, resources: Resources
 ) -> tuple[Program, Schedule]:
-    """A candidate's program and schedule; the latter's function is called `main`."""
+    """A candidate's program, and its scheduled kernel: a module whose function is called `main`."""
     spec = implementation(candidate.implementation)
     program = Program(workload, candidate, spec.packed_shapes(workload, candidate))
     return program, lowering(candidate.implementation)(program, target, resources)
-
-
-def lower(
-    workload: Workload, candidate: Candidate, target: Target, resources: Resources
-) -> Schedule:
-    """The scheduled kernel of a workload: a module whose function is called `main`."""
-    return lowered(workload, candidate, target, resources)[1]
