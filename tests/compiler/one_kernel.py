@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from placements import altered
 
-from tilewright.compiler.build import build_kernel
+from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement, Settings
 from tilewright.graph.layout import to_logical, to_physical

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from one_kernel import PLACEMENT, all_settings, random_arrays
 
-from tilewright.compiler.build import build_kernel
+from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement, Settings
 from tilewright.graph.evaluate import run_workload

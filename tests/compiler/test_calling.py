@@ -12,7 +12,7 @@ from forking import in_child
 from one_kernel import PLACEMENT
 from small_networks import Builder, compiled
 
-from tilewright.compiler.calling import Caller
+from tilewright.compiler.execute import Caller
 from tilewright.graph.network import Array
 
 pytestmark = pytest.mark.regression

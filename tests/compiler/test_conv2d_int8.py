@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_kernel import PLACEMENT
 
-from tilewright.compiler.build import build_kernel, rendered
-from tilewright.compiler.kernel_runs import run_kernel
+from tilewright.compiler.build import rendered
+from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.arrange import arrange
@@ -85,7 +85,7 @@ def check(
     candidate = chosen(task, placement, forms, choice)
     arrays = sample_arguments(task, 0)
     kernel = build_kernel(task, candidate, placement.target, placement.resources)
-    result_array = run_kernel(kernel, task, candidate, arrays)
+    result_array = kernel.run(arrays)
     np.testing.assert_array_equal(result_array, run_workload(task, arrays), err_msg=str(candidate))
     return candidate
 
@@ -151,7 +151,7 @@ def test_the_largest_sums_do_not_saturate(result: Form):
     arrays = [np.full(a.type.shape, v, a.type.dtype)
               for a, v in zip(task.arguments, (255, -128), strict=True)]  # fmt: skip
     kernel = build_kernel(task, candidate, HERE.target, HERE.resources)
-    assert (run_kernel(kernel, task, candidate, arrays) == -255 * 128 * 64).all()
+    assert (kernel.run(arrays) == -255 * 128 * 64).all()
 
 
 @pytest.fixture(scope="module")
@@ -176,12 +176,7 @@ def test_kernels_of_a_quantized_network_are_exact(quantized: FusedNetwork, place
             values[name].reshape(argument.type.shape)
             for name, argument in zip(call.inputs, task.arguments, strict=True)
         ]
-        result = run_kernel(
-            build_kernel(task, candidate, placement.target, placement.resources),
-            task,
-            candidate,
-            arrays,
-        )
+        result = build_kernel(task, candidate, placement.target, placement.resources).run(arrays)
         wanted = tensors[call.output].reshape(task.result.shape)
         np.testing.assert_array_equal(result, wanted, err_msg=call.name)
         if sum(a.role == "data" for a in task.arguments) == 2:
@@ -229,9 +224,7 @@ def test_a_residual_of_any_scales_is_off_by_one_code_at_most(choice: int | None)
     ]
     forms = (blocked(16), *(PLAIN,) * 3, blocked(16), PLAIN, PLAIN, blocked(16))
     candidate = chosen(task, HERE, forms, choice)
-    result = run_kernel(
-        build_kernel(task, candidate, HERE.target, HERE.resources), task, candidate, arrays
-    )
+    result = build_kernel(task, candidate, HERE.target, HERE.resources).run(arrays)
     wanted = run_workload(task, arrays)
     assert np.abs(result.astype(int) - wanted).max() <= 1
     assert np.mean(result != wanted) < 1e-3

@@ -14,8 +14,8 @@ from one_kernel import PLACEMENT
 from packed_kernel import check_kernel, choose, kernel_error
 from test_conv2d_direct import conv, forms_for
 
-from tilewright.compiler.build import build_kernel, rendered
-from tilewright.compiler.kernel_runs import run_kernel
+from tilewright.compiler.build import rendered
+from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate
 from tilewright.graph.evaluate import run_workload
@@ -106,7 +106,7 @@ def built_and_run(
     chosen = choose(task, spec, forms, None)
     candidate = Candidate(implementation=spec.name, settings=tuple(chosen.items()), forms=forms)
     kernel = build_kernel(task, candidate, PLACEMENT.target, PLACEMENT.resources)
-    ours = run_kernel(kernel, task, candidate, arrays)
+    ours = kernel.run(arrays)
     exact = run_workload(task, [array.astype(np.float64) for array in arrays])
     return np.abs(ours - exact), magnitude(task, arrays)
 

@@ -10,11 +10,18 @@ from one_kernel import PLACEMENT, all_settings, step, workload
 from test_features_loops import CONV, SETTINGS, conv_nests, product
 
 from tilewright.compiler.build import kernel_module
-from tilewright.compiler.features.curve import SAMPLES, STEP, curve_features
-from tilewright.compiler.features.itervar import SLOTS, itervar_features
-from tilewright.compiler.features.kinds import WIDTHS, kernel_features
+from tilewright.compiler.features.kinds import (
+    PER_STORE,
+    SAMPLES,
+    SLOTS,
+    STEP,
+    WIDTHS,
+    curve_features,
+    itervar_features,
+    kernel_features,
+    reduced,
+)
 from tilewright.compiler.features.loops import loop_nests
-from tilewright.compiler.features.store import PER_STORE, reduced
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload

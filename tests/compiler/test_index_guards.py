@@ -14,7 +14,7 @@ from graph_builder import Builder
 from onnx import TensorProto, helper, numpy_helper
 from small_networks import compiled
 
-from tilewright.compiler.guards import index_guard
+from tilewright.compiler.network import index_guard
 from tilewright.core.errors import InputError
 from tilewright.graph.indices import IndexRange
 from tilewright.models.loading import load_model

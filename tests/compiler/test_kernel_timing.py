@@ -13,9 +13,7 @@ from one_kernel import PLACEMENT, step
 from packed_kernel import constants_workload
 
 from tilewright.compiler import kernel_runs
-from tilewright.compiler.build import build_kernel
-from tilewright.compiler.kernel_runs import keep_kernel_running, repeat_kernel, time_kernel
-from tilewright.compiler.rewriting import rewriter
+from tilewright.compiler.kernel_runs import build_kernel, rewriter
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Protocol
 from tilewright.kernels.spaces import default_candidate
@@ -37,12 +35,12 @@ def kernel():
 
 def test_as_many_samples_as_repeats() -> None:
     protocol = Protocol(repeats=4, sample_s=1e-4, rotation_bytes=1 << 16)
-    samples = time_kernel(kernel(), TASK, protocol, 0, float("inf"))
+    samples = kernel().time(protocol, 0, float("inf"))
     assert len(samples) == 4 and all(sample > 0 for sample in samples)
 
 
 def test_a_hopeless_kernel_is_sampled_once() -> None:
-    assert len(time_kernel(kernel(), TASK, Protocol(), 0, 0.0)) == 1
+    assert len(kernel().time(Protocol(), 0, 0.0)) == 1
 
 
 @pytest.mark.parametrize(("activations", "flushed", "written"), STATES)
@@ -61,7 +59,7 @@ def test_states_of_the_caches(
     protocol = Protocol(
         repeats=3, sample_s=0.0, rotation_bytes=FLUSHED_BYTES, activations=activations
     )
-    samples = time_kernel(kernel(), TASK, protocol, 0, float("inf"))
+    samples = kernel().time(protocol, 0, float("inf"))
     assert len(samples) == 3 and all(sample > 0 for sample in samples)
     assert sizes == [[size for size in (flushed, written) if size]]
 
@@ -71,7 +69,7 @@ def test_a_kernel_runs_until_it_is_told_to_stop() -> None:
     answers = iter([True, True, False])
     protocol = Protocol(rotation_bytes=1 << 16)
     watch = (lambda: next(answers), lambda: told.append("begun"))
-    assert keep_kernel_running(kernel(), TASK, protocol, 0, watch) >= 2
+    assert kernel().keep_running(protocol, 0, watch) >= 2
     assert told == ["begun"]
 
 
@@ -95,5 +93,5 @@ def test_a_kernel_in_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock on which a second goes by at every look."""
     monkeypatch.setattr(kernel_runs, "perf_counter", count().__next__)
     protocol = Protocol(rotation_bytes=1 << 16)
-    assert repeat_kernel(kernel(), TASK, protocol, 0, 0.0) == 1
-    assert repeat_kernel(kernel(), TASK, protocol, 0, 20.0) == 20
+    assert kernel().repeat(protocol, 0, 0.0) == 1
+    assert kernel().repeat(protocol, 0, 20.0) == 20

@@ -15,7 +15,8 @@ from packed_kernel import constants_workload
 from placements import altered
 from traced_kernel import traced
 
-from tilewright.compiler.build import build_kernel, kernel_hash_of, kernel_identity, kernel_module
+from tilewright.compiler.build import kernel_hash_of, kernel_identity, kernel_module
+from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.compiler.metaschedule.records import MODULE, RECORDS, WORKLOADS
 from tilewright.core.errors import ModelError
 from tilewright.core.forms import PLAIN, Form, blocked

@@ -12,7 +12,7 @@ from small_networks import Builder, check_network
 from test_opaque import CASES, encoded
 from traced_kernel import traced
 
-from tilewright.compiler.build import build_kernel
+from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN
 from tilewright.graph.operators.opaque import results_text
 from tilewright.graph.tensor import TensorType

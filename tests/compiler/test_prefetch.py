@@ -14,11 +14,12 @@ from packed_kernel import kernel_error
 from placements import altered, with_cache
 from test_conv2d_direct import conv, forms_for
 from tvm import tirx
+from tvm.ir.expr import TensorLoad
 from tvm.s_tir import SBlockRealize
+from tvm_ffi import structural_visit
 
 from tilewright.compiler.build import kernel_module, rendered
 from tilewright.compiler.prefetch import AHEAD, TILE, with_prefetches
-from tilewright.compiler.statements import children, loads
 from tilewright.core.forms import blocked
 from tilewright.core.records import Candidate, Settings
 from tilewright.graph.workload import Workload
@@ -111,28 +112,36 @@ class Run:
             place = place * int(extent) + self._number(index)
         return place
 
-    def _run(self, node: Any) -> None:
-        if isinstance(node, tirx.For):
-            lanes = tirx.ForKind(node.kind) == tirx.ForKind.VECTORIZED
-            for value in range(0, int(node.extent), LANES if lanes else 1):
-                self._values[node.loop_var.name] = value
-                self._run(node.body)
-            return
-        if isinstance(node, SBlockRealize):
-            numbers = [self._number(value) for value in node.iter_values]
-            axes = zip(node.block.iter_vars, numbers, strict=True)
-            self._values.update((axis.var.name, number) for axis, number in axes)
-        if isinstance(node, tirx.Evaluate) and "llvm.prefetch" in str(node):
+    def _run(self, body: Any) -> None:
+        callbacks = [
+            (tirx.For, self._loop),
+            (SBlockRealize, self._block),
+            (tirx.Evaluate, self._fetch),
+            (TensorLoad, self._read),
+        ]
+        structural_visit(body, callbacks)
+
+    def _loop(self, node: Any, visitor: Any) -> None:
+        lanes = tirx.ForKind(node.kind) == tirx.ForKind.VECTORIZED
+        for value in range(0, int(node.extent), LANES if lanes else 1):
+            self._values[node.loop_var.name] = value
+            visitor.visit(node.body)
+
+    def _block(self, node: Any, visitor: Any) -> None:
+        numbers = [self._number(value) for value in node.iter_values]
+        axes = zip(node.block.iter_vars, numbers, strict=True)
+        self._values.update((axis.var.name, number) for axis, number in axes)
+        visitor.visit(node.block.body)
+
+    def _fetch(self, node: Any, _visitor: Any) -> None:
+        if "llvm.prefetch" in str(node):
             start, offset = node.value.args[1].args
             place = self._place(start.args[0].indices)
             self.events.append(("fetched", lines_of(self.weights, place, self._number(offset))))
-        if isinstance(node, tirx.BufferStore):
-            for load in loads(node.value):
-                if load.source.same_as(self.weights):
-                    line = lines_of(self.weights, self._place(load.indices))
-                    self.events.append(("read", line))
-        for child in children(node):
-            self._run(child)
+
+    def _read(self, load: Any, _visitor: Any) -> None:
+        if load.source.same_as(self.weights):
+            self.events.append(("read", lines_of(self.weights, self._place(load.indices))))
 
 
 @pytest.mark.parametrize("name", CASES)

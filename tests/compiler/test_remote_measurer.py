@@ -152,7 +152,7 @@ def test_operands_are_made_on_the_device(pair: Farm, tmp_path: Path) -> None:
         )
         lease = Tracker(host="127.0.0.1", port=pair.tracker.port).request("box", 20.0)
         session = compiled.RemoteSession(lease.host, lease.port, lease.match, 30.0)
-        made = session.timing(kernel, task, QUICK, 0).operands()[0]
+        made = session.timing(kernel, task, QUICK, 0).tensors[0].numpy()
         assert made.dtype == dtype and made.shape == (300, 301)
         if dtype == "int32":
             assert made.min() >= 0 and 90 < made.max() < 100

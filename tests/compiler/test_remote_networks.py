@@ -13,7 +13,7 @@ import pytest
 from graph_builder import Builder
 from rpc_processes import Farm, farm
 
-from tilewright.compiler import remote_network
+from tilewright.compiler import remote, remote_network
 from tilewright.compiler.network import compile_network
 from tilewright.compiler.remote import RemoteSession
 from tilewright.core.errors import InputError, ModelError, TargetError
@@ -193,7 +193,7 @@ def test_a_board_is_there_for_networks_while_the_measurer_rests(
 def test_a_board_links_what_cannot_be_linked_here(
     one: Farm, tmp_path: Path, network: Compiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_network, "linker_of", lambda _target: None)
+    monkeypatch.setattr(remote, "linker_of", lambda _target: None)
     there = placement(one)
     executable, _ = compile_network(network.plan, there.target)
     path = remote_network.export_network(executable, there.target, tmp_path)

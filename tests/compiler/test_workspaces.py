@@ -10,8 +10,7 @@ from one_kernel import PLACEMENT, all_settings
 from test_conv2d_direct import conv
 
 from tilewright.compiler.build import kernel_module
-from tilewright.compiler.pipeline import compiled
-from tilewright.compiler.workspaces import WorkspaceReader
+from tilewright.compiler.pipeline import WorkspaceReader, compiled
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload

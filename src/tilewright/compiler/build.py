@@ -1,16 +1,12 @@
-"""From a scheduled kernel to something that can be called."""
+"""The scheduled kernel of a candidate: its module, its identity, its text."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
-from time import perf_counter
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 
-from tilewright.compiler.lower.registry import lower
+from tilewright.compiler.lower.registry import lowered
 from tilewright.compiler.pipeline import GENERATION, compiled
 from tilewright.core.fingerprints import digest
 from tilewright.core.records import Candidate
@@ -18,25 +14,11 @@ from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltKernel:
-    """A kernel compiled in memory.
-
-    `call` takes one tensor per argument (physical shapes) and the result's tensor. `kernel_hash`
-    identifies the scheduled kernel.
-    """
-
-    call: Callable[..., None]
-    argument_types: tuple[tuple[tuple[int, ...], str], ...]
-    kernel_hash: str
-    build_s: float
-
-
 def kernel_module(
     workload: Workload, candidate: Candidate, target: Target, resources: Resources
 ) -> tvm.IRModule:
     """The scheduled module; its only function is called `main`."""
-    return lower(workload, candidate, target, resources).mod
+    return lowered(workload, candidate, target, resources)[1].mod
 
 
 def kernel_hash_of(function: tirx.PrimFunc) -> str:
@@ -51,24 +33,9 @@ def kernel_identity(
     return kernel_hash_of(kernel_module(workload, candidate, target, resources)["main"])
 
 
-def build_kernel(
-    workload: Workload, candidate: Candidate, target: Target, resources: Resources
-) -> BuiltKernel:
-    """Lower and compile one candidate in memory, without a linker."""
-    began = perf_counter()
-    module = kernel_module(workload, candidate, target, resources)
-    function = module["main"]
-    types = tuple(
-        (tuple(int(extent) for extent in buffer.shape), str(buffer.dtype))
-        for buffer in function.params
-    )
-    library = compiled(module, target, resources).jit()
-    return BuiltKernel(
-        call=library["main"],
-        argument_types=types,
-        kernel_hash=kernel_hash_of(function),
-        build_s=perf_counter() - began,
-    )
+def argument_types(function: tirx.PrimFunc) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Physical shapes and types of a kernel's arguments and its result."""
+    return tuple((tuple(map(int, buffer.shape)), str(buffer.dtype)) for buffer in function.params)
 
 
 def rendered(

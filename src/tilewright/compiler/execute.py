@@ -1,12 +1,14 @@
-"""Running compiled networks with the Relax VM."""
+"""Running compiled networks with the Relax VM, and on which threads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tvm
@@ -16,8 +18,10 @@ from tvm import relax
 from tilewright.compiler.network import LIBRARY, WEIGHTS
 from tilewright.compiler.weights import load_weights
 from tilewright.core.errors import DamagedArtifact, InputError, last_line
+from tilewright.core.forks import call_native, is_forked
 from tilewright.core.scratch import scratch_folder
 
+_Answer = TypeVar("_Answer")
 _USE_GIVEN_CPUS = -2
 _GO_ON = 0
 """What an instrument answers for the call to be made as usual."""
@@ -33,6 +37,41 @@ def set_threads(threads: int, cpus: Sequence[int]) -> None:
         configure(1, threads)
 
 
+class _Pool(threading.local):
+    """What the calling thread's pool was last set to: threads and CPUs."""
+
+    size: tuple[int, tuple[int, ...]] = (0, ())
+
+
+_pool = _Pool()
+
+
+class Caller:
+    """Calls functions where TVM's pool has so many threads on these CPUs, one at a time.
+
+    The pool belongs to the thread that calls: each thread that does has one of its own, which is
+    sized at its first call.
+    """
+
+    def __init__(self, threads: int, cpus: Sequence[int]) -> None:
+        self._size = (threads, tuple(cpus[:threads]))
+        self._turn = threading.Lock()
+
+    def __call__(self, function: Callable[[], _Answer]) -> _Answer:
+        """What the function answers or raises."""
+        if is_forked():
+            # whoever had the turn in the parent never gives it back here; one thread needs none
+            return call_native(lambda: self._call(function))
+        with self._turn:
+            return self._call(function)
+
+    def _call(self, function: Callable[[], _Answer]) -> _Answer:
+        if _pool.size != self._size:
+            set_threads(*self._size)
+            _pool.size = self._size
+        return function()
+
+
 def _load_library(path: Path) -> Any:
     """Load by a name never used before.
 
@@ -45,25 +84,22 @@ def _load_library(path: Path) -> Any:
         return tvm_ffi.load_module(str(link))
 
 
-class _CallClock:
-    """An instrument of the Relax VM that notes how long each call takes.
+@contextmanager
+def undamaged(folder: Path) -> Generator[None]:
+    """What reading a compiled network raises comes out as DamagedArtifact."""
+    try:
+        yield
+    except (RuntimeError, OSError, KeyError, ValueError) as error:
+        raise DamagedArtifact(folder, last_line(error)) from error
 
-    A call's own handling by the instrument counts: a few microseconds.
-    """
 
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, float]] = []
-        self._began = 0.0
-
-    def __call__(
-        self, _function: object, symbol: str, before: bool, _result: object, *_arguments: object
-    ) -> int:
-        now = perf_counter()
-        if before:
-            self._began = perf_counter()
-        else:
-            self.calls.append((str(symbol), now - self._began))
-        return _GO_ON
+def check_constants(machine: Any, folder: Path, order: Sequence[str]) -> None:
+    """Raise DamagedArtifact unless the last parameters of a library are the constants `order`."""
+    arity = int(machine.module["get_function_arity"]("main"))
+    name_of = machine.module["get_function_param_name"]
+    last = range(max(0, arity - len(order)), arity)
+    if [str(name_of("main", index)) for index in last] != list(order):
+        raise DamagedArtifact(folder, f"{LIBRARY} does not take the constants of the manifest")
 
 
 class LoadedNetwork:
@@ -80,37 +116,24 @@ class LoadedNetwork:
 
         Raises ModelError when the library takes others, or a file is damaged.
         """
-        try:
-            library = _load_library(folder / LIBRARY)
-            network = cls(library, load_weights(folder / WEIGHTS), order)
-        except (RuntimeError, OSError, KeyError, ValueError) as error:
-            raise DamagedArtifact(folder, last_line(error)) from error
-        if network.constants != tuple(order):
-            raise DamagedArtifact(folder, f"{LIBRARY} does not take the constants of the manifest")
+        with undamaged(folder):
+            network = cls(_load_library(folder / LIBRARY), load_weights(folder / WEIGHTS), order)
+        check_constants(network._machine, folder, order)
         return network
-
-    @property
-    def constants(self) -> tuple[str, ...]:
-        """The last parameters' names in the library, as many as there are constants."""
-        first = self.input_count
-        name_of = self._machine.module["get_function_param_name"]
-        last = first + len(self._weights)
-        return tuple(str(name_of("main", index)) for index in range(max(first, 0), last))
 
     @property
     def input_count(self) -> int:
         """How many parameters come before the constants."""
-        arity_of = self._machine.module["get_function_arity"]
-        return int(arity_of("main")) - len(self._weights)
+        return int(self._machine.module["get_function_arity"]("main")) - len(self._weights)
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run once. Raises InputError where an index is out of range."""
-        tensors = [tvm.runtime.tensor(np.asarray(array, order="C")) for array in inputs]
-        return [tensor.numpy() for tensor in self._outputs(self._run(tensors))]
+        result = self._run(_tensors(inputs))
+        return [tensor.numpy() for tensor in ([result] if hasattr(result, "numpy") else result)]
 
     def time(self, inputs: Sequence[np.ndarray], repeats: int, warmup: int) -> list[float]:
         """Seconds of each call, conversion of inputs and outputs left out."""
-        tensors = [tvm.runtime.tensor(np.asarray(array, order="C")) for array in inputs]
+        tensors = _tensors(inputs)
         for _ in range(warmup):
             self._run(tensors)
         samples = []
@@ -122,7 +145,7 @@ class LoadedNetwork:
 
     def repeat(self, inputs: Sequence[np.ndarray], seconds: float) -> int:
         """Run again and again, for at least so many seconds and once; returns how often."""
-        tensors = [tvm.runtime.tensor(np.asarray(array, order="C")) for array in inputs]
+        tensors = _tensors(inputs)
         count, end = 0, perf_counter() + seconds
         while count == 0 or perf_counter() < end:
             self._run(tensors)
@@ -134,15 +157,22 @@ class LoadedNetwork:
 
         Calls of the machine's own functions are among them.
         """
-        tensors = [tvm.runtime.tensor(np.asarray(array, order="C")) for array in inputs]
-        clock = _CallClock()
-        watched = relax.VirtualMachine(self._library, tvm.cpu())
-        watched.set_instrument(clock)
+        tensors, began = _tensors(inputs), [0.0]
         runs: list[list[tuple[str, float]]] = []
+
+        def note(_function: object, symbol: str, before: bool, *_others: object) -> int:  # noqa: FBT001
+            """Its own handling counts: a few microseconds."""
+            now = perf_counter()
+            if not before:
+                runs[-1].append((str(symbol), now - began[0]))
+            began[0] = perf_counter()
+            return _GO_ON
+
+        watched = relax.VirtualMachine(self._library, tvm.cpu())
+        watched.set_instrument(note)
         for _ in range(repeats + 1):
-            clock.calls = []
+            runs.append([])
             watched["main"](*tensors, *self._weights)
-            runs.append(clock.calls)
         return [(calls[0][0], median(s for _, s in calls)) for calls in zip(*runs[1:], strict=True)]
 
     def _run(self, tensors: Sequence[Any]) -> Any:
@@ -151,6 +181,6 @@ class LoadedNetwork:
         except IndexError as error:  # what guards raise
             raise InputError(str(error)) from error
 
-    @staticmethod
-    def _outputs(result: Any) -> list[Any]:
-        return [result] if hasattr(result, "numpy") else list(result)
+
+def _tensors(arrays: Sequence[np.ndarray]) -> list[Any]:
+    return [tvm.runtime.tensor(np.asarray(array, order="C")) for array in arrays]

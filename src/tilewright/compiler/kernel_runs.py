@@ -1,24 +1,40 @@
-"""Running and timing single kernels under a protocol."""
+"""Building single kernels in memory, running them, and timing them under a protocol.
+
+A kernel that is timed in a loop reads inputs that nobody has written since: every core keeps its
+own clean copy. In a network the inputs have just been written, half of them by another core, and
+come from its cache. Kernels that read what their own core wrote are faster there. So activations
+are written anew before each timed call, by all threads, as the layer before does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
+from itertools import cycle, islice
+from math import prod
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import tvm
 import tvm_ffi
+from tvm import te, tirx
+from tvm.s_tir import Schedule
 
-from tilewright.compiler.build import BuiltKernel
-from tilewright.compiler.rewriting import rewriter
+from tilewright.compiler.build import argument_types, kernel_hash_of, kernel_module
+from tilewright.compiler.pipeline import compiled
 from tilewright.core.records import Candidate, Protocol
+from tilewright.core.targets import Resources, Target
 from tilewright.graph.layout import to_logical, to_physical
+from tilewright.graph.network import Array
 from tilewright.graph.sample import argument_limit
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 
+Watch = tuple[Callable[[], bool], Callable[[], None]]
+_PIECES = 64
+"""Pieces of rewriting; threads get contiguous runs of them, as they do of a kernel's outer loop."""
 _PATTERN = 1 << 20
 _MOST_COPIES = 256
 _ALIGNED_FLOATS = 16
@@ -30,9 +46,190 @@ _SLICE_S = 1e-3
 """A kernel that runs beside another one asks this often whether to go on."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltKernel:
+    """A candidate's kernel compiled in memory; what `builders.base.Kernel` wants.
+
+    `call` takes one tensor per argument (physical shapes) and the result's tensor.
+    """
+
+    call: Callable[..., None]
+    argument_types: tuple[tuple[tuple[int, ...], str], ...]
+    kernel_hash: str
+    build_s: float
+    workload: Workload
+    candidate: Candidate
+
+    def run(self, arrays: Sequence[Array]) -> Array:
+        """The result on logical arrays, as a logical array.
+
+        Gives back the memory that timing keeps: large weights are here in two forms for a while.
+        """
+        _POOL.release()
+        there = (tvm.cpu(), self.argument_types[-1])
+        return evaluated(self.call, there, self.workload, self.candidate, arrays)
+
+    def time(self, protocol: Protocol, seed: int, give_up_s: float) -> list[float]:
+        """Seconds per call of each sample; constants rotate through copies.
+
+        A kernel whose warm-up takes longer than `give_up_s` is sampled once and left at that.
+        """
+        timer = self._timer(protocol, seed)
+        once_s = min(timer(1) for _ in range(max(1, protocol.warmup)))
+        if once_s > give_up_s:
+            return [timer(1)]
+        calls = max(1, min(2_000, round(protocol.sample_s / max(once_s, 1e-7))))
+        samples = [timer(calls) for _ in range(protocol.repeats)]
+        most = _PATIENCE * protocol.repeats
+        while len(samples) < most and not _steady(samples[-protocol.repeats :]):
+            samples.append(timer(calls))
+        return samples[-protocol.repeats :]
+
+    def repeat(self, protocol: Protocol, seed: int, seconds: float) -> int:
+        """Call it for at least so many seconds and once, constants rotating; returns how often.
+
+        Activations stay as they are: writing them anew would take energy of its own.
+        """
+        sets, _ = self._operands(protocol, seed)
+        count, end = 0, perf_counter() + seconds
+        while count == 0 or perf_counter() < end:
+            self.call(*sets[count % len(sets)])
+            count += 1
+        return count
+
+    def keep_running(self, protocol: Protocol, seed: int, watch: Watch) -> int:
+        """Call it as for timing, again and again while the first function of `watch` says so; the
+        second one is told when the first calls are done. How often it was called."""
+        goes_on, begun = watch
+        timer = self._timer(protocol, seed)
+        once_s = min(timer(1) for _ in range(max(1, protocol.warmup)))
+        begun()
+        count, calls = 0, max(1, round(_SLICE_S / max(once_s, 1e-7)))
+        while goes_on():
+            timer(calls)
+            count += calls
+        return count
+
+    def _timer(self, protocol: Protocol, seed: int) -> Callable[[int], float]:
+        """A function that gives the mean seconds of so many calls, on operands in turn. Before each
+        of them activations are written anew, or (`cold`) as much other memory as weights rotate
+        through, or (`warm`) nothing; that is not timed."""
+        sets, activations = self._operands(protocol, seed)
+        if protocol.activations == "cold":
+            rewrite = _flusher(protocol.rotation_bytes)
+        else:
+            rewrite = rewriter([] if protocol.activations == "warm" else activations)
+        call, turn = self.call, cycle(sets)
+
+        def seconds(calls: int) -> float:
+            total_s = 0.0
+            for arguments in islice(turn, calls):
+                rewrite()
+                began = perf_counter()
+                call(*arguments)
+                total_s += perf_counter() - began
+            return total_s / calls
+
+        return seconds
+
+    def _operands(self, protocol: Protocol, seed: int) -> tuple[list[list[Any]], list[Any]]:
+        """Operands and result for call after call, in turn, and those that are activations."""
+        limit, types = argument_limit(self.workload), self.argument_types
+        rotating = [a.role == "constant" for a in self.workload.arguments] + [False]
+        size_bytes = sum(
+            prod(shape) * np.dtype(dtype).itemsize
+            for (shape, dtype), rotates in zip(types, rotating, strict=True)
+            if rotates
+        )
+        copies = -(-protocol.rotation_bytes // size_bytes) if size_bytes else 1
+        _POOL.rewind()
+        fixed = [
+            None if rotates else _POOL.take(shape, dtype, limit, seed)
+            for (shape, dtype), rotates in zip(types, rotating, strict=True)
+        ]
+        activations = [
+            t for t, (_, dtype) in zip(fixed[:-1], types, strict=False) if t and dtype in _REWRITTEN
+        ]
+        sets = [
+            [
+                _POOL.take(shape, dtype, limit, seed) if tensor is None else tensor
+                for tensor, (shape, dtype) in zip(fixed, types, strict=True)
+            ]
+            for _ in range(max(1, min(copies, _MOST_COPIES)))
+        ]
+        return sets, activations
+
+
+def build_kernel(
+    workload: Workload, candidate: Candidate, target: Target, resources: Resources
+) -> BuiltKernel:
+    """Lower and compile one candidate in memory, without a linker."""
+    began = perf_counter()
+    module = kernel_module(workload, candidate, target, resources)
+    library = compiled(module, target, resources).jit()
+    return BuiltKernel(
+        call=library["main"],
+        argument_types=argument_types(module["main"]),
+        kernel_hash=kernel_hash_of(module["main"]),
+        build_s=perf_counter() - began,
+        workload=workload,
+        candidate=candidate,
+    )
+
+
+def _steady(samples: Sequence[float]) -> bool:
+    """Whether samples agree. The first ones after a pause may run at half the speed until both
+    threads have a core each."""
+    return max(samples) <= _AGREED * min(samples)
+
+
+@cache
+def _copy_kernel() -> Any:
+    """copy(source[64, n], target[64, n]) with the first axis in parallel."""
+    width = tirx.Var("width", "int32")
+    source = te.placeholder((_PIECES, width), "float32", name="source")
+    target = te.compute((_PIECES, width), lambda i, j: source[i, j], name="target")
+    schedule = Schedule(tvm.IRModule({"main": te.create_prim_func([source, target])}))
+    rows, _ = schedule.get_loops(schedule.get_sblock("target"))
+    schedule.parallel(rows)
+    return tvm.compile(schedule.mod, tvm.target.Target({"kind": "llvm"})).jit()["main"]
+
+
+def rewriter(tensors: Sequence[Any]) -> Callable[[], None]:
+    """A function that writes tensors anew, with the values they have now, four bytes at a time.
+
+    The last few elements that do not fill the 64 pieces are left alone.
+    """
+    pairs = []
+    for tensor in tensors:
+        content = np.from_dlpack(tensor).reshape(-1).view(np.uint8)
+        array = content[: content.size // 4 * 4].view(np.float32)
+        width = array.size // _PIECES
+        if width == 0:
+            continue
+        target = array[: width * _PIECES].reshape(_PIECES, width)
+        source = np.array(target)
+        pairs.append((tvm.runtime.tensor(source), tvm_ffi.from_dlpack(target)))
+    if not pairs:
+        return lambda: None
+    copy = _copy_kernel()
+
+    def rewrite() -> None:
+        for source, target in pairs:
+            copy(source, target)
+
+    return rewrite
+
+
+@cache
+def _flusher(size_bytes: int) -> Callable[[], None]:
+    """A function that reads one half of so much memory and writes the other, by all threads."""
+    return rewriter([tvm.runtime.tensor(np.zeros(size_bytes // 8, np.float32))])
+
+
 def random_array(rng: np.random.Generator, shape: Sequence[int], dtype: str, limit: int):
     """N(0, 1) for floats, [0, limit) for integers; large arrays repeat a pattern."""
-    count = int(np.prod(shape, dtype=np.int64))
+    count = prod(shape)
     if dtype == "bool":
         pattern = rng.integers(0, 2, min(count, _PATTERN)).astype(bool)
     elif "int" in dtype:
@@ -42,99 +239,6 @@ def random_array(rng: np.random.Generator, shape: Sequence[int], dtype: str, lim
     return np.resize(pattern, tuple(shape))
 
 
-def time_kernel(
-    kernel: BuiltKernel, workload: Workload, protocol: Protocol, seed: int, give_up_s: float
-) -> list[float]:
-    """Seconds per call of each sample; constants rotate through copies.
-
-    A kernel whose warm-up takes longer than `give_up_s` is sampled once and left at that.
-    """
-    return _samples(_timed(kernel, workload, protocol, seed), protocol, give_up_s)
-
-
-def repeat_kernel(
-    kernel: BuiltKernel, workload: Workload, protocol: Protocol, seed: int, seconds: float
-) -> int:
-    """Call a kernel for at least so many seconds and once, constants rotating; returns how often.
-
-    Activations stay as they are: writing them anew would take energy of its own.
-    """
-    sets, _ = _operands(kernel, workload, protocol, seed)
-    count, end = 0, perf_counter() + seconds
-    while count == 0 or perf_counter() < end:
-        kernel.call(*sets[count % len(sets)])
-        count += 1
-    return count
-
-
-def keep_kernel_running(
-    kernel: BuiltKernel,
-    workload: Workload,
-    protocol: Protocol,
-    seed: int,
-    watch: tuple[Callable[[], bool], Callable[[], None]],
-) -> int:
-    """Call a kernel as for timing, again and again while the first function of `watch` says so; the
-    second one is told when the first calls are done. How often it was called."""
-    goes_on, begun = watch
-    timed = _timed(kernel, workload, protocol, seed)
-    once_s = min(timed.seconds(1) for _ in range(max(1, protocol.warmup)))
-    begun()
-    count, calls = 0, max(1, round(_SLICE_S / max(once_s, 1e-7)))
-    while goes_on():
-        timed.seconds(calls)
-        count += calls
-    return count
-
-
-def _timed(kernel: BuiltKernel, workload: Workload, protocol: Protocol, seed: int) -> _Timed:
-    """The kernel on operands as the protocol wants them."""
-    sets, activations = _operands(kernel, workload, protocol, seed)
-    return _Timed(kernel.call, sets, _before_calls(activations, protocol))
-
-
-def _operands(
-    kernel: BuiltKernel, workload: Workload, protocol: Protocol, seed: int
-) -> tuple[list[list[Any]], list[Any]]:
-    """Operands and result for call after call, in turn, and those that are activations."""
-    limit = argument_limit(workload)
-    types = list(kernel.argument_types)
-    rotating = [a.role == "constant" for a in workload.arguments] + [False]
-    copies = _copies(types, rotating, protocol)
-    _POOL.rewind()
-    fixed = [
-        None if rotates else _POOL.take(shape, dtype, limit, seed)
-        for (shape, dtype), rotates in zip(types, rotating, strict=True)
-    ]
-    activations = [
-        t for t, (_, dtype) in zip(fixed[:-1], types, strict=False) if t and dtype in _REWRITTEN
-    ]
-    sets = [
-        [
-            _POOL.take(shape, dtype, limit, seed) if tensor is None else tensor
-            for tensor, (shape, dtype) in zip(fixed, types, strict=True)
-        ]
-        for _ in range(copies)
-    ]
-    return sets, activations
-
-
-def _before_calls(activations: Sequence[Any], protocol: Protocol) -> Callable[[], None]:
-    """What happens before each timed call: activations are written anew, or (`cold`) as much other
-    memory as weights rotate through, or (`warm`) nothing."""
-    if protocol.activations == "warm":
-        return rewriter([])
-    if protocol.activations == "cold":
-        return _flusher(protocol.rotation_bytes)
-    return rewriter(activations)
-
-
-@cache
-def _flusher(size_bytes: int) -> Callable[[], None]:
-    """A function that reads one half of so much memory and writes the other, by all threads."""
-    return rewriter([tvm.runtime.tensor(np.zeros(size_bytes // 8, np.float32))])
-
-
 class _Pool:
     """Random single-precision memory that operands are cut from, so that it is filled only once.
 
@@ -142,8 +246,7 @@ class _Pool:
     """
 
     def __init__(self) -> None:
-        self._memory = np.empty(0, np.float32)
-        self._used = 0
+        self.release()
 
     def rewind(self) -> None:
         """Start again at the beginning; earlier views stay valid."""
@@ -159,7 +262,7 @@ class _Pool:
         if dtype != "float32":
             rng = np.random.default_rng(seed)
             return tvm.runtime.tensor(random_array(rng, shape, dtype, limit))
-        count = int(np.prod(shape, dtype=np.int64))
+        count = prod(shape)
         if self._used + count > self._memory.size:
             self._grow(self._used + count, seed)
         view = self._memory[self._used : self._used + count].reshape(tuple(shape))
@@ -171,8 +274,8 @@ class _Pool:
         block = np.empty(size + _ALIGNED_FLOATS, np.float32)
         skip = (-block.ctypes.data // 4) % _ALIGNED_FLOATS
         self._memory = block[skip : skip + size]
-        rng = np.random.default_rng(seed)
-        pattern = rng.standard_normal(min(size, _PATTERN), dtype=np.float32)
+        count = min(size, _PATTERN)
+        pattern = np.random.default_rng(seed).standard_normal(count, dtype=np.float32)
         for start in range(0, size, pattern.size):
             part = self._memory[start : start + pattern.size]
             part[:] = pattern[: part.size]
@@ -181,90 +284,34 @@ class _Pool:
 _POOL = _Pool()
 
 
-def _copies(
-    types: Sequence[tuple[tuple[int, ...], str]], rotating: Sequence[bool], protocol: Protocol
-) -> int:
-    size = sum(
-        int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        for (shape, dtype), rotates in zip(types, rotating, strict=True)
-        if rotates
-    )
-    if size == 0:
-        return 1
-    return max(1, min(-(-protocol.rotation_bytes // size), _MOST_COPIES))
-
-
-class _Timed:
-    """Calls of a kernel on rotating operands, each on activations that were just rewritten."""
-
-    def __init__(self, call, sets: list[list], rewrite: Callable[[], None]) -> None:
-        self._call = call
-        self._sets = sets
-        self._rewrite = rewrite
-        self._position = 0
-
-    def seconds(self, calls: int) -> float:
-        """Mean seconds of `calls` calls, rewriting left out."""
-        call, total_s = self._call, 0.0
-        for _ in range(calls):
-            arguments = self._sets[self._position % len(self._sets)]
-            self._position += 1
-            self._rewrite()
-            began = perf_counter()
-            call(*arguments)
-            total_s += perf_counter() - began
-        return total_s / calls
-
-
-def _samples(timed: _Timed, protocol: Protocol, give_up_s: float) -> list[float]:
-    once_s = min(timed.seconds(1) for _ in range(max(1, protocol.warmup)))
-    if once_s > give_up_s:
-        return [timed.seconds(1)]
-    calls = max(1, min(2_000, round(protocol.sample_s / max(once_s, 1e-7))))
-    samples = [timed.seconds(calls) for _ in range(protocol.repeats)]
-    while len(samples) < _PATIENCE * protocol.repeats and not _steady(samples[-protocol.repeats :]):
-        samples.append(timed.seconds(calls))
-    return samples[-protocol.repeats :]
-
-
-def _steady(samples: Sequence[float]) -> bool:
-    """Whether samples agree. The first ones after a pause may run at half the speed until both
-    threads have a core each."""
-    return max(samples) <= _AGREED * min(samples)
-
-
-def run_kernel(
-    kernel: BuiltKernel,
+def evaluated(
+    call: Callable[..., None],
+    there: tuple[Any, tuple[tuple[int, ...], str]],
     workload: Workload,
     candidate: Candidate,
-    arrays: Sequence[np.ndarray],
-) -> np.ndarray:
-    """The kernel's result on logical arrays, as a logical array.
-
-    Gives back the memory that timing keeps: large weights are here in two forms for a while.
-    """
-    _POOL.release()
-    tensors = [
-        tvm.runtime.tensor(array) for array in physical_arguments(workload, candidate, arrays)
-    ]
-    shape, dtype = kernel.argument_types[-1]
-    result = tvm.runtime.tensor(np.zeros(shape, dtype))
-    kernel.call(*tensors, result)
+    arrays: Sequence[Array],
+) -> Array:
+    """What a kernel makes of logical arrays, as a logical array; `there` is the device, and the
+    physical shape and type of the result."""
+    device, (shape, dtype) = there
+    operands = _physical(workload, candidate, arrays)
+    tensors = [tvm.runtime.tensor(array, device) for array in operands]
+    result = tvm.runtime.tensor(np.zeros(shape, dtype), device)
+    call(*tensors, result)
     return to_logical(result.numpy(), candidate.forms[-1], workload.result.shape)
 
 
-def physical_arguments(
-    workload: Workload, candidate: Candidate, arrays: Sequence[np.ndarray]
-) -> Iterator[np.ndarray]:
+def _physical(workload: Workload, candidate: Candidate, arrays: Sequence[Array]) -> Iterator[Array]:
     """Logical arrays as the kernel takes them: in its layouts, constants packed.
 
     One after the other, so that whoever copies them needs no memory for all.
     """
     spec = implementation(candidate.implementation)
-    constants: Mapping[int, np.ndarray] = {
+    roles = [argument.role for argument in workload.arguments]
+    constants = {
         index: array
-        for index, (array, argument) in enumerate(zip(arrays, workload.arguments, strict=True))
-        if argument.role == "constant"
+        for index, (array, role) in enumerate(zip(arrays, roles, strict=True))
+        if role == "constant"
     }
     packed = spec.packed_shapes(workload, candidate)
     physical = dict(spec.pack(workload, candidate, constants)) if packed else {}

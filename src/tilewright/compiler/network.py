@@ -1,33 +1,61 @@
-"""Compiling a whole network and writing it as a library plus a file of weights."""
+"""Compiling a whole network: Relax as glue around the kernels, and what is written of it.
+
+    main(inputs..., constants...):
+        arena = alloc_storage
+        per call: views of its operands, guards of those that are indices,
+                  then kernel(operands..., result)
+        return outputs
+
+Memory is planned by us, so the module goes to the VM without Relax's own planning or fusion, and
+without instructions that free tensors one by one: all of them lie in the arena.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as script
 
-from tilewright.compiler.build import kernel_module
-from tilewright.compiler.glue import network_module
-from tilewright.compiler.pipeline import registered
+from tilewright.compiler.build import argument_types, kernel_module
+from tilewright.compiler.pipeline import WorkspaceReader, registered
 from tilewright.compiler.prefetch import with_prefetches
-from tilewright.compiler.workspaces import WorkspaceReader
+from tilewright.compiler.stopwatch import SYMBOL, mark_rows, stopwatch
+from tilewright.core.forms import PLAIN
 from tilewright.core.targets import Target
 from tilewright.graph.array_files import map_array
-from tilewright.graph.plan import NetworkPlan
+from tilewright.graph.indices import IndexRange, argument_uses
+from tilewright.graph.plan import NetworkPlan, PlannedCall
 from tilewright.kernels.base import Workspaces
 
 LIBRARY = "model.so"
 WEIGHTS = "weights.params"
+MAIN, TIMED, CALLED = "main", "timed", "called"
+"""Names of the network's functions."""
+OUTSIDE = "is given an index that is not in"
+"""What the message of a guard says, where its kind does not come along."""
+_ERROR = "IndexError"
+"""What a guard that fails raises in the caller."""
+PIPELINE = (
+    "LowerAllocTensor",
+    "LowerRuntimeBuiltin",
+    "ComputePrimValue",
+    "VMShapeLower",
+    "AttachGlobalSymbol",
+)
 
 
 def compile_network(
     plan: NetworkPlan, target: Target, *, timed: bool = False
 ) -> tuple[relax.VMExecutable, dict[str, Workspaces]]:
     """Build all kernels and the glue of a plan with one lane; returns the executable and the
-    kernels' workspaces by symbol. `timed` as in `glue.network_module`."""
+    kernels' workspaces by symbol. `timed` as in `network_module`."""
     resources = plan.only_lane.resources
     kernels = {plan.symbol(call): call for call in reversed(plan.calls)}
     instructed = {}
@@ -64,3 +92,189 @@ def write_weights(folder: Path, plan: NetworkPlan, packed: Path) -> None:
     tvm.runtime.save_param_dict_to_file(tensors, str(path))
     if path.stat().st_size < size_bytes:  # TVM does not say when writing failed
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+class _Emitter:
+    """One function of a network: what is allocated and checked in it so far."""
+
+    def __init__(self, builder: relax.BlockBuilder, plan: NetworkPlan) -> None:
+        self.builder = builder
+        self.plan = plan
+        self.views: dict[tuple[str, tuple[int, ...]], relax.Var] = {}
+        self.guarded: set[tuple[str, tuple[IndexRange, ...]]] = set()
+        self.roots: dict[str, relax.Var] = {}
+        self.arena: relax.Var | None = None
+
+    def open(self, inputs: Sequence[relax.Var]) -> None:
+        """Allocate the arena, and for outputs memory of their own, so that they outlive the run."""
+        plan = self.plan
+        self.roots.update(zip(plan.inputs, inputs, strict=True))
+        if plan.arena_bytes:
+            size = relax.ShapeExpr([plan.arena_bytes])
+            self.arena = self.builder.emit(
+                relax.op.memory.alloc_storage(size, 0, "global", "uint8")
+            )
+        for tensor in dict.fromkeys(plan.outputs):
+            if tensor not in self.roots and plan.tensors[tensor].root == tensor:
+                kind = plan.tensors[tensor].type
+                shape = relax.ShapeExpr(PLAIN.physical_shape(kind.shape))
+                self.roots[tensor] = self.builder.emit(
+                    relax.op.builtin.alloc_tensor(shape, kind.dtype, 0)
+                )
+
+    def tensor(self, name: str, shape: tuple[int, ...], dtype: str) -> relax.Var:
+        """A tensor's memory in the physical shape a kernel wants."""
+        key = (name, shape)
+        if key not in self.views:
+            self.views[key] = self._view(name, shape, dtype)
+        return self.views[key]
+
+    def _view(self, name: str, shape: tuple[int, ...], dtype: str) -> relax.Var:
+        place = self.plan.tensors[name]
+        root, offset_bytes = self.roots.get(place.root), place.offset_bytes
+        if root is not None and offset_bytes == 0 and _shape(root) == shape:
+            return root
+        if root is None:
+            offset_bytes += self.plan.memory[place.device].offsets[place.root]
+        offset, physical = tirx.const(offset_bytes, "int64"), relax.ShapeExpr(shape)
+        if root is None:
+            view = relax.op.memory.alloc_tensor(self.arena, offset, physical, dtype)
+        else:
+            view = relax.op.memory.view(root, physical, dtype, offset)
+        tensor = self.builder.emit(view)
+        if offset_bytes == 0:
+            return tensor
+        # kernels want the offset in the pointer; on a CPU this moves it and copies nothing
+        return self.builder.emit(relax.op.memory.ensure_zero_offset(tensor))
+
+    def operands(
+        self, call: PlannedCall, kernel: tirx.PrimFunc, parameters: dict[str, relax.Var]
+    ) -> list[relax.Var]:
+        """What a call reads and writes, in the order of its kernel's parameters."""
+        names = zip([*call.inputs, call.output], argument_types(kernel), strict=True)
+        return [
+            parameters[call.constants[index]]
+            if index in call.constants
+            else self.tensor(name, *kind)
+            for index, (name, kind) in enumerate(names)
+        ]
+
+    def guard(self, call: PlannedCall, operands: Sequence[relax.Var]) -> None:
+        """Check the indices that a call reads, each tensor once."""
+        for indices in argument_uses(call.workload):
+            key = (call.inputs[indices.port], indices.ranges)
+            if indices.port in call.constants or key in self.guarded:
+                continue
+            self.guarded.add(key)
+            operand = operands[indices.port]
+            symbol = f"guard_{len(self.guarded)}"
+            kind = (_shape(operand), str(operand.ty.dtype.dtype))
+            function = index_guard(symbol, *kind, indices.ranges, call.name)
+            self.builder.emit(relax.Call(self.builder.add_func(function, symbol), [operand]))
+
+
+def _shape(variable: relax.Var) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in variable.ty.shape)
+
+
+Kernels = dict[str, tuple[tirx.PrimFunc, relax.Expr]]
+"""By symbol, each with what the builder calls it."""
+
+
+def network_module(
+    plan: NetworkPlan, kernels: dict[str, tirx.PrimFunc], *, timed: bool = False
+) -> tvm.IRModule:
+    """The Relax module of a plan with one lane, ready for the VM's code generation; `kernels` are
+    its kernels by symbol.
+
+    With `timed` it has two more functions, one that notes the time before and after every kernel,
+    one that tells their symbols in order, with spaces between them:
+
+        timed(inputs..., marks, constants...) -> marks
+        called() -> symbols
+    """
+    builder = relax.BlockBuilder()
+    known: Kernels = {
+        symbol: (kernel, builder.add_func(kernel.with_attr("global_symbol", symbol), symbol))
+        for symbol, kernel in kernels.items()
+    }
+    _emit_function(builder, plan, known, None)
+    if timed:
+        _emit_function(builder, plan, known, builder.add_func(stopwatch(len(plan.calls)), SYMBOL))
+        with builder.function(CALLED, []):
+            symbols = " ".join(plan.symbol(call) for call in plan.calls)
+            builder.emit_func_output(tvm.ir.StringImm(symbols))
+    passes = [getattr(relax.transform, name)() for name in PIPELINE]
+    return tvm.transform.Sequential(passes)(builder.get())
+
+
+def _emit_function(
+    builder: relax.BlockBuilder, plan: NetworkPlan, kernels: Kernels, clock: relax.Expr | None
+) -> None:
+    """The whole network as a function; with a `clock` it gives marks of time, not its outputs."""
+    types = {tensor: planned.type for tensor, planned in plan.tensors.items()}
+    inputs = [
+        relax.Var(f"input_{i}", relax.TensorType(types[tensor].shape, types[tensor].dtype))
+        for i, tensor in enumerate(plan.inputs)
+    ]
+    parameters = {
+        c.name: relax.Var(c.name, relax.TensorType(c.shape, c.dtype)) for c in plan.constants
+    }
+    marks = relax.Var("marks", relax.TensorType((mark_rows(len(plan.calls)), 2), "int64"))
+    noted = [] if clock is None else [marks]
+    name = TIMED if noted else MAIN
+    with builder.function(name, [*inputs, *noted, *parameters.values()]):
+        emitter = _Emitter(builder, plan)
+        emitter.open(inputs)
+        for call in plan.calls:
+            kernel, function = kernels[plan.symbol(call)]
+            operands = emitter.operands(call, kernel, parameters)
+            emitter.guard(call, operands)
+            steps = [relax.Call(function, operands)]
+            if noted:
+                steps = [relax.Call(clock, [marks]), *steps, relax.Call(clock, [marks])]
+            for step in steps:
+                builder.emit(step)
+        results = noted or [
+            emitter.tensor(tensor, PLAIN.physical_shape(types[tensor].shape), types[tensor].dtype)
+            for tensor in plan.outputs
+        ]
+        builder.emit_func_output(relax.Tuple(results) if len(results) > 1 else results[0])
+
+
+def index_guard(
+    symbol: str, shape: tuple[int, ...], dtype: str, ranges: Sequence[IndexRange], reader: str
+) -> tirx.PrimFunc:
+    """A function that fails where an index is out of range, called before the kernel that uses it:
+
+        for all indices: outside |= index < lowest or index > highest; then assert not outside
+
+    Kernels read no further than their operands and say nothing; imported ones may even read and
+    write elsewhere. A guard costs about a microsecond and a nanosecond per index.
+    `ranges` are one for all or one for each position along the last axis; `reader` is the name of
+    the call that uses the indices, for the message.
+    """
+    rows = prod(shape) // len(ranges)
+    message = f"{reader!r} {OUTSIDE} {', '.join(map(str, ranges))}"
+    with IRBuilder() as builder:
+        with script.prim_func():
+            script.func_name(symbol)
+            script.func_attr({"global_symbol": symbol, "tirx.noalias": True})
+            buffer = script.arg("indices", script.buffer(shape, dtype))
+            indices = script.decl_buffer((rows * len(ranges),), dtype, data=buffer.data)
+            outside = script.alloc_buffer((1,), "int32", scope="local")
+            script.buffer_store(outside, tirx.const(0, "int32"), [0])
+            with script.serial(0, rows) as row:
+                for column, valid in enumerate(ranges):
+                    index = indices[row * len(ranges) + column]
+                    wrong = tirx.Cast("int32", _is_outside(index, dtype, valid))
+                    script.buffer_store(outside, outside[0] | wrong, [0])
+            with script.Assert(tirx.EQ(outside[0], tirx.const(0, "int32")), message, _ERROR):
+                script.evaluate(0)
+        return builder.get()
+
+
+def _is_outside(index: tirx.Expr, dtype: str, valid: IndexRange) -> tirx.Expr:
+    wide = index if dtype == "int64" else tirx.Cast("int64", index)
+    low, high = (tirx.const(bound, "int64") for bound in (valid.lowest, valid.highest))
+    return tirx.any(wide < low, wide > high)

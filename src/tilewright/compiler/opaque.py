@@ -40,23 +40,17 @@ _FAILURES = (
 def check_supported(graph: Graph, target: str = '{"kind": "llvm"}') -> None:
     """Try every opaque node of a graph; raises ModelError naming operator and node."""
     for node in graph.nodes:
-        if node.operator != "opaque":
-            continue
-        wanted = range(len(node.outputs))
-        model = str(node.attribute("model"))
-        try:
-            for index in wanted:
-                import_opaque(model, index, target)
-        except ModelError as error:
-            raise ModelError(f"node {node.name!r}: {error.message}", hint=error.hint) from error
+        if node.operator == "opaque":
+            try:
+                for index in range(len(node.outputs)):
+                    import_opaque(str(node.attribute("model")), index, target)
+            except ModelError as error:
+                raise ModelError(f"node {node.name!r}: {error.message}", hint=error.hint) from error
 
 
-def operator_name(model: str) -> str:
-    """The ONNX operator inside an opaque attribute, with its domain where that is not ONNX's."""
-    import onnx
-
-    node = onnx.ModelProto.FromString(b64decode(model)).graph.node[0]
-    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+def kernel_function(named: Mapping[str, Any], target: str) -> tirx.PrimFunc:
+    """The TIR function of an opaque step, from its attributes."""
+    return import_opaque(str(named["model"]), int(named["output_index"]), target)
 
 
 @lru_cache(maxsize=64)
@@ -69,7 +63,8 @@ def import_opaque(model: str, output_index: int, target: str) -> tirx.PrimFunc:
     import onnx
 
     proto = onnx.ModelProto.FromString(b64decode(model))
-    name = operator_name(model)
+    node = proto.graph.node[0]
+    name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
     try:
         # the importer prints when it fails
         with redirect_stdout(io.StringIO()):
@@ -88,30 +83,23 @@ def _imported(proto: Any, output_index: int, target: str) -> tirx.PrimFunc:
     from onnx.helper import tensor_dtype_to_np_dtype
     from tvm.relax.frontend.onnx import from_onnx
 
+    passes = [
+        relax.transform.DecomposeOpsForInference(),
+        relax.backend.DispatchSortScan(),
+        relax.transform.LegalizeOps(),
+        relax.transform.FoldConstant(),
+    ]
     module = from_onnx(proto, keep_params_in_input=False)
     with tvm.target.Target(target):
-        module = Sequential(
-            [
-                relax.transform.DecomposeOpsForInference(),
-                relax.backend.DispatchSortScan(),
-                relax.transform.LegalizeOps(),
-                relax.transform.FoldConstant(),
-            ]
-        )(module)
+        module = Sequential(passes)(module)
     code = proto.graph.output[output_index].type.tensor_type.elem_type
     dtype = str(np.dtype(tensor_dtype_to_np_dtype(code)))
     merged = _Merge(module, proto.graph.node[0].op_type).module(output_index, dtype)
     merged = relax.transform.DeadCodeElimination(["main"])(merged)
     merged = relax.transform.FuseTIR()(merged)
-    main = merged["main"]
-    called = [
-        binding.value.args[0]
-        for block in main.body.blocks
-        for binding in block.bindings
-        if isinstance(binding.value, relax.Call)
-    ]
-    function = merged[called[0]]
-    return function.with_attr("global_symbol", "main").with_attr("tirx.noalias", True)
+    bindings = [binding for block in merged["main"].body.blocks for binding in block.bindings]
+    call = next(it.value for it in bindings if isinstance(it.value, relax.Call))
+    return merged[call.args[0]].with_attr("global_symbol", "main").with_attr("tirx.noalias", True)
 
 
 class _Merge:
@@ -126,39 +114,35 @@ class _Merge:
 
     def module(self, output_index: int, dtype: str) -> tvm.IRModule:
         """`main` calls the primitive function; one output is computed, as `dtype`."""
-        source = self._source["main"]
-        inner = self._primitive(source, output_index, dtype)
-        params = [relax.Var(f"p{i}", p.ty) for i, p in enumerate(source.params)]
-        with self._builder.function("main", params):
-            with self._builder.dataflow():
-                result = self._builder.emit_output(relax.Call(inner, params))
-            self._builder.emit_func_output(result)
-        return self._builder.get()
-
-    def _primitive(self, source: relax.Function, output_index: int, dtype: str) -> Any:
+        source, builder = self._source["main"], self._builder
         params = [relax.Var(f"i{i}", p.ty) for i, p in enumerate(source.params)]
         self._values.update(zip(source.params, params, strict=True))
-        body = source.body
-        with self._builder.function("fused", params, attrs={"Primitive": True}):
-            with self._builder.dataflow():
-                for block in body.blocks:
-                    for binding in block.bindings:
-                        self._bind(binding)
-                result = self._of(body.body)
-                if isinstance(result, list):
-                    result = result[output_index]
-                if str(result.ty.dtype) != dtype:
-                    result = self._builder.emit_te(topi.cast, result, dtype)
-                elif any(result.same_as(param) for param in params):
-                    result = self._builder.emit_te(topi.identity, result)
-                output = self._builder.emit_output(result)
-            self._builder.emit_func_output(output)
-        return self._builder.get().get_global_var("fused")
+        with builder.function("fused", params, attrs={"Primitive": True}):
+            with builder.dataflow():
+                output = builder.emit_output(self._output(source.body, output_index, dtype))
+            builder.emit_func_output(output)
+        inner = builder.get().get_global_var("fused")
+        params = [relax.Var(f"p{i}", p.ty) for i, p in enumerate(source.params)]
+        with builder.function("main", params):
+            with builder.dataflow():
+                result = builder.emit_output(relax.Call(inner, params))
+            builder.emit_func_output(result)
+        return builder.get()
 
-    def _bind(self, binding: Any) -> None:
-        if not isinstance(binding, relax.VarBinding):
-            self._refuse()
-        self._values[binding.var] = self._of(binding.value)
+    def _output(self, body: Any, output_index: int, dtype: str) -> Any:
+        params = list(self._values.values())
+        for binding in (binding for block in body.blocks for binding in block.bindings):
+            if not isinstance(binding, relax.VarBinding):
+                self._refuse()
+            self._values[binding.var] = self._of(binding.value)
+        result = self._of(body.body)
+        if isinstance(result, list):
+            result = result[output_index]
+        if str(result.ty.dtype) != dtype:
+            return self._builder.emit_te(topi.cast, result, dtype)
+        if any(result.same_as(param) for param in params):
+            return self._builder.emit_te(topi.identity, result)
+        return result
 
     def _of(self, value: Any) -> Any:
         if isinstance(value, relax.Tuple):
@@ -181,15 +165,16 @@ class _Merge:
         kinds = list(out[0].fields) if isinstance(out[0], relax.TupleType) else out
         if any(not isinstance(extent, tirx.IntImm) for kind in kinds for extent in kind.shape):
             self._refuse()
-        function = self._function(call.args[0].name_hint)
+        name = call.args[0].name_hint
+        function = self._function(name, self._source[name])
         made = self._builder.emit(relax.call_tir(function, operands, kinds))
         if len(kinds) == 1:
             return made
         return [self._builder.emit(relax.TupleGetItem(made, index)) for index in range(len(kinds))]
 
-    def _function(self, name: str) -> Any:
+    def _function(self, name: str, function: Any) -> Any:
+        """What the builder calls a function, which it gets once."""
         if name not in self._names:
-            function = self._source[name]
             self._names[name] = self._builder.add_func(function, name)
         return self._names[name]
 
@@ -200,10 +185,9 @@ class _Merge:
                 f"more than {LARGEST_CONSTANT}"
             )
         name = f"constant{len(self._names)}"
-        variable = self._builder.add_func(_filler(array, name), name)
-        self._names[name] = variable
+        function = self._function(name, _filler(array, name))
         kind = relax.TensorType(array.shape, str(array.dtype))
-        return self._builder.emit(relax.call_tir(variable, [], kind))
+        return self._builder.emit(relax.call_tir(function, [], kind))
 
     def _refuse(self) -> Any:
         raise ModelError(
@@ -228,8 +212,3 @@ def _filler(array: np.ndarray, name: str) -> tirx.PrimFunc:
                     at = [tirx.const(i, "int64") for i in index]
                     script.buffer_store(output, tirx.const(item.item(), dtype), at)
         return builder.get()
-
-
-def kernel_function(named: Mapping[str, Any], target: str) -> tirx.PrimFunc:
-    """The TIR function of an opaque step, from its attributes."""
-    return import_opaque(str(named["model"]), int(named["output_index"]), target)

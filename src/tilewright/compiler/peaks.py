@@ -31,94 +31,70 @@ def measured_peaks(
 ) -> dict[str, float]:
     """What a device reaches, by the database's names; `fastest` runs the kernels, else locally.
 
-    `dtype` is a type that kernels compute in.
+    `dtype` is a type that kernels compute in. The second cache is read again and again by each
+    thread, memory once, as an array larger than the private caches.
     """
     run = fastest or partial(_fastest, target, resources)
+    cache_bytes = max(target.cache_bytes(2) // 2, 64 << 10)
+    memory_bytes = _STREAM_BYTES // resources.threads
+    lanes, threads = target.lanes(dtype), resources.threads
     return {
-        "flop_per_s": peak_flop_per_s(target, resources, run, dtype),
-        "bytes_per_s": memory_bytes_per_s(target, resources, run, dtype),
-        "cache_bytes_per_s": cache_bytes_per_s(target, resources, run, dtype),
+        "flop_per_s": _flop_per_s(threads, lanes, run, dtype),
+        "bytes_per_s": _bytes_per_s((threads, memory_bytes, 1), lanes, run, dtype),
+        "cache_bytes_per_s": _bytes_per_s(
+            (threads, cache_bytes, _CACHE_REPEATS), lanes, run, dtype
+        ),
     }
 
 
-def peak_flop_per_s(target: Target, resources: Resources, fastest: Fastest, dtype: str) -> float:
+def _flop_per_s(threads: int, lanes: int, fastest: Fastest, dtype: str) -> float:
     """Operations per second of a register tile whose operands lie in level 1."""
-    lanes = _VECTORS * target.lanes(dtype)
-    a = te.placeholder((resources.threads, _DEPTH, _ROWS), dtype, name="a")
-    b = te.placeholder((resources.threads, _DEPTH, lanes), dtype, name="b")
-    again = te.reduce_axis((0, _REPEATS), "again")
-    depth = te.reduce_axis((0, _DEPTH), "depth")
-    c = te.compute(
-        (resources.threads, _ROWS, lanes),
-        lambda thread, row, lane: te.sum(
-            a[thread, depth, row] * b[thread, depth, lane], axis=[again, depth]
-        ),
-        name="c",
-    )
-    schedule = Schedule(tvm.IRModule({"main": te.create_prim_func([a, b, c])}))
-    block = schedule.get_sblock("c")
+    wide = _VECTORS * lanes
+    a = te.placeholder((threads, _DEPTH, _ROWS), dtype, name="a")
+    b = te.placeholder((threads, _DEPTH, wide), dtype, name="b")
+    axes = [te.reduce_axis((0, _REPEATS), "again"), te.reduce_axis((0, _DEPTH), "depth")]
+
+    def product(thread, row, lane):
+        return te.sum(a[thread, axes[1], row] * b[thread, axes[1], lane], axis=axes)
+
+    c = te.compute((threads, _ROWS, wide), product, name="c")
+    seconds = _seconds([a, b, c], lanes, fastest)
+    return 2.0 * threads * _ROWS * wide * _REPEATS * _DEPTH / seconds
+
+
+def _bytes_per_s(read: tuple[int, int, int], lanes: int, fastest: Fastest, dtype: str) -> float:
+    """Bytes per second when some threads read so many bytes each, so many times, in rows of several
+    vectors."""
+    threads, thread_bytes, repeats = read
+    wide = lanes * _STREAMS
+    rows = thread_bytes // element_type(dtype).bytes // wide
+    x = te.placeholder((threads, rows, wide), dtype, name="x")
+    axes = [te.reduce_axis((0, repeats), "again"), te.reduce_axis((0, rows), "row")]
+
+    def total(thread, lane):
+        return te.sum(x[thread, axes[1], lane], axis=axes)
+
+    y = te.compute((threads, wide), total, name="y")
+    size_bytes = TensorType((threads, rows, wide), dtype).bytes
+    return repeats * size_bytes / _seconds([x, y], lanes, fastest)
+
+
+def _seconds(tensors: Sequence[te.Tensor], lanes: int, fastest: Fastest) -> float:
+    """Of a kernel that adds up in registers: threads outside, the last spatial axis in vectors."""
+    schedule = Schedule(tvm.IRModule({"main": te.create_prim_func(tensors)}))
+    block = schedule.get_sblock(tensors[-1].op.name)
     local = schedule.cache_write(block, 0, "local")
-    thread, row, lane, outer, inner = schedule.get_loops(block)
-    vector, within = schedule.split(lane, [None, target.lanes(dtype)])
-    schedule.reorder(thread, outer, inner, row, vector, within)
+    thread, *rows, lane, outer, inner = schedule.get_loops(block)
+    vector, within = schedule.split(lane, [None, lanes])
+    schedule.reorder(thread, outer, inner, *rows, vector, within)
     schedule.parallel(thread)
-    schedule.unroll(row)
-    schedule.unroll(vector)
+    for loop in (*rows, vector):
+        schedule.unroll(loop)
     schedule.vectorize(within)
     schedule.reverse_compute_at(local, thread)
     schedule.decompose_reduction(block, outer)
-    shapes = [
-        (resources.threads, _DEPTH, _ROWS),
-        (resources.threads, _DEPTH, lanes),
-        (resources.threads, _ROWS, lanes),
-    ]
-    seconds = fastest(schedule.mod, [TensorType(shape, dtype) for shape in shapes])
-    return 2.0 * resources.threads * _ROWS * lanes * _REPEATS * _DEPTH / seconds
-
-
-def memory_bytes_per_s(target: Target, resources: Resources, fastest: Fastest, dtype: str) -> float:
-    """Bytes per second when all threads read an array larger than the private caches."""
-    read = _read_type(target, resources, _STREAM_BYTES // resources.threads, dtype)
-    return _read_bytes_per_s(target, read, 1, fastest)
-
-
-def cache_bytes_per_s(target: Target, resources: Resources, fastest: Fastest, dtype: str) -> float:
-    """Bytes per second when each thread reads again and again what fits its private cache."""
-    thread_bytes = max(target.cache_bytes(2) // 2, 64 << 10)
-    read = _read_type(target, resources, thread_bytes, dtype)
-    return _read_bytes_per_s(target, read, _CACHE_REPEATS, fastest)
-
-
-def _read_type(target: Target, resources: Resources, thread_bytes: int, dtype: str) -> TensorType:
-    """As many bytes for each thread, in rows of several vectors."""
-    lanes = target.lanes(dtype) * _STREAMS
-    rows = thread_bytes // element_type(dtype).bytes // lanes
-    return TensorType((resources.threads, rows, lanes), dtype)
-
-
-def _read_bytes_per_s(target: Target, read: TensorType, repeats: int, fastest: Fastest) -> float:
-    threads, rows, lanes = read.shape
-    x = te.placeholder(read.shape, read.dtype, name="x")
-    again = te.reduce_axis((0, repeats), "again")
-    row = te.reduce_axis((0, rows), "row")
-    y = te.compute(
-        (threads, lanes),
-        lambda thread, lane: te.sum(x[thread, row, lane], axis=[again, row]),
-        name="y",
-    )
-    schedule = Schedule(tvm.IRModule({"main": te.create_prim_func([x, y])}))
-    block = schedule.get_sblock("y")
-    local = schedule.cache_write(block, 0, "local")
-    thread, lane, outer, inner = schedule.get_loops(block)
-    vector, within = schedule.split(lane, [None, target.lanes(read.dtype)])
-    schedule.reorder(thread, outer, inner, vector, within)
-    schedule.parallel(thread)
-    schedule.unroll(vector)
-    schedule.vectorize(within)
-    schedule.reverse_compute_at(local, thread)
-    schedule.decompose_reduction(block, outer)
-    result = TensorType((threads, lanes), read.dtype)
-    return repeats * read.bytes / fastest(schedule.mod, [read, result])
+    kinds = [TensorType(tuple(map(int, t.shape)), str(t.dtype)) for t in tensors]
+    return fastest(schedule.mod, kinds)
 
 
 def _fastest(

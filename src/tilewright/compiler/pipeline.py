@@ -14,10 +14,12 @@ from typing import Any
 
 import tvm
 from tvm import tirx
+from tvm.ir.instrument import pass_instrument
+from tvm_ffi import structural_map, structural_visit
 
 from tilewright.compiler.prefetch import with_prefetches
-from tilewright.compiler.statements import with_parts
 from tilewright.core.targets import Resources, Target
+from tilewright.kernels.base import Workspaces
 
 NAME = "tilewright"
 GENERATION = 2
@@ -25,8 +27,6 @@ GENERATION = 2
 then does not count any more. The first one had TVM's own passes."""
 _BASE = "s_tir"
 _LEAVE_ALONE = "disable_lower_builtin"
-LAST_PASS = "_on_stack"
-"""After it, what is left of buffers comes from the pool."""
 _STACK_BYTES = 8192
 """Four times the largest register file; threads have megabytes of stack."""
 
@@ -52,22 +52,55 @@ def registered() -> str:
 
 @tirx.transform.prim_func_pass(opt_level=0)
 def _on_stack(function: tirx.PrimFunc, _module: tvm.IRModule, _context: Any) -> tirx.PrimFunc:
-    return function.with_body(_kept(function.body))
+    return function.with_body(structural_map(function.body, (tirx.AllocBuffer, _kept)))
 
 
 def _kept(node: Any) -> Any:
-    if not isinstance(node, tirx.AllocBuffer):
-        return with_parts(node, _kept)
-    kind = tvm.DataType(str(node.buffer.dtype))
-    extents = [extent for extent in node.buffer.shape if isinstance(extent, tirx.IntImm)]
-    if len(extents) < len(node.buffer.shape):
-        return node
-    bits = prod(int(extent) for extent in extents) * kind.bits * kind.lanes
-    if bits > 8 * _STACK_BYTES:
+    """A buffer on the stack where it is small; what is left comes from the pool."""
+    if not 0 <= _bytes(node.buffer) <= _STACK_BYTES:
         return node
     return tirx.AllocBuffer(node.buffer, {_LEAVE_ALONE: tirx.IntImm("bool", 1)})
 
 
-def on_stack(node: tirx.AllocBuffer) -> bool:
-    """Whether a buffer was put on the stack, after `LAST_PASS`."""
-    return _LEAVE_ALONE in node.annotations
+def _bytes(buffer: Any) -> int:
+    """Of a buffer of known size; -1 for any other."""
+    if not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
+        return -1
+    kind = tvm.DataType(str(buffer.dtype))
+    return prod(map(int, buffer.shape)) * kind.bits * kind.lanes // 8
+
+
+@pass_instrument
+class WorkspaceReader:
+    """An instrument of TVM's passes that notes the workspaces of every kernel it sees; `found` has
+    them by the kernel's symbol."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Workspaces] = {}
+
+    def run_after_pass(self, module: tvm.IRModule, info: Any) -> None:
+        """Read the kernels once their small buffers have gone to the stack."""
+        if info.name != "_on_stack":
+            return
+        for variable, function in module.functions.items():
+            if isinstance(function, tirx.PrimFunc):
+                self.found[variable.name_hint] = _workspaces(function.body)
+
+
+def _workspaces(body: Any) -> Workspaces:
+    """The buffers from the pool: those of parallel loops are each thread's own. One of unknown size
+    counts as nothing."""
+    found: dict[bool, list[int]] = {True: [], False: []}
+    around: list[Any] = []
+
+    def enter(loop: Any, visitor: Any) -> None:
+        around.append(loop.kind)
+        visitor.default_visit(loop)
+        around.pop()
+
+    def note(node: Any, _visitor: Any) -> None:
+        if _LEAVE_ALONE not in node.annotations:
+            found[tirx.ForKind.PARALLEL in around].append(max(0, _bytes(node.buffer)))
+
+    structural_visit(body, [(tirx.For, enter), (tirx.AllocBuffer, note)])
+    return Workspaces(shared=tuple(found[False]), own=tuple(found[True]))

@@ -22,10 +22,11 @@ from typing import Any
 
 import tvm
 from tvm import tirx
+from tvm.ir.expr import TensorLoad
 from tvm.s_tir import SBlockRealize, Schedule
 from tvm.sym import Analyzer
+from tvm_ffi import structural_map, structural_mutate, structural_walk
 
-from tilewright.compiler.statements import children, loads, with_body, with_parts
 from tilewright.core.targets import Target
 
 TILE = "tilewright.tile"
@@ -38,6 +39,8 @@ _REPEATED = 3
 Further out in the nest there are more of them, but LLVM keeps registers best in innermost loops."""
 _FAR = 4
 """Weights of less than this part of the second cache gained nothing (inception_v3, densenet201)."""
+
+_ZERO = tirx.const(0, "int32")
 
 Tile = tuple[Any, int]
 
@@ -66,7 +69,7 @@ def mark_ahead(schedule: Schedule, target: Target, panel: Panel, sums: Sequence[
     lines = 4 * panel.run / _LINE_BYTES
     at = None
     for loop in reversed(sums):
-        if _serial(schedule, loop):
+        if tirx.ForKind(schedule.get(loop).kind) == tirx.ForKind.SERIAL:
             at = loop
             if _REPEATED * lines >= tiles:
                 break
@@ -79,10 +82,6 @@ def mark_ahead(schedule: Schedule, target: Target, panel: Panel, sums: Sequence[
     schedule.annotate(at, AHEAD, [panel.argument, panel.distance])
 
 
-def _serial(schedule: Schedule, loop: Any) -> bool:
-    return tirx.ForKind(schedule.get(loop).kind) == tirx.ForKind.SERIAL
-
-
 def with_prefetches(module: tvm.IRModule) -> tvm.IRModule:
     """The module with its marks turned into instructions."""
     functions = {variable: _rewritten(function) for variable, function in module.functions.items()}
@@ -90,62 +89,57 @@ def with_prefetches(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def _rewritten(function: Any) -> Any:
+    """Rebuilds what is around marked loops."""
     if not isinstance(function, tirx.PrimFunc):
         return function
-    return function.with_body(_Rewriter(function.params).visit(function.body))
+    tiles: list[Tile] = []  # the marks passed on the way in
 
-
-class _Rewriter:
-    """Rebuilds statements around marked loops; `_tiles` are the marks passed on the way in."""
-
-    def __init__(self, arguments: Sequence[Any]) -> None:
-        self._arguments = arguments
-        self._tiles: list[Tile] = []
-
-    def visit(self, node: Any) -> Any:
-        """The statement with instructions in it, itself where it has no marks."""
-        if not isinstance(node, tirx.For):
-            return with_parts(node, self.visit)
-        marks: dict[str, Any] = dict(node.annotations)
+    def visit(loop: Any, mutator: Any) -> Any:
+        marks: dict[str, Any] = dict(loop.annotations)
         counted, ahead = marks.pop(TILE, None), marks.pop(AHEAD, None)
         if counted is None and ahead is None:
-            return with_parts(node, self.visit)
+            return mutator.default_mutate(loop)
         if counted is not None:
-            self._tiles.append((node.loop_var, int(counted)))
-        body = self.visit(node.body)
+            tiles.append((loop.loop_var, int(counted)))
+        body = mutator.mutate(loop.body)
         if ahead is not None:
-            argument, distance = (int(value) for value in ahead)
-            body = tirx.SeqStmt([*self._fetches(body, self._arguments[argument], distance), body])
+            weights, distance = function.params[int(ahead[0])], int(ahead[1])
+            body = tirx.SeqStmt([*_fetches(body, weights, distance, tiles), body])
         if counted is not None:
-            self._tiles.pop()
-        return with_body(node, body, marks)
+            tiles.pop()
+        return tirx.For(
+            loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, marks
+        )
 
-    def _fetches(self, body: Any, weights: Any, distance: int) -> list[Any]:
-        """Instructions for a tile's share of the lines that `body` reads of `weights`."""
-        loops, indices = _reading(body, weights)
-        element_bytes = tvm.DataType(str(weights.dtype)).bits // 8
-        run, jumps = _runs(weights, loops, indices)
-        lines_of_run = -(-run * element_bytes // _LINE_BYTES)
-        tile, tiles = tirx.const(0, "int32"), 1
-        for variable, count in self._tiles:
-            tile, tiles = tile * count + tirx.floormod(variable, count), tiles * count
-        lines = lines_of_run * prod(count for _, count in jumps)
-        share, together = -(-lines // tiles), max(1, tiles // lines)
-        first = [_at(index, dict.fromkeys(loops, 0)) for index in indices]
-        start, simplify = tirx.address_of(weights[tuple(first)]), Analyzer().simplify
-        fetches = []
-        for number in range(share):
-            line = tirx.floordiv(tile, together) * share + number
-            offset = distance * element_bytes + tirx.floormod(line, lines_of_run) * _LINE_BYTES
-            line = tirx.floordiv(line, lines_of_run)
-            for stride, count in jumps:
-                offset += tirx.floormod(line, count) * (stride * element_bytes)
-                line = tirx.floordiv(line, count)
-            address = tirx.handle_add_byte_offset(start, simplify(offset))
-            how = (_TO_READ, _SECOND_LEVEL, _DATA)
-            call = tirx.call_llvm_intrin("void", "llvm.prefetch", address, *how)
-            fetches.append(tirx.Evaluate(call))
-        return fetches
+    return function.with_body(structural_mutate(function.body, (tirx.For, visit)))
+
+
+def _fetches(body: Any, weights: Any, distance: int, tiles: Sequence[Tile]) -> list[Any]:
+    """Instructions for a tile's share of the lines that `body` reads of `weights`."""
+    loops, indices = _reading(body, weights)
+    element_bytes = tvm.DataType(str(weights.dtype)).bits // 8
+    run, jumps = _runs(weights, loops, indices)
+    lines_of_run = -(-run * element_bytes // _LINE_BYTES)
+    tile, count_of_tiles = tirx.const(0, "int32"), prod(count for _, count in tiles)
+    for variable, count in tiles:
+        tile = tile * count + tirx.floormod(variable, count)
+    lines = lines_of_run * prod(count for _, count in jumps)
+    share, together = -(-lines // count_of_tiles), max(1, count_of_tiles // lines)
+    first = [_at(index, dict.fromkeys(loops, _ZERO)) for index in indices]
+    start, simplify = tirx.address_of(weights[tuple(first)]), Analyzer().simplify
+    fetches = []
+    for number in range(share):
+        line = tirx.floordiv(tile, together) * share + number
+        offset = distance * element_bytes + tirx.floormod(line, lines_of_run) * _LINE_BYTES
+        line = tirx.floordiv(line, lines_of_run)
+        for stride, count in jumps:
+            offset += tirx.floormod(line, count) * (stride * element_bytes)
+            line = tirx.floordiv(line, count)
+        address = tirx.handle_add_byte_offset(start, simplify(offset))
+        how = (_TO_READ, _SECOND_LEVEL, _DATA)
+        call = tirx.call_llvm_intrin("void", "llvm.prefetch", address, *how)
+        fetches.append(tirx.Evaluate(call))
+    return fetches
 
 
 def _reading(body: Any, weights: Any) -> tuple[dict[Any, int], list[Any]]:
@@ -155,19 +149,18 @@ def _reading(body: Any, weights: Any) -> tuple[dict[Any, int], list[Any]]:
     values: dict[Any, Any] = {}
     found: list[list[Any]] = []
 
-    def visit(node: Any) -> None:
-        if isinstance(node, tirx.For):
-            loops[node.loop_var] = int(node.extent)
-        elif isinstance(node, SBlockRealize):
-            axes = zip(node.block.iter_vars, node.iter_values, strict=True)
-            values.update((axis.var, value) for axis, value in axes)
-        elif isinstance(node, tirx.BufferStore):
-            read = [load for load in loads(node.value) if load.source.same_as(weights)]
-            found.extend([_at(index, values) for index in load.indices] for load in read)
-        for child in children(node):
-            visit(child)
+    def enter_loop(loop: Any) -> None:
+        loops[loop.loop_var] = int(loop.extent)
 
-    visit(body)
+    def enter_block(node: Any) -> None:
+        values.update(zip((a.var for a in node.block.iter_vars), node.iter_values, strict=True))
+
+    def read(load: Any) -> None:
+        if load.source.same_as(weights):
+            found.append([_at(index, values) for index in load.indices])
+
+    callbacks = [(tirx.For, enter_loop), (SBlockRealize, enter_block), (TensorLoad, read)]
+    structural_walk(body, callbacks, order="pre")
     return loops, found[0]
 
 
@@ -175,13 +168,13 @@ def _runs(
     weights: Any, loops: dict[Any, int], indices: Sequence[Any]
 ) -> tuple[int, list[tuple[int, int]]]:
     """How many elements the loops read in one run, and the strides and counts of such runs."""
-    place = tirx.const(0, "int32")
+    place = _ZERO
     for extent, index in zip(weights.shape, indices, strict=True):
         place = place * extent + index
-    simplify, still = Analyzer().simplify, dict.fromkeys(loops, 0)
-    first = _at(place, still)
+    simplify, still = Analyzer().simplify, dict.fromkeys(loops, _ZERO)
+    first, one = _at(place, still), tirx.const(1, "int32")
     strides = [
-        (int(simplify(_at(place, {**still, variable: 1}) - first)), extent)
+        (int(simplify(_at(place, {**still, variable: one}) - first)), extent)
         for variable, extent in loops.items()
     ]
     run, jumps = 1, []
@@ -195,9 +188,4 @@ def _runs(
 
 def _at(index: Any, values: dict[Any, Any]) -> Any:
     """An index expression with variables replaced."""
-    if isinstance(index, tirx.Var):
-        value = values.get(index, index)
-        return tirx.const(value, "int32") if isinstance(value, int) else value
-    if hasattr(index, "a"):
-        return type(index)(_at(index.a, values), _at(index.b, values))
-    return index
+    return structural_map(index, (tirx.Var, lambda variable: values.get(variable, variable)))

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
+from math import prod
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -24,14 +25,13 @@ import tvm_ffi
 from tvm import rpc, te
 from tvm.support import cc
 
-from tilewright.compiler.build import kernel_hash_of, kernel_module
-from tilewright.compiler.kernel_runs import physical_arguments, random_array
+from tilewright.compiler.build import argument_types, kernel_hash_of, kernel_module
+from tilewright.compiler.kernel_runs import evaluated, random_array
 from tilewright.compiler.peaks import measured_peaks
 from tilewright.compiler.pipeline import compiled
 from tilewright.core.element_types import element_type
 from tilewright.core.records import Candidate, Protocol
 from tilewright.core.targets import Resources, Target
-from tilewright.graph.layout import to_logical
 from tilewright.graph.sample import argument_limit
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
@@ -76,17 +76,10 @@ def export_kernel(
     the server links when it loads it.
     """
     began = perf_counter()
-    module = kernel_module(workload, candidate, target, resources)
-    function = module["main"]
-    types = tuple(
-        (tuple(int(extent) for extent in buffer.shape), str(buffer.dtype))
-        for buffer in function.params
-    )
-    functions = {"main": function.with_attr("global_symbol", "main")}
-    for index, (shape, dtype) in enumerate(types[:-1]):
-        if _tiled(shape, dtype):
-            functions[f"fill_{index}"] = _filler(shape, dtype, f"fill_{index}")
-    path = write_library(tvm.IRModule(functions), target, resources, folder, name)
+    function = kernel_module(workload, candidate, target, resources)["main"]
+    types = argument_types(function)
+    library = _with_fillers(function, types[:-1])
+    path = export(compiled(library, target, resources), target, folder, name)
     return ExportedKernel(
         path=str(path),
         types=types,
@@ -95,17 +88,18 @@ def export_kernel(
     )
 
 
-def write_library(
-    module: tvm.IRModule, target: Target, resources: Resources, folder: Path, name: str
-) -> Path:
-    """Compile a module for the device and write it, linked if possible; its path."""
-    executable = compiled(module, target, resources)
+def export(executable: Any, target: Target, folder: Path, name: str) -> Path:
+    """Write what was compiled for another machine: linked where this one can link for it, else as
+    an archive of objects, which the device links when it loads it; its path."""
     linker = linker_of(target)
     path = folder / f"{name}.{'so' if linker else 'tar'}"
-    if linker:
-        executable.export_library(str(path), fcompile=cc.cross_compiler(linker))
-    else:
+    given = json.loads(target.tvm)
+    if linker is None or (
+        target_architecture(given) == platform.machine() and "mtriple" not in given
+    ):
         executable.export_library(str(path))
+    else:
+        executable.export_library(str(path), fcompile=cc.cross_compiler(linker))
     return path
 
 
@@ -121,11 +115,23 @@ def linker_of(target: Target) -> str | None:
 
 
 def _tiled(shape: Sequence[int], dtype: str) -> bool:
-    return dtype != "bool" and int(np.prod(shape, dtype=np.int64)) > BLOCK
+    return dtype != "bool" and prod(shape) > BLOCK
 
 
-def _filler(shape: Sequence[int], dtype: str, name: str) -> Any:
-    """A function (block, result) that repeats the block all over the result."""
+def _with_fillers(
+    kernel: Any, types: Sequence[tuple[tuple[int, ...], str]], *, always: bool = False
+) -> tvm.IRModule:
+    """A kernel, and for each operand that repeats a block a function `fill_N` (block, result) that
+    does so."""
+    functions = {"main": kernel.with_attr("global_symbol", "main")}
+    for index, (shape, dtype) in enumerate(types):
+        if always or _tiled(shape, dtype):
+            name = f"fill_{index}"
+            functions[name] = _filler(shape, dtype).with_attr("global_symbol", name)
+    return tvm.IRModule(functions)
+
+
+def _filler(shape: Sequence[int], dtype: str) -> Any:
     block: Any = te.placeholder((BLOCK,), dtype=dtype, name="block")
 
     def element(*indices: Any) -> Any:
@@ -135,21 +141,16 @@ def _filler(shape: Sequence[int], dtype: str, name: str) -> Any:
         return block[flat % BLOCK]
 
     result: Any = te.compute(tuple(shape), element, name="result")
-    return te.create_prim_func([block, result]).with_attr("global_symbol", name)
+    return te.create_prim_func([block, result])
 
 
 class RemoteSession:
-    """One open session on one server."""
+    """One open session on one server; `cpu` is the device of tensors there."""
 
     def __init__(self, host: str, port: int, match: str, session_s: float) -> None:
         timeout: Any = session_s
         self._session = rpc.connect(host, port, match, session_timeout=timeout)
-        self._cpu = self._session.cpu(0)
-
-    @property
-    def cpu(self) -> Any:
-        """The device of tensors there."""
-        return self._cpu
+        self.cpu: Any = self._session.cpu(0)
 
     def function(self, name: str) -> Any:
         """A function of the server. Raises AttributeError where it has none of that name."""
@@ -164,11 +165,13 @@ class RemoteSession:
         return bytes(self._session.download(name))
 
     def library(self, path: Path, name: str) -> Any:
-        """A shared library, loaded there under a name that no other had: the loader there takes one
-        of a known path for the one it has."""
-        self.send(path, f"{name}.so")
-        library = self._session.load_module(f"{name}.so")
-        self._session.remove(f"{name}.so")
+        """A library, loaded there under a name that no other had: the loader there takes one of a
+        known path for the one it has."""
+        self.send(path, name)
+        library = self._session.load_module(name)
+        self._session.remove(name)
+        if name.endswith(".tar"):
+            self._session.remove(f"{name}.so")
         return library
 
     def linked(self, archive: Path) -> bytes:
@@ -210,23 +213,20 @@ class RemoteSession:
         self, kernel: ExportedKernel, workload: Workload, protocol: Protocol, seed: int
     ) -> RemoteTiming:
         """The kernel loaded there with its operands, ready to be timed."""
-        library = self._load(kernel)
+        library = self._load(kernel.path)
         limit = argument_limit(workload)
         rng = np.random.default_rng(seed)
         tensors = []
         for index, (shape, dtype) in enumerate(kernel.types[:-1]):
-            if not _tiled(shape, dtype):
+            if _tiled(shape, dtype):
+                block = random_array(rng, (BLOCK,), dtype, limit)
+                tensors.append(self._filled(library, index, (shape, dtype), block))
+            else:
                 array = random_array(rng, shape, dtype, limit)
-                tensors.append(tvm.runtime.tensor(array, self._cpu))
-                continue
-            block = tvm.runtime.tensor(random_array(rng, (BLOCK,), dtype, limit), self._cpu)
-            tensor = tvm.runtime.empty(shape, dtype, self._cpu)
-            library[f"fill_{index}"](block, tensor)
-            tensors.append(tensor)
-        shape, dtype = kernel.types[-1]
-        tensors.append(tvm.runtime.empty(shape, dtype, self._cpu))
+                tensors.append(tvm.runtime.tensor(array, self.cpu))
+        tensors.append(tvm.runtime.empty(*kernel.types[-1], self.cpu))
         flush = FLUSH if protocol.activations == "flushed" else ""
-        return RemoteTiming(library, self._cpu, tensors, flush)
+        return RemoteTiming(library, self.cpu, tensors, flush)
 
     def evaluate(
         self,
@@ -236,15 +236,8 @@ class RemoteSession:
         arrays: Sequence[np.ndarray],
     ) -> np.ndarray:
         """The kernel's result on logical arrays, which are uploaded, as a logical array."""
-        library = self._load(kernel)
-        tensors = [
-            tvm.runtime.tensor(array, self._cpu)
-            for array in physical_arguments(workload, candidate, arrays)
-        ]
-        shape, dtype = kernel.types[-1]
-        result = tvm.runtime.tensor(np.zeros(shape, dtype), self._cpu)
-        library["main"](*tensors, result)
-        return to_logical(result.numpy(), candidate.forms[-1], workload.result.shape)
+        call, there = self._load(kernel.path)["main"], (self.cpu, kernel.types[-1])
+        return evaluated(call, there, workload, candidate, arrays)
 
     def peaks(self, target: Target, resources: Resources, folder: Path) -> dict[str, float]:
         """What the device reaches; see `compiler.peaks`.
@@ -254,31 +247,28 @@ class RemoteSession:
         numbers = count()
 
         def fastest(module: tvm.IRModule, operands: Sequence[TensorType]) -> float:
-            functions = {"main": module["main"].with_attr("global_symbol", "main")}
-            for index, kind in enumerate(operands):
-                functions[f"fill_{index}"] = _filler(kind.shape, kind.dtype, f"fill_{index}")
-            path = write_library(
-                tvm.IRModule(functions), target, resources, folder, f"peak-{next(numbers)}"
-            )
-            library = self._loaded(path)
-            tensors = [tvm.runtime.empty(kind.shape, kind.dtype, self._cpu) for kind in operands]
-            for index, (kind, tensor) in enumerate(zip(operands, tensors, strict=True)):
-                values = np.full(BLOCK, 1e-3, element_type(kind.dtype).numpy)
-                library[f"fill_{index}"](tvm.runtime.tensor(values, self._cpu), tensor)
-            return min(RemoteTiming(library, self._cpu, tensors, "").seconds(_PEAK_CALLS))
+            types = [(kind.shape, kind.dtype) for kind in operands]
+            filled = _with_fillers(module["main"], types, always=True)
+            executable = compiled(filled, target, resources)
+            library = self._load(export(executable, target, folder, f"peak-{next(numbers)}"))
+            tensors = []
+            for index, kind in enumerate(types):
+                values = np.full(BLOCK, 1e-3, element_type(kind[1]).numpy)
+                tensors.append(self._filled(library, index, kind, values))
+            return min(RemoteTiming(library, self.cpu, tensors, "").seconds(_PEAK_CALLS))
 
         return measured_peaks(target, resources, fastest)
 
-    def _load(self, kernel: ExportedKernel) -> Any:
-        return self._loaded(Path(kernel.path))
+    def _load(self, path: Path | str) -> Any:
+        return self.library(Path(path), Path(path).name)
 
-    def _loaded(self, path: Path) -> Any:
-        self._session.upload(str(path))
-        library = self._session.load_module(path.name)
-        self._session.remove(path.name)
-        if path.suffix == ".tar":
-            self._session.remove(path.name + ".so")
-        return library
+    def _filled(
+        self, library: Any, index: int, kind: tuple[tuple[int, ...], str], block: np.ndarray
+    ) -> Any:
+        """The operand `index` there, the block repeated all over it."""
+        tensor = tvm.runtime.empty(*kind, self.cpu)
+        library[f"fill_{index}"](tvm.runtime.tensor(block, self.cpu), tensor)
+        return tensor
 
     def _optional(self, name: str) -> Any:
         try:
@@ -297,25 +287,22 @@ class RemoteSession:
         return tuple(sorted(str(name) for name, there in found.items() if bool(there)))
 
 
+@dataclass(frozen=True, slots=True)
 class RemoteTiming:
-    """A kernel with its operands on a device."""
+    """A kernel with its operands on a device, the result last; `flush` names the function that is
+    called before each call, empty for none."""
 
-    def __init__(self, library: Any, device: Any, tensors: list[Any], flush: str) -> None:
-        self._library = library
-        self._device = device
-        self._tensors = tensors
-        self._flush = flush
-
-    def operands(self) -> list[np.ndarray]:
-        """The operands as they are on the device, the result last."""
-        return [tensor.numpy() for tensor in self._tensors]
+    library: Any
+    device: Any
+    tensors: list[Any]
+    flush: str
 
     def seconds(self, calls: int) -> list[float]:
         """Seconds of each of `calls` calls, one by one, timed on the device."""
-        timer = self._library.time_evaluator(
-            "main", self._device, number=1, repeat=calls, f_preproc=self._flush
+        timer = self.library.time_evaluator(
+            "main", self.device, number=1, repeat=calls, f_preproc=self.flush
         )
-        return [float(value) for value in timer(*self._tensors).results]
+        return list(map(float, timer(*self.tensors).results))
 
     def samples(self, protocol: Protocol, give_up_s: float) -> list[float]:
         """Samples under a protocol: each the mean of as many calls as last `sample_s`."""
@@ -323,7 +310,5 @@ class RemoteTiming:
         if once_s > give_up_s:
             return self.seconds(1)
         calls = max(1, min(_MOST_CALLS, round(protocol.sample_s / max(once_s, 1e-7))))
-        found = self.seconds(calls * protocol.repeats)
-        return [
-            float(np.mean(found[start : start + calls])) for start in range(0, len(found), calls)
-        ]
+        found = np.array(self.seconds(calls * protocol.repeats))
+        return found.reshape(protocol.repeats, calls).mean(axis=1).tolist()

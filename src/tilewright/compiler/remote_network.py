@@ -7,10 +7,8 @@ inputs is a closure that the device calls by itself, so that no round trip is ti
 
 from __future__ import annotations
 
-import json
-import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,12 +16,10 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.support import cc
 
-from tilewright.compiler.glue import CALLED, MAIN, TIMED
-from tilewright.compiler.guards import OUTSIDE
-from tilewright.compiler.network import LIBRARY, WEIGHTS
-from tilewright.compiler.remote import RemoteSession, linker_of
+from tilewright.compiler.execute import check_constants, undamaged
+from tilewright.compiler.network import CALLED, LIBRARY, MAIN, OUTSIDE, TIMED, WEIGHTS
+from tilewright.compiler.remote import RemoteSession, export
 from tilewright.compiler.stopwatch import mark_rows
 from tilewright.compiler.weights import load_weights
 from tilewright.core.errors import DamagedArtifact, InputError, LinkError, last_line
@@ -37,22 +33,10 @@ _LEAST_REPEATS = 3
 
 
 def export_network(executable: Any, target: Any, folder: Path) -> Path:
-    """Write the library for another machine: linked where this one can link for it, else as an
-    archive of objects, which the device links when it is loaded; its path."""
-    linker = linker_of(target)
+    """Write the library for another machine, or an archive of objects; its path."""
     for name in (LIBRARY, ARCHIVE):
         (folder / name).unlink(missing_ok=True)
-    if linker is None:
-        path = folder / ARCHIVE
-        executable.export_library(str(path))
-        return path
-    path = folder / LIBRARY
-    given = json.loads(target.tvm)
-    if target.architecture == platform.machine() and "mtriple" not in given:
-        executable.export_library(str(path))
-    else:
-        executable.export_library(str(path), fcompile=cc.cross_compiler(linker))
-    return path
+    return export(executable, target, folder, Path(LIBRARY).stem)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,8 +45,7 @@ class _Loaded:
 
     machine: Any
     weights: list[Any]
-    inputs: list[np.ndarray] = field(default_factory=list)
-    held: bool = False
+    inputs: list[np.ndarray] | None = None
 
 
 class RemoteNetworks:
@@ -79,20 +62,14 @@ class RemoteNetworks:
         Raises DamagedArtifact when the library takes others, or a file is damaged.
         """
         self.unload(name)
-        try:
+        with undamaged(folder):
             known = load_weights(folder / WEIGHTS)
             weights = [known[key] for key in order]
-        except (OSError, KeyError, ValueError) as error:
-            raise DamagedArtifact(folder, last_line(error)) from error
-        library = self._session.library(self._linked(folder), f"network-{next(self._numbers)}")
+        path = self._linked(folder)
+        library = self._session.library(path, f"network-{next(self._numbers)}.so")
         machine = relax.VirtualMachine(library, self._session.cpu)
-        arity = int(machine.module["get_function_arity"](MAIN))
-        name_of = machine.module["get_function_param_name"]
-        taken = [str(name_of(MAIN, n)) for n in range(max(0, arity - len(weights)), arity)]
-        if taken != list(order):
-            raise DamagedArtifact(folder, f"{LIBRARY} does not take the constants of the manifest")
-        uploaded = [self._uploaded(weight) for weight in weights]
-        machine.save_function(MAIN, _WEIGHTED, *uploaded)
+        check_constants(machine, folder, order)
+        machine.save_function(MAIN, _WEIGHTED, *map(self._uploaded, weights))
         self._networks[name] = _Loaded(machine=machine, weights=weights)
 
     def unload(self, name: str) -> None:
@@ -108,8 +85,7 @@ class RemoteNetworks:
         self, name: str, inputs: Sequence[np.ndarray], repeats: int, warmup: int
     ) -> list[float]:
         """Seconds of each run, in order, after so many that are not counted (one at least)."""
-        network = self._with_inputs(name, inputs)
-        return self._seconds(network, repeats, warmup)
+        return self._seconds(self._with_inputs(name, inputs), repeats, warmup)
 
     def repeat(self, name: str, inputs: Sequence[np.ndarray], seconds: float) -> int:
         """Run again and again for at least so many seconds; returns how often."""
@@ -134,10 +110,8 @@ class RemoteNetworks:
         except (AttributeError, tvm.error.RPCError):
             return []
         marks = np.zeros((mark_rows(len(symbols)), 2), np.int64)
-        given = [tvm.runtime.tensor(a, self._session.cpu) for a in (*network.inputs, marks)]
-        weights = [self._uploaded(weight) for weight in network.weights]
-        machine.save_function(TIMED, _TIMED, *given, *weights)
-        del weights
+        given = [tvm.runtime.tensor(a, self._session.cpu) for a in (*(network.inputs or ()), marks)]
+        machine.save_function(TIMED, _TIMED, *given, *map(self._uploaded, network.weights))
         rows: list[np.ndarray] = []
         for _ in range(repeats + 1):
             (noted,) = self._tensors(machine[_TIMED]())
@@ -152,11 +126,10 @@ class RemoteNetworks:
         before."""
         network = self._networks[name]
         arrays = [np.asarray(array, order="C") for array in inputs]
-        same = len(arrays) == len(network.inputs) and all(map(_equal, arrays, network.inputs))
-        if not (network.held and same):
+        if network.inputs is None or _contents(arrays) != _contents(network.inputs):
             given = [tvm.runtime.tensor(array, self._session.cpu) for array in arrays]
             network.machine.save_function(_WEIGHTED, _READY, *given)
-            network.inputs, network.held = [array.copy() for array in arrays], True
+            network.inputs = [array.copy() for array in arrays]
         return network
 
     def _seconds(self, network: _Loaded, repeats: int, warmup: int) -> list[float]:
@@ -193,10 +166,8 @@ class RemoteNetworks:
         return path
 
 
-def _equal(one: np.ndarray, other: np.ndarray) -> bool:
-    return (
-        one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
-    )
+def _contents(arrays: Sequence[np.ndarray]) -> list[Any]:
+    return [(array.dtype, array.shape, array.tobytes()) for array in arrays]
 
 
 def _called(function: Any) -> Any:

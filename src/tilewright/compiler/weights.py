@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,7 +34,7 @@ class _Stored:
 
     @property
     def size_bytes(self) -> int:
-        return self.kind.bytes * int(np.prod(self.shape, dtype=np.int64))
+        return self.kind.bytes * prod(self.shape)
 
 
 def load_weights(path: Path) -> dict[str, Any]:
@@ -97,8 +98,7 @@ def _contents(file: BinaryIO, size_bytes: int) -> Iterator[_Stored]:
     for _ in range(count):
         (length,) = numbers("<Q")
         names.append(file.read(min(length, size_bytes)).decode())
-    (tensors,) = numbers("<Q")
-    if tensors != count:
+    if numbers("<Q") != (count,):
         raise ValueError("the weights have more names than tensors, or fewer")
     for name in names:
         magic, _, _, _, rank, code, bits, lanes = numbers("<QQiiiBBH")

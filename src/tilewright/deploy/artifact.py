@@ -38,8 +38,7 @@ class Artifact:
     """
 
     def __init__(self, opened: OpenedArtifact, threads: int | None) -> None:
-        from tilewright.compiler.calling import Caller
-        from tilewright.compiler.execute import LoadedNetwork
+        from tilewright.compiler.execute import Caller, LoadedNetwork
 
         manifest, folder = opened.manifest, opened.folder
         self.manifest: Mapping[str, Any] = manifest.content

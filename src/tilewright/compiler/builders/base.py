@@ -43,29 +43,23 @@ class Kernel(Protocol):
     @property
     def kernel_hash(self) -> str:
         """What the builder's `identify` says of it."""
-        ...
 
     @property
     def build_s(self) -> float:
         """Seconds that building took."""
-        ...
 
     def run(self, arrays: Sequence[Array]) -> Array:
         """The result on logical arrays, one per argument, as a logical array."""
-        ...
 
     def time(self, protocol: Timing, seed: int, give_up_s: float) -> list[float]:
         """Seconds per call of each of the protocol's samples on random operands; a kernel that is
         slower than `give_up_s` may be sampled once."""
-        ...
 
     def repeat(self, protocol: Timing, seed: int, seconds: float) -> int:
         """Call it for at least so many seconds and once; how often. A meter is read meanwhile."""
-        ...
 
     def keep_running(self, protocol: Timing, seed: int, watch: Watch) -> int:
         """Call it again and again while `watch` wants that, beside another kernel; how often."""
-        ...
 
 
 class Builder(Protocol):
@@ -74,21 +68,18 @@ class Builder(Protocol):
     @property
     def name(self) -> str:
         """What implementations name it by."""
-        ...
 
     def identify(
         self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
     ) -> str:
         """The hash of a kernel, without building it: equal ones are the same kernel, and one that
         changes makes old measurements those of another kernel."""
-        ...
 
     def build(
         self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
     ) -> Kernel:
         """Build a kernel. Raises one of `FAULTS`, which costs this candidate a failure and nothing
         else."""
-        ...
 
     def render(
         self,
@@ -100,7 +91,6 @@ class Builder(Protocol):
     ) -> str:
         """A kernel as text, one of the views of `show`. Raises TargetError for one that it has
         not."""
-        ...
 
 
 class SimulatedKernel:

@@ -7,17 +7,34 @@ that device functions can be read; NVIDIA's compiler is asked directly, for its 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import tvm
-from tvm import tirx
+import tvm_ffi
+from tvm import te, tirx
+from tvm.s_tir import dlight
 from tvm.tirx.build import codegen_build, split_host_device_mods
 
 from tilewright.compiler.cuda.launches import read_launch
-from tilewright.compiler.cuda.nvcc import Compiled, compiled_source
-from tilewright.compiler.cuda.schedules import scheduled
-from tilewright.core.gpus import CudaCode, CudaKernel
+from tilewright.compiler.cuda.nvcc import compiled_source
+from tilewright.compiler.lower.anchors import infinity
+from tilewright.compiler.lower.generic import compute_all
+from tilewright.compiler.lower.program import Program
+from tilewright.core.errors import InternalError
+from tilewright.core.forms import PLAIN
+from tilewright.core.gpus import CudaCode
+from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
+
+_RULES = (
+    dlight.gpu.Matmul,
+    dlight.gpu.GEMV,
+    dlight.gpu.Reduction,
+    dlight.gpu.GeneralReduction,
+    dlight.gpu.Fallback,
+)
+"""In the order in which TVM's own CUDA pipeline tries them."""
 
 
 def cuda_code(workload: Workload, target_text: str, *, compiled: bool) -> CudaCode:
@@ -27,7 +44,7 @@ def cuda_code(workload: Workload, target_text: str, *, compiled: bool) -> CudaCo
     not is the code's `reason`.
     """
     target = tvm.target.Target(target_text)
-    rule, module = scheduled(workload, target)
+    rule, module = _scheduled(workload, target)
     device_module, finish = _lowered(module, target)
     kernels = tuple(
         read_launch(variable.name_hint, function)
@@ -39,7 +56,7 @@ def cuda_code(workload: Workload, target_text: str, *, compiled: bool) -> CudaCo
     done = compiled_source(source, str(target.attrs["arch"]))
     return CudaCode(
         rule=rule,
-        kernels=tuple(_reported(kernel, done) for kernel in kernels),
+        kernels=tuple(replace(it, report=done.reports.get(it.name)) for it in kernels),
         source=source,
         binary=done.binary,
         reason=done.reason,
@@ -51,11 +68,35 @@ def _lowered(module: tvm.IRModule, target: tvm.target.Target) -> tuple[tvm.IRMod
     with_host = target.with_host(tvm.target.Target("llvm"))
     passes: Any = tirx.get_default_tir_pipeline(with_host)
     before, _, finish_device = passes
-    lowered = before(tirx.transform.BindTarget(with_host)(module))
-    _, devices = split_host_device_mods(lowered)
+    _, devices = split_host_device_mods(before(tirx.transform.BindTarget(with_host)(module)))
     (device_module,) = devices.values()
     return device_module, finish_device()
 
 
-def _reported(kernel: CudaKernel, done: Compiled) -> CudaKernel:
-    return replace(kernel, report=done.reports.get(kernel.name))
+def _scheduled(workload: Workload, target: tvm.target.Target) -> tuple[str, tvm.IRModule]:
+    """The name of the rule that applied, and the module it made; its function is `main`."""
+    forms = (PLAIN,) * (len(workload.arguments) + 1)
+    program = Program(workload, Candidate(implementation="generic", settings=(), forms=forms))
+    compute_all(program)
+    tensors = [*program.tensors, program.finish()]
+    function = te.create_prim_func(tensors).with_attr("target", target)
+    _register_reducers()
+    with target:
+        for rule in _RULES:
+            made: Any = rule().apply(function, target, False)
+            if made is not None:
+                return rule.__name__, (made[0] if isinstance(made, list) else made).mod
+    raise InternalError(f"no GPU schedule rule applies to {workload.key}")
+
+
+@cache
+def _register_reducers() -> None:
+    """Teach TVM our largest and smallest, which begin at an infinity: across threads it reduces by
+    what it knows only, and its own begin at the largest finite number."""
+    register = tvm_ffi.get_global_func("s_tir.schedule.RegisterReducer")
+    for combine, sign in ((tirx.max, "-"), (tirx.min, "")):
+        register(
+            1,
+            lambda left, right, combine=combine: [combine(left[0], right[0])],
+            lambda values, sign=sign: [infinity(str(values[0].ty.dtype), sign)],
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import tvm
 from tvm import tirx
-from tvm.ir.expr import TensorLoad
+from tvm.ir.expr import Call, TensorLoad
+from tvm_ffi import structural_visit, structural_walk
 
-from tilewright.compiler.features.indices import CONDITIONAL, evaluated
-from tilewright.compiler.statements import children, operands, operator_name
+from tilewright.compiler.features.loops import CONDITIONAL, evaluated, operator_name
 from tilewright.core.gpus import CudaKernel
 
 _WARP = 32
@@ -27,8 +27,8 @@ Values = npt.NDArray[np.int64]
 
 def read_launch(name: str, function: tirx.PrimFunc) -> CudaKernel:
     """The facts of one device function after TVM split it from its host."""
-    walk = _Walk(dict(_extents(function.body)))
-    walk.visit(function.body, executions=1, guarded=False)
+    walk = _Walk(function.body)
+    walk.read(function.body)
     loads = walk.loads
     return CudaKernel(
         name=name,
@@ -44,23 +44,21 @@ def read_launch(name: str, function: tirx.PrimFunc) -> CudaKernel:
     )
 
 
-def _extents(node: Any) -> Iterator[tuple[Any, tuple[str, int]]]:
-    """Each variable that is bound to a thread axis, with the axis' name and its extent."""
-    if isinstance(node, tirx.AttrStmt) and node.attr_key == "thread_extent":
-        axis = node.node
-        yield axis.var, (str(axis.thread_tag), int(node.value))
-    for child in children(node):
-        yield from _extents(child)
-
-
 class _Walk:
     """Sums over the statements of a function, for one thread."""
 
-    def __init__(self, axes: dict[Any, tuple[str, int]]) -> None:
-        self._axes = axes
+    def __init__(self, body: Any) -> None:
+        self._axes: dict[Any, tuple[str, int]] = {}
+        structural_walk(body, (tirx.AttrStmt, self._axis), order="pre")
         self._known: dict[Any, Any] = self._warp()
+        self._executions, self._guards = 1.0, 0
         self.loads = self.guarded = self.stores = self.sectors = self.comparisons = 0.0
         self.shared_bytes = 0
+
+    def _axis(self, node: Any) -> None:
+        """Note a variable that is bound to a thread axis, with the axis' name and its extent."""
+        if node.attr_key == "thread_extent":
+            self._axes[node.node.var] = (str(node.node.thread_tag), int(node.value))
 
     def sizes(self, prefix: str) -> tuple[int, int, int]:
         """Extents along x, y and z; 1 where nothing is bound."""
@@ -68,42 +66,62 @@ class _Walk:
         x, y, z = (found.get(f"{prefix}.{axis}", 1) for axis in _AXES)
         return x, y, z
 
-    def visit(self, node: Any, *, executions: float, guarded: bool) -> None:
-        """Count a statement and what is in it."""
-        if isinstance(node, tirx.For):
-            executions *= int(node.extent) if isinstance(node.extent, tirx.IntImm) else 1
-        elif isinstance(node, tirx.IfThenElse):
-            self._decide(node.condition, executions, guarded)
-            guarded = True
-        elif isinstance(node, tirx.BufferStore):
-            self._read(node.value, executions, guarded)
-            self.stores += executions * _is_global(node.buffer)
-        elif isinstance(node, tirx.Bind):
-            self._read(node.value, executions, guarded)
-            self._known[node.var] = evaluated(node.value, self._known)
-        elif isinstance(node, tirx.AllocBuffer) and node.buffer.scope().startswith("shared"):
-            self.shared_bytes += _bytes(node.buffer)
-        for child in children(node):
-            self.visit(child, executions=executions, guarded=guarded)
+    def read(self, node: Any) -> None:
+        """Count a statement or a value and what is in it, but for how indices are found."""
+        callbacks = [
+            (tirx.For, self._loop),
+            (tirx.IfThenElse, self._branch),
+            (tirx.BufferStore, self._store),
+            (tirx.Bind, self._bind),
+            (tirx.AllocBuffer, self._allocate),
+            (tirx.Evaluate, lambda _node, _visitor: None),
+            (TensorLoad, self._load),
+            (Call, self._call),
+        ]
+        structural_visit(node, callbacks)
 
-    def _read(self, node: Any, executions: float, guarded: bool) -> None:  # noqa: FBT001
-        if isinstance(node, TensorLoad) and _is_global(node.source):
-            loads, sectors = self._touched(node)
-            self.loads += executions * loads
-            self.guarded += executions * loads * guarded
-            self.sectors += executions * sectors
-        if operator_name(node) == CONDITIONAL:
-            condition, *values = node.args
-            self._decide(condition, executions, guarded)
-            for value in values:
-                self._read(value, executions, guarded=True)
+    def _loop(self, node: Any, visitor: Any) -> None:
+        before = self._executions
+        self._executions *= int(node.extent) if isinstance(node.extent, tirx.IntImm) else 1
+        visitor.visit(node.body)
+        self._executions = before
+
+    def _branch(self, node: Any, visitor: Any) -> None:
+        self._choose(node.condition, [node.then_case, node.else_case], visitor)
+
+    def _call(self, node: Any, visitor: Any) -> None:
+        if operator_name(node) != CONDITIONAL:
+            visitor.default_visit(node)
             return
-        for operand in operands(node):
-            self._read(operand, executions, guarded)
+        condition, *values = node.args
+        self._choose(condition, values, visitor)
 
-    def _decide(self, condition: Any, executions: float, guarded: bool) -> None:  # noqa: FBT001
-        self.comparisons += executions * _comparisons(condition)
-        self._read(condition, executions, guarded)
+    def _choose(self, condition: Any, guarded: Sequence[Any], visitor: Any) -> None:
+        self.comparisons += self._executions * _comparisons(condition)
+        visitor.visit(condition)
+        self._guards += 1
+        for part in guarded:
+            visitor.visit(part)
+        self._guards -= 1
+
+    def _store(self, node: Any, visitor: Any) -> None:
+        visitor.visit(node.value)
+        self.stores += self._executions * _is_global(node.buffer)
+
+    def _bind(self, node: Any, visitor: Any) -> None:
+        visitor.visit(node.value)
+        self._known[node.var] = evaluated(node.value, self._known)
+
+    def _allocate(self, node: Any, _visitor: Any) -> None:
+        if node.buffer.scope().startswith("shared"):
+            self.shared_bytes += _bytes(node.buffer)
+
+    def _load(self, node: Any, _visitor: Any) -> None:
+        if _is_global(node.source):
+            loads, sectors = self._touched(node)
+            self.loads += self._executions * loads
+            self.guarded += self._executions * loads * (self._guards > 0)
+            self.sectors += self._executions * sectors
 
     def _touched(self, load: Any) -> tuple[int, int]:
         """The loads that an access becomes, and the sectors that the first warp of the first block
@@ -129,9 +147,16 @@ class _Walk:
         return {variable: at[tag] for variable, (tag, _) in self._axes.items() if tag in at}
 
 
-def _comparisons(node: Any) -> int:
+def _comparisons(condition: Any) -> int:
     """How many comparisons a condition makes, of a vector as of one element."""
-    return isinstance(node, _COMPARING) + sum(_comparisons(part) for part in operands(node))
+    found: list[Any] = []
+
+    def compare(node: Any, visitor: Any) -> None:
+        found.append(node)
+        visitor.default_visit(node)
+
+    structural_visit(condition, [(TensorLoad, lambda _n, _v: None), (_COMPARING, compare)])
+    return len(found)
 
 
 def _is_global(buffer: Any) -> bool:
@@ -139,5 +164,4 @@ def _is_global(buffer: Any) -> bool:
 
 
 def _bytes(buffer: Any) -> int:
-    bits = tvm.DataType(str(buffer.dtype)).bits
-    return prod(int(extent) for extent in buffer.shape) * bits // 8
+    return prod(map(int, buffer.shape)) * tvm.DataType(str(buffer.dtype)).bits // 8

@@ -57,9 +57,7 @@ def read_reports(text: str) -> dict[str, CompilerReport]:
     reports: dict[str, CompilerReport] = {}
     parts = _ENTRY.split(text)
     for name, said in zip(parts[1::2], parts[2::2], strict=True):
-        registers, stack, shared = (
-            pattern.search(said) for pattern in (_REGISTERS, _STACK, _SHARED)
-        )
+        registers, stack, shared = (it.search(said) for it in (_REGISTERS, _STACK, _SHARED))
         if registers is None:
             continue
         frame, stores, loads = (int(it) for it in stack.groups()) if stack else (0, 0, 0)

@@ -1,13 +1,165 @@
-"""The kinds of features by name. Importing this needs no TVM; making features does."""
+"""The kinds of features by name, each a row of fixed width.
+
+    itervar   loop variables, after AutoTVM's
+    curve     how often elements are used again, against how many there are; after AutoTVM's
+    store     TVM's features per stored buffer, brought to a fixed width
+
+In `curve` nothing names a loop or a buffer, so that rows of different operators can be compared.
+The layouts of the rows are in docs/reference/features.md. Importing this needs no TVM; making
+features does.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from tilewright.compiler.features import curve, itervar, store
-from tilewright.compiler.features.nests import Floats
+import numpy as np
 
-WIDTHS = {"itervar": itervar.WIDTH, "curve": curve.WIDTH, "store": store.WIDTH}
+from tilewright.compiler.features.nests import (
+    LOOP_KINDS,
+    READS,
+    Floats,
+    Nest,
+    Touch,
+    heaviest,
+    log2_signed,
+    main_touches,
+)
+
+SLOTS = (12, 6, 6)
+"""Loops that have features: of the nest with most work, of the next, of the one after."""
+_OF_NEST = 5
+_OF_TOUCH = 4
+_OF_LOOP = 4 + len(LOOP_KINDS) + (1 + READS) * _OF_TOUCH
+ITERVAR_WIDTH = sum(_OF_NEST + slots * _OF_LOOP for slots in SLOTS)
+
+
+def itervar_features(nests: Sequence[Nest]) -> Floats:
+    """One row; loops that a kernel does not have are zeros."""
+    seen: set[int] = set()
+    parts = [np.zeros(_OF_NEST + slots * _OF_LOOP) for slots in SLOTS]
+    for part, nest, slots in zip(parts, heaviest(nests, len(SLOTS)), SLOTS, strict=False):
+        _fill(part, nest, slots, seen)
+    return np.concatenate(parts)
+
+
+def _fill(part: Floats, nest: Nest, slots: int, seen: set[int]) -> None:
+    """The nest's own columns, then its loops from the innermost out, those not `seen` before."""
+    part[:_OF_NEST] = log2_signed(np.array([nest.executions, *nest.arithmetic], dtype=np.float64))
+    loops = part[_OF_NEST:].reshape(slots, _OF_LOOP)
+    rows = _loop_rows(nest)
+    fresh = [at for at, loop in enumerate(nest.loops) if loop.number not in seen]
+    for slot, at in zip(range(slots), reversed(fresh), strict=False):
+        loops[slot] = rows[at]
+    seen.update(loop.number for loop in nest.loops)
+
+
+def _loop_rows(nest: Nest) -> Floats:
+    """A row per loop, outermost first."""
+    rows = np.zeros((len(nest.loops), _OF_LOOP))
+    inside = nest.executions_inside()
+    touches = main_touches(nest)
+    for at, loop in enumerate(nest.loops):
+        topdown = nest.executions // inside[at + 1] if inside[at + 1] else 0
+        rows[at, :4] = loop.extent, 0, topdown, inside[at]
+        for number, touch in enumerate(touches):
+            first = 4 + len(LOOP_KINDS) + number * _OF_TOUCH
+            count = float(np.prod(touch.distinct[at:]))
+            reuse = inside[at] / count
+            rows[at, first : first + _OF_TOUCH] = touch.strides[at], touch.runs[at], count, reuse
+    rows = log2_signed(rows)
+    for at, loop in enumerate(nest.loops):
+        rows[at, 1] = at + 1
+        rows[at, 4 + LOOP_KINDS.index(loop.kind)] = 1.0
+    return rows
+
+
+SAMPLES = 20
+STEP = 1.5
+"""Samples lie at 0, 1.5, 3 … in log2, up to 2**28.5."""
+_RELATIONS = 4
+_OF_CURVE = _RELATIONS * SAMPLES
+CURVE_WIDTH = (1 + READS) * _OF_CURVE
+
+
+def curve_features(nests: Sequence[Nest]) -> Floats:
+    """One row, from the nest with most work; buffers that it does not have are zeros."""
+    row = np.zeros(CURVE_WIDTH)
+    for nest in heaviest(nests, 1):
+        for at, touch in enumerate(sorted(main_touches(nest), key=_written_then_largest)):
+            row[at * _OF_CURVE : (at + 1) * _OF_CURVE] = _curves(nest, touch)
+    return row
+
+
+def _written_then_largest(touch: Touch) -> tuple[bool, float]:
+    return not touch.written, -touch.footprint_bytes
+
+
+def _curves(nest: Nest, touch: Touch) -> Floats:
+    """reuse(count), count(reuse), topdown(count), count(topdown), sampled."""
+    inside = np.array(nest.executions_inside(), dtype=np.float64)
+    distinct = np.array([*touch.distinct, 1.0])
+    count = np.log2(np.maximum(1.0, np.cumprod(distinct[::-1])[::-1]))
+    executions = np.log2(np.maximum(1.0, inside))
+    reuse, topdown = executions - count, executions[0] - executions
+    pairs = ((count, reuse), (reuse, count), (count, topdown), (topdown, count))
+    return np.concatenate([_sampled(x, y) for x, y in pairs])
+
+
+def _sampled(x: Floats, y: Floats) -> Floats:
+    """The line through the points at all samples, level beyond its ends; where points lie above
+    each other, the highest."""
+    places, group = np.unique(x.round(9), return_inverse=True)
+    heights = np.zeros(len(places))
+    np.maximum.at(heights, group, y)
+    return np.interp(np.arange(SAMPLES) * STEP, places, heights)
+
+
+PER_STORE = 164
+STORE_WIDTH = 1 + 2 * PER_STORE
+_EXECUTIONS = 161
+_ARITHMETIC = slice(0, 16)
+_AS_THEY_ARE = np.array(
+    [
+        *(16 + 11 * loops + place for loops in range(3) for place in range(3, 11)),
+        49,
+        *(57 + 18 * buffer + place for buffer in range(5) for place in (0, 1, 2, 7, 8, 9)),
+    ]
+)
+"""Columns with 0 and 1; all others are log2(1 + x)."""
+
+
+def reduced(rows: Floats) -> Floats:
+    """Rows of stored buffers as one row; sums are taken before the logarithm."""
+    if not len(rows):
+        return np.zeros(STORE_WIDTH)
+    linear = np.exp2(rows) - 1.0
+    linear[:, _AS_THEY_ARE] = rows[:, _AS_THEY_ARE]
+    sums = linear.sum(axis=0)
+    scaled = np.log2(1.0 + sums)
+    scaled[_AS_THEY_ARE] = sums[_AS_THEY_ARE]
+    work = linear[:, _ARITHMETIC].sum(axis=1) + linear[:, _EXECUTIONS]
+    return np.concatenate([[float(len(rows))], scaled, rows[int(np.argmax(work))]])
+
+
+def store_features(module: Any, target: str) -> Floats:
+    """One row: how many buffers are stored to, sums over them, and the one with most work."""
+    import tvm
+    from tvm.s_tir import Schedule
+    from tvm.s_tir import meta_schedule as ms
+    from tvm.s_tir.meta_schedule import _ffi_api
+
+    # not ms.TuneContext(...): that imports the instructions of all devices, ten seconds and more
+    context = _ffi_api.TuneContext(
+        module, tvm.target.Target(target), None, None, "features", 1, 1, None
+    )
+    candidate = ms.MeasureCandidate(Schedule(module), [])
+    (rows,) = ms.feature_extractor.PerStoreFeature().extract_from(context, [candidate])
+    return reduced(rows.numpy().astype(np.float64))
+
+
+WIDTHS = {"itervar": ITERVAR_WIDTH, "curve": CURVE_WIDTH, "store": STORE_WIDTH}
 """Columns of a row by kind."""
 
 
@@ -17,8 +169,8 @@ def kernel_features(module: Any, target: str, kind: str) -> Floats:
     KeyError for an unknown kind.
     """
     if kind == "store":
-        return store.store_features(module, target)
+        return store_features(module, target)
     from tilewright.compiler.features.loops import loop_nests
 
-    make = {"itervar": itervar.itervar_features, "curve": curve.curve_features}[kind]
+    make = {"itervar": itervar_features, "curve": curve_features}[kind]
     return make(loop_nests(module["main"]))

@@ -6,7 +6,8 @@ the others at 0, so that fused and split loops need no rules of their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -16,10 +17,9 @@ import tvm
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.s_tir import SBlockRealize
+from tvm_ffi import structural_visit, structural_walk
 
-from tilewright.compiler.features.indices import evaluated
 from tilewright.compiler.features.nests import LOOP_KINDS, Loop, Nest, Touch
-from tilewright.compiler.statements import children, operands, operator_name
 
 _MOST_SAMPLES = 4096
 """Longer loops are evaluated so far, and the rest is taken to be alike."""
@@ -42,6 +42,16 @@ _CLASSES: dict[type, int] = {
     tirx.GT: 3, tirx.GE: 3, tirx.Select: 3, tirx.BitwiseAnd: 3, tirx.BitwiseOr: 3,
     tirx.BitwiseXor: 3, tirx.LShift: 3, tirx.RShift: 3,
 }  # fmt: skip
+_BINARY: dict[type, Callable[..., Any]] = {
+    tirx.Add: np.add, tirx.Sub: np.subtract, tirx.Mul: np.multiply, tirx.Min: np.minimum,
+    tirx.Max: np.maximum, tirx.FloorDiv: np.floor_divide, tirx.FloorMod: np.mod,
+    tirx.Div: np.floor_divide, tirx.Mod: np.mod, tirx.EQ: np.equal, tirx.NE: np.not_equal,
+    tirx.LT: np.less, tirx.LE: np.less_equal, tirx.GT: np.greater, tirx.GE: np.greater_equal,
+    tirx.And: np.logical_and, tirx.Or: np.logical_or, tirx.BitwiseAnd: np.bitwise_and,
+    tirx.BitwiseOr: np.bitwise_or, tirx.BitwiseXor: np.bitwise_xor, tirx.LShift: np.left_shift,
+    tirx.RShift: np.right_shift,
+}  # fmt: skip
+CONDITIONAL = "prim.if_then_else"
 Index = npt.NDArray[np.int64]
 Binding = tuple[Any, Any]
 
@@ -66,24 +76,18 @@ class _Walk:
         self._bindings: list[Binding] = []
         self._views: dict[Any, tuple[Any, list[Any]]] = {}
 
-    def visit(self, node: Any) -> None:
+    def visit(self, body: Any) -> None:
         """Visit a statement and what is in it."""
-        if isinstance(node, tirx.For):
-            self._for(node)
-        elif isinstance(node, SBlockRealize):
-            self._block(node)
-        elif isinstance(node, tirx.BufferStore):
-            self._statement([node.value], node)
-        elif isinstance(node, tirx.Evaluate):
-            if not isinstance(node.value, tirx.IntImm):
-                self._statement([node.value], None)
-        else:
-            if isinstance(node, tirx.Bind):
-                self._bindings.append((node.var, node.value))
-            for child in children(node):
-                self.visit(child)
+        callbacks = [
+            (tirx.For, self._for),
+            (SBlockRealize, self._block),
+            (tirx.BufferStore, lambda store, _: self._statement(store.value, store)),
+            (tirx.Evaluate, self._evaluate),
+            (tirx.Bind, lambda bind, _: self._bindings.append((bind.var, bind.value))),
+        ]
+        structural_visit(body, callbacks)
 
-    def _for(self, node: Any) -> None:
+    def _for(self, node: Any, visitor: Any) -> None:
         loop = Loop(
             number=self._count,
             extent=int(node.extent) if isinstance(node.extent, tirx.IntImm) else 1,
@@ -91,26 +95,24 @@ class _Walk:
         )
         self._count += 1
         self._loops.append((node.loop_var, loop))
-        self.visit(node.body)
+        visitor.visit(node.body)
         self._loops.pop()
 
-    def _block(self, node: Any) -> None:
-        block = node.block
-        known = len(self._bindings)
-        self._bindings += [
-            (axis.var, value) for axis, value in zip(block.iter_vars, node.iter_values, strict=True)
-        ]
+    def _block(self, node: Any, visitor: Any) -> None:
+        block, known = node.block, len(self._bindings)
+        self._bindings += zip((a.var for a in block.iter_vars), node.iter_values, strict=True)
         for match in block.match_buffers:
             starts = [part.min for part in match.source.region]
             self._views[match.buffer] = (match.source.source, starts)
-        self.visit(block.body)
+        visitor.visit(block.body)
         del self._bindings[known:]
 
-    def _statement(self, values: Sequence[Any], store: Any) -> None:
-        arithmetic = [0, 0, 0, 0]
-        loads: list[Any] = []
-        for value in values:
-            _scan(value, arithmetic, loads)
+    def _evaluate(self, node: Any, _visitor: Any) -> None:
+        if not isinstance(node.value, tirx.IntImm):
+            self._statement(node.value, None)
+
+    def _statement(self, value: Any, store: Any) -> None:
+        arithmetic, loads = _scanned(value)
         points = _Points(self._loops, self._bindings)
         found: dict[bytes, tuple[float, bool, Index]] = {}
         accesses = [(store.buffer, store.indices, True)] if store is not None else []
@@ -124,7 +126,7 @@ class _Walk:
             Nest(
                 loops=tuple(loop for _, loop in self._loops),
                 touches=tuple(points.touch(*access) for access in found.values()),
-                arithmetic=(arithmetic[0], arithmetic[1], arithmetic[2], arithmetic[3]),
+                arithmetic=arithmetic,
             )
         )
 
@@ -156,8 +158,7 @@ class _Points:
     def flat(self, buffer: Any, indices: Sequence[Any]) -> Index:
         """The row-major index of an element at all points."""
         place = np.zeros(self._size, dtype=np.int64)
-        shape = list(buffer.shape)
-        for extent, index in zip(shape, indices, strict=True):
+        for extent, index in zip(buffer.shape, indices, strict=True):
             size = int(extent) if isinstance(extent, tirx.IntImm) else 1
             place = place * size + evaluated(index, self._known)
         return place
@@ -196,18 +197,49 @@ def _lanes(indices: Sequence[Any]) -> int:
     return prod(int(index.lanes) for index in indices if isinstance(index, tirx.Ramp))
 
 
-def _scan(node: Any, arithmetic: list[int], loads: list[Any]) -> None:
-    """Count the operations of a value and collect its loads; what only finds an index counts for
+def _scanned(value: Any) -> tuple[tuple[int, int, int, int], list[Any]]:
+    """The operations of a value by class, and its loads; what only finds an index counts for
     nothing, but for loads."""
+    counts, loads = Counter[int](), []
+
+    def load(node: Any, _visitor: Any) -> None:
+        structural_walk(node, (TensorLoad, loads.append), order="pre")
+
+    def operation(node: Any, visitor: Any) -> None:
+        kind = type(node)
+        if kind in _CLASSES or operator_name(node):
+            counts[_CLASSES.get(kind, 3)] += 1
+        visitor.default_visit(node)
+
+    structural_visit(value, [(TensorLoad, load), (tirx.Expr, operation)])
+    return (counts[0], counts[1], counts[2], counts[3]), loads
+
+
+def operator_name(node: Any) -> str:
+    """The name of the operator a call calls, empty for everything else."""
+    return str(getattr(getattr(node, "op", None), "name", ""))
+
+
+def evaluated(node: Any, known: Mapping[Any, Any], lane: int = 0) -> Any:
+    """An index expression at the points for which `known` has the values of variables; others, and
+    what is read from memory, count as 0. Of a vector the element `lane`."""
     kind = type(node)
-    if kind is TensorLoad:
-        loads.append(node)
-        for index in node.indices:
-            _scan(index, [0, 0, 0, 0], loads)
-        return
-    if kind in _CLASSES:
-        arithmetic[_CLASSES[kind]] += 1
-    elif operator_name(node):
-        arithmetic[3] += 1
-    for child in operands(node):
-        _scan(child, arithmetic, loads)
+    if kind is tirx.IntImm:
+        return int(node.value)
+    if kind is tirx.Var:
+        return known.get(node, 0)
+    if kind in _BINARY:
+        return _BINARY[kind](evaluated(node.a, known, lane), evaluated(node.b, known, lane))
+    if kind in (tirx.Cast, tirx.Broadcast):
+        return evaluated(node.value, known, lane)
+    if kind is tirx.Not:
+        return np.logical_not(evaluated(node.a, known, lane))
+    if kind is tirx.Ramp:
+        first = evaluated(node.base, known, lane)
+        return first + lane * evaluated(node.stride, known, lane) if lane else first
+    if kind is tirx.Select:
+        parts = (node.condition, node.true_value, node.false_value)
+        return np.where(*(evaluated(part, known, lane) for part in parts))
+    if operator_name(node) == CONDITIONAL:
+        return np.where(*(evaluated(part, known, lane) for part in node.args))
+    return 0

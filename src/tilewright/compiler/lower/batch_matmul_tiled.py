@@ -20,49 +20,38 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower.dense_packed import vectorize_columns
+from tilewright.compiler.lower.loops import finish_tile, register_tile, share_out
 from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.values import Index, Value, broadcast_index
+from tilewright.compiler.lower.values import Index, broadcast_index
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.batch_matmul_tiled import BatchProduct, batch_product
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
-    matmul = batch_product(program.workload)
-    block = int(dict(program.candidate.settings)["block"])
-    accumulator = _accumulate(program, matmul, block)
-    index = program.workload.anchor_index
-    assert index is not None
-
-    def read(position: Index) -> tirx.Expr:
-        *leading, row, column = position
-        chunk = program.simplify(tirx.floordiv(column, block))
-        lane = program.simplify(tirx.floormod(column, block))
-        return accumulator(*leading, row, chunk, lane)
-
-    program.set_step(index, Value(type=program.workload.step_types(index)[1], read=read))
+    matmul, settings = batch_product(program.workload), program.settings
+    row_tiles = -(-matmul.rows // settings["tile_rows"])
+    tiles = -(-row_tiles // settings["row_groups"])
+    accumulator = _accumulator(program, matmul, tiles * settings["tile_rows"])
+    program.set_anchor(program.in_blocks(accumulator, -1, settings["block"]))
     schedule = program.schedule()
-    _schedule(schedule, matmul, program, target)
+    _schedule(schedule, matmul, program, target, tiles)
     return schedule
 
 
-def _right(program: Program, matmul: BatchProduct, block: int) -> Any:
+def _right(program: Program, matmul: BatchProduct) -> Any:
     """A function (leading, depth, chunk, lane) → value of the right matrix."""
-    right = program.operand(matmul.right)
-    leading_shape = right.type.shape[:-2]
-    chunks = -(-matmul.columns // block)
+    right, block = program.operand(matmul.right), program.settings["block"]
 
     def direct(leading: Index, k: tirx.Expr, chunk: tirx.Expr, lane: tirx.Expr) -> tirx.Expr:
         column = program.simplify(chunk * block + lane)
         matrix = [column, k] if matmul.transposed else [k, column]
-        return right.read([*broadcast_index(leading, leading_shape), *matrix])
+        return right.read([*broadcast_index(leading, right.type.shape[:-2]), *matrix])
 
-    if not dict(program.candidate.settings)["pack"]:
+    if not program.settings["pack"]:
         return direct
-    shape = (*matmul.leading, chunks, matmul.depth, block)
 
     def compute(*position):
-        program.simplify.announce(position, shape)
         *leading, chunk, k, lane = position
         value = direct(leading, k, chunk, lane)
         if matmul.columns % block == 0:
@@ -70,69 +59,46 @@ def _right(program: Program, matmul: BatchProduct, block: int) -> Any:
         zero = tirx.const(0, right.type.dtype)
         return tirx.if_then_else(chunk * block + lane < matmul.columns, value, zero)
 
-    packed = te.compute(shape, compute, name="packed")
+    shape = (*matmul.leading, -(-matmul.columns // block), matmul.depth, block)
+    packed = program.compute(shape, compute, "packed")
     return lambda leading, k, chunk, lane: packed(*leading, chunk, k, lane)
 
 
-def _tiles_per_group(matmul: BatchProduct, program: Program) -> int:
-    settings = dict(program.candidate.settings)
-    tiles = -(-matmul.rows // int(settings["tile_rows"]))
-    return -(-tiles // int(settings["row_groups"]))
-
-
-def _padded_rows(matmul: BatchProduct, program: Program) -> int:
-    tile = int(program.candidate.setting("tile_rows"))
-    step = tile * _tiles_per_group(matmul, program)
-    return -(-matmul.rows // step) * step
-
-
-def _accumulate(program: Program, matmul: BatchProduct, block: int) -> te.Tensor:
-    left = program.operand(matmul.left)
-    right = _right(program, matmul, block)
-    depth = te.reduce_axis((0, matmul.depth), "depth")
-    program.simplify.announce([depth.var], (matmul.depth,))
-    rows = _padded_rows(matmul, program)
-    shape = (*matmul.leading, rows, -(-matmul.columns // block), block)
+def _accumulator(program: Program, matmul: BatchProduct, group_rows: int) -> te.Tensor:
+    left, right = program.operand(matmul.left), _right(program, matmul)
+    (depth,) = program.reduce_axes(depth=matmul.depth)
+    rows, block = -(-matmul.rows // group_rows) * group_rows, program.settings["block"]
 
     def compute(*position):
-        program.simplify.announce(position, shape)
         *leading, row, chunk, lane = position
-        k = depth.var
         if rows > matmul.rows:
             row = tirx.min(row, matmul.rows - 1)
-        value = left.read([*broadcast_index(leading, left.type.shape[:-2]), row, k])
-        return te.sum(value * right(leading, k, chunk, lane), axis=[depth])
+        value = left.read([*broadcast_index(leading, left.type.shape[:-2]), row, depth.var])
+        return te.sum(value * right(leading, depth.var, chunk, lane), axis=[depth])
 
-    return te.compute(shape, compute, name="accumulator")
+    shape = (*matmul.leading, rows, -(-matmul.columns // block), block)
+    return program.compute(shape, compute, "accumulator")
 
 
-def _schedule(schedule: Schedule, matmul: BatchProduct, program: Program, target: Target) -> None:
-    settings, lanes = dict(program.candidate.settings), target.lanes(program.workload.computed_in)
-    tiles = _tiles_per_group(matmul, program)
+def _schedule(
+    schedule: Schedule, matmul: BatchProduct, program: Program, target: Target, tiles: int
+) -> None:
+    settings, lanes = program.settings, target.lanes(program.workload.computed_in)
     anchor = schedule.get_sblock("accumulator")
     *leading, row, chunk, lane, depth = schedule.get_loops(anchor)
     group, row_outer, row_inner = schedule.split(row, [None, tiles, settings["tile_rows"]])
     vector, lane = schedule.split(lane, [None, lanes])
     schedule.reorder(*leading, chunk, group, row_outer, depth, row_inner, vector, lane)
-    parallel = schedule.fuse(*leading, chunk, group)
-    schedule.parallel(parallel)
-    schedule.unroll(row_inner)
-    schedule.unroll(vector)
-    schedule.vectorize(lane)
-    schedule.set_scope(anchor, 0, "local")
-    result = schedule.get_sblock("result")
-    schedule.reverse_compute_at(result, row_outer, preserve_unit_loops=True)
-    vectorize_columns(schedule, schedule.get_loops(result)[-1], matmul.columns, lanes)
+    parallel = share_out(schedule, [*leading, chunk, group])
+    register_tile(schedule, [row_inner, vector], lane)
+    last = finish_tile(schedule, anchor, row_outer, vectors=False)
+    vectorize_columns(schedule, last, matmul.columns, lanes)
     if settings["pack"]:
-        _schedule_copy(schedule, parallel, matmul, lanes)
+        packed = schedule.get_sblock("packed")
+        schedule.compute_at(packed, parallel, preserve_unit_loops=True)
+        *_, k, column = schedule.get_loops(packed)
+        if matmul.transposed:
+            schedule.reorder(column, k)
+        else:
+            vectorize_columns(schedule, column, matmul.columns, lanes)
     schedule.decompose_reduction(anchor, depth)
-
-
-def _schedule_copy(schedule: Schedule, parallel: Any, matmul: BatchProduct, lanes: int) -> None:
-    packed = schedule.get_sblock("packed")
-    schedule.compute_at(packed, parallel, preserve_unit_loops=True)
-    *_, k, lane = schedule.get_loops(packed)
-    if matmul.transposed:
-        schedule.reorder(lane, k)
-    else:
-        vectorize_columns(schedule, lane, matmul.columns, lanes)

@@ -31,70 +31,74 @@ from typing import Any
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
-from tilewright.compiler.lower.conv2d_direct_data import source
+from tilewright.compiler.lower.conv2d_windows import Plane, clamped, whole_tiles, with_border
+from tilewright.compiler.lower.loops import fill_ahead, finish_tile, register_tile, share_out
 from tilewright.compiler.lower.program import Program
 from tilewright.compiler.lower.values import Index, Value
 from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
-from tilewright.core.forms import PLAIN
+from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.blocks import chunk_count, output_block
 from tilewright.kernels.conv2d_direct import ragged_groups, reduction
-from tilewright.kernels.conv2d_direct_knobs import UNROLLED_LANES
+from tilewright.kernels.conv2d_direct_knobs import UNROLLED_LANES, data_block
 from tilewright.kernels.convolution import Convolution, convolution
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     conv = convolution(program.workload)
-    settings = dict(program.candidate.settings)
-    lanes = output_block(program.candidate.forms, settings)
-    accumulator = _accumulate(program, conv, lanes)
-    index = program.workload.anchor_index
-    assert index is not None
-    result_type = program.workload.step_types(index)[1]
+    lanes = output_block(program.candidate.forms, program.settings)
+    accumulator = _accumulator(program, conv, lanes)
 
-    def read(position: Index) -> tirx.Expr:
+    def ragged(position: Index) -> tirx.Expr:
         n, c, h, w = position
-        first = tirx.const(0, "int32")
-        if ragged_groups(conv, lanes):
-            chunks = chunk_count(conv.group_out, lanes)
-            first = program.simplify(tirx.floordiv(c, conv.group_out)) * chunks
-            c = program.simplify(tirx.floormod(c, conv.group_out))
-        chunk = program.simplify(first + tirx.floordiv(c, lanes))
-        lane = program.simplify(tirx.floormod(c, lanes))
-        return accumulator(n, chunk, h, w, lane)
+        group, within = program.simplify.split(c, conv.group_out)
+        chunk, lane = program.simplify.split(within, lanes)
+        first = group * chunk_count(conv.group_out, lanes)
+        return accumulator(n, program.simplify(first + chunk), h, w, lane)
 
-    program.set_step(index, Value(type=result_type, read=read))
+    apart = ragged_groups(conv, lanes)
+    program.set_anchor(ragged if apart else program.in_blocks(accumulator, 1, lanes))
     schedule = program.schedule()
-    _schedule(schedule, conv, program, target, resources)
+    if program.settings["padding"] == "stage":
+        fill_ahead(schedule, "padded", resources.threads)
+    home, loop = _schedule(schedule, conv, program, target)
+    anchor, cached = schedule.get_sblock("accumulator"), program.settings["cache_chunks"]
+    if apart:
+        _gather(schedule, anchor, None if cached else home)
+    else:
+        finish_tile(
+            schedule, anchor, home, vectors=program.result_form != PLAIN, in_registers=not cached
+        )
+    schedule.decompose_reduction(anchor, loop)
     return schedule
 
 
-def _rounded(program: Program, conv: Convolution) -> tuple[int, int]:
-    """Rows and columns that whole tiles cover; the surplus is computed and dropped."""
-    settings = dict(program.candidate.settings)
-    height, width = int(settings["tile_height"]), int(settings["tile_width"])
-    return -(-conv.out_height // height) * height, -(-conv.out_width // width) * width
-
-
-def _accumulate(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
+def _accumulator(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
     """The stage `accumulator`; with cached chunks it adds up blocks of the stage `partial`."""
-    settings = dict(program.candidate.settings)
-    plane = _rounded(program, conv)
-    chunks = chunk_count(conv.out_channels, lanes, conv.groups)
-    shape = (conv.batch, chunks, *plane, lanes)
-    steps = reduction(conv, settings)
-    cached = int(settings["cache_chunks"])
+    plane = whole_tiles(program, conv)
+    shape = (conv.batch, chunk_count(conv.out_channels, lanes, conv.groups), *plane, lanes)
+    steps = reduction(conv, program.settings)
+    cached = program.settings["cache_chunks"]
     if not cached:
         return _products(program, conv, shape, steps)
     blocks = steps["chunk"] // cached
     partial = _products(program, conv, shape, {**steps, "chunk": cached}, blocks)
-    block = te.reduce_axis((0, blocks), "in_chunk_block")
+    (block,) = program.reduce_axes(in_chunk_block=blocks)
 
     def compute(*position):
         return te.sum(partial(block, *position), axis=[block])
 
     return te.compute(shape, compute, name="accumulator")
+
+
+def _source(program: Program, conv: Convolution, plane: Plane) -> Value:
+    """The input as whole tiles read it: with its border of zeros as the stage `padded`, or with
+    the surplus clamped to the last row and column."""
+    if not conv.padded:
+        return clamped(program, conv, plane)
+    block = data_block(conv, program.candidate.forms) or program.settings["in_block"]
+    return program.kept(with_border(program, conv, plane), blocked(block), "padded")
 
 
 def _products(
@@ -105,16 +109,14 @@ def _products(
     blocks: int = 0,
 ) -> te.Tensor:
     """Sums of products over `steps`; with `blocks`, one sum per block of chunks in front."""
-    data = source(program, conv, (shape[2], shape[3]))
+    data = _source(program, conv, shape[2:4])
     weights = program.tensors[conv.weight]
     (sh, sw), (dh, dw), lanes = conv.strides, conv.dilation, shape[-1]
-    axes = {name: te.reduce_axis((0, extent), name) for name, extent in steps.items()}
-    program.simplify.announce([a.var for a in axes.values()], tuple(steps.values()))
+    axes = program.reduce_axes(**steps)
 
     def compute(*position):
-        program.simplify.announce(position, (blocks, *shape) if blocks else shape)
         n, o, y, x, lane = position[-5:]
-        at = {name: axis.var for name, axis in axes.items()}
+        at = {name: axis.var for name, axis in zip(steps, axes, strict=True)}
         if blocks:
             at["chunk"] = position[0] * steps["chunk"] + at["chunk"]
         channel = at["chunk"] * steps["lane"] + at["lane"]
@@ -122,54 +124,47 @@ def _products(
             group = tirx.floordiv(o, chunk_count(conv.group_out, lanes))
             channel = group * conv.group_in + channel
         product = data.read([n, channel, y * sh + at["ky"] * dh, x * sw + at["kx"] * dw])
-        return te.sum(product * weights(o, *at.values(), lane), axis=list(axes.values()))
+        return te.sum(product * weights(o, *at.values(), lane), axis=axes)
 
     if blocks:
-        return te.compute((blocks, *shape), compute, name="partial")
-    return te.compute(shape, compute, name="accumulator")
+        return program.compute((blocks, *shape), compute, "partial")
+    return program.compute(shape, compute, "accumulator")
 
 
 def _schedule(
-    schedule: Schedule, conv: Convolution, program: Program, target: Target, resources: Resources
-) -> None:
-    settings = dict(program.candidate.settings)
-    if settings["padding"] == "stage":
-        _spread_padding(schedule, resources)
+    schedule: Schedule, conv: Convolution, program: Program, target: Target
+) -> tuple[Any, Any]:
+    """Everything before the results; the loop that these are computed in, and the outermost loop
+    over inputs."""
+    settings = program.settings
     anchor = schedule.get_sblock("accumulator")
-    loops = schedule.get_loops(anchor)
-    tiles, inside = [], []
-    for loop, knob in zip(loops[1:4], ("tile_out", "tile_height", "tile_width"), strict=True):
-        outer, inner = schedule.split(loop, [None, settings[knob]])
-        tiles.append(outer)
-        inside.append(inner)
-    pieces, serial = _pieces(conv, settings, loops[0], tiles)
-    lane, sums = loops[4], loops[5:]
+    n, *plane, lane = schedule.get_loops(anchor)[:5]
+    sums = schedule.get_loops(anchor)[5:]
+    knobs = ("tile_out", "tile_height", "tile_width")
+    tiles, inside = zip(
+        *(
+            schedule.split(loop, [None, settings[knob]])
+            for loop, knob in zip(plane, knobs, strict=True)
+        ),
+        strict=True,
+    )
+    pieces, serial = _pieces(conv, settings, n, tiles)
     between = [*sums, *serial] if settings["cache_chunks"] else [*serial, *sums]
     schedule.reorder(*pieces, *between, *_by_input(inside), lane)
-    parallel = schedule.fuse(*pieces)
-    schedule.parallel(parallel)
-    _register_tile(schedule, inside, lane)
+    parallel = share_out(schedule, pieces)
+    register_tile(schedule, inside, lane)
     home = serial[-1] if serial else parallel
     panel = _panel(conv, program, settings, _panel_tiles(conv, settings, parallel, serial))
+    padding_home = parallel
     if settings["cache_chunks"]:
         inputs = _partial_sums(schedule, settings, home)
-        home = parallel
+        home, padding_home = parallel, sums[0]
     else:
         inputs = _unroll(schedule, settings, sums)
     mark_ahead(schedule, target, panel, inputs)
     if settings["padding"] == "piece":
-        _pad_piece(schedule, sums[0] if settings["cache_chunks"] else parallel)
-    result = schedule.get_sblock("result")
-    if ragged_groups(conv, output_block(program.candidate.forms, settings)):
-        _gather(schedule, anchor, None if settings["cache_chunks"] else home)
-        schedule.decompose_reduction(anchor, sums[0])
-        return
-    if not settings["cache_chunks"]:
-        schedule.set_scope(anchor, 0, "local")
-    schedule.reverse_compute_at(result, home, preserve_unit_loops=True)
-    if program.result_form != PLAIN:
-        schedule.vectorize(schedule.get_loops(result)[-1])
-    schedule.decompose_reduction(anchor, sums[0])
+        _pad_piece(schedule, padding_home)
+    return home, sums[0]
 
 
 def _gather(schedule: Schedule, anchor: Any, home: Any) -> None:
@@ -179,12 +174,11 @@ def _gather(schedule: Schedule, anchor: Any, home: Any) -> None:
         kept = schedule.cache_write(anchor, 0, "local")
         schedule.reverse_compute_at(kept, home, preserve_unit_loops=True)
         schedule.vectorize(schedule.get_loops(kept)[-1])
-    result = schedule.get_loops(schedule.get_sblock("result"))
-    schedule.parallel(schedule.fuse(*result[:2]))
+    share_out(schedule, schedule.get_loops(schedule.get_sblock("result"))[:2])
 
 
 def _pieces(
-    conv: Convolution, settings: dict[str, Any], n: Any, tiles: list[Any]
+    conv: Convolution, settings: dict[str, Any], n: Any, tiles: Sequence[Any]
 ) -> tuple[list[Any], list[Any]]:
     """The loops over tiles that are spread over threads, outermost first, and the others."""
     o, y, x = tiles
@@ -208,12 +202,6 @@ def _by_input(inside: Sequence[Any]) -> list[Any]:
     """
     channels, *pixels = inside
     return [*pixels, channels]
-
-
-def _register_tile(schedule: Schedule, inside: list[Any], lane: Any) -> None:
-    for loop in inside:
-        schedule.unroll(loop)
-    schedule.vectorize(lane)
 
 
 def _unroll(schedule: Schedule, settings: dict[str, Any], sums: list[Any]) -> list[Any]:
@@ -270,7 +258,7 @@ def _partial_sums(schedule: Schedule, settings: dict[str, Any], home: Any) -> li
     loops = schedule.get_loops(partial)
     sums, (_, *inside, lane) = loops[-count:], loops[-count - 5 : -count]
     schedule.reorder(*sums, *_by_input(inside), lane)
-    _register_tile(schedule, inside, lane)
+    register_tile(schedule, inside, lane)
     inputs = _unroll(schedule, settings, sums)
     schedule.set_scope(partial, 0, "local")
     schedule.decompose_reduction(partial, sums[0])
@@ -284,14 +272,3 @@ def _pad_piece(schedule: Schedule, home: Any) -> None:
     lane = schedule.get_loops(block)[-1]
     if int(schedule.get(lane).extent) > 1:
         schedule.vectorize(lane)
-
-
-def _spread_padding(schedule: Schedule, resources: Resources) -> None:
-    block = schedule.get_sblock("padded")
-    loops = schedule.get_loops(block)
-    lanes = int(schedule.get(loops[-1]).extent)
-    rows = schedule.fuse(*loops[:3])
-    if resources.threads > 1:
-        schedule.parallel(rows)
-    if lanes > 1:
-        schedule.vectorize(schedule.get_loops(block)[-1])

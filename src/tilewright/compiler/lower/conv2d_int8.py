@@ -16,9 +16,11 @@ from functools import reduce
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
+from tilewright.compiler.lower.conv2d_windows import Plane, clamped, reach, whole_tiles
 from tilewright.compiler.lower.dot_products import byte_dot
+from tilewright.compiler.lower.loops import fill_ahead, share_out
 from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.values import Index, Value, stored
+from tilewright.compiler.lower.values import Index
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.targets import Resources, Target
 from tilewright.kernels.blocks import output_block
@@ -30,82 +32,39 @@ _KIND = "int32"
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
-    conv = convolution(program.workload)
-    lanes = output_block(program.candidate.forms, dict(program.candidate.settings))
-    accumulator = _accumulate(program, conv, lanes)
-    offset = compensated(program.workload, dict(program.candidate.settings))
-    index = program.workload.anchor_index
-    assert index is not None
-    result_type = program.workload.step_types(index)[1]
+    conv, workload = convolution(program.workload), program.workload
+    lanes = output_block(program.candidate.forms, program.settings)
+    total = program.in_blocks(_accumulator(program, conv, lanes), 1, lanes)
 
-    def read(position: Index) -> tirx.Expr:
-        n, c, h, w = position
-        chunk = program.simplify(tirx.floordiv(c, lanes))
-        lane = program.simplify(tirx.floormod(c, lanes))
-        total = accumulator(n, chunk, h, w, lane)
-        return total + _compensation(program, chunk, lane, lanes) if offset else total
+    def compensating(position: Index) -> tirx.Expr:
+        chunk, lane = program.simplify.split(position[1], lanes)
+        return total(position) + _compensation(program, chunk, lane, lanes)
 
-    program.set_step(index, Value(type=result_type, read=read))
-    if program.result_form == PLAIN:
-        _stage_epilogue(program, lanes)
+    program.set_anchor(compensating if compensated(workload, program.settings) else total)
+    if program.result_form == PLAIN:  # which would be computed lane by lane
+        last = len(workload.types) - 1
+        program.values[last] = program.kept(program.operand(last), blocked(lanes), "epilogue")
     schedule = program.schedule()
     _schedule(schedule, conv, program, resources)
     return schedule
 
 
-def _stage_epilogue(program: Program, lanes: int) -> None:
-    """The result in blocks first: a plain one would be computed lane by lane."""
-    last = len(program.workload.steps) - 1
-    value = program.step_value(last)
-    tensor = program.stage(value, blocked(lanes), "epilogue")
-    program.set_step(last, stored(tensor, value.type, blocked(lanes), program.simplify))
-
-
-def _rounded(program: Program, conv: Convolution) -> tuple[int, int]:
-    """Rows and columns that whole tiles cover; the surplus is computed and dropped."""
-    settings = dict(program.candidate.settings)
-    height, width = int(settings["tile_height"]), int(settings["tile_width"])
-    return -(-conv.out_height // height) * height, -(-conv.out_width // width) * width
-
-
-def _source(program: Program, conv: Convolution, plane: tuple[int, int]):
+def _source(program: Program, conv: Convolution, plane: Plane, block: int):
     """A function from (n, chunk, row, column, lane) to a byte: of a copy with its border of zeros,
     or of the data itself with the surplus clamped to the last row and column."""
     arguments = len(program.workload.arguments)
-    forms, settings = program.candidate.forms, dict(program.candidate.settings)
-    block = input_block(conv, forms, arguments, settings)
-    reach = tuple(
-        (extent - 1) * stride + (kernel - 1) * dilation + 1
-        for extent, stride, kernel, dilation in zip(
-            plane, conv.strides, conv.kernel, conv.dilation, strict=True
-        )
-    )
-    if copied(conv, forms, arguments, settings):
-        return _copy(program, conv, reach, block)
+    if not copied(conv, program.candidate.forms, arguments, program.settings):
+        data = clamped(program, conv, plane)
+        return lambda n, chunk, y, x, lane: data.read([n, chunk * block + lane, y, x])
     data = program.operand(conv.data)
-    last = (conv.in_height - 1, conv.in_width - 1)
-
-    def read(n, chunk, y, x, lane):
-        if reach[0] - 1 > last[0]:
-            y = tirx.min(y, tirx.const(last[0], "int32"))
-        if reach[1] - 1 > last[1]:
-            x = tirx.min(x, tirx.const(last[1], "int32"))
-        return data.read([n, chunk * block + lane, y, x])
-
-    return read
-
-
-def _copy(program: Program, conv: Convolution, reach: tuple[int, ...], block: int) -> te.Tensor:
-    data = program.operand(conv.data)
+    rows, columns = reach(conv, plane)
     top, left = conv.padding[:2]
     n, c, h, w = data.type.shape
-    physical = (n, -(-c // block), *reach, block)
 
     def compute(n, chunk, y, x, lane):
-        program.simplify.announce([n, chunk, y, x, lane], physical)
         channel = chunk * block + lane
         guards = []
-        if conv.padded or reach[0] > h or reach[1] > w:
+        if conv.padded or rows > h or columns > w:
             guards += [y >= top, y < h + top, x >= left, x < w + left]
         if c % block:
             guards.append(channel < c)
@@ -114,39 +73,32 @@ def _copy(program: Program, conv: Convolution, reach: tuple[int, ...], block: in
             return value
         return tirx.if_then_else(tirx.all(*guards), value, tirx.const(0, data.type.dtype))
 
-    return te.compute(physical, compute, name="copy")
+    return program.compute((n, -(-c // block), rows, columns, block), compute, "copy")
 
 
-def _accumulate(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
-    plane = _rounded(program, conv)
-    source = _source(program, conv, plane)
-    weights = program.tensors[conv.weight]
-    settings = dict(program.candidate.settings)
-    width = quad(settings)
+def _accumulator(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
+    settings, plane = program.settings, whole_tiles(program, conv)
+    weights, width = program.tensors[conv.weight], quad(settings)
     block = input_block(conv, program.candidate.forms, len(program.workload.arguments), settings)
+    source = _source(program, conv, plane, block)
     inside, quads = -(-conv.group_in // block), block // width
     (kh, kw), (sh, sw), (dh, dw) = conv.kernel, conv.strides, conv.dilation
-    sizes = {"in_chunk": inside, "ky": kh, "kx": kw, "quad": quads, "byte": width}
-    axes = [te.reduce_axis((0, extent), name) for name, extent in sizes.items()]
+    axes = program.reduce_axes(in_chunk=inside, ky=kh, kx=kw, quad=quads, byte=width)
     chunk, ky, kx, quarter, byte = (axis.var for axis in axes)
-    program.simplify.announce([axis.var for axis in axes], tuple(sizes.values()))
-    offset = OFFSET if compensated(program.workload, settings) else 0
 
     def compute(n, o, y, x, lane):
-        shape = (conv.batch, conv.out_channels // lanes, *plane, lanes)
-        program.simplify.announce([n, o, y, x, lane], shape)
         first = chunk
         if conv.groups > 1:
             first = tirx.floordiv(o * lanes, conv.group_out) * inside + chunk
         value = source(n, first, y * sh + ky * dh, x * sw + kx * dw, quarter * width + byte)
         wide = tirx.Cast(_KIND, value)
-        if offset:
-            wide = wide + tirx.const(offset, _KIND)
+        if compensated(program.workload, settings):
+            wide = wide + tirx.const(OFFSET, _KIND)
         slot = ((chunk * kh + ky) * kw + kx) * quads + quarter
         return te.sum(wide * tirx.Cast(_KIND, weights(o, slot, lane, byte)), axis=axes)
 
-    chunks = conv.out_channels // lanes
-    return te.compute((conv.batch, chunks, *plane, lanes), compute, name="accumulator")
+    shape = (conv.batch, conv.out_channels // lanes, *plane, lanes)
+    return program.compute(shape, compute, "accumulator")
 
 
 def _compensation(program: Program, chunk: tirx.Expr, lane: tirx.Expr, lanes: int) -> tirx.Expr:
@@ -165,11 +117,11 @@ def _compensation(program: Program, chunk: tirx.Expr, lane: tirx.Expr, lanes: in
 def _schedule(
     schedule: Schedule, conv: Convolution, program: Program, resources: Resources
 ) -> None:
-    settings = dict(program.candidate.settings)
-    names = {str(schedule.get(b).name_hint) for b in schedule.get_child_blocks(
-        schedule.get_sblock("root"))}  # fmt: skip
+    settings = program.settings
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    names = {str(schedule.get(block).name_hint) for block in blocks}
     if "copy" in names:
-        _spread_copy(schedule, resources)
+        fill_ahead(schedule, "copy", resources.threads)
     anchor = schedule.get_sblock("accumulator")
     n, o, y, x, lane, chunk, ky, kx, quarter, byte = schedule.get_loops(anchor)
     o_outer, o_inner = schedule.split(o, [None, settings["tile_out"]])
@@ -181,8 +133,7 @@ def _schedule(
     tile = (y_inner, x_inner, o_inner)
     inside = (lane, byte) if quad(settings) > 1 else (byte, lane)
     schedule.reorder(*pieces, *serial, chunk, ky, kx, quarter, *tile, *inside)
-    parallel = schedule.fuse(*pieces)
-    schedule.parallel(parallel)
+    parallel = share_out(schedule, pieces)
     for loop in tile:
         schedule.unroll(loop)
     schedule.set_scope(anchor, 0, "local")
@@ -206,14 +157,3 @@ def _place_results(schedule: Schedule, names: set[str], loop) -> None:
         if name == "epilogue":
             schedule.set_scope(block, 0, "local")
     schedule.vectorize(schedule.get_loops(schedule.get_sblock(vectors[0]))[-1])
-
-
-def _spread_copy(schedule: Schedule, resources: Resources) -> None:
-    block = schedule.get_sblock("copy")
-    loops = schedule.get_loops(block)
-    lanes = int(schedule.get(loops[-1]).extent)
-    rows = schedule.fuse(*loops[:3])
-    if resources.threads > 1:
-        schedule.parallel(rows)
-    if lanes > 1:
-        schedule.vectorize(schedule.get_loops(block)[-1])

@@ -1,16 +1,282 @@
-"""Schedule of Winograd convolution F(4×4, 3×3)."""
+"""Schedule of the Winograd convolutions, whatever their tiles.
+
+    parallel (n, in chunk, tile row): columns of the input transform, then its rows
+    parallel (positions, out chunks): product over input channels, register tile of tiles × out
+    parallel (n, out chunk, tile row): back transform, epilogue
+
+In strips there is one parallel loop, and all three follow each other within it:
+
+    n, parallel (strip of tile rows): input transform, product, back transform, epilogue
+
+The transforms' matrices enter as selections on unrolled loop variables, so that zeros vanish. An
+axis without taps has no stages of its own.
+"""
 
 from __future__ import annotations
 
-from tvm.s_tir import Schedule
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import prod
 
-from tilewright.compiler.lower.conv2d_winograd_stages import lower_form
+from tvm import te, tirx
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV
+
+from tilewright.compiler.lower import mathematics
+from tilewright.compiler.lower.loops import register_tile, share_out
 from tilewright.compiler.lower.program import Program
+from tilewright.compiler.lower.values import Index
+from tilewright.compiler.prefetch import Panel, Tile, mark_ahead
+from tilewright.core.forms import PLAIN
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.conv2d_winograd import SPEC
-from tilewright.kernels.convolution import convolution
+from tilewright.kernels.blocks import chunk_count
+from tilewright.kernels.conv2d_winograd_forms import WinogradConvolution, input_lanes
+from tilewright.kernels.convolution import Convolution, convolution
+from tilewright.kernels.registry import implementation
+from tilewright.kernels.winograd_transforms import Matrix, Row, Transform
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What the stages are made from: the transforms down the columns and along the rows, and output
+    tiles down and across; `chunks` of `lanes` are the result's channels, what the last one has
+    beyond them is dropped; `block` are channels of the data, `strip` the rows of tiles that are
+    done together, 0 for all."""
+
+    conv: Convolution
+    vertical: Transform
+    horizontal: Transform
+    down: int
+    across: int
+    lanes: int
+    chunks: int
+    block: int
+    strip: int
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
-    return lower_form(program, target, SPEC.form(convolution(program.workload)))
+    plan = _planned(program, target)
+    half = _back_stage(plan, _product_stage(program, plan, _input_stages(program, plan)))
+    rows, columns = plan.vertical.outputs, plan.horizontal.outputs
+
+    def read(position: Index) -> tirx.Expr:
+        n, c, y, x = position
+        o, lane = program.simplify.split(c, plan.lanes)
+        ty, i = tirx.floordiv(y, rows), tirx.floormod(y, rows)
+        tx, j = tirx.floordiv(x, columns), tirx.floormod(x, columns)
+        terms = [half(n, o, ty, i, v, tx, lane) for v in range(plan.horizontal.positions)]
+        return _combine(plan.horizontal.output, j, terms)
+
+    program.set_anchor(read)
+    schedule = program.schedule()
+    if plan.strip:
+        _schedule_strips(schedule, program, plan)
+        return schedule
+    # every stage over the whole plane, each with a parallel loop of its own
+    share_out(schedule, _schedule_input(schedule, plan))
+    inputs, tiles = _schedule_product(schedule, program, parallel=True)
+    mark_ahead(schedule, target, _panel(program, plan, tiles), inputs)
+    share_out(schedule, _schedule_result(schedule, program, plan))
+    return schedule
+
+
+def _planned(program: Program, target: Target) -> _Plan:
+    conv, candidate = convolution(program.workload), program.candidate
+    spec: WinogradConvolution = implementation(candidate.implementation)
+    form, lanes = spec.form(conv), program.settings["lanes"]
+    down, across = form.tiles(conv)
+    return _Plan(
+        conv=conv,
+        vertical=form.vertical,
+        horizontal=form.horizontal,
+        down=down,
+        across=across,
+        lanes=lanes,
+        chunks=chunk_count(conv.out_channels, lanes),
+        block=input_lanes(conv, candidate.forms, target.lanes(conv.computed_in)),
+        strip=program.settings["strip"],
+    )
+
+
+def _entry(values: Row, position: tirx.Expr, dtype: str) -> tirx.Expr:
+    """values[position] as selections; a constant once `position` is unrolled."""
+    *others, result = (tirx.const(float(value), dtype) for value in values)
+    for number, value in reversed(list(enumerate(others))):
+        result = tirx.Select(position == number, value, result)
+    return result
+
+
+def _combine(matrix: Matrix, position: tirx.Expr, terms: Sequence[tirx.Expr]) -> tirx.Expr:
+    """sum over columns c of matrix[position][c] * terms[c]."""
+    columns = zip(zip(*matrix, strict=True), terms, strict=True)
+    summands = (
+        _entry(column, position, mathematics.dtype(term)) * term for column, term in columns
+    )
+    return reduce(lambda total, summand: total + summand, summands)
+
+
+def _input_stages(program: Program, plan: _Plan) -> te.Tensor:
+    conv, block = plan.conv, plan.block
+    vertical, horizontal = plan.vertical, plan.horizontal
+    data = program.operand(conv.data)
+    top, left = conv.padding[:2]
+    chunks = conv.in_channels // block
+
+    def pixel(n, channel, y, x):
+        row, column = y - top, x - left
+        inside = tirx.all(row >= 0, row < conv.in_height, column >= 0, column < conv.in_width)
+        value = data.read([n, channel, row, column])
+        return tirx.if_then_else(inside, value, tirx.const(0, data.type.dtype))
+
+    def columns(n, chunk, ty, e, x, lane):
+        channel = chunk * block + lane
+        first = ty * vertical.outputs
+        terms = [pixel(n, channel, first + r, x) for r in range(vertical.positions)]
+        return _combine(vertical.input, e, terms)
+
+    width = horizontal.outputs * plan.across + horizontal.taps - 1
+    shape = (conv.batch, chunks, plan.down, vertical.positions, width, block)
+    half = program.compute(shape, columns, "input_columns")
+
+    def rows(e, v, chunk, tile, lane):
+        n = tirx.floordiv(tile, plan.down * plan.across)
+        ty = tirx.floordiv(tirx.floormod(tile, plan.down * plan.across), plan.across)
+        first = tirx.floormod(tile, plan.across) * horizontal.outputs
+        terms = [half(n, chunk, ty, e, first + r, lane) for r in range(horizontal.positions)]
+        return _combine(horizontal.input, v, terms)
+
+    count = conv.batch * plan.down * plan.across
+    tiled = (vertical.positions, horizontal.positions, chunks, count, block)
+    return te.compute(tiled, rows, name="input_tiles")
+
+
+def _product_stage(program: Program, plan: _Plan, transformed: te.Tensor) -> te.Tensor:
+    conv, block = plan.conv, plan.block
+    down, across = plan.vertical.positions, plan.horizontal.positions
+    weights = program.tensors[conv.weight]
+    axes = program.reduce_axes(in_chunk=conv.in_channels // block, in_lane=block)
+    chunk, inner = axes
+
+    def product(e, v, o, tile, lane):
+        weight = weights(e * across + v, o, chunk * block + inner, lane)
+        return te.sum(transformed(e, v, chunk, tile, inner) * weight, axis=axes)
+
+    count = conv.batch * plan.down * plan.across
+    return te.compute((down, across, plan.chunks, count, plan.lanes), product, name="product")
+
+
+def _back_stage(plan: _Plan, product: te.Tensor) -> te.Tensor:
+    vertical, horizontal = plan.vertical, plan.horizontal
+
+    def columns(*index):
+        n, o, ty, i, v, tx, lane = index
+        tile = (n * plan.down + ty) * plan.across + tx
+        terms = [product(e, v, o, tile, lane) for e in range(vertical.positions)]
+        return _combine(vertical.output, i, terms)
+
+    tiles = (plan.down, vertical.outputs, horizontal.positions, plan.across)
+    shape = (plan.conv.batch, plan.chunks, *tiles, plan.lanes)
+    return te.compute(shape, columns, name="output_columns")
+
+
+def _schedule_strips(schedule: Schedule, program: Program, plan: _Plan) -> None:
+    """One parallel loop over strips of rows of tiles, with all stages inside."""
+    _, strip, _, _ = _schedule_result(schedule, program, plan)
+    schedule.parallel(strip)
+    schedule.compute_at(schedule.get_sblock("product"), strip, preserve_unit_loops=True)
+    _schedule_product(schedule, program, parallel=False)
+    schedule.compute_at(schedule.get_sblock("input_tiles"), strip, preserve_unit_loops=True)
+    _schedule_input(schedule, plan)
+
+
+def _schedule_input(schedule: Schedule, plan: _Plan) -> tuple[LoopRV, LoopRV]:
+    """Both halves of the input transform; returns its outer loops, over chunks and rows."""
+    half = schedule.get_sblock("input_columns")
+    e, v, chunk, tile, lane = schedule.get_loops(schedule.get_sblock("input_tiles"))[-5:]
+    tile_row, tx = schedule.split(tile, [None, plan.across])
+    schedule.reorder(chunk, tile_row, tx, e, v, lane)
+    register_tile(schedule, [v], lane)
+    if plan.horizontal.trivial:
+        schedule.unroll(e)
+        schedule.compute_inline(half)
+        return chunk, tile_row
+    schedule.compute_at(half, tile_row, preserve_unit_loops=True)
+    row, column, lane = schedule.get_loops(half)[-3:]
+    schedule.reorder(column, row)
+    register_tile(schedule, [row], lane)
+    return chunk, tile_row
+
+
+def _panel(program: Program, plan: _Plan, tiles: list[Tile]) -> Panel:
+    """The transformed weights of a register tile's channels at one position."""
+    weights = [int(extent) for extent in program.tensors[plan.conv.weight].shape]
+    wide = program.settings["tile_out"]
+    return Panel(
+        argument=plan.conv.weight,
+        size=prod(weights),
+        distance=wide * prod(weights[2:]),
+        run=wide * weights[-1],
+        tiles=tiles,
+    )
+
+
+def _schedule_product(
+    schedule: Schedule, program: Program, *, parallel: bool
+) -> tuple[list[LoopRV], list[Tile]]:
+    """The product's register tile; its outer loops, all but one, are shared out if `parallel`.
+
+    Returns the loops over inputs, and the one over tiles that use the same weights.
+    """
+    settings = program.settings
+    block = schedule.get_sblock("product")
+    e, v, o, tile, lane, chunk, inner = schedule.get_loops(block)[-7:]
+    o_outer, o_inner = schedule.split(o, [None, settings["tile_out"]])
+    t_outer, t_inner = schedule.split(tile, [None, settings["tile_rows"]])
+    local = schedule.cache_write(block, 0, "local")
+    outer, serial = (o_outer, t_outer) if settings["order"] == "channels" else (t_outer, o_outer)
+    schedule.reorder(e, v, outer, serial, chunk, inner, t_inner, o_inner, lane)
+    if parallel:
+        share_out(schedule, [e, v, outer])
+    register_tile(schedule, [o_inner, t_inner], lane)
+    schedule.reverse_compute_at(local, serial, preserve_unit_loops=True)
+    schedule.vectorize(schedule.get_loops(local)[-1])
+    schedule.decompose_reduction(block, chunk)
+    same = int(schedule.get(serial).extent) if settings["order"] == "channels" else 1
+    return [chunk, inner], [(serial, same)]
+
+
+def _schedule_result(
+    schedule: Schedule, program: Program, plan: _Plan
+) -> tuple[LoopRV, LoopRV, LoopRV, LoopRV]:
+    """Back transform and epilogue; returns the loops over images, strips, chunks and rows."""
+    result = schedule.get_sblock("result")
+    half = schedule.get_sblock("output_columns")
+    plain = program.result_form == PLAIN
+    if plain:
+        n, channel, y, x = schedule.get_loops(result)
+        chunk, lane = schedule.split(channel, [None, plan.lanes])
+    else:
+        n, chunk, y, x, lane = schedule.get_loops(result)
+    rows, i = schedule.split(y, [None, plan.vertical.outputs])
+    strip, ty = schedule.split(rows, [None, plan.strip or plan.down])
+    tx, j = schedule.split(x, [None, plan.horizontal.outputs])
+    one_axis = plan.vertical.trivial or plan.horizontal.trivial
+    inner = (tx, i, j) if one_axis else (i, tx, j)
+    if plain:
+        schedule.reorder(n, strip, chunk, ty, lane, *inner)
+    else:
+        schedule.reorder(n, strip, chunk, ty, *inner, lane)
+        schedule.vectorize(lane)
+    schedule.unroll(j)
+    if one_axis:
+        schedule.unroll(i)
+        schedule.compute_inline(half)
+        return n, strip, chunk, ty
+    schedule.compute_at(half, ty, preserve_unit_loops=True)
+    # loops below the one over rows of tiles: row, v, across, half_lane
+    row, v, across, half_lane = schedule.get_loops(half)[-4:]
+    schedule.reorder(v, across, row, half_lane)
+    register_tile(schedule, [row], half_lane)
+    return n, strip, chunk, ty

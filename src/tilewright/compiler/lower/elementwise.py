@@ -10,7 +10,6 @@ from tvm import tirx
 
 from tilewright.compiler.lower import mathematics
 from tilewright.core.element_types import element_type
-from tilewright.core.errors import InternalError
 from tilewright.graph.workload import Step
 
 Expr = tirx.Expr
@@ -56,11 +55,7 @@ def _negative_part(x: Expr, below: Expr) -> Expr:
 
 def _hard_sigmoid(x: Expr, alpha: float, beta: float) -> Expr:
     line = x * _like(x, alpha) + _like(x, beta)
-    return _clip_unit(line)
-
-
-def _clip_unit(x: Expr) -> Expr:
-    low = mathematics.shared(x, lambda v: _at_least(v, _like(v, 0)))
+    low = mathematics.shared(line, lambda v: _at_least(v, _like(v, 0)))
     return mathematics.shared(low, lambda v: _at_most(v, _like(v, 1)))
 
 
@@ -74,22 +69,20 @@ def _elu(x: Expr, alpha: float) -> Expr:
 
 
 def _gelu(x: Expr) -> Expr:
-    half = x * _like(x, 0.5)
-    return half * (_like(x, 1) + mathematics.erf(x * _like(x, 2**-0.5)))
+    return x * _like(x, 0.5) * (_like(x, 1) + mathematics.erf(x * _like(x, 2**-0.5)))
 
 
 def _power(a: Expr, b: Expr) -> Expr:
     kind = mathematics.dtype(a)
     if "int" in kind:
-        wide = tirx.power(tirx.Cast("float64", a), tirx.Cast("float64", b))
-        return tirx.Cast(kind, wide)
+        return tirx.Cast(kind, tirx.power(tirx.Cast("float64", a), tirx.Cast("float64", b)))
     return tirx.power(a, b if mathematics.dtype(b) == kind else tirx.Cast(kind, b))
 
 
 def _sign(x: Expr) -> Expr:
-    if mathematics.dtype(x).startswith("uint"):
-        return tirx.Select(x > _like(x, 0), _like(x, 1), x)
     positive = tirx.Select(x > _like(x, 0), _like(x, 1), x)
+    if mathematics.dtype(x).startswith("uint"):
+        return positive
     return tirx.Select(x < _like(x, 0), _like(x, -1), positive)
 
 
@@ -239,26 +232,21 @@ _MOVES_BITS = frozenset({"identity", "cast"})
 
 def expression(step: Step, operands: list[Expr]) -> Expr:
     """The step's result at one position, from its operands at that position."""
-    rule = RULES.get(step.operator)
-    if rule is None:
-        raise InternalError(f"no elementwise rule for {step.operator}")
-    return mathematics.bound(lambda: _apply(rule, step, [mathematics.opened(o) for o in operands]))
+    return mathematics.bound(lambda: _apply(step, [mathematics.opened(o) for o in operands]))
 
 
-def _apply(rule: Rule, step: Step, operands: list[Expr]) -> Expr:
-    named = dict(step.attributes)
+def _apply(step: Step, operands: list[Expr]) -> Expr:
     kind = mathematics.dtype(operands[1 if step.operator == "where" else 0])
-    single = step.operator in _IN_SINGLE if kind == "float16" else kind == "bfloat16"
-    single = single and step.operator not in _MOVES_BITS
+    wide = kind == "bfloat16" and step.operator not in _MOVES_BITS
+    single = wide or (kind == "float16" and step.operator in _IN_SINGLE)
     if single:
-        operands = [
-            operand
-            if mathematics.dtype(operand) == "bool"
-            else mathematics.converted(operand, "float32")
-            for operand in operands
-        ]
+        operands = [_unless_logical(operand, "float32") for operand in operands]
     if step.operator not in _USES_ONCE:
         operands = [mathematics.shared(operand, lambda name: name) for operand in operands]
-    value = rule(operands, named)
-    logical = mathematics.dtype(value) == "bool"
-    return mathematics.converted(value, kind) if single and not logical else value
+    value = RULES[step.operator](operands, dict(step.attributes))
+    return _unless_logical(value, kind) if single else value
+
+
+def _unless_logical(x: Expr, kind: str) -> Expr:
+    """`x` in another element type; booleans stay what they are."""
+    return x if mathematics.dtype(x) == "bool" else mathematics.converted(x, kind)

@@ -3,6 +3,8 @@
 parallel (outer spatial loops)
   reduction loops
     innermost spatial loop                      # vectorised, or rows kept whole
+
+It serves operators of TVM's importer (`opaque`) as well.
 """
 
 from __future__ import annotations
@@ -13,54 +15,106 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import Schedule
 
-from tilewright.compiler.lower.anchors import compute_anchor
-from tilewright.compiler.lower.cuts import cut_deep_chains
-from tilewright.compiler.lower.loops import PARALLEL_ELEMENTS, extents, reduction_split, spread
+from tilewright.compiler.lower.anchors import compute_anchor, in_type, staged
+from tilewright.compiler.lower.loops import (
+    PARALLEL_ELEMENTS,
+    extents,
+    reduction_split,
+    share_out,
+    spread,
+)
 from tilewright.compiler.lower.program import Program
+from tilewright.compiler.opaque import kernel_function
 from tilewright.core.targets import Resources, Target
+from tilewright.graph.operators import OPERATORS
+
+_COST = {
+    "softplus": 2, "sigmoid": 1, "tanh": 1, "exp": 1, "erf": 1, "log": 1, "silu": 1, "gelu": 1,
+    "elu": 1, "selu": 1,
+}  # fmt: skip
+_ROUNDING = dict.fromkeys(("identity", "reshape", "transpose", "slice", "expand", "gather"), 0)
+"""What bfloat16 adds: its rounding takes several mentions of what is rounded, not of what moves."""
+_DEEPEST = 2
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
-    cut_deep_chains(program, compute_anchor)
-    schedule = program.schedule()
-    schedule_blocks(schedule, target.lanes(program.workload.computed_in), resources)
+    schedule = unscheduled(program, target, resources)
+    lanes = target.lanes(program.workload.computed_in)
+    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+        _schedule_block(schedule, block, lanes, resources)
     return schedule
 
 
-def schedule_blocks(schedule: Schedule, lanes: int, resources: Resources) -> None:
-    """Make every block below the root parallel, and vectorised by `lanes`, where its form allows
-    it."""
-    root = schedule.get_sblock("root")
-    for block in schedule.get_child_blocks(root):
-        kinds = {axis.iter_type for axis in schedule.get(block).iter_vars}
-        loops = schedule.get_loops(block)
-        plain_loops = len(loops) == len(schedule.get(block).iter_vars) and all(
-            isinstance(schedule.get(loop).extent, (int, tirx.IntImm)) for loop in loops
-        )
-        if not loops or not plain_loops:
+def unscheduled(program: Program, target: Target, resources: Resources) -> Schedule:
+    """The plain computation of the whole workload, or what TVM's importer makes of it."""
+    first, *others = program.workload.steps
+    if first.operator == "opaque" and not others:
+        return program.begin(kernel_function(dict(first.attributes), target.tvm_target(resources)))
+    compute_all(program)
+    return program.schedule()
+
+
+def compute_all(program: Program) -> list[str]:
+    """Compute the anchor, and put intermediate results into stages so that no path holds too many
+    costly operators. Gives the names of those stages.
+
+        gelu(softplus(tanh(x)))  -->  value1 = tanh(x) in memory;  gelu(softplus(value1))
+
+    Composed expressions bind what they use more than once, and TVM's simplifier looks through such
+    bindings: its time grows exponentially with the number of costly operators on one path.
+    """
+    workload = program.workload
+    arguments = len(workload.arguments)
+    depth = [0] * arguments
+    names: list[str] = []
+    for index, step in enumerate(workload.steps):
+        if OPERATORS[step.operator].anchor:
+            compute_anchor(program)
+            depth.append(0)
             continue
-        if kinds == {tirx.IterVar.DataPar}:
-            spread(schedule, block, lanes, resources.threads)
-        elif kinds <= {tirx.IterVar.DataPar, tirx.IterVar.CommReduce}:
-            _schedule_reduction(schedule, block, lanes, resources)
+        cost = _COST.get(step.operator, 0)
+        if workload.types[arguments + index].dtype == "bfloat16":
+            cost = max(cost, _ROUNDING.get(step.operator, 1))
+        if cost + max((depth[i] for i in step.inputs), default=0) > _DEEPEST:
+            for value in set(step.inputs):
+                if depth[value] > 0:
+                    names.append(f"value{value}")
+                    kept = staged(program, program.operand(value), names[-1])
+                    program.values[value] = in_type(kept, workload.types[value].dtype)
+                    depth[value] = 0
+        depth.append(cost + max((depth[i] for i in step.inputs), default=0))
+    return names
+
+
+def _schedule_block(schedule: Schedule, block: Any, lanes: int, resources: Resources) -> None:
+    """Make a block parallel, and vectorised by `lanes`, where its form allows it."""
+    axes, loops = schedule.get(block).iter_vars, schedule.get_loops(block)
+    fixed = all(isinstance(schedule.get(loop).extent, (int, tirx.IntImm)) for loop in loops)
+    if not loops or len(loops) != len(axes) or not fixed:
+        return
+    kinds = {axis.iter_type for axis in axes}
+    if kinds == {tirx.IterVar.DataPar}:
+        spread(schedule, block, lanes, resources.threads)
+    elif kinds <= {tirx.IterVar.DataPar, tirx.IterVar.CommReduce}:
+        _schedule_reduction(schedule, block, lanes, resources)
 
 
 def _schedule_reduction(schedule: Schedule, block: Any, lanes: int, resources: Resources) -> None:
-    spatial, reduction = reduction_split(schedule, block)
-    work = prod(extents(schedule, spatial)) * prod(extents(schedule, reduction))
-    outer, inner = spatial, []
-    if spatial:
-        last = int(schedule.get(spatial[-1]).extent)
-        if last % lanes == 0 and last > lanes:
-            chunk, vector = schedule.split(spatial[-1], [None, lanes])
-            outer, inner = [*spatial[:-1], chunk], [vector]
-        elif 4 <= last <= lanes:
-            outer, inner = spatial[:-1], [spatial[-1]]
+    outer, reduction = reduction_split(schedule, block)
+    work, inner = prod(extents(schedule, [*outer, *reduction])), []
+    if outer:
+        *rest, last = outer
+        extent = int(schedule.get(last).extent)
+        if extent % lanes == 0 and extent > lanes:
+            chunk, vector = schedule.split(last, [None, lanes])
+            outer, inner = [*rest, chunk], [vector]
+        elif 4 <= extent <= lanes:
+            outer, inner = rest, [last]
     if inner:
         schedule.reorder(*outer, *reduction, *inner)
         schedule.vectorize(inner[0])
-    if outer and resources.threads > 1 and work >= PARALLEL_ELEMENTS:
-        schedule.parallel(schedule.fuse(*outer) if len(outer) > 1 else outer[0])
+    if outer and work >= PARALLEL_ELEMENTS and resources.threads > 1:
+        share_out(schedule, outer, resources.threads)
     if reduction:
         schedule.decompose_reduction(block, reduction[0])

@@ -13,38 +13,30 @@ from tvm.s_tir import Schedule
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 
-from tilewright.compiler.lower.anchors import compute_anchor
-from tilewright.compiler.lower.cuts import cut_deep_chains
+from tilewright.compiler.lower.generic import compute_all
 from tilewright.compiler.lower.loops import spread
-from tilewright.compiler.lower.positions import logical_index
 from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.values import stored
+from tilewright.compiler.lower.values import logical_index, stored
 from tilewright.core.element_types import element_type
 from tilewright.core.forms import channel_block, own_layout
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.operators import OPERATORS
-from tilewright.graph.tensor import TensorType
 from tilewright.kernels.injective import copied_parts
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
-    lanes = int(dict(program.candidate.settings)["vector"])
     narrow = max(1, element_type(program.workload.result.dtype).bytes // 4)
-    lanes = max(1, lanes // narrow)
+    lanes = max(1, program.settings["vector"] // narrow)
     if copied_parts(program.workload, program.candidate.forms):
         schedule = program.begin(_copies(program))
-        for part in range(len(program.workload.steps[0].inputs)):
-            block = schedule.get_sblock(f"part{part}")
-            tail = _part_tail(program, part)
-            spread(schedule, block, lanes, resources.threads, tail=tail)
-        return schedule
-    stages = cut_deep_chains(program, compute_anchor)
-    schedule = program.schedule()
-    for name in stages:
-        spread(schedule, schedule.get_sblock(name), lanes, resources.threads)
-    block = schedule.get_sblock("result")
-    spread(schedule, block, lanes, resources.threads, tail=_tail(program))
+        parts = range(len(program.workload.steps[0].inputs))
+        tails = {f"part{part}": _part_tail(program, part) for part in parts}
+    else:
+        tails = {**dict.fromkeys(compute_all(program)), "result": _tail(program)}
+        schedule = program.schedule()
+    for name, tail in tails.items():
+        spread(schedule, schedule.get_sblock(name), lanes, resources.threads, tail=tail)
     return schedule
 
 
@@ -67,13 +59,10 @@ def _tail(program: Program) -> int | None:
         if form != forms[-1] and len(shape) > 1 and sum(varies) > 2:
             return None
         moves.append(tuple(varies))
-    tail = len(physical)
+    tail, long = len(physical), [axis for axis, extent in enumerate(physical) if extent > 1]
     while tail > 0:
-        suffix = range(tail - 1, len(physical))
-        alike = all(
-            len({move[axis] for axis in suffix if physical[axis] > 1}) <= 1 for move in moves
-        )
-        if not alike:
+        suffix = [axis for axis in long if axis >= tail - 1]
+        if any(len({move[axis] for axis in suffix}) > 1 for move in moves):
             break
         tail -= 1
     return min(tail, max(0, len(physical) - 1)) if physical else None
@@ -93,56 +82,47 @@ def _part_tail(program: Program, part: int) -> int | None:
 def _copies(program: Program) -> tirx.PrimFunc:
     """One block `partN` per operand that fills its part of the result."""
     workload, forms = program.workload, program.candidate.forms
-    result, step = workload.result, workload.steps[0]
-    block = channel_block(forms[-1])
-    axis = step.integer("axis")
+    step = workload.steps[0]
+    block, axis = channel_block(forms[-1]), step.integer("axis")
+    kinds = [*(argument.type for argument in workload.arguments), workload.result]
+    names = [*(f"argument{index}" for index in range(len(workload.arguments))), "result"]
     with IRBuilder() as builder:
         with script.prim_func(s_tir=True):
             script.func_name("main")
             script.func_attr({"tirx.noalias": True})
-            buffers = [
-                script.arg(
-                    f"argument{index}",
-                    script.buffer(
-                        forms[index].physical_shape(argument.type.shape), argument.type.dtype
-                    ),
-                )
-                for index, argument in enumerate(workload.arguments)
-            ]
-            shape = forms[-1].physical_shape(result.shape)
-            output = script.arg("result", script.buffer(shape, result.dtype))
+            *sources, output = (
+                script.arg(name, script.buffer(form.physical_shape(kind.shape), kind.dtype))
+                for name, kind, form in zip(names, kinds, forms, strict=True)
+            )
             with script.sblock("root"):
                 offset = 0
                 for part, index in enumerate(step.inputs):
-                    kind = workload.types[index]
                     start = offset // block if block and axis == 1 else offset
-                    source = (buffers[index], kind, forms[index])
-                    _copy(program, source, output, f"part{part}", (axis, start))
-                    offset += kind.shape[axis]
+                    _copy(program, index, (sources[index], output), f"part{part}", (axis, start))
+                    offset += kinds[index].shape[axis]
         return builder.get()
 
 
 def _copy(
     program: Program,
-    source: tuple[tirx.Buffer, TensorType, str],
-    output: tirx.Buffer,
+    index: int,
+    buffers: tuple[tirx.Buffer, tirx.Buffer],
     name: str,
     place: tuple[int, int],
 ) -> None:
-    buffer, kind, form = source
-    axis, start = place
+    """The argument `index` in the first buffer goes to the second one, `place` tells from where on
+    along which axis."""
+    (source, output), (axis, start) = buffers, place
+    kind, form = program.workload.types[index], program.candidate.forms[index]
     shape = program.result_form.physical_shape(kind.shape)
-    value = stored(
-        lambda *index: tirx.BufferLoad(buffer, list(index)), kind, form, program.simplify
-    )
+    value = stored(lambda *at: tirx.BufferLoad(source, list(at)), kind, form, program.simplify)
     with script.grid(*shape) as loops:
         loops = [loops] if isinstance(loops, tirx.Var) else list(loops)
         with script.sblock(name):
-            index = [
+            at = [
                 script.axis.spatial(extent, loop) for extent, loop in zip(shape, loops, strict=True)
             ]
-            program.simplify.announce(index, shape)
-            logical = logical_index(own_layout(program.result_form), index, kind.shape)
-            at = list(index)
+            program.simplify.announce(at, shape)
+            logical = logical_index(own_layout(program.result_form), at, kind.shape)
             at[axis] = at[axis] + start
             script.buffer_store(output, value.read(logical), at)

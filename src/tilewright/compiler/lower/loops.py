@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -33,8 +34,15 @@ def vectorize_last(schedule: Schedule, loop: Any, lanes: int) -> None:
     while extent % width and width > 4:
         width //= 2
     if extent % width == 0:
-        _, inner = schedule.split(loop, [None, width])
-        schedule.vectorize(inner)
+        schedule.vectorize(schedule.split(loop, [None, width])[1])
+
+
+def share_out(schedule: Schedule, loops: Sequence[Any], threads: int = 2) -> Any:
+    """Fuse loops into one, parallel unless there is but one of the `threads`; that loop."""
+    fused = schedule.fuse(*loops) if len(loops) > 1 else loops[0]
+    if threads > 1:
+        schedule.parallel(fused)
+    return fused
 
 
 def spread(
@@ -61,7 +69,7 @@ def spread(
             # too few rows: cut the inner loop as well
             head, inner = schedule.split(inner, [None, _share(prod(sizes[tail:]), lanes, pieces)])
             outer = [*outer, head]
-        schedule.parallel(schedule.fuse(*outer) if len(outer) > 1 else outer[0])
+        share_out(schedule, outer, pieces)
     vectorize_last(schedule, inner, lanes)
 
 
@@ -76,10 +84,39 @@ def _share(extent: int, lanes: int, pieces: int) -> int:
 
 
 def reduction_split(schedule: Schedule, block: Any) -> tuple[list[Any], list[Any]]:
-    """The loops of a block: (spatial, reduction)."""
-    kinds = [v.iter_type for v in schedule.get(block).iter_vars]
-    loops = schedule.get_loops(block)
-    pairs = list(zip(loops, kinds, strict=True))
-    spatial = [loop for loop, kind in pairs if kind != tirx.IterVar.CommReduce]
+    """The loops of a block, but for those it was placed in: (spatial, reduction)."""
+    kinds = [axis.iter_type for axis in schedule.get(block).iter_vars]
+    pairs = list(zip(schedule.get_loops(block)[-len(kinds) :], kinds, strict=True))
     reduction = [loop for loop, kind in pairs if kind == tirx.IterVar.CommReduce]
-    return spatial, reduction
+    return [loop for loop, kind in pairs if kind != tirx.IterVar.CommReduce], reduction
+
+
+def register_tile(schedule: Schedule, loops: Sequence[Any], lane: Any) -> None:
+    """Spell out the loops of a tile, its lanes in vectors."""
+    for loop in loops:
+        schedule.unroll(loop)
+    schedule.vectorize(lane)
+
+
+def finish_tile(
+    schedule: Schedule, anchor: Any, home: Any, *, vectors: bool, in_registers: bool = True
+) -> Any:
+    """Compute the result of a tile within the loop `home`, in `vectors` along its last loop; that
+    loop. The sums of the block `anchor` stay `in_registers` until then."""
+    if in_registers:
+        schedule.set_scope(anchor, 0, "local")
+    result = schedule.get_sblock("result")
+    schedule.reverse_compute_at(result, home, preserve_unit_loops=True)
+    last = schedule.get_loops(result)[-1]
+    if vectors:
+        schedule.vectorize(last)
+    return last
+
+
+def fill_ahead(schedule: Schedule, name: str, threads: int) -> None:
+    """Spread a stage in blocks of channels over threads by images, chunks and rows, its lanes in a
+    vector."""
+    *outer, lane = schedule.get_loops(schedule.get_sblock(name))
+    share_out(schedule, outer[:3], threads)
+    if int(schedule.get(lane).extent) > 1:
+        schedule.vectorize(lane)

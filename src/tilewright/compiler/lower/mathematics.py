@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import wraps
 
 from tvm import tirx
 from tvm.ir import Call, Op
 
+Unary = Callable[[tirx.Expr], tirx.Expr]
 Bindings = list[tuple[tirx.Var, tirx.Expr]]
 _BINDINGS: ContextVar[Bindings | None] = ContextVar("_BINDINGS", default=None)
 _REINTERPRET, _CHOICE = Op.get("tirx.reinterpret"), Op.get("prim.if_then_else")
@@ -133,12 +135,22 @@ def _horner(x: tirx.Expr, coefficients: tuple[float, ...]) -> tirx.Expr:
     return result
 
 
+def _for_singles(intrinsic: Unary) -> Callable[[Unary], Unary]:
+    """What computes singles, each bound to a name; the compiler's own function for other types."""
+
+    def chosen(singles: Unary) -> Unary:
+        @wraps(singles)
+        def function(x: tirx.Expr) -> tirx.Expr:
+            return shared(x, singles) if dtype(x) == "float32" else intrinsic(x)
+
+        return function
+
+    return chosen
+
+
+@_for_singles(tirx.exp)
 def exp(x: tirx.Expr) -> tirx.Expr:
     """e**x: x = n ln 2 + r with |r| <= ln 2 / 2, then a Taylor polynomial of degree 7 in r."""
-    return tirx.exp(x) if dtype(x) != "float32" else shared(x, _exp)
-
-
-def _exp(x: tirx.Expr) -> tirx.Expr:
     bounded = tirx.max(tirx.min(x, _f(_EXP_OVERFLOW)), _f(_EXP_UNDERFLOW))
     taylor = (1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0, 1.0)
 
@@ -166,7 +178,7 @@ def expm1(x: tirx.Expr) -> tirx.Expr:
     taylor = (1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0)
     return shared(
         x,
-        lambda v: tirx.Select(tirx.abs(v) < _f(0.25), v * _horner(v, taylor), _exp(v) - _f(1.0)),
+        lambda v: tirx.Select(tirx.abs(v) < _f(0.25), v * _horner(v, taylor), exp(v) - _f(1.0)),
     )
 
 
@@ -182,29 +194,22 @@ _LOG = (
 _SMALLEST_NORMAL = 1.1754943508222875e-38
 
 
+@_for_singles(tirx.log)
 def log(x: tirx.Expr) -> tirx.Expr:
     """Natural logarithm: x = 2**e m with m near one, then the polynomial of Cephes' logf in m."""
-    if dtype(x) != "float32":
-        return tirx.log(x)
-
-    def finish(v: tirx.Expr) -> tirx.Expr:
-        tiny = v < _f(_SMALLEST_NORMAL)
-        normal = tirx.Select(tiny, v * _f(2.0**23), v)
-        shift = tirx.Select(tiny, _f(149.0), _f(126.0))
-        value = shared(tirx.reinterpret("int32", normal), lambda bits: _log_of_bits(bits, shift))
-        not_finite = tirx.Select(v > _f(3.4028234e38), v, value)
-        positive = tirx.Select(v > _f(0.0), not_finite, _f(float("nan")))
-        return tirx.Select(tirx.EQ(v, _f(0.0)), _f(float("-inf")), positive)
-
-    return shared(x, finish)
+    tiny = x < _f(_SMALLEST_NORMAL)
+    normal = tirx.Select(tiny, x * _f(2.0**23), x)
+    shift = tirx.Select(tiny, _f(149.0), _f(126.0))
+    value = shared(tirx.reinterpret("int32", normal), lambda bits: _log_of_bits(bits, shift))
+    not_finite = tirx.Select(x > _f(3.4028234e38), x, value)
+    positive = tirx.Select(x > _f(0.0), not_finite, _f(float("nan")))
+    return tirx.Select(tirx.EQ(x, _f(0.0)), _f(float("-inf")), positive)
 
 
 def _log_of_bits(bits: tirx.Expr, shift: tirx.Expr) -> tirx.Expr:
-    def integer(value: int) -> tirx.Expr:
-        return tirx.const(value, "int32")
-
-    mantissa = tirx.reinterpret("float32", (bits & integer(0x7FFFFF)) | integer(0x3F000000))
-    exponent = tirx.Cast("float32", bits >> integer(23)) - shift
+    fraction, half, width = (tirx.const(value, "int32") for value in (0x7FFFFF, 0x3F000000, 23))
+    mantissa = tirx.reinterpret("float32", (bits & fraction) | half)
+    exponent = tirx.Cast("float32", bits >> width) - shift
 
     def series(m: tirx.Expr, e: tirx.Expr) -> tirx.Expr:
         square = m * m
@@ -227,24 +232,18 @@ def sigmoid(x: tirx.Expr) -> tirx.Expr:
     return one / (one + exp(tirx.const(0, dtype(x)) - x))
 
 
+@_for_singles(tirx.tanh)
 def tanh(x: tirx.Expr) -> tirx.Expr:
     """Taylor polynomial near zero, 1 - 2 / (e**2x + 1) elsewhere."""
-    return tirx.tanh(x) if dtype(x) != "float32" else shared(x, _tanh)
-
-
-def _tanh(x: tirx.Expr) -> tirx.Expr:
     square = x * x
     near = x * shared(square, lambda s: _horner(s, (62 / 2835, -17 / 315, 2 / 15, -1 / 3, 1.0)))
     far = _f(1.0) - _f(2.0) / (exp(x + x) + _f(1.0))
     return tirx.Select(tirx.abs(x) < _f(0.2), near, far)
 
 
+@_for_singles(tirx.erf)
 def erf(x: tirx.Expr) -> tirx.Expr:
     """Abramowitz and Stegun 7.1.26 (absolute error below 1.5e-7), Taylor near zero."""
-    return tirx.erf(x) if dtype(x) != "float32" else shared(x, _erf)
-
-
-def _erf(x: tirx.Expr) -> tirx.Expr:
     magnitude = tirx.abs(x)
     weights = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
     tail = shared(

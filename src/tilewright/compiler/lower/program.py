@@ -6,21 +6,28 @@ memory. Anchors are the exception: their lowering computes a stage and puts it i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from inspect import signature
+from typing import Any
 
 import tvm
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower import elementwise, movement
-from tilewright.compiler.lower.positions import logical_index
-from tilewright.compiler.lower.values import Index, Simplifier, Value, broadcast_index, stored
+from tilewright.compiler.lower.values import (
+    Index,
+    Read,
+    Simplifier,
+    Value,
+    broadcast_index,
+    logical_index,
+    stored,
+)
 from tilewright.core.forms import Form, own_layout
 from tilewright.core.records import Candidate
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
-
-Shapes = Mapping[int, tuple[int, ...]]
 
 
 class Program:
@@ -33,19 +40,25 @@ class Program:
 
     start: tvm.IRModule | None = None
 
-    def __init__(self, workload: Workload, candidate: Candidate, packed: Shapes | None = None):
+    def __init__(
+        self,
+        workload: Workload,
+        candidate: Candidate,
+        packed: Mapping[int, tuple[int, ...]] | None = None,
+    ) -> None:
         self.workload = workload
         self.candidate = candidate
+        self.settings: dict[str, Any] = dict(candidate.settings)
         self.simplify = Simplifier()
-        self._packed = dict(packed or {})
         self.tensors: list[te.Tensor] = []
         self.values: dict[int, Value] = {}
+        packed = packed or {}
         for index, argument in enumerate(workload.arguments):
             form = candidate.forms[index]
-            shape = self._packed.get(index) or own_layout(form).physical_shape(argument.type.shape)
+            shape = packed.get(index) or own_layout(form).physical_shape(argument.type.shape)
             tensor = te.placeholder(shape, argument.type.dtype, name=f"argument{index}")
             self.tensors.append(tensor)
-            if index not in self._packed:
+            if index not in packed:
                 self.values[index] = stored(tensor, argument.type, form, self.simplify)
 
     @property
@@ -53,27 +66,33 @@ class Program:
         """The layout the result is written in."""
         return self.candidate.forms[-1]
 
-    def step_value(self, index: int) -> Value:
-        """The value of step `index`, composing what it reads as far as needed."""
-        value_id = len(self.workload.arguments) + index
-        if value_id not in self.values:
-            self.values[value_id] = self._compose(index)
-        return self.values[value_id]
-
     def operand(self, value_id: int) -> Value:
-        """The value with this id: an argument or a step's result."""
-        arguments = len(self.workload.arguments)
-        if value_id >= arguments:
-            return self.step_value(value_id - arguments)
+        """The value with this id: an argument or a step's result, composing what it reads as far as
+        needed."""
+        if value_id not in self.values:
+            self.values[value_id] = self._composed(value_id - len(self.workload.arguments))
         return self.values[value_id]
 
-    def set_step(self, index: int, value: Value) -> None:
-        """Put in the result of step `index`, computed by the anchor's lowering."""
-        self.values[len(self.workload.arguments) + index] = value
+    def set_anchor(self, read: Read) -> None:
+        """Put in the anchor's result, computed by its lowering."""
+        index = self.workload.anchor_index
+        kind = self.workload.step_types(index)[1]
+        self.values[len(self.workload.arguments) + index] = Value(kind, read)
 
-    def _compose(self, index: int) -> Value:
+    def in_blocks(self, tensor: te.Tensor, axis: int, block: int) -> Read:
+        """Reads a stage in which an axis is cut into chunks, its blocks lying innermost:
+        (n, c, h, w) → tensor(n, c // block, h, w, c % block)"""
+
+        def read(position: Index) -> tirx.Expr:
+            at = list(position)
+            at[axis], lane = self.simplify.split(at[axis], block)
+            return tensor(*at, lane)
+
+        return read
+
+    def _composed(self, index: int) -> Value:
         step = self.workload.steps[index]
-        result = self.workload.types[len(self.workload.arguments) + index]
+        result = self.workload.step_types(index)[1]
         operands = [self.operand(i) for i in step.inputs]
         if OPERATORS[step.operator].movement:
             return movement.moved(step, operands, result, self.simplify)
@@ -82,23 +101,43 @@ class Program:
             at = [o.read(broadcast_index(position, o.type.shape)) for o in operands]
             return elementwise.expression(step, at)
 
-        return Value(type=result, read=read)
+        return Value(result, read)
+
+    def reduce_axes(self, **extents: int) -> list[Any]:
+        """Axes to add up over, by name; the simplifier knows their ranges."""
+        axes = [te.reduce_axis((0, extent), name) for name, extent in extents.items()]
+        self.simplify.announce([axis.var for axis in axes], tuple(extents.values()))
+        return axes
+
+    def compute(
+        self, shape: tuple[int, ...], body: Callable[..., tirx.Expr], name: str
+    ) -> te.Tensor:
+        """A stage called `name`; the simplifier knows the ranges of the positions `body` gets."""
+
+        def announced(*position: tirx.Expr) -> tirx.Expr:
+            self.simplify.announce(position, shape)
+            return body(*position)
+
+        # TVM names loops after the parameters
+        announced.__signature__ = signature(body)
+        return te.compute(shape, announced, name=name)
 
     def stage(self, value: Value, form: Form, name: str) -> te.Tensor:
-        """Materialise a value in a layout as a stage called `name`."""
+        """A value in memory, in a layout, as a stage called `name`."""
         layout, logical = own_layout(form), value.type.shape
-        shape = layout.physical_shape(logical)
 
         def compute(*index: tirx.Expr) -> tirx.Expr:
-            self.simplify.announce(index, shape)
             return value.read(logical_index(layout, index, logical))
 
-        return te.compute(shape, compute, name=name)
+        return self.compute(layout.physical_shape(logical), compute, name)
+
+    def kept(self, value: Value, form: Form, name: str) -> Value:
+        """A value computed once, as `stage` does, and read from there."""
+        return stored(self.stage(value, form, name), value.type, form, self.simplify)
 
     def finish(self) -> te.Tensor:
         """The stage `result`: the last step in the result's layout."""
-        value = self.step_value(len(self.workload.steps) - 1)
-        return self.stage(value, self.result_form, "result")
+        return self.stage(self.operand(len(self.workload.types) - 1), self.result_form, "result")
 
     def schedule(self) -> Schedule:
         """Finish and open a schedule over the whole kernel; the function is called `main`."""

@@ -17,6 +17,12 @@ from tilewright.kernels.registry import implementation
 
 GROUP = "tilewright.lowerings"
 Lowering = Callable[[Program, Target, Resources], Schedule]
+_SHARED = {
+    "conv2d_winograd1d": "conv2d_winograd",
+    "conv2d_winograd2": "conv2d_winograd",
+    "opaque": "generic",
+}
+"""Modules of implementations that have none of their own name."""
 
 
 _OFFERED = Offers[Lowering](GROUP, kind="lowering", built_in={}, needs=("__call__",))
@@ -28,7 +34,7 @@ def lowering(name: str) -> Lowering:
     offered = _OFFERED.find(name)
     if offered is not None:
         return offered
-    module = f"tilewright.compiler.lower.{name}"
+    module = f"tilewright.compiler.lower.{_SHARED.get(name, name)}"
     try:
         return import_module(module).lower
     except ModuleNotFoundError as error:
@@ -37,10 +43,10 @@ def lowering(name: str) -> Lowering:
         raise InternalError(f"implementation {name!r} has no lowering") from None
 
 
-def lower(
+def lowered(
     workload: Workload, candidate: Candidate, target: Target, resources: Resources
-) -> Schedule:
-    """The scheduled kernel of a workload: a module whose function is called `main`."""
+) -> tuple[Program, Schedule]:
+    """A candidate's program, and its scheduled kernel: a module whose function is called `main`."""
     spec = implementation(candidate.implementation)
     program = Program(workload, candidate, spec.packed_shapes(workload, candidate))
-    return lowering(candidate.implementation)(program, target, resources)
+    return program, lowering(candidate.implementation)(program, target, resources)

@@ -11,7 +11,6 @@ Everything below the parallel loop stays in the cache.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -19,25 +18,28 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from tilewright.compiler.lower import mathematics
-from tilewright.compiler.lower.anchors import LARGEST, SMALLEST, combination, lrn_value, mean
-from tilewright.compiler.lower.loops import extents, vectorize_last
+from tilewright.compiler.lower.anchors import (
+    COMBINE,
+    LARGEST,
+    SMALLEST,
+    lrn_value,
+    mean,
+    reduce_axes,
+)
+from tilewright.compiler.lower.loops import extents, reduction_split, share_out, vectorize_last
 from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.values import Index, Value, broadcast_index
+from tilewright.compiler.lower.values import Index, Read, Value, broadcast_index
 from tilewright.core.forms import channel_block
 from tilewright.core.targets import Resources, Target
-from tilewright.kernels.rows import Frame, operand_frame
+from tilewright.kernels.rows import operand_frame
 
 Expr = tirx.Expr
-Kept = Callable[[Index], Expr]
-"""Reads a value per row at a *logical* position of the operand."""
 
 
 def lower(program: Program, target: Target, resources: Resources) -> Schedule:
     """Build and schedule the kernel."""
     build = _Rows(program, target, resources)
-    index = program.workload.anchor_index
-    assert index is not None
-    step = program.workload.steps[index]
+    step = program.workload.anchor
     operands = [program.operand(value) for value in step.inputs]
     named = dict(step.attributes)
     if step.operator == "lrn":
@@ -48,7 +50,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
         read = build.softmax(operands[0], log=step.operator == "log_softmax")
     else:
         read = build.normalised(operands, step.operator, named)
-    program.set_step(index, Value(type=program.workload.step_types(index)[1], read=read))
+    program.set_anchor(read)
     schedule = program.schedule()
     build.schedule(schedule)
     return schedule
@@ -68,158 +70,58 @@ def _strips(length: int, lanes: int, register: int) -> list[tuple[int, int, int]
     return found
 
 
-@dataclass
 class _Rows:
     """The stages of one kernel, in the order they compute."""
 
-    program: Program
-    target: Target
-    resources: Resources
-    frame: Frame = field(init=False)
-    stages: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        workload, forms = self.program.workload, self.program.candidate.forms
-        self.frame = operand_frame(workload, forms)
-        self.lanes = self.target.lanes(workload.computed_in)
-        self.streams = int(dict(self.program.candidate.settings)["streams"])
+    def __init__(self, program: Program, target: Target, resources: Resources) -> None:
+        self.program = program
+        self.threads = resources.threads
+        self.frame = operand_frame(program.workload, program.candidate.forms)
+        self.rank = max(axis for axis, _ in self.frame.axes) + 1
+        self.lanes = target.lanes(program.workload.computed_in)
+        self.streams = program.settings["streams"]
+        self.stages: list[str] = []
 
     # ----- positions -------------------------------------------------------------------------
 
     def logical(self, kept: Index, gone: Index) -> list[Expr]:
         """The operand's logical position from physical positions."""
         frame = self.frame
-        places: dict[int, Expr] = dict(zip(frame.kept, kept, strict=True))
-        places.update(zip(frame.gone, gone, strict=True))
-        rank = max(axis for axis, _ in frame.axes) + 1
-        result = [places[i] for i in range(rank)]
+        places = dict(zip((*frame.kept, *frame.gone), (*kept, *gone), strict=True))
+        result = [places[i] for i in range(self.rank)]
         if frame.block:
-            result[1] = result[1] * frame.block + places[rank]
+            result[1] = result[1] * frame.block + places[self.rank]
         return result
 
-    def row_of(self, index: Index) -> list[Expr]:
-        """The physical kept position of a logical position of the operand."""
-        frame, simplify = self.frame, self.program.simplify
-        rank = max(axis for axis, _ in frame.axes) + 1
+    def physical(self, index: Index, places: tuple[int, ...]) -> list[Expr]:
+        """The physical position at these places of a logical position of the operand."""
         found: list[Expr] = []
-        for place in frame.kept:
-            axis = frame.axes[place][0]
+        for place in places:
+            axis = self.frame.axes[place][0]
             at = index[axis]
-            if frame.block and axis == 1:
-                split = tirx.floormod if place == rank else tirx.floordiv
-                at = simplify(split(at, frame.block))
+            if self.frame.block and axis == 1:
+                split = tirx.floormod if place == self.rank else tirx.floordiv
+                at = self.program.simplify(split(at, self.frame.block))
             found.append(at)
         return found
 
     def compute(self, shape: tuple[int, ...], body: Callable[..., Expr], name: str) -> te.Tensor:
         """A stage that `schedule` will place inside the row loop."""
+        self.stages.append(f"{name}{len(self.stages)}")
+        return self.program.compute(shape, body, self.stages[-1])
 
-        def announced(*index: Expr) -> Expr:
-            self.program.simplify.announce(index, shape)
-            return body(*index)
-
-        name = f"{name}{len(self.stages)}"
-        self.stages.append(name)
-        return te.compute(shape, announced, name=name)
-
-    # ----- folding ---------------------------------------------------------------------------
-
-    def fold(self, value: Value, combine: Any, name: str) -> Kept:
-        """Combine every row; what comes back reads a row's result at a logical position."""
-        folded = self._fold_across if self.frame.across else self._fold_along
-        tensor, tail = folded(value, combine, name)
-        return lambda index: tensor(*self.row_of(index), *tail)
-
-    def _fold_along(self, value: Value, combine: Any, name: str) -> tuple[te.Tensor, list[Expr]]:
+    def per_row(self, body: Read, name: str, gone: Index | None = None) -> Read:
+        """A stage with one value per row; `body` gets a logical position in the row, the first one
+        unless the position `gone` on the reduced axes is given. What comes back reads a row's value
+        at a logical position."""
         frame = self.frame
-        reduce = self._axes(frame.extents(frame.gone))
-
-        def body(*kept: Expr) -> Expr:
-            return combine(value.read(self.logical(kept, [a.var for a in reduce])), axis=reduce)
-
-        return self.compute(frame.extents(frame.kept), body, name), []
-
-    def _axes(self, sizes: tuple[int, ...]) -> list[Any]:
-        found = [te.reduce_axis((0, extent), f"k{i}") for i, extent in enumerate(sizes)]
-        self.program.simplify.announce([axis.var for axis in found], sizes)
-        return found
-
-    def _fold_across(self, value: Value, combine: Any, name: str) -> tuple[te.Tensor, list[Expr]]:
-        frame = self.frame
-        gone = frame.gone
-        run = len(gone)
-        while run > 0 and gone[run - 1 :] == tuple(range(gone[run - 1], len(frame.axes))):
-            run -= 1
-        outer, inner = frame.extents(gone[:run]), frame.extents(gone[run:])
-        length = prod(inner)
-        rows = frame.extents(frame.kept)
-        join = _joined(combine)
-
-        def strip(start: int, lanes: int, chunks: int) -> te.Tensor:
-            """`chunks` runs of `lanes` elements from `start` on, folded to one per row."""
-            reduce = self._axes((*outer, chunks))
-
-            def partial(*index: Expr) -> Expr:
-                *kept, lane = index
-                *before, chunk = [axis.var for axis in reduce]
-                position = self._unravel(chunk * lanes + lane + start, inner)
-                return combine(value.read(self.logical(kept, [*before, *position])), axis=reduce)
-
-            tensor = self.compute((*rows, lanes), partial, name)
-            while lanes > 1:
-                lanes //= 2
-                tensor = self._halve(tensor, (*rows, lanes), join, name)
-            return tensor
-
-        strips = _strips(length, self._partials(length, bool(outer)), self.lanes)
-        tensor, *others = [strip(*shape) for shape in strips]
-        for other in others:
-            tensor = self._join(tensor, other, (*rows, 1), join, name)
-        return tensor, [tirx.const(0, "int32")]
-
-    def _join(
-        self, one: te.Tensor, other: te.Tensor, shape: tuple[int, ...], join: Any, name: str
-    ) -> te.Tensor:
-        return self.compute(shape, lambda *index: join(one(*index), other(*index)), name)
-
-    def _halve(self, tensor: te.Tensor, shape: tuple[int, ...], join: Any, name: str) -> te.Tensor:
-        half = shape[-1]
-
-        def body(*index: Expr) -> Expr:
-            *kept, lane = index
-            return join(tensor(*index), tensor(*kept, lane + half))
-
-        return self.compute(shape, body, name)
-
-    def _partials(self, length: int, strict: bool) -> int:
-        """Partial results of a row: a power of two, dividing `length` if `strict`."""
-        lanes = 1
-        while lanes * 2 <= min(length, self.lanes * self.streams):
-            lanes *= 2
-        while strict and length % lanes:
-            lanes //= 2
-        return lanes
-
-    def _unravel(self, position: Expr, sizes: tuple[int, ...]) -> list[Expr]:
-        found: list[Expr] = []
-        for place, extent in enumerate(reversed(sizes)):
-            last = place == len(sizes) - 1
-            found.append(
-                self.program.simplify(position if last else tirx.floormod(position, extent))
-            )
-            position = self.program.simplify(tirx.floordiv(position, extent))
-        return found[::-1]
-
-    def per_row(self, body: Callable[[list[Expr]], Expr], name: str) -> Kept:
-        """A stage with one value per row; `body` gets the row's first logical position."""
-        frame = self.frame
-        zeros = [tirx.const(0, "int32")] * len(frame.gone)
+        inside = [tirx.const(0, "int32")] * len(frame.gone) if gone is None else gone
         tensor = self.compute(
-            frame.extents(frame.kept), lambda *kept: body(self.logical(kept, zeros)), name
+            frame.extents(frame.kept), lambda *kept: body(self.logical(kept, inside)), name
         )
-        return lambda index: tensor(*self.row_of(index))
+        return lambda index: tensor(*self.physical(index, frame.kept))
 
-    def whole(self, value: Callable[[Index], Expr], name: str) -> Callable[[Index], Expr]:
+    def whole(self, value: Read, name: str) -> Read:
         """A stage of the row's length, rows apart unless they are lanes."""
         frame = self.frame
         lanes = () if frame.across else (frame.kept[-1],)
@@ -231,60 +133,116 @@ class _Rows:
             return value(self.logical(kept, [places[i] for i in frame.gone]))
 
         tensor = self.compute(frame.extents(order), body, name)
-        rank = max(axis for axis, _ in frame.axes) + 1
+        return lambda index: tensor(*self.physical(index, order))
 
-        def read(index: Index) -> Expr:
-            at: list[Expr] = []
-            for place in order:
-                axis = frame.axes[place][0]
-                position = index[axis]
-                if frame.block and axis == 1:
-                    split = tirx.floormod if place == rank else tirx.floordiv
-                    position = self.program.simplify(split(position, frame.block))
-                at.append(position)
-            return tensor(*at)
+    # ----- folding ---------------------------------------------------------------------------
 
-        return read
+    def fold(self, value: Value, combine: Any, name: str) -> Read:
+        """Combine every row; what comes back reads a row's result at a logical position."""
+        if self.frame.across:
+            tensor = self._fold_across(value, combine, name)
+            zero = tirx.const(0, "int32")
+            return lambda index: tensor(*self.physical(index, self.frame.kept), zero)
+        axes = reduce_axes(self.program, self.frame.extents(self.frame.gone))
+
+        def body(at: Index) -> Expr:
+            return combine(value.read(at), axis=axes)
+
+        return self.per_row(body, name, [axis.var for axis in axes])
+
+    def _fold_across(self, value: Value, combine: Any, name: str) -> te.Tensor:
+        frame = self.frame
+        gone = frame.gone
+        run = len(gone)
+        while run > 0 and gone[run - 1 :] == tuple(range(gone[run - 1], len(frame.axes))):
+            run -= 1
+        outer, inner = frame.extents(gone[:run]), frame.extents(gone[run:])
+        rows, length = frame.extents(frame.kept), prod(inner)
+
+        def joined(one: te.Tensor, other: te.Tensor, lanes: int, shift: int) -> te.Tensor:
+            def body(*index: Expr) -> Expr:
+                *kept, lane = index
+                return _both(combine, one(*index), other(*kept, lane + shift))
+
+            return self.compute((*rows, lanes), body, name)
+
+        def strip(start: int, lanes: int, chunks: int) -> te.Tensor:
+            """`chunks` runs of `lanes` elements from `start` on, folded to one per row."""
+            axes = reduce_axes(self.program, (*outer, chunks))
+            *before, chunk = (axis.var for axis in axes)
+
+            def partial(*index: Expr) -> Expr:
+                *kept, lane = index
+                position = self._unravel(chunk * lanes + lane + start, inner)
+                return combine(value.read(self.logical(kept, [*before, *position])), axis=axes)
+
+            tensor, left = self.compute((*rows, lanes), partial, name), lanes
+            while left > 1:
+                left //= 2
+                tensor = joined(tensor, tensor, left, left)
+            return tensor
+
+        strips = _strips(length, self._partials(length, strict=bool(outer)), self.lanes)
+        tensor, *others = [strip(*shape) for shape in strips]
+        for other in others:
+            tensor = joined(tensor, other, 1, 0)
+        return tensor
+
+    def _partials(self, length: int, *, strict: bool) -> int:
+        """Partial results of a row: a power of two, dividing `length` if `strict`."""
+        lanes = 1
+        while lanes * 2 <= min(length, self.lanes * self.streams):
+            lanes *= 2
+        while strict and length % lanes:
+            lanes //= 2
+        return lanes
+
+    def _unravel(self, position: Expr, sizes: tuple[int, ...]) -> list[Expr]:
+        found: list[Expr] = []
+        for place, extent in reversed(list(enumerate(sizes))):
+            at = tirx.floormod(position, extent) if place else position
+            found.append(self.program.simplify(at))
+            position = self.program.simplify(tirx.floordiv(position, extent))
+        return found[::-1]
 
     # ----- operators -------------------------------------------------------------------------
 
-    def reduction(self, data: Value, name: str) -> Callable[[Index], Expr]:
+    def reduction(self, data: Value, name: str) -> Read:
         """Sum, mean, extremes and product."""
-        total = self.fold(data, combination(name), "total")
+        total = self.fold(data, COMBINE[name], "total")
         count = prod(self.frame.extents(self.frame.gone))
-        rank, reduced = len(data.type.shape), self.frame.reduced
         zero = tirx.const(0, "int32")
 
         def read(index: Index) -> Expr:
             at = list(index)
-            if len(at) < rank:
+            if len(at) < self.rank:
                 rest = iter(index)
-                at = [zero if axis in reduced else next(rest) for axis in range(rank)]
-            value = total(at)
-            return mean(value, count) if name == "reduce_mean" else value
+                reduced = self.frame.reduced
+                at = [zero if axis in reduced else next(rest) for axis in range(self.rank)]
+            return mean(total(at), count) if name == "reduce_mean" else total(at)
 
         return read
 
-    def softmax(self, data: Value, *, log: bool) -> Callable[[Index], Expr]:
+    def softmax(self, data: Value, *, log: bool) -> Read:
         """Largest value, exponentials and their sum, division; `log` gives the logarithm."""
         top = self.fold(data, LARGEST, "top")
+
+        def power(at: Index) -> Expr:
+            return mathematics.exp(data.read(at) - top(at))
+
         if log:
-            power = Value(type=data.type, read=lambda at: mathematics.exp(data.read(at) - top(at)))
-            total = self.fold(power, te.sum, "total")
+            total = self.fold(Value(data.type, power), te.sum, "total")
             shift = self.per_row(lambda at: top(at) + mathematics.log(total(at)), "shift")
             return lambda at: data.read(at) - shift(at)
-        powers = self.whole(lambda at: mathematics.exp(data.read(at) - top(at)), "powers")
-        total = self.fold(Value(type=data.type, read=powers), te.sum, "total")
-        one = tirx.const(1, data.type.dtype)
-        factor = self.per_row(lambda at: one / total(at), "factor")
+        powers = self.whole(power, "powers")
+        total = self.fold(Value(data.type, powers), te.sum, "total")
+        factor = self.per_row(lambda at: tirx.const(1, data.type.dtype) / total(at), "factor")
         return lambda at: powers(at) * factor(at)
 
-    def normalised(
-        self, operands: list[Value], name: str, named: dict[str, Any]
-    ) -> Callable[[Index], Expr]:
+    def normalised(self, operands: list[Value], name: str, named: dict[str, Any]) -> Read:
         """(x - mean) / sqrt(variance + epsilon) * scale + bias, variance from differences."""
         data, scale, bias = operands
-        kind = data.type.dtype
+        one, epsilon = (tirx.const(value, data.type.dtype) for value in (1, named["epsilon"]))
         count = prod(self.frame.extents(self.frame.gone))
         total = self.fold(data, te.sum, "total")
         centre = self.per_row(lambda at: mean(total(at), count), "centre")
@@ -292,13 +250,9 @@ class _Rows:
         def square(at: Index) -> Expr:
             return mathematics.shared(data.read(at) - centre(at), lambda d: d * d)
 
-        squares = self.fold(Value(type=data.type, read=square), te.sum, "squares")
+        squares = self.fold(Value(data.type, square), te.sum, "squares")
         spread = self.per_row(
-            lambda at: (
-                tirx.const(1, kind)
-                / tirx.sqrt(mean(squares(at), count) + tirx.const(named["epsilon"], kind))
-            ),
-            "spread",
+            lambda at: one / tirx.sqrt(mean(squares(at), count) + epsilon), "spread"
         )
 
         def read(at: Index) -> Expr:
@@ -309,42 +263,35 @@ class _Rows:
 
         return read
 
-    def local_response(self, data: Value, named: dict[str, Any]) -> Callable[[Index], Expr]:
+    def local_response(self, data: Value, named: dict[str, Any]) -> Read:
         """LRN: the squares of a row's pixels, channels side by side with zeros around them."""
         size = int(named["size"])
         n, c, h, w = data.type.shape
         unit = max(1, self.frame.block)
         border = -(-size // unit) * unit
         zero = tirx.const(0, data.type.dtype)
-        if not self.frame.block:
-            shape = (n, h, c + 2 * border, w)
 
-            def planes(i: Expr, y: Expr, channel: Expr, x: Expr) -> Expr:
-                at = data.read([i, channel - border, y, x])
-                inside = tirx.all(channel >= border, channel < c + border)
-                return tirx.if_then_else(inside, at * at, zero)
+        def order(channel: Any, x: Any) -> tuple[Any, Any]:
+            """Both as they lie in memory, or the other way round."""
+            return (x, channel) if self.frame.block else (channel, x)
 
-            tensor = self.compute(shape, planes, "squares")
-        else:
-            shape = (n, h, w, c + 2 * border)
+        def square(i: Expr, y: Expr, outer: Expr, inner: Expr) -> Expr:
+            channel, x = order(outer, inner)
+            at = data.read([i, channel - border, y, x])
+            inside = tirx.all(channel >= border, channel < c + border)
+            return tirx.if_then_else(inside, at * at, zero)
 
-            def pixels(i: Expr, y: Expr, x: Expr, channel: Expr) -> Expr:
-                at = data.read([i, channel - border, y, x])
-                inside = tirx.all(channel >= border, channel < c + border)
-                return tirx.if_then_else(inside, at * at, zero)
-
-            tensor = self.compute(shape, pixels, "squares")
+        squares = self.compute((n, h, *order(c + 2 * border, w)), square, "squares")
 
         def read(index: Index) -> Expr:
             i, channel, y, x = index
             total: Expr = zero
             for tap in range(size):
                 near = channel + (border + tap - (size - 1) // 2)
-                place = (i, y, x, near) if self.frame.block else (i, y, near, x)
-                total = total + tensor(*place)
-            value = data.read(index)
+                total = total + squares(i, y, *order(near, x))
             return mathematics.shared(
-                value, lambda v: mathematics.shared(total, lambda t: lrn_value(v, t, named))
+                data.read(index),
+                lambda v: mathematics.shared(total, lambda t: lrn_value(named, v, t)),
             )
 
         return read
@@ -353,27 +300,25 @@ class _Rows:
 
     def schedule(self, schedule: Schedule) -> None:
         """One parallel loop over groups of rows; every stage inside it."""
-        result = schedule.get_sblock("result")
-        row, inner = self._split_result(schedule, result)
-        for name in reversed(self.stages):
-            schedule.compute_at(schedule.get_sblock(name), row, preserve_unit_loops=True)
-        depth = len(schedule.get_loops(result)) - len(inner)
-        for name in self.stages:
-            self._arrange(schedule, schedule.get_sblock(name), depth)
+        row, inner = self._split_result(schedule)
+        blocks = [schedule.get_sblock(name) for name in self.stages]
+        for block in reversed(blocks):
+            schedule.compute_at(block, row, preserve_unit_loops=True)
+        for block in blocks:
+            self._arrange(schedule, block)
         if inner:
             vectorize_last(schedule, inner[-1], self.lanes)
 
-    def _split_result(self, schedule: Schedule, block: Any) -> tuple[Any, list[Any]]:
+    def _split_result(self, schedule: Schedule) -> tuple[Any, list[Any]]:
         """Parallel loop over the result's rows and the loops below it, innermost last."""
+        block = schedule.get_sblock("result")
         loops = schedule.get_loops(block)
         if not loops:
             return schedule.add_unit_loop(block), []
-        axes = self._result_axes()
-        frame = self.frame
-        if self.program.workload.steps[self.program.workload.anchor_index].operator == "lrn":
-            outer = [loops[0], loops[2]]
-            inner = [loop for place, loop in enumerate(loops) if place not in (0, 2)]
-            return self._fuse(schedule, outer, inner)
+        if self.program.workload.anchor.operator == "lrn":
+            n, channel, y, *rest = loops
+            return self._fuse(schedule, [n, y], [channel, *rest])
+        axes, frame = self._result_axes(), self.frame
         fast = None if frame.across else frame.axes[frame.fast][0]
         outer: list[Any] = []
         rows: list[Any] = []
@@ -386,8 +331,7 @@ class _Rows:
             elif axes.index(axis) != place:
                 rows.append(loop)
             else:
-                blocked = axes.count(axis) > 1
-                head, tail = self._tile(schedule, loop, blocked=blocked)
+                head, tail = self._tile(schedule, loop, blocked=axes.count(axis) > 1)
                 outer.append(head)
                 rows.append(tail)
         return self._fuse(schedule, outer, [*rows[:-1], *inner, *rows[-1:]])
@@ -396,12 +340,8 @@ class _Rows:
         self, schedule: Schedule, outer: list[Any], inner: list[Any]
     ) -> tuple[Any, list[Any]]:
         schedule.reorder(*outer, *inner)
-        if not outer:
-            outer = [schedule.add_unit_loop(inner[0])]
-        parallel = schedule.fuse(*outer) if len(outer) > 1 else outer[0]
-        if self.resources.threads > 1:
-            schedule.parallel(parallel)
-        return parallel, inner
+        outer = outer or [schedule.add_unit_loop(inner[0])]
+        return share_out(schedule, outer, self.threads), inner
 
     def _tile(self, schedule: Schedule, loop: Any, *, blocked: bool) -> list[Any]:
         """Split the loop whose iterations are lanes of rows into tiles of whole vectors."""
@@ -410,29 +350,21 @@ class _Rows:
         wanted = unit * self.streams
         if blocked:
             wanted = max(1, wanted // channel_block(self.program.result_form))
-        sizes = [size for size in range(1, min(extent, wanted) + 1) if extent % size == 0]
-        tile = sizes[-1]
+        tile = max(size for size in range(1, min(extent, wanted) + 1) if extent % size == 0)
         if not blocked and tile < min(unit, extent) // 2:
             tile = extent
         return schedule.split(loop, [None, tile])
 
     def _result_axes(self) -> list[int]:
         """The operand's logical axis behind each loop of the result."""
-        rank = max(axis for axis, _ in self.frame.axes) + 1
-        shape = self.program.workload.result.shape
-        if len(shape) == rank:
-            axes = list(range(rank))
-        else:
-            axes = [axis for axis in range(rank) if axis not in self.frame.reduced]
+        axes = list(range(self.rank))
+        if len(self.program.workload.result.shape) != self.rank:
+            axes = [axis for axis in axes if axis not in self.frame.reduced]
         return [*axes, axes[1]] if channel_block(self.program.result_form) else axes
 
-    def _arrange(self, schedule: Schedule, block: Any, depth: int) -> None:
+    def _arrange(self, schedule: Schedule, block: Any) -> None:
         """Reduction loops outside, the last spatial loop vectorised."""
-        kinds = [axis.iter_type for axis in schedule.get(block).iter_vars]
-        loops = schedule.get_loops(block)[-len(kinds) :]
-        pairs = list(zip(loops, kinds, strict=True))
-        reduction = [loop for loop, kind in pairs if kind == tirx.IterVar.CommReduce]
-        spatial = [loop for loop, kind in pairs if kind != tirx.IterVar.CommReduce]
+        spatial, reduction = reduction_split(schedule, block)
         if reduction and spatial:
             sizes = extents(schedule, spatial)
             tile = len(spatial)
@@ -445,12 +377,10 @@ class _Rows:
             schedule.decompose_reduction(block, reduction[0])
 
 
-def _joined(combine: Any) -> Callable[[Expr, Expr], Expr]:
-    """The two-operand form of a reduction."""
+def _both(combine: Any, a: Expr, b: Expr) -> Expr:
+    """Two elements as a reduction combines them."""
     if combine is te.sum:
-        return lambda a, b: a + b
-    if combine is LARGEST:
-        return tirx.max
-    if combine is SMALLEST:
-        return tirx.min
-    return lambda a, b: a * b
+        return a + b
+    if combine is LARGEST or combine is SMALLEST:
+        return tirx.max(a, b) if combine is LARGEST else tirx.min(a, b)
+    return a * b

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 
 from tvm import te, tirx
 from tvm.ir import Range
 from tvm.sym import Analyzer
 
-from tilewright.compiler.lower.positions import Index, physical_index
 from tilewright.core.forms import Form, own_layout
+from tilewright.core.layouts import Layout
 from tilewright.graph.tensor import TensorType
 
+Index = Sequence[tirx.Expr]
 Read = Callable[[Index], tirx.Expr]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Value:
     """A logical tensor; `read` gives the expression at logical indices."""
 
@@ -49,19 +51,72 @@ class Simplifier:
     def __call__(self, expression: tirx.Expr | int) -> tirx.Expr:
         if isinstance(expression, int):
             return tirx.const(expression, "int32")
-        if self._paused:
-            return expression
-        return self._analyzer.simplify(expression)
+        return expression if self._paused else self._analyzer.simplify(expression)
+
+    def split(self, position: tirx.Expr, size: int) -> tuple[tirx.Expr, tirx.Expr]:
+        """position → (position // size, position % size)"""
+        return self(tirx.floordiv(position, size)), self(tirx.floormod(position, size))
+
+
+def physical_index(
+    layout: Layout, index: Index, shape: tuple[int, ...], simplify: Simplifier
+) -> list[tirx.Expr]:
+    """(n, c, h, w) → (n, c // 16, h, w, c % 16) in blocks of sixteen channels."""
+    parts = layout.parts(shape)
+    found: list[tirx.Expr] = []
+    for axis, part in layout.places(len(shape)):
+        place, cut = index[axis], parts[axis]
+        inner = prod(cut[part + 1 :])
+        if part == 0 and len(cut) > 1:
+            place = simplify(tirx.floordiv(place, inner))
+        elif part > 0:
+            whole = place if inner == 1 else tirx.floordiv(place, inner)
+            place = simplify(tirx.floormod(whole, cut[part]))
+        found.append(place)
+    return found
+
+
+def logical_index(layout: Layout, position: Index, shape: tuple[int, ...]) -> list[tirx.Expr]:
+    """(n, chunk, h, w, lane) → (n, chunk * 16 + lane, h, w): the inverse of `physical_index`."""
+    parts = layout.parts(shape)
+    found: dict[int, tirx.Expr] = {}
+    for (axis, part), place in zip(layout.places(len(shape)), position, strict=True):
+        inner = prod(parts[axis][part + 1 :])
+        term = place if part == len(parts[axis]) - 1 else place * inner
+        found[axis] = found[axis] + term if axis in found else term
+    return [found[axis] for axis in range(len(shape))]
 
 
 def stored(tensor: te.Tensor, kind: TensorType, form: Form, simplify: Simplifier) -> Value:
     """A tensor in memory, read through its layout."""
     layout = own_layout(form)
+    return Value(kind, lambda index: tensor(*physical_index(layout, index, kind.shape, simplify)))
+
+
+def pointwise(rule: Callable[..., tirx.Expr], *values: Value) -> Value:
+    """`rule` of the elements of values of one shape at the same place."""
+    return Value(values[0].type, lambda index: rule(*(value.read(index) for value in values)))
+
+
+def broadcast(value: Value, kind: TensorType) -> Value:
+    """The value repeated along the axes of `kind` that it lacks or has once."""
+    return Value(kind, lambda index: value.read(broadcast_index(index, value.type.shape)))
+
+
+def bordered(data: Value, padding: tuple[int, ...], filler: float = 0) -> Value:
+    """The data at positions that count a border of `filler` around its last two axes; `padding` is
+    top, left, bottom, right."""
+    top, left, bottom, right = padding
+    *lead, height, width = data.type.shape
 
     def read(index: Index) -> tirx.Expr:
-        return tensor(*physical_index(layout, index, kind.shape, simplify))
+        *front, y, x = index
+        inside = tirx.all(y >= top, y < height + top, x >= left, x < width + left)
+        value = data.read([*front, y - top, x - left])
+        return tirx.if_then_else(inside, value, tirx.const(filler, data.type.dtype))
 
-    return Value(type=kind, read=read)
+    shape = (*lead, height + top + bottom, width + left + right)
+    return Value(TensorType(shape, data.type.dtype), read)
 
 
 def broadcast_index(index: Index, shape: tuple[int, ...]) -> list[tirx.Expr]:

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax, tirx
+from tvm import relax
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-from tvm.s_tir.schedule import Trace
 
-from tilewright.compiler.build import kernel_hash_of
+from tilewright.compiler.build import argument_types, kernel_hash_of
 from tilewright.compiler.lower.metaschedule import unscheduled
-from tilewright.compiler.lower.program import Program
-from tilewright.compiler.lower.registry import lowering
+from tilewright.compiler.lower.registry import lowered
 from tilewright.compiler.metaschedule.records import (
     MODULE,
     RECORDS,
@@ -31,13 +30,12 @@ from tilewright.compiler.metaschedule.records import (
     ExportEntry,
     ScannedRecord,
 )
-from tilewright.compiler.metaschedule.search import trace_text
-from tilewright.core.errors import TilewrightError
+from tilewright.compiler.metaschedule.search import replay, trace_text
+from tilewright.core.errors import TilewrightError, last_line
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate
 from tilewright.core.targets import Resources, Target
 from tilewright.graph.workload import Workload, parse_workload
-from tilewright.kernels.registry import implementation
 
 _FAILED_S = 1e6
 """MetaSchedule writes a failed trial as one that took 1e9 s or more."""
@@ -52,28 +50,14 @@ _BROKEN = (
 )
 
 
-def _last_line(error: Exception) -> str:
-    """TVM says what is wrong at the end of a long message."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
-
-
 def traced(
     workload: Workload, candidate: Candidate, target: Target, resources: Resources
 ) -> tuple[tvm.IRModule, Schedule]:
     """What a candidate's schedule starts from, and the schedule."""
-    spec = implementation(candidate.implementation)
-    program = Program(workload, candidate, spec.packed_shapes(workload, candidate))
-    schedule = lowering(candidate.implementation)(program, target, resources)
+    program, schedule = lowered(workload, candidate, target, resources)
     if program.start is None:
         raise ValueError("it is not begun through its program")
     return program.start, schedule
-
-
-def replay(start: tvm.IRModule, trace: str) -> Schedule:
-    """A module under a trace."""
-    schedule = Schedule(start)
-    Trace.apply_json_to_schedule(json.loads(trace), schedule)
-    return schedule
 
 
 def write_database(
@@ -82,7 +66,7 @@ def write_database(
     """Write a database and its module; per entry why it was left out, empty where it was not."""
     generated = tvm.target.Target(target.tvm_target(resources))
     database = ms.database.JSONDatabase(work_dir=folder)
-    starts = _Starts()
+    starts: list[tuple[tvm.IRModule, str]] = []
     problems: list[str] = []
     for entry in entries:
         workload = parse_workload(entry.workload_text)
@@ -90,11 +74,11 @@ def write_database(
             start, schedule = traced(workload, entry.candidate, target, resources)
             problem = _replay_problem(start, schedule, entry.kernel_hash)
         except _BROKEN as error:
-            problem = f"it cannot be lowered for export: {_last_line(error)}"
+            problem = f"it cannot be lowered for export: {last_line(error).strip()}"
         problems.append(problem)
         if problem:
             continue
-        starts.add(start, workload.anchor_name)
+        starts.append((start, workload.anchor_name))
         database.commit_tuning_record(
             ms.database.TuningRecord(
                 schedule.trace,
@@ -104,7 +88,7 @@ def write_database(
                 ArgInfo.from_entry_func(start, remove_preproc=True),
             )
         )
-    Path(folder, MODULE).write_text(tvm.ir.save_json(starts.module()))
+    Path(folder, MODULE).write_text(tvm.ir.save_json(_called(starts)))
     return problems
 
 
@@ -116,48 +100,34 @@ def _replay_problem(start: tvm.IRModule, schedule: Schedule, measured: str) -> s
     try:
         replayed = replay(start, trace_text(schedule.trace))
     except _BROKEN as error:
-        return f"its trace cannot be replayed: {_last_line(error)}"
+        return f"its trace cannot be replayed: {last_line(error).strip()}"
     if kernel_hash_of(replayed.mod["main"]) != kernel:
         return "its trace makes another kernel"
     return ""
 
 
-class _Starts:
-    """Different modules, each called from a Relax function of its own."""
-
-    def __init__(self) -> None:
-        self._builder = relax.BlockBuilder()
-        self._known: set[str] = set()
-
-    def add(self, start: tvm.IRModule, anchor: str) -> None:
-        """Take a module unless an equal one is there."""
+def _called(starts: Iterable[tuple[tvm.IRModule, str]]) -> tvm.IRModule:
+    """Different ones of some modules, each called from a Relax function of its own, named after the
+    anchor that comes with it."""
+    builder = relax.BlockBuilder()
+    known: set[int] = set()
+    for start, anchor in starts:
         function = start["main"]
-        identity = str(tvm_ffi.structural_hash(function, map_free_vars=True))
-        if identity in self._known:
-            return
-        name = f"{anchor}_{len(self._known)}"
-        self._known.add(identity)
+        identity = tvm_ffi.structural_hash(function, map_free_vars=True)
+        if identity in known:
+            continue
+        name = f"{anchor}_{len(known)}"
+        known.add(identity)
         # without a symbol TVM takes it for a task, as it does after FuseTIR
-        variable = self._builder.add_func(function.without_attr("global_symbol"), f"{name}_kernel")
-        *inputs, result = function.params
-        operands = [
-            relax.Var(f"input_{i}", relax.TensorType(_shape(b), str(b.dtype)))
-            for i, b in enumerate(inputs)
-        ]
-        with self._builder.function(name, operands):
-            with self._builder.dataflow():
-                kind = relax.TensorType(_shape(result), str(result.dtype))
-                call = self._builder.emit(relax.call_tir(variable, operands, kind))
-                output = self._builder.emit_output(call)
-            self._builder.emit_func_output(output)
-
-    def module(self) -> tvm.IRModule:
-        """Everything taken."""
-        return self._builder.get()
-
-
-def _shape(buffer: tirx.Buffer) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in buffer.shape)
+        variable = builder.add_func(function.without_attr("global_symbol"), f"{name}_kernel")
+        *kinds, kind = (relax.TensorType(*types) for types in argument_types(function))
+        operands = [relax.Var(f"input_{i}", operand) for i, operand in enumerate(kinds)]
+        with builder.function(name, operands):
+            with builder.dataflow():
+                call = builder.emit(relax.call_tir(variable, operands, kind))
+                output = builder.emit_output(call)
+            builder.emit_func_output(output)
+    return builder.get()
 
 
 def read_database(
@@ -241,7 +211,7 @@ def _scanned(
     try:
         schedule = replay(module, trace)
     except _BROKEN as error:
-        problem = f"its trace cannot be replayed: {_last_line(error)}"
+        problem = f"its trace cannot be replayed: {last_line(error).strip()}"
         return ScannedRecord(line=number, problem=problem)
     record = ScannedRecord(
         line=number,
@@ -256,14 +226,7 @@ def _matched(record: ScannedRecord, module: tvm.IRModule, known: _Known) -> Scan
     identity = tvm_ffi.structural_hash(module, map_free_vars=True)
     for start, position, forms in known.get(identity, ()):
         if tvm_ffi.structural_equal(start, module, map_free_vars=True):
-            return ScannedRecord(
-                line=record.line,
-                position=position,
-                forms=forms,
-                trace=record.trace,
-                samples_s=record.samples_s,
-                kernel_hash=record.kernel_hash,
-            )
+            return replace(record, position=position, forms=forms)
     return record
 
 

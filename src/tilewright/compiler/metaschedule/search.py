@@ -10,8 +10,8 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from operator import attrgetter
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import tvm
@@ -52,12 +52,15 @@ def _skip_elsewhere() -> None:
 
 def trace_text(trace: Trace) -> str:
     """A trace as compact JSON; `Trace.apply_json_to_schedule` takes it back."""
-    return json.dumps(trace.as_json(), default=_plain, separators=(",", ":"))
+    # of TVM's constants it wants the number
+    return json.dumps(trace.as_json(), default=attrgetter("value"), separators=(",", ":"))
 
 
-def _plain(item: Any) -> int | float:
-    """The number in one of TVM's constants."""
-    return item.value
+def replay(start: tvm.IRModule, trace: str) -> Schedule:
+    """A module under a trace."""
+    schedule = Schedule(start)
+    Trace.apply_json_to_schedule(json.loads(trace), schedule)
+    return schedule
 
 
 class Search:
@@ -103,10 +106,9 @@ class Search:
             self._batch = list(self._context.generate_measure_candidates() or ())
             if not self._batch:
                 return []
-            for candidate in self._batch:
-                text = trace_text(candidate.sch.trace)
-                if self._remember(text, candidate):
-                    found.append(text)
+            texts = [trace_text(candidate.sch.trace) for candidate in self._batch]
+            known = zip(texts, self._batch, strict=True)
+            found = [text for text, candidate in known if self._remember(text, candidate)]
         return found
 
     def learn(self, outcomes: Sequence[tuple[str, float | None]]) -> None:
@@ -117,10 +119,12 @@ class Search:
             if candidate is None:
                 continue
             candidates.append(candidate)
-            if seconds is None:
-                results.append(RunnerResult(None, "failed"))
+            failed = seconds is None
+            results.append(
+                RunnerResult(None if failed else [seconds], "failed" if failed else None)
+            )
+            if failed:
                 continue
-            results.append(RunnerResult([seconds], None))
             self._database.commit_tuning_record(
                 ms.database.TuningRecord(
                     candidate.sch.trace, self._entry, [seconds], self._target, candidate.args_info
@@ -139,13 +143,11 @@ class Search:
 
     def _replayed(self, text: str) -> MeasureCandidate | None:
         """A candidate from its trace; None where it does not fit this computation."""
-        module = self._entry.mod
-        schedule = Schedule(module)
         try:
-            Trace.apply_json_to_schedule(json.loads(text), schedule)
+            schedule = replay(self._entry.mod, text)
         except (ValueError, RuntimeError, TypeError, KeyError):
             return None
-        arguments = ArgInfo.from_entry_func(module, remove_preproc=True)
+        arguments = ArgInfo.from_entry_func(self._entry.mod, remove_preproc=True)
         candidate = MeasureCandidate(schedule, arguments)
         self._remember(text, candidate)
         return candidate

@@ -1,0 +1,53 @@
+"""What the tiles of a convolution cover of its result, and what they read of its input."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from tilewright.compiler.lower.program import Program
+from tilewright.compiler.lower.values import Index, Value, bordered
+from tilewright.kernels.convolution import Convolution
+
+Plane = tuple[int, int]
+"""Rows and columns."""
+
+
+def whole_tiles(program: Program, conv: Convolution) -> Plane:
+    """What whole tiles cover of the result; the surplus is computed and dropped."""
+    high, wide = program.settings["tile_height"], program.settings["tile_width"]
+    return -(-conv.out_height // high) * high, -(-conv.out_width // wide) * wide
+
+
+def reach(conv: Convolution, plane: Plane) -> Plane:
+    """What so much of a result reads of the input, its border included."""
+    rows, columns = (
+        (extent - 1) * stride + (kernel - 1) * dilation + 1
+        for extent, stride, kernel, dilation in zip(
+            plane, conv.strides, conv.kernel, conv.dilation, strict=True
+        )
+    )
+    return rows, columns
+
+
+def with_border(program: Program, conv: Convolution, plane: Plane) -> Value:
+    """The input at positions that count the padding, zero outside, as far as `plane` reads it."""
+    rows, columns = reach(conv, plane)
+    top, left = conv.padding[:2]
+    rest = (rows - top - conv.in_height, columns - left - conv.in_width)
+    return bordered(program.operand(conv.data), (top, left, *rest))
+
+
+def clamped(program: Program, conv: Convolution, plane: Plane) -> Value:
+    """The input without a border; beyond the last row or column it is read there again."""
+    data = program.operand(conv.data)
+    rows, columns = reach(conv, plane)
+
+    def read(position: Index) -> tirx.Expr:
+        n, c, y, x = position
+        if rows > conv.in_height:
+            y = tirx.min(y, tirx.const(conv.in_height - 1, "int32"))
+        if columns > conv.in_width:
+            x = tirx.min(x, tirx.const(conv.in_width - 1, "int32"))
+        return data.read([n, c, y, x])
+
+    return Value(data.type, read)
