@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,12 @@ Attributes = tuple[tuple[str, AttributeValue], ...]
 def attributes(**values: AttributeValue) -> Attributes:
     """Attributes in canonical (name) order."""
     return tuple(sorted(values.items()))
+
+
+def fresh_name(base: str, taken: Container[str], mark: str = ".") -> str:
+    """A name that is not taken: `base`, or else `base.2`, `base.3` and so on."""
+    names = chain([base], (f"{base}{mark}{number}" for number in count(2)))
+    return next(name for name in names if name not in taken)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -239,7 +239,7 @@ def test_a_result_that_a_branch_reads_is_kept() -> None:
     )
     choice = helper.make_node("If", ["flag"], ["z"], then_branch=branch, else_branch=branch)
     weights = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
-    assert "QLinearConv" in {node.op_type for node in on_codes(model.graph, weights, {}).nodes}
+    assert "QLinearConv" in {node.op_type for node in on_codes(model.graph, weights, {})[0]}
     model.graph.node.append(choice)
-    kept = on_codes(model.graph, weights, {})
-    assert [node.op_type for node in kept.nodes] == [node.op_type for node in model.graph.node]
+    kept, _ = on_codes(model.graph, weights, {})
+    assert [node.op_type for node in kept] == [node.op_type for node in model.graph.node]
