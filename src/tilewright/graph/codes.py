@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.graph.network import Graph, Node, attributes
-from tilewright.graph.operators.checks import number
 
 _BYTES = ("int8", "uint8")
 
@@ -93,8 +92,7 @@ def _unshifted(graph: Graph, written: dict[str, Node], output: str) -> Node:
 
 
 def _limits(clip: Node) -> tuple[float, float]:
-    named = dict(clip.attributes)
-    return number(named, "minimum"), number(named, "maximum")
+    return clip.number("minimum"), clip.number("maximum")
 
 
 def _needed(written: dict[str, Node], result: str) -> dict[str, Node]:

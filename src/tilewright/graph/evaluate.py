@@ -62,7 +62,7 @@ def _wide(value: AttributeValue) -> Any:
 def _run_step(step: Step, inputs: Sequence[Array], opaque: OpaqueRunner | None) -> Array:
     if step.operator == "opaque" and opaque is not None:
         return opaque(str(step.attribute("model")), inputs)[step.integer("output_index")]
-    return OPERATORS[step.operator].reference(tuple(inputs), dict(step.attributes))
+    return OPERATORS[step.operator].reference(tuple(inputs), step.named)
 
 
 def _run_node(
@@ -70,7 +70,7 @@ def _run_node(
 ) -> Sequence[Array]:
     if node.operator == "opaque" and opaque is not None:
         return opaque(str(node.attribute("model")), inputs)
-    return (OPERATORS[node.operator].reference(inputs, dict(node.attributes)),)
+    return (OPERATORS[node.operator].reference(inputs, node.named),)
 
 
 def run_graph(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewright.graph.canonical import build_workload
-from tilewright.graph.clean.outputs import produce_outputs
+from tilewright.graph.clean.simplify import produce_outputs
 from tilewright.graph.codes import drop_round_trips
 from tilewright.graph.fused import FusedNetwork, TaskCall
 from tilewright.graph.network import Graph, Node, attributes
@@ -110,7 +110,7 @@ def _opaque_calls(graph: Graph, node: Node, read: set[str], names: set[str]) -> 
     for index, output in enumerate(node.outputs):
         if output not in read:
             continue
-        named = attributes(**{**dict(node.attributes), "output_index": index})
+        named = attributes(**{**node.named, "output_index": index})
         single = Node(
             name=node.name,
             operator="opaque",

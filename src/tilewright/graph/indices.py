@@ -79,7 +79,7 @@ def argument_uses(workload: Workload) -> tuple[IndexUse, ...]:
     found: list[IndexUse] = []
     for index, step in enumerate(workload.steps):
         operands, _ = workload.step_types(index)
-        for use in index_uses(step.operator, dict(step.attributes), operands):
+        for use in index_uses(step.operator, step.named, operands):
             value = step.inputs[use.port]
             if value < len(workload.arguments):
                 found.append(IndexUse(port=value, ranges=use.ranges))
@@ -101,7 +101,7 @@ def input_ranges(graph: Graph) -> dict[str, tuple[IndexRange, ...]]:
     wanted: dict[str, tuple[IndexRange, ...]] = {}
     for node in reversed(graph.nodes):
         operands = [kinds[name] for name in node.inputs]
-        for use in index_uses(node.operator, dict(node.attributes), operands):
+        for use in index_uses(node.operator, node.named, operands):
             _restrict(wanted, node.inputs[use.port], use.ranges)
         above = wanted.get(node.outputs[0])
         integers = all("int" in kinds[n].dtype for n in (*node.inputs[:1], node.outputs[0]))

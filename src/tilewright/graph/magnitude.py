@@ -51,7 +51,7 @@ def magnitude(workload: Workload, arrays: Sequence[Array]) -> Array:
     sizes: list[Any] = [_absolute(array) for array in arrays]
     for step in workload.steps:
         inputs = tuple(values[i] for i in step.inputs)
-        value = OPERATORS[step.operator].reference(inputs, dict(step.attributes))
+        value = OPERATORS[step.operator].reference(inputs, step.named)
         with np.errstate(all="ignore"):
             size = _step_size(step, inputs, tuple(sizes[i] for i in step.inputs), value)
             sizes.append(np.fmax(size, _absolute(value)))
@@ -67,7 +67,7 @@ def _absolute(value: Any) -> Any:
 
 def _step_size(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...], value: Any) -> Any:
     name = _SAME_AS.get(step.operator, step.operator)
-    named = dict(step.attributes)
+    named = step.named
     if name in _LINEAR:
         return OPERATORS[name].reference(_one_type(sizes), named)
     if name in _SLOPE:
@@ -102,7 +102,7 @@ def _sway(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...]) -> Any:
 
     def result(at: int, change: Any) -> Any:
         moved = [array + change if index == at else array for index, array in enumerate(wide)]
-        return OPERATORS[step.operator].reference(tuple(moved), dict(step.attributes))
+        return OPERATORS[step.operator].reference(tuple(moved), step.named)
 
     middle, sway = result(-1, 0.0), np.float64(0)
     for index, (array, size) in enumerate(zip(inputs, sizes, strict=True)):

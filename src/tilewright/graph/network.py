@@ -32,18 +32,53 @@ def fresh_name(base: str, taken: Container[str], mark: str = ".") -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """One operator application. Only `opaque` nodes have more than one output."""
+class Applied:
+    """An operator with its attributes."""
 
-    name: str
     operator: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
     attributes: Attributes = ()
+
+    @property
+    def named(self) -> dict[str, AttributeValue]:
+        """The attributes by name."""
+        return dict(self.attributes)
 
     def attribute(self, name: str) -> AttributeValue:
         """The value of one attribute."""
-        return dict(self.attributes)[name]
+        for key, value in self.attributes:
+            if key == name:
+                return value
+        raise InternalError(f"{self.operator} has no attribute {name!r}")
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """An attribute that is a tuple of integers."""
+        value = self.attribute(name)
+        if not isinstance(value, tuple):
+            raise InternalError(f"{self.operator}.{name} is no tuple")
+        return tuple(map(int, value))
+
+    def integer(self, name: str) -> int:
+        """An attribute that is one integer."""
+        value = self.attribute(name)
+        if not isinstance(value, int):
+            raise InternalError(f"{self.operator}.{name} is no integer")
+        return value
+
+    def number(self, name: str) -> float:
+        """An attribute that is one float; infinities are text."""
+        value = self.attribute(name)
+        if value is None or isinstance(value, tuple):
+            raise InternalError(f"{self.operator}.{name} is no number")
+        return float(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node(Applied):
+    """One operator application. Only `opaque` nodes have more than one output."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
 
     @property
     def output(self) -> str:

@@ -42,7 +42,7 @@ def input_limit(graph: Graph, tensor: str) -> int:
         current = pending.pop()
         for node in readers.get(current, []):
             operands = [graph.types[name] for name in node.inputs]
-            uses = index_uses(node.operator, dict(node.attributes), operands)
+            uses = index_uses(node.operator, node.named, operands)
             limit = index_limit((u for u in uses if node.inputs[u.port] == current), limit)
             if node.operator in _SAME_VALUES and node.outputs[0] not in seen:
                 seen.add(node.outputs[0])

@@ -16,9 +16,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from tilewright.core.element_types import element_type
-from tilewright.core.errors import InternalError
 from tilewright.core.fingerprints import canonical_json, digest
-from tilewright.graph.network import Attributes, AttributeValue
+from tilewright.graph.network import Applied, AttributeValue
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.tensor import TensorType
 
@@ -34,33 +33,10 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Applied):
     """One operator application inside a workload; `inputs` are value ids."""
 
-    operator: str
     inputs: tuple[int, ...]
-    attributes: Attributes = ()
-
-    def attribute(self, name: str) -> AttributeValue:
-        """The value of one attribute."""
-        for key, value in self.attributes:
-            if key == name:
-                return value
-        raise InternalError(f"{self.operator} has no attribute {name!r}")
-
-    def integers(self, name: str) -> tuple[int, ...]:
-        """An attribute that is a tuple of integers."""
-        value = self.attribute(name)
-        if not isinstance(value, tuple):
-            raise InternalError(f"{self.operator}.{name} is no tuple")
-        return tuple(map(int, value))
-
-    def integer(self, name: str) -> int:
-        """An attribute that is one integer."""
-        value = self.attribute(name)
-        if not isinstance(value, int):
-            raise InternalError(f"{self.operator}.{name} is no integer")
-        return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +51,8 @@ class Workload:
         """The type of every value, arguments first."""
         values = [argument.type for argument in self.arguments]
         for step in self.steps:
-            operator = OPERATORS[step.operator]
-            values.append(
-                operator.infer(tuple(values[i] for i in step.inputs), dict(step.attributes))
-            )
+            kinds = tuple(values[i] for i in step.inputs)
+            values.append(OPERATORS[step.operator].infer(kinds, step.named))
         return tuple(values)
 
     def is_constant(self, value: int) -> bool:
@@ -137,7 +111,7 @@ class Workload:
         return canonical_json(
             {
                 "arguments": [[a.type.dtype, list(a.type.shape), a.role] for a in self.arguments],
-                "steps": [[s.operator, list(s.inputs), dict(s.attributes)] for s in self.steps],
+                "steps": [[s.operator, list(s.inputs), s.named] for s in self.steps],
             }
         )
 
@@ -152,7 +126,7 @@ class Workload:
         total = 0
         for index, step in enumerate(self.steps):
             inputs, output = self.step_types(index)
-            total += OPERATORS[step.operator].flop(inputs, output, dict(step.attributes))
+            total += OPERATORS[step.operator].flop(inputs, output, step.named)
         return total
 
     @cached_property
