@@ -67,10 +67,8 @@ class Workload:
     @cached_property
     def anchor_index(self) -> int | None:
         """Index of the anchor among `steps`, None without one."""
-        for index, step in enumerate(self.steps):
-            if OPERATORS[step.operator].anchor:
-                return index
-        return None
+        anchors = (i for i, step in enumerate(self.steps) if OPERATORS[step.operator].anchor)
+        return next(anchors, None)
 
     @cached_property
     def anchor(self) -> Step | None:
@@ -101,9 +99,8 @@ class Workload:
 
     def step_types(self, index: int) -> tuple[tuple[TensorType, ...], TensorType]:
         """Input types and result type of step `index`."""
-        step = self.steps[index]
-        types = self.types
-        return tuple([types[i] for i in step.inputs]), types[len(self.arguments) + index]
+        inputs = tuple([self.types[value] for value in self.steps[index].inputs])
+        return inputs, self.types[len(self.arguments) + index]
 
     @cached_property
     def text(self) -> str:
@@ -123,11 +120,10 @@ class Workload:
     @cached_property
     def flop(self) -> int:
         """Floating-point operations; a multiply-add counts two."""
-        total = 0
-        for index, step in enumerate(self.steps):
-            inputs, output = self.step_types(index)
-            total += OPERATORS[step.operator].flop(inputs, output, step.named)
-        return total
+        return sum(
+            OPERATORS[step.operator].flop(*self.step_types(index), step.named)
+            for index, step in enumerate(self.steps)
+        )
 
     @cached_property
     def bytes(self) -> int:
