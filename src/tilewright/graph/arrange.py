@@ -111,8 +111,8 @@ class _Builder:
             self._append(call)
 
     def _append(self, call: TaskCall) -> None:
-        ports = tuple(self._form(tensor) for tensor in (*call.inputs, call.output))
-        self.calls.append(KernelCall(call=call, forms=ports))
+        forms = map(self._form, (*call.inputs, call.output))
+        self.calls.append(KernelCall(call=call, forms=tuple(forms)))
 
     def _form(self, tensor: str) -> Form:
         return self.slices.get(tensor) or self.forms.get(tensor, PLAIN)
@@ -170,8 +170,8 @@ class _Builder:
 
 def may_be_view(call: TaskCall) -> bool:
     """Whether a call does nothing in some layouts."""
-    moves = all(step.operator in ("reshape", "identity") for step in call.workload.steps)
-    return moves and bool(call.inputs)
+    steps = call.workload.steps
+    return bool(call.inputs) and all(s.operator in ("reshape", "identity") for s in steps)
 
 
 def same_memory(kind: TensorType, one: Form, other: Form) -> bool:

@@ -146,8 +146,12 @@ def _unshifted(graph: Graph, written: dict[str, Node], output: str) -> Node:
     if point != -back:
         return node
     low, high = (clip.number(name) - point for name in ("minimum", "maximum"))
-    limits = attributes(minimum=low, maximum=high)
-    return replace(clip, inputs=(source,), outputs=node.outputs, attributes=limits)
+    return replace(
+        clip,
+        inputs=(source,),
+        outputs=node.outputs,
+        attributes=attributes(minimum=low, maximum=high),
+    )
 
 
 def _needed(written: dict[str, Node], result: str) -> dict[str, Node]:

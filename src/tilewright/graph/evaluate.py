@@ -192,8 +192,7 @@ def _sway(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...]) -> Any:
 
 
 def _one_type(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-    kind = np.result_type(*sizes)
-    return tuple(size.astype(kind, copy=False) for size in sizes)
+    return tuple(size.astype(np.result_type(*sizes), copy=False) for size in sizes)
 
 
 def _steepest(named: dict[str, AttributeValue]) -> float:
@@ -206,9 +205,7 @@ def _steepest(named: dict[str, AttributeValue]) -> float:
 
 def _largest(size: Any) -> Any:
     finite = size[np.isfinite(size)]
-    top: Any = finite.max() if finite.size else 1.0
-    result: Any = np.full_like(size, top)
-    return result
+    return np.full_like(size, finite.max() if finite.size else 1.0)
 
 
 def _positive(size: Any) -> Array:

@@ -31,9 +31,9 @@ class _Limits:
 
     def allow(self, nodes: Sequence[Node]) -> bool:
         """Whether nodes may be one workload."""
-        written = {node.output for node in nodes}
-        read = {name for node in nodes for name in node.inputs} - written
-        return len(nodes) <= self.steps and len(read) <= self.arguments
+        read = {name for node in nodes for name in node.inputs}
+        arguments = read.difference(node.output for node in nodes)
+        return len(nodes) <= self.steps and len(arguments) <= self.arguments
 
 
 _USUAL = _Limits(steps=12, arguments=8)

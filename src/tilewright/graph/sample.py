@@ -34,20 +34,16 @@ def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
 
 def input_limit(graph: Graph, tensor: str) -> int:
     """Integers from zero to below this are valid wherever `tensor` is used as an index."""
-    limit = _INTEGER_LIMIT
-    pending = [tensor]
-    seen = {tensor}
-    readers = graph.consumers()
-    while pending:
-        current = pending.pop()
-        for node in readers.get(current, []):
-            operands = [graph.types[name] for name in node.inputs]
-            uses = index_uses(node.operator, node.named, operands)
-            limit = index_limit((u for u in uses if node.inputs[u.port] == current), limit)
-            if node.operator in _SAME_VALUES and node.outputs[0] not in seen:
-                seen.add(node.outputs[0])
-                pending.append(node.outputs[0])
-    return limit
+    limits: dict[str, int] = {}
+    for node in reversed(graph.nodes):
+        operands = [graph.types[name] for name in node.inputs]
+        for use in index_uses(node.operator, node.named, operands):
+            name = node.inputs[use.port]
+            limits[name] = index_limit((use,), limits.get(name, _INTEGER_LIMIT))
+        if node.operator in _SAME_VALUES:
+            name, below = node.inputs[0], limits.get(node.outputs[0], _INTEGER_LIMIT)
+            limits[name] = min(limits.get(name, _INTEGER_LIMIT), below)
+    return limits.get(tensor, _INTEGER_LIMIT)
 
 
 def argument_limit(workload: Workload) -> int:

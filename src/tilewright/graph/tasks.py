@@ -33,17 +33,14 @@ def counted(tasks: Iterable[Task]) -> dict[TaskKey, Task]:
     """Tasks by key in order of first use, those with one key as one."""
     found: dict[TaskKey, Task] = {}
     for task in tasks:
-        known = found.get(task.key)
-        found[task.key] = (
-            task
-            if known is None
-            else replace(known, count=known.count + task.count, nodes=(*known.nodes, *task.nodes))
-        )
+        known = found.setdefault(task.key, replace(task, count=0, nodes=()))
+        count, nodes = known.count + task.count, (*known.nodes, *task.nodes)
+        found[task.key] = replace(known, count=count, nodes=nodes)
     return found
 
 
 def fused_network(graph: Graph) -> FusedNetwork:
     """Clean, fuse, and collapse the rows of pointwise convolutions."""
     network = fuse(clean(graph))
-    calls = tuple(replace(call, workload=collapse_rows(call.workload)) for call in network.calls)
-    return FusedNetwork(graph=network.graph, calls=calls)
+    calls = (replace(call, workload=collapse_rows(call.workload)) for call in network.calls)
+    return replace(network, calls=tuple(calls))

@@ -87,8 +87,7 @@ class Workload:
     def element_type(self) -> str:
         """The element type of what the anchor computes with: its first operand's, without an anchor
         the first argument's."""
-        first = self.anchor.inputs[0] if self.anchor is not None else 0
-        return self.types[first].dtype
+        return self.types[0 if self.anchor is None else self.anchor.inputs[0]].dtype
 
     @cached_property
     def computed_in(self) -> str:

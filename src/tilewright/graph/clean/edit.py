@@ -92,8 +92,8 @@ class Edit:
         **named: AttributeValue,
     ) -> None:
         """Write `node`'s output by another operator, behind other new nodes."""
-        last = self.node(operator, inputs, name=node.name, output=node.output, **named)
-        self.replace(node, *before, last)
+        new = self.node(operator, inputs, name=node.name, output=node.output, **named)
+        self._replaced[node.output] = (*before, new)
 
     def rewire(self, node: Node, inputs: Sequence[str]) -> None:
         """Let a node read other tensors."""

@@ -100,8 +100,8 @@ def _may_pad(edit: Edit, node: Node, pad: Node, padding: tuple[int, ...]) -> boo
         unpadded = not any(node.integers("padding"))
         return value == 0 and (unpadded or bool(node.attribute("count_include_pad")))
     inside = all(p < k for p, k in zip(padding, node.integers("kernel") * 2, strict=True))
-    above_zero = value == 0 and edit.producer(pad.inputs[0], "relu") is not None
-    fits = value == float("-inf") or above_zero
+    lowest = 0 if edit.producer(pad.inputs[0], "relu") else float("-inf")
+    fits = value in (lowest, float("-inf"))
     return fits and inside and node.integers("dilation") == (1, 1)
 
 

@@ -98,10 +98,10 @@ def recognize_layer_norm(edit: Edit, node: Node) -> None:
         epsilon, squares = edit.scalar(c), edit.producer(variance, "reduce_mean")
         square = None if squares is None else edit.producer(squares.inputs[0], "multiply")
         axes = _mean_axes(edit, mean, x)
-        fits = axes is not None and _mean_axes(edit, variance) == axes
-        if epsilon is None or axes is None or not fits or kind != edit.types[node.output]:
+        if epsilon is None or axes is None or kind != edit.types[node.output]:
             continue
-        if square is not None and square.inputs == (difference.output, difference.output):
+        squared = square is not None and square.inputs == (difference.output, difference.output)
+        if squared and _mean_axes(edit, variance) == axes:
             part = kind.shape[axes[0] :]
             scale = edit.constant(f"{node.name}.scale", np.ones(part, kind.dtype))
             bias = edit.constant(f"{node.name}.bias", np.zeros(part, kind.dtype))
@@ -181,8 +181,8 @@ def simplify_products(edit: Edit, node: Node) -> None:
     if array is not None and prod(array.shape[:-2]) == 1:
         if array.ndim <= len(edit.types[a].shape):
             matrix = array.reshape(array.shape[-2:])
-            plain = np.ascontiguousarray(matrix.T) if swapped else matrix
-            edit.turn(node, "dense", (a, edit.constant(f"{b}.matrix", plain)))
+            matrix = np.ascontiguousarray(matrix.T) if swapped else matrix
+            edit.turn(node, "dense", (a, edit.constant(f"{b}.matrix", matrix)))
     elif inner is not None:
         *front, rows, columns = range(len(edit.types[b].shape))
         if inner.integers("permutation") == (*front, columns, rows):

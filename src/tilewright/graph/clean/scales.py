@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import frexp
+from math import frexp, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,11 +112,10 @@ def distribute_scales(edit: Edit, node: Node) -> None:
     total, factor = edit.producer(outer.data, "add"), edit.scalar(outer.constant)
     if total is None or factor is None or abs(frexp(factor)[0]) != 0.5:
         return
-    terms = [_term(edit, edit.producer(tensor, "multiply")) for tensor in total.inputs]
     new: list[Node] = []
-    for term in terms:
-        once = term is not None and edit.read_once(term.node.output)
-        merged = _combined(edit, "multiply", outer, term) if term is not None and once else None
+    for tensor in total.inputs:
+        term = _term(edit, edit.producer(tensor, "multiply")) if edit.read_once(tensor) else None
+        merged = None if term is None else _combined(edit, "multiply", outer, term)
         if term is None or merged is None:
             return
         new.append(edit.rewritten(term.node, (term.data, merged)))
@@ -183,8 +182,7 @@ def _per_channel(edit: Edit, weighted: Node, constant: str) -> Any:
     rank = len(edit.types[weighted.output].shape)
     axis = rank - 1 if weighted.operator == "dense" else 1
     shape = (1,) * (rank - array.ndim) + array.shape
-    spread = all(size == 1 for i, size in enumerate(shape) if i != axis)
-    return array.reshape(-1) if spread else None
+    return array.reshape(-1) if prod(shape) == shape[axis] else None
 
 
 def _scaled_weight(edit: Edit, weighted: Node, constant: str) -> str | None:

@@ -40,12 +40,8 @@ def produce_outputs(graph: Graph) -> Graph:
     """
     written = {name for node in graph.nodes for name in node.outputs}
     loose = [name for name in dict.fromkeys(graph.outputs) if name not in written]
-    if not loose:
-        return graph
     types, constants = dict(graph.types), dict(graph.constants)
-    renamed: dict[str, str] = {}
-    moved: dict[str, str] = {}
-    added: list[Node] = []
+    renamed, moved, added = dict[str, str](), dict[str, str](), list[Node]()
     for name in loose:
         if name in constants:
             source, target = fresh_name(f"{name}.value", types), name

@@ -74,8 +74,7 @@ def _divide(a: Any, b: Any) -> Any:
     if a.dtype.kind not in "iu":
         return a / b
     quotient = np.floor_divide(a, b)
-    truncated = (quotient < 0) & (quotient * b != a)
-    return quotient + truncated
+    return quotient + ((quotient < 0) & (quotient * b != a))
 
 
 def _inside(bits: Any, x: Any) -> Any:
@@ -88,8 +87,9 @@ def _shift_left(x: Any, bits: Any) -> Any:
 
 def _shift_right(x: Any, bits: Any) -> Any:
     beyond = _select(x < 0, -1, 0) if x.dtype.kind == "i" else 0
-    shifted = np.right_shift(x, np.where(_inside(bits, x), bits, 0))
-    return np.where(_inside(bits, x), shifted, beyond)
+    return np.where(
+        _inside(bits, x), np.right_shift(x, np.where(_inside(bits, x), bits, 0)), beyond
+    )
 
 
 _UNARY: Mapping[str, Callable[[Any], Any]] = {
@@ -199,8 +199,7 @@ def _power_type(types: Types) -> TensorType:
 
 def _where_type(types: Types) -> TensorType:
     expect(types[0].dtype == "bool", f"the condition is {types[0]}, no bool")
-    dtype = common_dtype(types[1:])
-    return TensorType(broadcast([kind.shape for kind in types]), dtype)
+    return TensorType(broadcast([kind.shape for kind in types]), common_dtype(types[1:]))
 
 
 def _cast_type(types: Types, dtype: str) -> TensorType:

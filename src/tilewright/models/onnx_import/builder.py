@@ -89,8 +89,7 @@ class Tensor:
     def transpose(self, permutation: Sequence[int]) -> Tensor:
         """The tensor with axes permuted; itself when nothing moves."""
         order = tuple(int(axis) for axis in permutation)
-        moves = order != tuple(range(len(order)))
-        return self.emit("transpose", permutation=order) if moves else self
+        return self if order == (*range(len(order)),) else self.emit("transpose", permutation=order)
 
     def cut(self, parts: dict[int, slice]) -> Tensor:
         """The given range of some axes; the tensor itself when nothing is cut."""
@@ -171,8 +170,7 @@ class GraphBuilder:
         entry = OPERATORS[operator]
         kinds = tuple(tensor.type for tensor in inputs)
         kind = entry.infer(kinds, named)
-        known = [_known(tensor) for tensor in inputs]
-        arrays = [array for array in known if array is not None]
+        arrays = [array for array in map(_known, inputs) if array is not None]
         whole = len(arrays) == len(inputs) and kind.elements > 0
         if whole and self._allowance.grants(kind, arrays, entry.flop(kinds, kind, named)):
             try:

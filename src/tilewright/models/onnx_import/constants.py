@@ -45,9 +45,8 @@ def constant_of_shape(node: OnnxNode) -> Translated:
 @translates("Shape")
 def shape_of(node: OnnxNode) -> Translated:
     """Shape: static by now."""
-    shape = node.input(0).shape
-    end = node.integer("end", len(shape))
-    return node.constant(np.asarray(shape[node.integer("start", 0) : end], np.int64))
+    sizes = np.asarray(node.input(0).shape, np.int64)
+    return node.constant(sizes[node.integer("start", 0) : node.integer("end", len(sizes))])
 
 
 @translates("Size")
@@ -78,8 +77,8 @@ def eye_like(node: OnnxNode) -> Translated:
     rows, columns = kind.shape
     if "dtype" in node.attributes or kind.bytes > FOLDED_BYTES:
         return None
-    diagonal = np.eye(rows, columns, node.integer("k", 0), dtype=np.dtype(kind.dtype))
-    return node.constant(diagonal)
+    k = node.integer("k", 0)
+    return node.constant(np.eye(rows, columns, k, dtype=np.dtype(kind.dtype)))
 
 
 @translates("Identity")

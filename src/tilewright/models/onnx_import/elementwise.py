@@ -145,9 +145,8 @@ def gelu(node: OnnxNode) -> Translated:
     x = node.input(0)
     if node.text("approximate", "none") != "tanh":
         return x.emit("gelu")
-    bend = ((x + x * x * x * 0.044715) * np.sqrt(2 / np.pi)).emit("tanh")
-    gate = bend + 1
-    return x * 0.5 * gate
+    bend = ((x + x * x * x * 0.044715) * np.sqrt(2 / np.pi)).emit("tanh") + 1
+    return x * 0.5 * bend
 
 
 @translates("Swish", "com.microsoft.QuickGelu")

@@ -32,11 +32,10 @@ def cut(node: OnnxNode) -> Translated:
         starts, stops, axes, steps = (node.known(i) for i in range(1, 5))
     if starts is None or stops is None or axes is None or (node.given(4) and not steps):
         return None
-    places = axes or tuple(range(len(starts)))
     return x.cut(
         {
             axis_of(axis, x.rank, node.name): slice(starts[i], stops[i], steps[i] if steps else 1)
-            for i, axis in enumerate(places)
+            for i, axis in enumerate(axes or range(len(starts)))
         }
     )
 
@@ -92,8 +91,8 @@ def gather(node: OnnxNode) -> Translated:
     require_indices(known, (IndexRange.of_axis(shape[axis]),))
     if known is not None and known.size == 1 and x.value is None:
         index = int(known.reshape(-1)[0]) % shape[axis]
-        part = x.cut({axis: slice(index, index + 1)})
-        return part.reshape((*shape[:axis], *known.shape, *shape[axis + 1 :]))
+        wanted = (*shape[:axis], *known.shape, *shape[axis + 1 :])
+        return x.cut({axis: slice(index, index + 1)}).reshape(wanted)
     return x.emit("gather", indices, axis=axis)
 
 
@@ -158,8 +157,8 @@ def triangle(node: OnnxNode) -> Translated:
     offset = node.constant(np.array(0))
     if given:
         offset = given.reshape(())
-    operator = "greater_equal" if node.integer("upper", 1) else "less_equal"
-    return diagonal.emit(operator, offset).emit("where", x, x.filled(0))
+    kept = diagonal.emit("greater_equal" if node.integer("upper", 1) else "less_equal", offset)
+    return kept.emit("where", x, x.filled(0))
 
 
 @translates("Reshape")
@@ -244,12 +243,11 @@ def depth_and_space(node: OnnxNode) -> Translated:
     n, c, h, w = x.shape
     blocks_first = node.text("mode", "DCR") == "DCR"
     if node.operator == "SpaceToDepth":
-        split = x.reshape((n, c, h // block, block, w // block, block))
-        moved = split.transpose((0, 3, 5, 1, 2, 4) if blocks_first else (0, 1, 3, 5, 2, 4))
-        return moved.reshape((n, c * block * block, h // block, w // block))
+        order = (0, 3, 5, 1, 2, 4) if blocks_first else (0, 1, 3, 5, 2, 4)
+        split = x.reshape((n, c, h // block, block, w // block, block)).transpose(order)
+        return split.reshape((n, c * block * block, h // block, w // block))
     depth = c // (block * block)
+    parts, order = (n, depth, block, block, h, w), (0, 1, 4, 2, 5, 3)
     if blocks_first:
-        moved = x.reshape((n, block, block, depth, h, w)).transpose((0, 3, 4, 1, 5, 2))
-    else:
-        moved = x.reshape((n, depth, block, block, h, w)).transpose((0, 1, 4, 2, 5, 3))
-    return moved.reshape((n, depth, h * block, w * block))
+        parts, order = (n, block, block, depth, h, w), (0, 3, 4, 1, 5, 2)
+    return x.reshape(parts).transpose(order).reshape((n, depth, h * block, w * block))

@@ -1,23 +1,24 @@
-"""Nodes outside the vocabulary: carried along as a small ONNX model of one node."""
+"""Nodes outside the vocabulary: carried along as a small ONNX model of one node, which says what of
+its inputs holds indices."""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from tilewright.core.errors import ModelError
-from tilewright.graph.indices import indices_text
+from tilewright.graph.indices import IndexRange, IndexUse, indices_text
 from tilewright.graph.operators.opaque import results_text
 from tilewright.graph.tensor import TensorType
 from tilewright.models.naming import quoted
 from tilewright.models.onnx_import.builder import Tensor
-from tilewright.models.onnx_import.index_ports import checked_index_uses
-from tilewright.models.onnx_import.node import OnnxNode
+from tilewright.models.onnx_import.node import OnnxNode, indexed_shape, require_indices
 from tilewright.models.weights import static_type
 from tilewright.models.well_formed import nested_graphs
 
@@ -27,6 +28,10 @@ _NEVER_EMBEDDED = ("Scatter", "ScatterElements")
 _HALF, _SINGLE = "bfloat16", "float32"
 _NAMES_OF_TYPES = ("to", "dtype", "output_dtype")
 _SORTED = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
+
+Shapes = Sequence[tuple[int, ...]]
+Rule = Callable[[OnnxNode, Shapes], Sequence[IndexUse]]
+"""Node and the shapes of its inputs (empty where one is left out), then of its results."""
 
 
 def opaque(
@@ -58,9 +63,8 @@ def opaque(
         )
     kinds = _result_types(node, model, known)
     outputs = [index for index, name in enumerate(node.proto.output) if name]
-    values = zip(outputs, kinds, strict=True)
-    model.graph.output.extend(_value(f"o{index}", kind) for index, kind in values)
-    uses = checked_index_uses(node, inputs, kinds)
+    model.graph.output.extend(map(_value, (f"o{index}" for index in outputs), kinds))
+    uses = _checked_uses(node, inputs, kinds)
     results = node.builder.emit_several(
         "opaque",
         inputs,
@@ -129,8 +133,8 @@ def _single_node_model(
 
 
 def _value(name: str, kind: TensorType) -> onnx.ValueInfoProto:
-    element_type = helper.np_dtype_to_tensor_dtype(np.dtype(kind.dtype))
-    return helper.make_tensor_value_info(name, element_type, kind.shape)
+    dtype = np.dtype(kind.dtype)
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), kind.shape)
 
 
 def _result_types(
@@ -180,3 +184,82 @@ def _read_from_outside(body: onnx.GraphProto, around: frozenset[str]) -> str | N
                 return found
         own.update(inner.output)
     return next((value.name for value in body.output if value.name not in own), None)
+
+
+def _along_axis(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:
+    """One index per element, along one axis of the first input."""
+    shape = indexed_shape(node, shapes[0])
+    return (IndexUse(port=1, ranges=(IndexRange.of_axis(shape[node.axis(len(shape), 0)]),)),)
+
+
+def _positions(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:
+    """The last axis of the indices holds a position in the first input, behind its batch axes."""
+    batch, length = node.integer("batch_dims", 0), indexed_shape(node, shapes[1])[-1]
+    extents = shapes[0][batch : batch + length]
+    if len(extents) < length or not length:
+        raise ModelError(
+            f"node {quoted(node.name)} has indices of {length} numbers for a tensor of shape "
+            f"{[*shapes[0]]} and {batch} batch axes"
+        )
+    return (IndexUse(port=1, ranges=tuple(IndexRange.of_axis(n) for n in extents)),)
+
+
+def _counted(port: int, extent: int) -> IndexUse:
+    """Indices that do not count from the end."""
+    return IndexUse(port=port, ranges=(IndexRange(lowest=0, highest=extent - 1),))
+
+
+def _whole(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:
+    """Positions in the flattened result, the only one."""
+    return (_counted(1, prod(shapes[-1])),)
+
+
+def _images(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:
+    """Images of a batch."""
+    return (_counted(2, indexed_shape(node, shapes[0])[0]),)
+
+
+def _embedded(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:
+    """Words, segments and positions, each with a table of its own."""
+    return [
+        _counted(port, indexed_shape(node, shapes[table])[0])
+        for port, table in ((0, 2), (1, 4), (8, 3))
+        if node.given(port) and node.given(table)
+    ]
+
+
+_RULES: dict[str, Rule] = {
+    "GatherElements": _along_axis,
+    "ScatterElements": _along_axis,
+    "Scatter": _along_axis,
+    "GatherND": _positions,
+    "ScatterND": _positions,
+    "RoiAlign": _images,
+    "MaxUnpool": _whole,
+    "EmbedLayerNormalization": _embedded,
+}
+
+_DOMAINS = ("", "ai.onnx", "com.microsoft")
+
+
+def _checked_uses(
+    node: OnnxNode, inputs: Sequence[Tensor], results: Sequence[TensorType]
+) -> tuple[IndexUse, ...]:
+    """What holds indices among the `inputs` that remain of a node's.
+
+    Raises ModelError where one that is known is out of range.
+    """
+    rule = _RULES.get(node.operator) if node.proto.domain in _DOMAINS else None
+    if rule is None:
+        return ()
+    shapes = [tensor.shape if tensor else () for tensor in node.inputs]
+    found: list[IndexUse] = []
+    for use in rule(node, [*shapes, *(kind.shape for kind in results)]):
+        tensor = node.input(use.port)
+        if tensor in inputs:  # a constant, too: the kernel alone is timed on random numbers
+            found.append(IndexUse(port=list(inputs).index(tensor), ranges=use.ranges))
+        try:
+            require_indices(tensor.value, use.ranges)
+        except ModelError as error:
+            raise ModelError(f"{node.title}: {error.message}") from error
+    return tuple(found)

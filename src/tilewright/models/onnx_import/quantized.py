@@ -57,18 +57,18 @@ def requantized_convolution(node: OnnxNode) -> Translated:
     """QLinearConv → conv2d, add, cast, multiply, round, add the zero point, clip, cast."""
     scales = [node.value(index) for index in (1, 4, 6)]
     given, bias, zero = node.given(8), node.value(8), node.input(7)
-    missing = given is not None and bias is None
-    if any(s is None for s in scales) or zero.dtype not in _CODES or missing:
+    unknown = any(s is None for s in scales) or (given is not None and bias is None)
+    if unknown or zero.dtype not in _CODES:
         return None
-    zeros = node.given(2), node.given(5)
-    sums = _sums(node, (node.input(0), node.input(3)), zeros, bias)
+    operands, zeros = (node.input(0), node.input(3)), (node.given(2), node.given(5))
+    sums = _sums(node, operands, zeros, bias)
     if sums is None:
         return None
     x_scale, w_scale, y_scale = (np.asarray(s, np.float32).reshape(-1) for s in scales)
     scale = np.broadcast_to(x_scale * w_scale / y_scale, (sums.shape[1],)).reshape(-1, 1, 1)
     factor = node.constant(np.ascontiguousarray(scale, np.float32))
-    scaled = sums.emit("cast", dtype="float32") * factor
-    return _saturated(node, scaled.emit("round"), zero, zero.dtype)
+    codes = (sums.emit("cast", dtype="float32") * factor).emit("round")
+    return _saturated(node, codes, zero, zero.dtype)
 
 
 def _saturated(node: OnnxNode, rounded: Tensor, zero: Tensor | None, dtype: str) -> Tensor:

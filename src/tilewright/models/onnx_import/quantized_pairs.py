@@ -169,25 +169,22 @@ class _Rewrite:
 
     def _read(self, tensor: str) -> _Codes | None:
         """The codes of a dequantized tensor with constant scale and zero point."""
-        node = self.producers.get(tensor)
-        if node is None or node.op_type != "DequantizeLinear":
-            return None
-        return self._coded(node, node.input[0])
+        return self._coded(self.producers.get(tensor), "DequantizeLinear")
 
     def _read_bytes(self, tensor: str) -> _Codes | None:
-        """The codes of a dequantized tensor, where they are bytes of one scale and zero point."""
-        found = self._read(tensor)
-        return found if found is not None and self._is_bytes(found) else None
+        """The same where they are bytes of one scale and zero point."""
+        return self._bytes(self._read(tensor))
 
     def _written(self, node: onnx.NodeProto | None) -> _Codes | None:
         """The codes that a QuantizeLinear writes, where they are bytes of one scale; None for other
         nodes."""
-        if node is None or node.op_type != "QuantizeLinear":
-            return None
-        found = self._coded(node, node.output[0])
-        return found if found is not None and self._is_bytes(found) else None
+        return self._bytes(self._coded(node, "QuantizeLinear"))
 
-    def _coded(self, node: onnx.NodeProto, codes: str) -> _Codes | None:
+    def _coded(self, node: onnx.NodeProto | None, operator: str) -> _Codes | None:
+        """The codes that a node of an operator reads or writes, None for other nodes."""
+        if node is None or node.op_type != operator:
+            return None
+        codes = node.output[0] if operator == "QuantizeLinear" else node.input[0]
         scale, zero = node.input[1], node.input[2] if len(node.input) > 2 else ""
         given = self.weights.get(scale)
         named = {a.name: a.i for a in node.attribute}
@@ -197,11 +194,12 @@ class _Rewrite:
             return None
         return _Codes(codes=codes, scale=scale, zero=zero, axis=named.get("axis", 1), node=node)
 
-    def _is_bytes(self, codes: _Codes) -> bool:
-        """Whether codes are bytes of one scale and zero point."""
-        zero = self.weights.get(codes.zero)
-        one = zero is not None and zero.size == 1 and self.weights[codes.scale].size == 1
-        return one and zero is not None and zero.dtype.name in _BYTES
+    def _bytes(self, codes: _Codes | None) -> _Codes | None:
+        """Codes, if they are bytes of one scale and zero point."""
+        zero = None if codes is None else self.weights.get(codes.zero)
+        if codes is None or zero is None or zero.size != 1 or zero.dtype.name not in _BYTES:
+            return None
+        return codes if self.weights[codes.scale].size == 1 else None
 
     def _replacement(self, node: onnx.NodeProto, quantize: onnx.NodeProto) -> list[onnx.NodeProto]:
         """The nodes that do the same on codes; none where there are none."""

@@ -117,8 +117,8 @@ def softmax(node: OnnxNode) -> Translated:
     axis = node.axis(x.rank, -1 if node.opset >= 13 else 1)
     if node.opset >= 13 or prod(x.shape[axis + 1 :]) == 1:
         return x.emit(operator, axis=axis)
-    flat = x.reshape((prod(x.shape[:axis]), prod(x.shape[axis:])))
-    return flat.emit(operator, axis=1).reshape(x.shape)
+    flat = prod(x.shape[:axis]), prod(x.shape[axis:])
+    return x.reshape(flat).emit(operator, axis=1).reshape(x.shape)
 
 
 @translates("BatchNormalization")
@@ -145,9 +145,13 @@ def local_response(node: OnnxNode) -> Translated:
     """LRN."""
     if node.input(0).rank != 4:
         return None
-    defaults = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
-    named = {name: node.number(name, usual) for name, usual in defaults.items()}
-    return node.input(0).emit("lrn", size=node.integer("size", 1), **named)
+    return node.input(0).emit(
+        "lrn",
+        size=node.integer("size", 1),
+        alpha=node.number("alpha", 1e-4),
+        beta=node.number("beta", 0.75),
+        bias=node.number("bias", 1.0),
+    )
 
 
 @translates("InstanceNormalization")
@@ -209,8 +213,7 @@ def _per_channel(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """[C] or [groups] → [C,1,1]."""
     count, channels = x.type.elements, shape[1]
     if count != channels:
-        wide = x.reshape((count, 1)).emit("expand", shape=(count, channels // count))
-        x = wide.reshape((channels,))
+        x = x.reshape((count, 1)).emit("expand", shape=(count, channels // count))
     return x.reshape((channels, *(1 for _ in shape[2:])))
 
 

@@ -187,8 +187,7 @@ def _transposed_padding(
     if not wanted and automatic in _SAME:
         wanted = tuple(size * stride for size, stride in zip(extent, strides, strict=True))
     if not wanted:
-        given = () if automatic == "VALID" else node.integers("pads")
-        return given or (0,) * (2 * rank)
+        return (() if automatic == "VALID" else node.integers("pads")) or (0,) * (2 * rank)
     totals = [
         strides[i] * (extent[i] - 1) + extra[i] + (kernel[i] - 1) * dilation[i] + 1 - wanted[i]
         for i in range(rank)
@@ -233,9 +232,8 @@ def _resolved(node: OnnxNode, window: Window, extent: tuple[int, ...]) -> OnnxNo
     disputed = window.drops_last(extent) or (node.operator == "LpPool" and any(window.extra))
     if disputed and node.integer("ceil_mode", 0) and not same:
         raise ModelError(f"ceil_mode over {len(window.kernel)} axes is not supported in this form")
-    pads = [*window.before, *window.after]
-    ceiling = int(any(window.extra))
-    return node.altered(node.inputs, auto_pad=None, pads=pads, ceil_mode=ceiling)
+    named = {"pads": [*window.before, *window.after], "ceil_mode": int(any(window.extra))}
+    return node.altered(node.inputs, auto_pad=None, **named)
 
 
 def _average(node: OnnxNode, x: Tensor, window: Window) -> Tensor:
@@ -302,8 +300,7 @@ def max_region_pool(node: OnnxNode) -> Translated:
         return None
     number = _columns(regions, rows, 0, 1).emit("cast", dtype="int64")
     number = number.emit("less", 0).emit("where", number.filled(images), number)
-    table = node.constant(np.arange(images, dtype=regions.dtype))
-    image = table.emit("gather", number, axis=0)
+    image = node.constant(np.arange(images, dtype=regions.dtype)).emit("gather", number, axis=0)
     return node.altered((x, image.emit("concat", _columns(regions, rows, 1, width), axis=1)))
 
 
