@@ -1,6 +1,7 @@
 """From fused calls and a layout per tensor to kernel calls over one memory arena.
 
-Reshapes that do not change memory become views. A concatenation along the outermost real axis is
+Where a reader wants a tensor in another layout, a copy of it is a call of its own. Reshapes that do
+not change memory become views. A concatenation along the outermost real axis is
 written in place by its producers: each writes its slice of the result, and only what cannot be
 written there (a graph input, a tensor that lies in another concatenation already) is copied.
 """
@@ -8,14 +9,14 @@ written there (a graph input, a tensor that lies in another concatenation alread
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.core.forms import PLAIN, Form, channel_block, in_channel_blocks
-from tilewright.graph.conversions import copying, with_conversions
 from tilewright.graph.fused import FusedNetwork, TaskCall
 from tilewright.graph.memory import ALIGNMENT_BYTES
 from tilewright.graph.tasks import Task, TaskKey, counted
 from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Argument, Step, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,54 @@ def arrange(
         calls=tuple(builder.calls),
         allocations={tensor: builder.resolved(tensor) for tensor in builder.parents},
     )
+
+
+def copying(kind: TensorType) -> Workload:
+    """A tensor as it is: with two layouts, the change from one to the other."""
+    return Workload(
+        arguments=(Argument(type=kind),),
+        steps=(Step(operator="identity", inputs=(0,)),),
+    )
+
+
+def with_conversions(
+    network: FusedNetwork, forms: Mapping[str, Form], wanted: Mapping[str, tuple[Form, ...]]
+) -> tuple[FusedNetwork, dict[str, Form]]:
+    """The network with a copy of every tensor that a call wants in another layout.
+
+    `forms` names the layout each tensor is written in, `wanted` the layouts of the ports of calls
+    by name (calls left out read what is there). x@blocked32 = identity(x) goes right before its
+    first reader; readers that want the same share it. Returns the network and all layouts.
+    """
+    graph = network.graph
+    types, placed = dict(graph.types), dict(forms)
+    copies: dict[tuple[str, Form], str] = {}
+    calls: list[TaskCall] = []
+    for call in network.calls:
+        ports = wanted.get(call.name, ())
+        inputs = list(call.inputs)
+        for index, (tensor, form) in enumerate(zip(call.inputs, ports, strict=False)):
+            if tensor in graph.constants or forms.get(tensor, PLAIN) == form:
+                continue
+            if (tensor, form) not in copies:
+                copied = f"{tensor}@{form}"
+                while copied in types:
+                    copied += "@"
+                types[copied], placed[copied] = types[tensor], form
+                copies[tensor, form] = copied
+                calls.append(
+                    TaskCall(
+                        name=copied,
+                        workload=copying(types[tensor]),
+                        inputs=(tensor,),
+                        output=copied,
+                        nodes=call.nodes,
+                        kind="conversion",
+                    )
+                )
+            inputs[index] = copies[tensor, form]
+        calls.append(replace(call, inputs=tuple(inputs)))
+    return FusedNetwork(graph=replace(graph, types=types), calls=tuple(calls)), placed
 
 
 class _Builder:

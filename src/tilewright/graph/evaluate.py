@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -87,9 +88,8 @@ def in_single(workload: Workload) -> Workload:
 
 
 def _wide(value: AttributeValue) -> Any:
-    if not isinstance(value, str) or not is_element_type(value):
-        return value
-    return element_type(value).accumulator
+    named = isinstance(value, str) and is_element_type(value)
+    return element_type(str(value)).accumulator if named else value
 
 
 def run_graph(
@@ -196,11 +196,8 @@ def _one_type(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _steepest(named: dict[str, AttributeValue]) -> float:
-    product = 1.0
-    for value in named.values():
-        if isinstance(value, int | float):
-            product *= max(1.0, abs(float(value)))
-    return product
+    sizes = (abs(float(v)) for v in named.values() if isinstance(v, int | float))
+    return prod(max(1.0, size) for size in sizes)
 
 
 def _largest(size: Any) -> Any:

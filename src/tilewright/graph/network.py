@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,24 +53,21 @@ class Applied:
 
     def integers(self, name: str) -> tuple[int, ...]:
         """An attribute that is a tuple of integers."""
-        value = self.attribute(name)
-        if not isinstance(value, tuple):
-            raise InternalError(f"{self.operator}.{name} is no tuple")
-        return tuple(map(int, value))
+        return tuple(map(int, self._read(name, tuple, "tuple")))
 
     def integer(self, name: str) -> int:
         """An attribute that is one integer."""
-        value = self.attribute(name)
-        if not isinstance(value, int):
-            raise InternalError(f"{self.operator}.{name} is no integer")
-        return value
+        return self._read(name, int, "integer")
 
     def number(self, name: str) -> float:
         """An attribute that is one float; infinities are text."""
+        return float(self._read(name, int | float | str, "number"))
+
+    def _read(self, name: str, kind: Any, called: str) -> Any:
         value = self.attribute(name)
-        if value is None or isinstance(value, tuple):
-            raise InternalError(f"{self.operator}.{name} is no number")
-        return float(value)
+        if not isinstance(value, kind):
+            raise InternalError(f"{self.operator}.{name} is no {called}")
+        return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -166,11 +166,8 @@ class NetworkPlan:
     @cached_property
     def symbols(self) -> dict[KernelKey, str]:
         """The name of every kernel, in order of first use."""
-        found: dict[KernelKey, str] = {}
-        for call in self.calls:
-            symbol = f"kernel_{len(found)}_{call.workload.anchor_name}"
-            found.setdefault(self.kernel(call), symbol)
-        return found
+        anchors = {self.kernel(call): call.workload.anchor_name for call in self.calls}
+        return {key: f"kernel_{n}_{name}" for n, (key, name) in enumerate(anchors.items())}
 
     def kernel(self, call: PlannedCall) -> KernelKey:
         """What the call's kernel is built from."""
@@ -185,10 +182,8 @@ class NetworkPlan:
     def candidates(self) -> dict[TaskKey, Candidate]:
         """What computes each task, in order of first use; where calls of one task differ, the
         first of them."""
-        found: dict[TaskKey, Candidate] = {}
-        for call in self.calls:
-            found.setdefault(call.task, call.candidate)
-        return found
+        first = {call.task: call.candidate for call in reversed(self.calls)}
+        return {call.task: first[call.task] for call in self.calls}
 
     @cached_property
     def tasks(self) -> dict[TaskKey, Task]:

@@ -141,7 +141,21 @@ def read_plan(fields: object) -> NetworkPlan:
 def _read(written: _Plan) -> NetworkPlan:
     workloads = [parse_workload(canonical_json(fields)) for fields in written.workloads]
     kernels = [(workloads[kernel.workload], _candidate(kernel)) for kernel in written.kernels]
-    calls = tuple(_read_call(call, *kernels[call.kernel]) for call in written.calls)
+    calls = tuple(
+        PlannedCall(
+            name=call.name,
+            workload=kernels[call.kernel][0],
+            candidate=kernels[call.kernel][1],
+            inputs=call.inputs,
+            output=call.output,
+            nodes=call.nodes,
+            kind=call.kind,
+            lane=call.lane,
+            after=call.after,
+            constants={int(index): name for index, name in call.constants.items()},
+        )
+        for call in written.calls
+    )
     named = {call.name: call for call in calls}
     return NetworkPlan(
         inputs=written.inputs,
@@ -161,22 +175,19 @@ def _read(written: _Plan) -> NetworkPlan:
             name: Lane(device=lane.device, resources=parse_resources(lane.resources))
             for name, lane in written.lanes.items()
         },
-        constants=tuple(_constant(constant, named) for constant in written.constants),
-    )
-
-
-def _read_call(call: _Call, workload: Workload, candidate: Candidate) -> PlannedCall:
-    return PlannedCall(
-        name=call.name,
-        workload=workload,
-        candidate=candidate,
-        inputs=call.inputs,
-        output=call.output,
-        nodes=call.nodes,
-        kind=call.kind,
-        lane=call.lane,
-        after=call.after,
-        constants={int(index): name for index, name in call.constants.items()},
+        constants=tuple(
+            PackedConstant(
+                name=constant.name,
+                shape=constant.shape,
+                dtype=call.workload.arguments[constant.index].type.dtype,
+                workload=call.workload,
+                candidate=call.candidate,
+                index=constant.index,
+                sources={index: call.inputs[index] for index in call.constants},
+            )
+            for constant in written.constants
+            for call in (named[constant.call],)
+        ),
     )
 
 
@@ -214,19 +225,6 @@ def _constants(plan: NetworkPlan) -> tuple[_Constant, ...]:
     return tuple(
         _Constant(name=c.name, shape=c.shape, call=takers[c.name][0], index=takers[c.name][1])
         for c in plan.constants
-    )
-
-
-def _constant(written: _Constant, calls: dict[str, PlannedCall]) -> PackedConstant:
-    call = calls[written.call]
-    return PackedConstant(
-        name=written.name,
-        shape=written.shape,
-        dtype=call.workload.arguments[written.index].type.dtype,
-        workload=call.workload,
-        candidate=call.candidate,
-        index=written.index,
-        sources={index: call.inputs[index] for index in call.constants},
     )
 
 

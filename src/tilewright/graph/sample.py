@@ -36,8 +36,7 @@ def input_limit(graph: Graph, tensor: str) -> int:
     """Integers from zero to below this are valid wherever `tensor` is used as an index."""
     limits: dict[str, int] = {}
     for node in reversed(graph.nodes):
-        operands = [graph.types[name] for name in node.inputs]
-        for use in index_uses(node.operator, node.named, operands):
+        for use in index_uses(node, [graph.types[name] for name in node.inputs]):
             name = node.inputs[use.port]
             limits[name] = index_limit((use,), limits.get(name, _INTEGER_LIMIT))
         if node.operator in _SAME_VALUES:

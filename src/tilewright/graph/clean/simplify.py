@@ -13,6 +13,7 @@ from tilewright.graph.operators import OPERATORS
 from tilewright.graph.tensor import TensorType
 
 _SMALL_BYTES = 64 << 10
+_NEUTRAL = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "divide": 1.0, "power": 1.0}
 
 
 def drop_unused(graph: Graph) -> Graph:
@@ -83,12 +84,10 @@ def _does_nothing(edit: Edit, node: Node) -> bool:
     if node.operator == "concat":
         return len(node.inputs) == 1
     if node.operator == "transpose":
-        order = node.integers("permutation")
-        return order == tuple(range(len(order)))
+        return list(node.integers("permutation")) == sorted(node.integers("permutation"))
     if node.operator == "slice":
         return all(step == 1 for step in node.integers("steps"))
-    neutral = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "divide": 1.0, "power": 1.0}
-    wanted = neutral.get(node.operator)
+    wanted = _NEUTRAL.get(node.operator)
     return wanted is not None and edit.scalar(node.inputs[1]) == wanted
 
 
@@ -187,10 +186,8 @@ def share_duplicates(graph: Graph) -> Graph:
 
 def _equal_constants(graph: Graph) -> dict[str, str]:
     first: dict[object, str] = {}
-    same: dict[str, str] = {}
-    for name, array in graph.constants.items():
-        if array.nbytes <= _SMALL_BYTES:
-            original = first.setdefault((array.shape, str(array.dtype), array.tobytes()), name)
-            if original != name:
-                same[name] = original
-    return same
+    return {
+        name: first.setdefault((array.shape, str(array.dtype), array.tobytes()), name)
+        for name, array in graph.constants.items()
+        if array.nbytes <= _SMALL_BYTES
+    }

@@ -82,7 +82,7 @@ def _pad_type(types: Types, before: Shape, after: Shape, mode: str, **_named: ob
     if mode == "reflect":
         small = all(max(b, a) < s for b, a, s in zip(before, after, shape, strict=True) if b or a)
         expect(small, f"reflection is wider than {types[0]}")
-    grown = (b + s + a for b, s, a in zip(before, shape, after, strict=True))
+    grown = map(sum, zip(before, shape, after, strict=True))
     return TensorType(tuple(grown), types[0].dtype)
 
 

@@ -146,10 +146,9 @@ class _Rewrite:
         return [first, written.node] if limits[0] <= low and high <= limits[1] else []
 
     def _only_reader(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
-        if not node.output or node.output[0] in self.outputs:
-            return None
-        readers = self.readers.get(node.output[0], [])
-        return readers[0] if len(readers) == 1 else None
+        readers = [r for name in node.output[:1] for r in self.readers.get(name, ())]
+        alone = len(readers) == 1 and node.output[0] not in self.outputs
+        return readers[0] if alone else None
 
     def _limits(self, node: onnx.NodeProto) -> tuple[float, float] | None:
         """Between which values an activation hands its input on."""
@@ -203,13 +202,11 @@ class _Rewrite:
 
     def _replacement(self, node: onnx.NodeProto, quantize: onnx.NodeProto) -> list[onnx.NodeProto]:
         """The nodes that do the same on codes; none where there are none."""
-        if node.op_type == "Conv":
-            return self._convolution(node, quantize)
-        if node.op_type == "Gemm":
-            return self._product(node, quantize)
-        if node.op_type in _INDIFFERENT and len(node.output) == 1:
-            return self._moved(node, quantize)
-        return []
+        if node.op_type in _INDIFFERENT:
+            return self._moved(node, quantize) if len(node.output) == 1 else []
+        if node.op_type not in ("Conv", "Gemm"):
+            return []
+        return (self._convolution if node.op_type == "Conv" else self._product)(node, quantize)
 
     def _operands(self, node: onnx.NodeProto, axis: int) -> tuple[_Codes, list[str]] | None:
         """Data, and [weights, their scale, their zero point, bias or nothing]."""
@@ -234,9 +231,9 @@ class _Rewrite:
         codes = None if bias is None else self.weights.get(bias.codes)
         if bias is None or codes is None or codes.dtype != np.int32 or codes.ndim != 1:
             return ""
-        if bias.zero and np.any(self.weights[bias.zero]):
-            return ""
-        near = np.allclose(self.weights[bias.scale], sums_scale, rtol=_BIAS_TOLERANCE, atol=0)
+        centred = not bias.zero or not np.any(self.weights[bias.zero])
+        scale = self.weights[bias.scale]
+        near = centred and np.allclose(scale, sums_scale, rtol=_BIAS_TOLERANCE, atol=0)
         return bias.codes if near else ""
 
     def _convolution(self, node: onnx.NodeProto, quantize: onnx.NodeProto) -> list[onnx.NodeProto]:
