@@ -1,4 +1,4 @@
-"""Matrix products, and reductions over axes."""
+"""Operators that sum over axes: matrix products, reductions, softmax and normalisations."""
 
 from __future__ import annotations
 
@@ -80,6 +80,75 @@ def _minimum(x: Any, axes: Shape, keepdims: bool) -> Any:
     return x.min(axis=axes, keepdims=keepdims)
 
 
+def _softmax_type(types: Types, axis: int) -> TensorType:
+    check_axis(axis, len(types[0].shape))
+    return types[0]
+
+
+def _softmax(x: Any, axis: int) -> Any:
+    power = np.exp(x - x.max(axis=axis, keepdims=True))
+    return power / power.sum(axis=axis, keepdims=True)
+
+
+def _log_softmax(x: Any, axis: int) -> Any:
+    shifted = x - x.max(axis=axis, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
+
+
+def _layer_norm_type(types: Types, axis: int, **_named: object) -> TensorType:
+    common_dtype(types)
+    check_axis(axis, len(types[0].shape))
+    part = types[0].shape[axis:]
+    for kind in types[1:]:
+        fits = broadcast((part, kind.shape)) == part
+        expect(fits, f"{kind} does not fit the normalised part of {types[0]}")
+    return types[0]
+
+
+def _layer_norm(x: Any, scale: Any, bias: Any, axis: int, epsilon: float) -> Any:
+    return _normalized(x, tuple(range(axis, x.ndim)), epsilon) * scale + bias
+
+
+def _normalized(x: Any, axes: Shape, epsilon: float) -> Any:
+    """With a mean of zero and a deviation of one."""
+    centred = x - x.mean(axis=axes, keepdims=True)
+    variance = np.square(centred).mean(axis=axes, keepdims=True)
+    return centred / np.sqrt(variance + epsilon)
+
+
+def _instance_norm_type(types: Types, **_named: object) -> TensorType:
+    common_dtype(types)
+    shape = types[0].shape
+    fits = len(shape) >= 3 and all(kind.shape == shape[1:2] for kind in types[1:])
+    expect(fits, f"{types[1]} and {types[2]} do not fit {types[0]}")
+    return types[0]
+
+
+def _instance_norm(x: Any, scale: Any, bias: Any, epsilon: float) -> Any:
+    axes = tuple(range(2, x.ndim))
+    spread = (1, -1, *(1 for _ in axes))
+    return _normalized(x, axes, epsilon) * scale.reshape(spread) + bias.reshape(spread)
+
+
+def _lrn_type(types: Types, **_named: object) -> TensorType:
+    expect(len(types[0].shape) >= 2, f"takes a tensor of rank 2 or more, got {types[0]}")
+    return types[0]
+
+
+def _lrn_work(_types: Types, result: TensorType, size: int, **_named: object) -> int:
+    return (2 * size + 4) * result.elements
+
+
+def _lrn(x: Any, size: int, alpha: float, beta: float, bias: float) -> Any:
+    channels = x.shape[1]
+    squares, total = np.square(x), np.zeros_like(x)
+    for offset in range(-((size - 1) // 2), size // 2 + 1):
+        low, high = max(0, -offset), min(channels, channels - offset)
+        if low < high:
+            total[:, low:high] += squares[:, low + offset : high + offset]
+    return x / np.power(bias + alpha / size * total, beta)
+
+
 REDUCTION = (
     *(
         Operator(
@@ -113,4 +182,16 @@ REDUCTION = (
             ("prod", _product),
         )
     ),
+    *(
+        Operator(name=name, rule=_softmax_type, work=5, compute=compute, anchor=True)
+        for name, compute in (("softmax", _softmax), ("log_softmax", _log_softmax))
+    ),
+    *(
+        Operator(name=name, rule=rule, work=8, compute=compute, arity=3, anchor=True)
+        for name, rule, compute in (
+            ("layer_norm", _layer_norm_type, _layer_norm),
+            ("instance_norm", _instance_norm_type, _instance_norm),
+        )
+    ),
+    Operator(name="lrn", rule=_lrn_type, work=_lrn_work, compute=_lrn, anchor=True),
 )
