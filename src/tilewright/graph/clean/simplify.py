@@ -121,16 +121,14 @@ def _folded(
         return None
     if node.operator == "identity" and node.output in graph.outputs:
         return None
-    entry, named = OPERATORS[node.operator], node.named
+    entry, kind = OPERATORS[node.operator], graph.types[node.output]
     sources = tuple(values[name] for name in node.inputs)
     kinds = tuple(graph.types[name] for name in node.inputs)
-    result_type = graph.types[node.output]
-    if "bfloat16" in {kind.dtype for kind in (result_type, *kinds)}:
-        return None
-    if not allowance.grants(result_type, sources, entry.flop(kinds, result_type, named)):
+    half = any(each.dtype == "bfloat16" for each in (kind, *kinds))
+    if half or not allowance.grants(kind, sources, entry.flop(kinds, kind, node.named)):
         return None
     try:
-        result = entry.reference(sources, named)
+        result = entry.reference(sources, node.named)
     except IndexError:
         return None
     return np.ascontiguousarray(result).reshape(result.shape)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.core.errors import ModelError
+from tilewright.core.errors import InternalError, ModelError
 from tilewright.graph.network import Array, AttributeValue
 from tilewright.graph.tensor import TensorType
 
@@ -48,13 +48,16 @@ class Operator:
         return not (self.anchor or self.elementwise or self.name == "opaque")
 
     def infer(self, types: Types, named: Named) -> TensorType:
-        """The result's type. Raises ModelError for inputs that do not fit."""
+        """The result's type. Raises ModelError for inputs that do not fit, and InternalError for
+        attributes that are missing or of another kind."""
         try:
             if self.arity is not None:
                 expect(len(types) == self.arity, f"takes {self.arity} inputs, got {len(types)}")
             return self.rule(types, **named)
         except Clash as error:
             raise ModelError(f"{self.name}: {error.message}") from error
+        except TypeError as error:
+            raise InternalError(f"{self.name} with attributes {dict(named)}: {error}") from error
 
     def flop(self, types: Types, result: TensorType, named: Named) -> int:
         """Floating-point operations; a multiply-add counts two."""

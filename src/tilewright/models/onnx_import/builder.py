@@ -212,13 +212,13 @@ class GraphBuilder:
         self._taken.add(new)
         for index in range(len(self.nodes) - 1, -1, -1):
             node = self.nodes[index]
-            if old in node.inputs or old in node.outputs:
-                self.nodes[index] = replace(
-                    node,
-                    inputs=tuple(new if name == old else name for name in node.inputs),
-                    outputs=tuple(new if name == old else name for name in node.outputs),
-                )
-            if new in self.nodes[index].outputs:
+            inputs, outputs = (
+                tuple(new if name == old else name for name in names)
+                for names in (node.inputs, node.outputs)
+            )
+            if (inputs, outputs) != (node.inputs, node.outputs):
+                self.nodes[index] = replace(node, inputs=inputs, outputs=outputs)
+            if new in outputs:
                 break
 
     def _fresh(self, stem: str) -> Tensor:

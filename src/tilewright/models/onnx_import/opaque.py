@@ -27,6 +27,7 @@ _NEVER_EMBEDDED = ("Scatter", "ScatterElements")
 """TVM does not compile these where an operand is a constant of the model."""
 _HALF, _SINGLE = "bfloat16", "float32"
 _NAMES_OF_TYPES = ("to", "dtype", "output_dtype")
+"""Attributes that say of which type a result is."""
 _SORTED = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
 
 Shapes = Sequence[tuple[int, ...]]
@@ -45,8 +46,9 @@ def opaque(
     Raises ModelError when a result has no static shape, or TVM has no kernel for the types.
     """
     _refuse_types(node)
-    if _is_bfloat16(node):
-        wide = replace(node, inputs=tuple(_widened(tensor) for tensor in node.inputs))
+    half = any(tensor and tensor.dtype == _HALF for tensor in node.inputs)
+    if half and not any(name in node.attributes for name in _NAMES_OF_TYPES):
+        wide = replace(node, inputs=tuple(map(_widened, node.inputs)))
         halves = {name for name, kind in known.items() if kind.dtype == _HALF}
         kinds = {**known, **{name: TensorType(known[name].shape, _SINGLE) for name in halves}}
         results = opaque(wide, opsets, kinds)
@@ -75,12 +77,6 @@ def opaque(
     )
     found = dict(zip(outputs, results, strict=True))
     return tuple(found.get(index) for index in range(len(node.proto.output)))
-
-
-def _is_bfloat16(node: OnnxNode) -> bool:
-    """Whether a node computes in bfloat16, and no attribute of it names a type."""
-    named = any(name in node.attributes for name in _NAMES_OF_TYPES)
-    return not named and any(tensor and tensor.dtype == _HALF for tensor in node.inputs)
 
 
 def _widened(tensor: Tensor | None) -> Tensor | None:

@@ -9,6 +9,7 @@ from importlib import import_module
 import onnx
 
 from tilewright.core.errors import ModelError
+from tilewright.graph.clean.simplify import drop_unused
 from tilewright.graph.folding import FoldingAllowance
 from tilewright.graph.network import Array, Graph, Node
 from tilewright.graph.tensor import TensorType
@@ -69,7 +70,15 @@ def translate(source: InferredModel, name: str) -> Graph:
         )
         _translate_node(node, source, tensors)
     _name_outputs(builder, outputs, tensors)
-    return _finished(builder, name, tuple(inputs), tuple(outputs))
+    whole = Graph(
+        name=name,
+        nodes=tuple(builder.nodes),
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        types=builder.types,
+        constants=builder.constants,
+    )
+    return whole.rebuilt(drop_unused(whole).nodes)
 
 
 def _translate_node(node: OnnxNode, source: InferredModel, tensors: dict[str, str]) -> None:
@@ -91,19 +100,13 @@ def _translate_node(node: OnnxNode, source: InferredModel, tensors: dict[str, st
         results = results.then(first) if isinstance(results, Carried) and first else emitted
     listed = (results,) if isinstance(results, Tensor) else results
     for output, result in zip(outputs, listed, strict=False):
-        if output and result:
-            _check(node, output, result.type, source.types)
-            tensors[output] = builder.settle(result, output)
-
-
-def _check(
-    node: OnnxNode, output: str, kind: TensorType, inferred: Mapping[str, TensorType]
-) -> None:
-    expected = inferred.get(output)
-    if expected is not None and expected != kind:
-        raise ModelError(
-            f"{node.title} gives {kind}, but the model says {expected} for {quoted(output)}"
-        )
+        if not output or not result:
+            continue
+        expected = source.types.get(output, result.type)
+        if expected != result.type:
+            kinds = f"{result.type}, but the model says {expected}"
+            raise ModelError(f"{node.title} gives {kinds} for {quoted(output)}")
+        tensors[output] = builder.settle(result, output)
 
 
 def _name_outputs(builder: GraphBuilder, outputs: Sequence[str], tensors: dict[str, str]) -> None:
@@ -130,23 +133,3 @@ def _name_outputs(builder: GraphBuilder, outputs: Sequence[str], tensors: dict[s
         builder.nodes.append(
             Node(name=output, operator="identity", inputs=(tensor,), outputs=(output,))
         )
-
-
-def _finished(
-    builder: GraphBuilder, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]
-) -> Graph:
-    """The graph without what no output needs."""
-    needed, kept = set(outputs), list[Node]()
-    for node in reversed(builder.nodes):
-        if needed.intersection(node.outputs):
-            needed.update(node.inputs)
-            kept.append(node)
-    whole = Graph(
-        name=name,
-        nodes=(),
-        inputs=inputs,
-        outputs=outputs,
-        types=builder.types,
-        constants=builder.constants,
-    )
-    return whole.rebuilt(reversed(kept))
