@@ -23,10 +23,9 @@ def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
     values: dict[str, Array] = {}
     for name in graph.inputs:
         kind = graph.types[name]
-        if kind.dtype == "bool":
-            values[name] = rng.integers(0, 2, kind.shape).astype(np.bool_)
-        elif "int" in kind.dtype:
-            values[name] = rng.integers(0, input_limit(graph, name), kind.shape).astype(kind.dtype)
+        if kind.dtype == "bool" or "int" in kind.dtype:
+            limit = 2 if kind.dtype == "bool" else input_limit(graph, name)
+            values[name] = rng.integers(0, limit, kind.shape).astype(kind.dtype)
         else:
             values[name] = rng.standard_normal(kind.shape, dtype=np.float32).astype(kind.dtype)
     return values

@@ -80,8 +80,8 @@ class Workload:
         """The anchor's operator, `elementwise` or the movement's operator without an anchor."""
         if self.anchor is not None:
             return self.anchor.operator
-        kinds = [s.operator for s in self.steps if not OPERATORS[s.operator].elementwise]
-        return kinds[0] if kinds else "elementwise"
+        kinds = (s.operator for s in self.steps if not OPERATORS[s.operator].elementwise)
+        return next(kinds, "elementwise")
 
     @property
     def element_type(self) -> str:

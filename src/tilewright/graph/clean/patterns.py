@@ -76,7 +76,7 @@ def _near(value: float | None, wanted: float) -> bool:
 def _operand(edit: Edit, tensor: str, operator: str, constant: float) -> str | None:
     """x of a tensor that is `x + constant`, or `x * constant`, in any order."""
     node = edit.producer(tensor, operator)
-    pairs = () if node is None else (node.inputs, node.inputs[::-1])
+    pairs = (node.inputs, node.inputs[::-1]) if node else ()
     return next((x for x, c in pairs if _near(edit.scalar(c), constant)), None)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -88,11 +89,10 @@ def common_dtype(types: Types) -> str:
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
     """The shape numpy's broadcasting rules give."""
-    rank = max(map(len, shapes), default=0)
-    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    sizes = [set(column) - {1} for column in zip(*padded, strict=True)]
-    listed = " and ".join(str(list(shape)) for shape in shapes)
-    expect(all(len(size) < 2 for size in sizes), f"shapes {listed} do not broadcast")
+    backward = zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1)
+    sizes = [set(column) - {1} for column in backward][::-1]
+    if any(len(size) > 1 for size in sizes):
+        raise Clash(f"shapes {' and '.join(str([*shape]) for shape in shapes)} do not broadcast")
     return tuple(size.pop() if size else 1 for size in sizes)
 
 

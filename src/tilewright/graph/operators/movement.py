@@ -106,10 +106,10 @@ def _expand(x: Any, shape: Shape) -> Any:
 
 
 def _gather_type(types: Types, axis: int) -> TensorType:
-    (x, indices), shape = types, types[0].shape
-    check_axis(axis, len(shape))
+    x, indices = types
+    check_axis(axis, len(x.shape))
     expect(indices.dtype in ("int32", "int64"), f"indices are {indices}, no integers")
-    return TensorType((*shape[:axis], *indices.shape, *shape[axis + 1 :]), x.dtype)
+    return TensorType((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
 
 
 def _gather(x: Any, indices: Any, axis: int) -> Any:
@@ -193,7 +193,7 @@ def _interpolate(x: Any, indices: Any, weights: Any, axis: int) -> Any:
     spread = (-1, *(1 for _ in x.shape[axis + 1 :]))
     taps = zip(indices, weights, strict=True)
     total: Any = sum(x.take(row, axis=axis) * w.reshape(spread) for row, w in taps)
-    return np.asarray(total, x.dtype)
+    return total.astype(x.dtype, copy=False)
 
 
 MOVEMENT = (

@@ -100,14 +100,10 @@ def gather(node: OnnxNode) -> Translated:
 def pad(node: OnnxNode) -> Translated:
     """Pad with amounts as attribute (before operator set 11) or inputs; negative ones cut."""
     x, mode = node.input(0), node.text("mode", "constant")
-    amounts, value = _padding(node)
-    axes = node.known(3) if node.given(3) else tuple(range(x.rank))
-    if (
-        amounts is None
-        or value is None
-        or axes is None
-        or mode not in ("constant", "reflect", "edge", "wrap")
-    ):
+    (amounts, value), axes = _padding(node), node.known(3, tuple(range(x.rank)))
+    if amounts is None or value is None or axes is None:
+        return None
+    if mode not in ("constant", "reflect", "edge", "wrap"):
         return None
     before, after = [0] * x.rank, [0] * x.rank
     for i, axis in enumerate(axes):
@@ -193,16 +189,13 @@ def squeeze(node: OnnxNode) -> Translated:
     x, axes = node.input(0), node.known(1, node.integers("axes"))
     if axes is None:
         return None
+    rank = x.rank + (len(axes) if node.operator == "Unsqueeze" else 0)
+    places = {axis_of(axis, rank, node.name) for axis in axes}
     if node.operator == "Unsqueeze":
-        rank = x.rank + len(axes)
-        places = {axis_of(axis, rank, node.name) for axis in axes}
         sizes = iter(x.shape)
         return x.reshape([1 if i in places else next(sizes) for i in range(rank)])
-    if axes:
-        places = {axis_of(axis, x.rank, node.name) for axis in axes}
-    else:
-        places = {i for i, size in enumerate(x.shape) if size == 1}
-    return x.reshape([size for i, size in enumerate(x.shape) if i not in places])
+    gone = places or {i for i, size in enumerate(x.shape) if size == 1}
+    return x.reshape([size for i, size in enumerate(x.shape) if i not in gone])
 
 
 @translates("Transpose")

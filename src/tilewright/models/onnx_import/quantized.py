@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
 
 from tilewright.graph.network import Array
 from tilewright.models.onnx_import.builder import Tensor
@@ -25,9 +26,8 @@ _BYTE = np.iinfo(np.int8)
 def quantize(node: OnnxNode) -> Translated:
     """QuantizeLinear → divide, round, add the zero point, clip, cast."""
     (x, scale), zero = node.several(2), node.given(2)
-    dtype, wanted = zero.dtype if zero else "uint8", node.integer("output_dtype", 0)
-    if wanted and zero is None:
-        dtype = dtype_name(wanted, "a quantized tensor")
+    wanted = node.integer("output_dtype", 0) or onnx.TensorProto.UINT8
+    dtype = zero.dtype if zero else dtype_name(wanted, "a quantized tensor")
     if not _simple(node, x, scale) or dtype not in _CODES:
         return None
     x = x.cast("float32")

@@ -85,9 +85,9 @@ def reduce_chain(node: OnnxNode) -> Translated:
         raise ModelError(f"roots and logarithms of elements of type {x.dtype} are not supported")
     if operator == "ReduceLogSumExp":
         return _log_sum_exp(x, axes, node)
-    if operator in ("ReduceL2", "ReduceSumSquare"):
-        x = x * x
-    total = _reduced("reduce_sum", x.emit("abs") if operator == "ReduceL1" else x, axes, node)
+    if operator != "ReduceLogSum":
+        x = x.emit("abs") if operator == "ReduceL1" else x * x
+    total = _reduced("reduce_sum", x, axes, node)
     outer = {"ReduceL2": "sqrt", "ReduceLogSum": "log"}.get(operator)
     return total.emit(outer) if outer else total
 
