@@ -26,7 +26,7 @@ class Clash(ModelError):
 class Operator:
     """One entry of the vocabulary (see `docs/reference/operators.md`).
 
-    `rule` gives the type of the result from those of the inputs, of which there are `arity`, or any
+    `result_type` gives the type of the result from those of the inputs, of which there are `arity`, or any
     number for None. `compute` gives the result in numpy from arrays, in their own precision
     (float64 stays float64); where an operator adds up many products (`sums`), half precision is
     computed in single. `work` tells the floating-point operations (a multiply-add counts two) from
@@ -35,7 +35,7 @@ class Operator:
     """
 
     name: str
-    rule: Callable[..., TensorType]
+    result_type: Callable[..., TensorType]
     compute: Callable[..., Any]
     work: Callable[..., int] | int = 0
     arity: int | None = 1
@@ -54,7 +54,7 @@ class Operator:
         try:
             if self.arity is not None:
                 expect(len(types) == self.arity, f"takes {self.arity} inputs, got {len(types)}")
-            return self.rule(types, **named)
+            return self.result_type(types, **named)
         except Clash as error:
             raise ModelError(f"{self.name}: {error.message}") from error
         except TypeError as error:

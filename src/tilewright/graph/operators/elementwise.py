@@ -223,7 +223,7 @@ def _operator(name: str, compute: Callable[..., Any], arity: int) -> Operator:
 
     return Operator(
         name=name,
-        rule=_logical_type if logical else _power_type if name == "power" else _alike,
+        result_type=_logical_type if logical else _power_type if name == "power" else _alike,
         work=int(name != "identity"),
         compute=reference,
         arity=arity,
@@ -234,6 +234,8 @@ def _operator(name: str, compute: Callable[..., Any], arity: int) -> Operator:
 ELEMENTWISE = (
     *(_operator(name, compute, 1) for name, compute in {**_UNARY, **_PARAMETRIC}.items()),
     *(_operator(name, compute, 2) for name, compute in _BINARY.items()),
-    Operator(name="where", rule=_where_type, work=1, compute=_select, arity=3, elementwise=True),
-    Operator(name="cast", rule=_cast_type, work=1, compute=_cast, elementwise=True),
+    Operator(
+        name="where", result_type=_where_type, work=1, compute=_select, arity=3, elementwise=True
+    ),
+    Operator(name="cast", result_type=_cast_type, work=1, compute=_cast, elementwise=True),
 )

@@ -197,17 +197,17 @@ def _interpolate(x: Any, indices: Any, weights: Any, axis: int) -> Any:
 
 
 MOVEMENT = (
-    Operator(name="reshape", rule=_reshape_type, compute=_reshape),
-    Operator(name="transpose", rule=_transpose_type, compute=_transpose),
-    Operator(name="slice", rule=_slice_type, compute=_slice),
-    Operator(name="concat", rule=_concat_type, compute=_concat, arity=None),
-    Operator(name="pad", rule=_pad_type, compute=_pad),
-    Operator(name="expand", rule=_expand_type, compute=_expand),
-    Operator(name="gather", rule=_gather_type, compute=_gather, arity=2),
-    Operator(name="resize_nearest", rule=_resize_type, compute=_resize),
+    Operator(name="reshape", result_type=_reshape_type, compute=_reshape),
+    Operator(name="transpose", result_type=_transpose_type, compute=_transpose),
+    Operator(name="slice", result_type=_slice_type, compute=_slice),
+    Operator(name="concat", result_type=_concat_type, compute=_concat, arity=None),
+    Operator(name="pad", result_type=_pad_type, compute=_pad),
+    Operator(name="expand", result_type=_expand_type, compute=_expand),
+    Operator(name="gather", result_type=_gather_type, compute=_gather, arity=2),
+    Operator(name="resize_nearest", result_type=_resize_type, compute=_resize),
     Operator(
         name="interpolate",
-        rule=_interpolate_type,
+        result_type=_interpolate_type,
         work=_interpolate_work,
         compute=_interpolate,
         arity=3,

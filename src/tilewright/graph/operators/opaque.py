@@ -30,4 +30,4 @@ def _reference(*_arrays: Array, **_named: object) -> Array:
     raise InternalError("an opaque operator has no numpy reference; run its ONNX model instead")
 
 
-OPAQUE = (Operator(name="opaque", rule=_type, compute=_reference, arity=None),)
+OPAQUE = (Operator(name="opaque", result_type=_type, compute=_reference, arity=None),)

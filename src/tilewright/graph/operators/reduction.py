@@ -153,14 +153,14 @@ REDUCTION = (
     *(
         Operator(
             name=name,
-            rule=rule,
+            result_type=result_type,
             work=_product_work,
             compute=compute,
             arity=2,
             sums=True,
             anchor=True,
         )
-        for name, rule, compute in (
+        for name, result_type, compute in (
             ("dense", _dense_type, _dense),
             ("batch_matmul", _batch_matmul_type, _batch_matmul),
         )
@@ -168,7 +168,7 @@ REDUCTION = (
     *(
         Operator(
             name=f"reduce_{name}",
-            rule=_reduced_type,
+            result_type=_reduced_type,
             work=_reduced_work,
             compute=compute,
             sums=True,
@@ -183,15 +183,15 @@ REDUCTION = (
         )
     ),
     *(
-        Operator(name=name, rule=_softmax_type, work=5, compute=compute, anchor=True)
+        Operator(name=name, result_type=_softmax_type, work=5, compute=compute, anchor=True)
         for name, compute in (("softmax", _softmax), ("log_softmax", _log_softmax))
     ),
     *(
-        Operator(name=name, rule=rule, work=8, compute=compute, arity=3, anchor=True)
-        for name, rule, compute in (
+        Operator(name=name, result_type=result_type, work=8, compute=compute, arity=3, anchor=True)
+        for name, result_type, compute in (
             ("layer_norm", _layer_norm_type, _layer_norm),
             ("instance_norm", _instance_norm_type, _instance_norm),
         )
     ),
-    Operator(name="lrn", rule=_lrn_type, work=_lrn_work, compute=_lrn, anchor=True),
+    Operator(name="lrn", result_type=_lrn_type, work=_lrn_work, compute=_lrn, anchor=True),
 )

@@ -147,7 +147,7 @@ def _avg_pool2d(x: Any, count_include_pad: bool, **window: Any) -> Any:
 WINDOWS = (
     Operator(
         name="conv2d",
-        rule=_conv2d_type,
+        result_type=_conv2d_type,
         work=_conv2d_work,
         compute=_conv2d,
         arity=2,
@@ -156,7 +156,7 @@ WINDOWS = (
     ),
     Operator(
         name="conv2d_transpose",
-        rule=_transposed_type,
+        result_type=_transposed_type,
         work=_transposed_work,
         compute=_transposed,
         arity=2,
@@ -165,7 +165,12 @@ WINDOWS = (
     ),
     *(
         Operator(
-            name=name, rule=_pool_type, work=_pool_work, compute=compute, sums=True, anchor=True
+            name=name,
+            result_type=_pool_type,
+            work=_pool_work,
+            compute=compute,
+            sums=True,
+            anchor=True,
         )
         for name, compute in (("max_pool2d", _max_pool2d), ("avg_pool2d", _avg_pool2d))
     ),
