@@ -26,8 +26,8 @@ class Clash(ModelError):
 class Operator:
     """One entry of the vocabulary (see `docs/reference/operators.md`).
 
-    `result_type` gives the type of the result from those of the inputs, of which there are `arity`, or any
-    number for None. `compute` gives the result in numpy from arrays, in their own precision
+    `result_type` gives the type of the result from those of the inputs, of which there are `arity`,
+    or any number for None. `compute` gives the result in numpy from arrays, in their own precision
     (float64 stays float64); where an operator adds up many products (`sums`), half precision is
     computed in single. `work` tells the floating-point operations (a multiply-add counts two) from
     the types of inputs and result, or is the number of them for each element of the result. All
