@@ -10,9 +10,8 @@ from one_kernel import PLACEMENT, all_settings, random_arrays
 from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement, Settings
-from tilewright.graph.evaluate import run_workload
+from tilewright.graph.evaluate import magnitude, run_workload
 from tilewright.graph.layout import to_logical, to_physical
-from tilewright.graph.magnitude import magnitude
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.base import Implementation

@@ -18,8 +18,7 @@ from tilewright.compiler.build import rendered
 from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate
-from tilewright.graph.evaluate import run_workload
-from tilewright.graph.magnitude import magnitude
+from tilewright.graph.evaluate import magnitude, run_workload
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels import conv2d_winograd, conv2d_winograd1d, conv2d_winograd2

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Placement
+from tilewright.graph.arrange import copying
 from tilewright.graph.carry_out import results_of_calls
-from tilewright.graph.conversions import copying
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan, PlannedCall
 from tilewright.kernels.plans import with_calls

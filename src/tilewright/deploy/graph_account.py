@@ -10,7 +10,7 @@ from tilewright.core.forms import form_texts
 from tilewright.core.records import Placement
 from tilewright.core.results import AssignmentRow, ChoiceRow, GraphTuneResult, OptimizeResult
 from tilewright.core.solutions import PICOSECONDS
-from tilewright.graph.conversions import copying
+from tilewright.graph.arrange import copying
 from tilewright.graph.plan_result import PlanResult
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.assignment.problem_file import write_problem

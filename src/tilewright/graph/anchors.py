@@ -35,13 +35,13 @@ def bare_anchor(workload: Workload, forms: tuple[Form, ...]) -> BareAnchor | Non
             chosen.append(forms[value])
             continue
         kind = workload.types[value]
-        alike = [
+        alike = (
             form
             for argument, form in zip(workload.arguments, forms, strict=False)
             if argument.type.shape == kind.shape and argument.role == "data"
-        ]
+        )
         arguments.append(Argument(type=kind))
-        chosen.append(alike[0] if alike else PLAIN)
+        chosen.append(next(alike, PLAIN))
     bare = Workload(
         arguments=tuple(arguments),
         steps=(replace(step, inputs=tuple(range(len(step.inputs)))),),

@@ -1,6 +1,7 @@
 """From fused calls and a layout per tensor to kernel calls over one memory arena.
 
-Reshapes that do not change memory become views. A concatenation along the outermost real axis is
+Where a reader wants a tensor in another layout, a copy of it is a call of its own. Reshapes that do
+not change memory become views. A concatenation along the outermost real axis is
 written in place by its producers: each writes its slice of the result, and only what cannot be
 written there (a graph input, a tensor that lies in another concatenation already) is copied.
 """
@@ -8,15 +9,14 @@ written there (a graph input, a tensor that lies in another concatenation alread
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN, Form, channel_block, in_channel_blocks
-from tilewright.graph.conversions import copying, with_conversions
 from tilewright.graph.fused import FusedNetwork, TaskCall
 from tilewright.graph.memory import ALIGNMENT_BYTES
 from tilewright.graph.tasks import Task, TaskKey, counted
 from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Argument, Step, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,8 @@ class KernelCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A tensor inside another one's memory."""
+class Allocation:
+    """Where a tensor lies that has no memory of its own: so far inside that of tensor `root`."""
 
     root: str
     offset_bytes: int
@@ -49,13 +49,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCalls:
-    """What is left to compute of a network: `calls` in order, and the `places` of tensors that
+    """What is left to compute of a network: `calls` in order, and the `allocations` of tensors that
     live inside others. `forms` are of all its tensors, those of conversions and slices too."""
 
     network: FusedNetwork
     forms: Mapping[str, Form]
     calls: tuple[KernelCall, ...]
-    places: Mapping[str, Place]
+    allocations: Mapping[str, Allocation]
 
     @property
     def tasks(self) -> dict[TaskKey, Task]:
@@ -82,58 +82,109 @@ def arrange(
         network=network,
         forms={**forms, **builder.slices},
         calls=tuple(builder.calls),
-        places=builder.resolved(),
+        allocations={tensor: builder.resolved(tensor) for tensor in builder.parents},
     )
 
 
+def copying(kind: TensorType) -> Workload:
+    """A tensor as it is: with two layouts, the change from one to the other."""
+    return Workload(
+        arguments=(Argument(type=kind),),
+        steps=(Step(operator="identity", inputs=(0,)),),
+    )
+
+
+def with_conversions(
+    network: FusedNetwork, forms: Mapping[str, Form], wanted: Mapping[str, tuple[Form, ...]]
+) -> tuple[FusedNetwork, dict[str, Form]]:
+    """The network with a copy of every tensor that a call wants in another layout.
+
+    `forms` names the layout each tensor is written in, `wanted` the layouts of the ports of calls
+    by name (calls left out read what is there). x@blocked32 = identity(x) goes right before its
+    first reader; readers that want the same share it. Returns the network and all layouts.
+    """
+    graph = network.graph
+    types, placed = dict(graph.types), dict(forms)
+    copies: dict[tuple[str, Form], str] = {}
+    calls: list[TaskCall] = []
+    for call in network.calls:
+        ports = wanted.get(call.name, ())
+        inputs = list(call.inputs)
+        for index, (tensor, form) in enumerate(zip(call.inputs, ports, strict=False)):
+            if tensor in graph.constants or forms.get(tensor, PLAIN) == form:
+                continue
+            if (tensor, form) not in copies:
+                copied = f"{tensor}@{form}"
+                while copied in types:
+                    copied += "@"
+                types[copied], placed[copied] = types[tensor], form
+                copies[tensor, form] = copied
+                calls.append(
+                    TaskCall(
+                        name=copied,
+                        workload=copying(types[tensor]),
+                        inputs=(tensor,),
+                        output=copied,
+                        nodes=call.nodes,
+                        kind="conversion",
+                    )
+                )
+            inputs[index] = copies[tensor, form]
+        calls.append(replace(call, inputs=tuple(inputs)))
+    return FusedNetwork(graph=replace(graph, types=types), calls=tuple(calls)), placed
+
+
 class _Builder:
+    """`parents` has the tensor right around each that lies inside another one's memory."""
+
     def __init__(self, network: FusedNetwork, forms: Mapping[str, Form]) -> None:
         self.network = network
         self.forms = forms
-        self.parents: dict[str, Place] = {}
+        self.parents: dict[str, Allocation] = {}
         self.slices: dict[str, Form] = {}
         self.calls: list[KernelCall] = []
         self.written_in_place = self._plan_concatenations()
-
-    def form(self, tensor: str) -> Form:
-        return self.forms.get(tensor, PLAIN)
 
     def add(self, call: TaskCall) -> None:
         if call.workload.result.elements == 0:
             return
         if self._is_view(call):
-            self.parents[call.output] = Place(root=call.inputs[0], offset_bytes=0)
-            return
-        offsets = self.written_in_place.get(call.output)
-        if offsets is None:
-            ports = tuple(self.form(t) for t in (*call.inputs, call.output))
-            self.calls.append(KernelCall(call=call, forms=ports))
-            return
-        for position, (tensor, offset) in enumerate(zip(operands(call), offsets, strict=True)):
-            if self.parents.get(tensor) != Place(root=call.output, offset_bytes=offset):
-                self._copy(call, position, offset)
+            self.parents[call.output] = Allocation(root=call.inputs[0], offset_bytes=0)
+        elif call.output in self.written_in_place:
+            offsets = self.written_in_place[call.output]
+            for position, (tensor, offset) in enumerate(zip(operands(call), offsets, strict=True)):
+                part = Allocation(root=call.output, offset_bytes=offset)
+                if self.parents.get(tensor) != part:
+                    self._copy(call, position, part)
+        else:
+            self._append(call)
 
-    def _copy(self, call: TaskCall, position: int, offset: int) -> None:
-        tensor = operands(call)[position]
-        kind = self.network.graph.types[tensor]
-        slice_name = f"{call.output}/{position}"
+    def _append(self, call: TaskCall) -> None:
+        forms = map(self._form, (*call.inputs, call.output))
+        self.calls.append(KernelCall(call=call, forms=tuple(forms)))
+
+    def _form(self, tensor: str) -> Form:
+        return self.slices.get(tensor) or self.forms.get(tensor, PLAIN)
+
+    def _copy(self, call: TaskCall, position: int, part: Allocation) -> None:
+        tensor, slice_name = operands(call)[position], f"{call.output}/{position}"
         while slice_name in self.network.graph.types:
             slice_name += "/"
-        self.parents[slice_name] = Place(root=call.output, offset_bytes=offset)
-        self.slices[slice_name] = self.form(call.output)
-        copied = TaskCall(
-            name=f"{call.name}/{position}",
-            workload=copying(kind),
-            inputs=(tensor,),
-            output=slice_name,
-            nodes=call.nodes,
+        self.parents[slice_name] = part
+        self.slices[slice_name] = self._form(call.output)
+        self._append(
+            TaskCall(
+                name=f"{call.name}/{position}",
+                workload=copying(self.network.graph.types[tensor]),
+                inputs=(tensor,),
+                output=slice_name,
+                nodes=call.nodes,
+            )
         )
-        ports = (self.form(tensor), self.form(call.output))
-        self.calls.append(KernelCall(call=copied, forms=ports))
 
     def _is_view(self, call: TaskCall) -> bool:
-        source = self.form(call.inputs[0]) if call.inputs else PLAIN
-        return is_view(self.network, call, source, self.form(call.output))
+        source = self._form(call.inputs[0]) if call.inputs else PLAIN
+        return is_view(self.network, call, source, self._form(call.output))
 
     def _plan_concatenations(self) -> dict[str, list[int]]:
         """For each concatenation done in place: the byte offset of each input."""
@@ -141,42 +192,35 @@ class _Builder:
         planned: dict[str, list[int]] = {}
         for call in reversed(self.network.calls):
             joined = operands(call) if is_concatenation(call) else []
-            ports = tuple(self.form(tensor) for tensor in (*joined, call.output))
+            ports = tuple(self._form(tensor) for tensor in (*joined, call.output))
             offsets = offsets_in_place(self.network, call, ports)
             if offsets is None:
                 continue
-            for tensor, offset in zip(joined, offsets, strict=True):
-                if self._can_move(tensor, call, producers):
-                    self.parents[tensor] = Place(root=call.output, offset_bytes=offset)
+            for tensor, form, offset in zip(joined, ports[:-1], offsets, strict=True):
+                if (
+                    tensor not in self.parents
+                    and form == ports[-1]
+                    and may_write_into(self.network, tensor, call, producers)
+                    and not self._is_view(producers[tensor])
+                ):
+                    self.parents[tensor] = Allocation(root=call.output, offset_bytes=offset)
             planned[call.output] = offsets
         return planned
 
-    def _can_move(self, tensor: str, call: TaskCall, producers: Mapping[str, TaskCall]) -> bool:
-        return (
-            tensor not in self.parents
-            and self.form(tensor) == self.form(call.output)
-            and may_write_into(self.network, tensor, call, producers)
-            and not self._is_view(producers[tensor])
-        )
-
-    def resolved(self) -> dict[str, Place]:
-        """Every tensor that lies in another, with its outermost buffer."""
-        return {tensor: self._resolve(tensor) for tensor in self.parents}
-
-    def _resolve(self, tensor: str) -> Place:
-        offset, current, hops = 0, tensor, 0
-        while current in self.parents:
-            place = self.parents[current]
-            offset, current, hops = offset + place.offset_bytes, place.root, hops + 1
-            if hops > len(self.parents):
-                raise InternalError(f"tensor {tensor!r} lies inside itself")
-        return Place(root=current, offset_bytes=offset)
+    def resolved(self, tensor: str) -> Allocation:
+        """Where a tensor that lies in another is, in its outermost buffer."""
+        found = Allocation(root=tensor, offset_bytes=0)
+        while found.root in self.parents:
+            parent = self.parents[found.root]
+            offset = found.offset_bytes + parent.offset_bytes
+            found = Allocation(root=parent.root, offset_bytes=offset)
+        return found
 
 
 def may_be_view(call: TaskCall) -> bool:
     """Whether a call does nothing in some layouts."""
-    moves = all(step.operator in ("reshape", "identity") for step in call.workload.steps)
-    return moves and bool(call.inputs)
+    steps = call.workload.steps
+    return bool(call.inputs) and all(s.operator in ("reshape", "identity") for s in steps)
 
 
 def same_memory(kind: TensorType, one: Form, other: Form) -> bool:
@@ -186,13 +230,14 @@ def same_memory(kind: TensorType, one: Form, other: Form) -> bool:
 
 def is_view(network: FusedNetwork, call: TaskCall, source: Form, target: Form) -> bool:
     """Whether a call does nothing when its data is laid out as `source`, its result as `target`."""
-    if not may_be_view(call):
-        return False
-    graph = network.graph
-    if call.output in network.pinned or call.inputs[0] in graph.constants:
-        return False
-    kinds = graph.types
-    return _row_major(kinds[call.inputs[0]], source) and _row_major(kinds[call.output], target)
+    kinds = network.graph.types
+    return (
+        may_be_view(call)
+        and call.output not in network.pinned
+        and call.inputs[0] not in network.graph.constants
+        and _row_major(kinds[call.inputs[0]], source)
+        and _row_major(kinds[call.output], target)
+    )
 
 
 def is_concatenation(call: TaskCall) -> bool:
@@ -224,18 +269,16 @@ def may_write_into(
 ) -> bool:
     """Whether the producer of an operand may write it into a concatenation's result, given that
     both have one layout: nothing else pins it, and it is joined once."""
-    fixed = tensor in network.pinned
-    return not fixed and operands(call).count(tensor) == 1 and tensor in producers
+    free = tensor not in network.pinned and tensor in producers
+    return free and operands(call).count(tensor) == 1
 
 
 def _outermost(call: TaskCall, shapes: list[tuple[int, ...]], ports: tuple[Form, ...]) -> bool:
     """Whether the joined axis is the outermost of the result's memory."""
     axis = call.workload.steps[0].integer("axis")
-    if not all(map(in_channel_blocks, ports)):
+    if not all(map(in_channel_blocks, ports)) or any(size != 1 for size in shapes[0][:axis]):
         return False
     block = channel_block(ports[-1])
-    if any(extent != 1 for extent in shapes[0][:axis]):
-        return False
     if block:
         return axis == 1 and not any(shape[1] % block for shape in shapes)
     return not any(channel_block(form) for form in ports)
@@ -248,8 +291,5 @@ def operands(call: TaskCall) -> list[str]:
 
 def _row_major(kind: TensorType, form: Form) -> bool:
     """Whether memory equals that of the plain form."""
-    if not in_channel_blocks(form):
-        return False
-    if not channel_block(form):
-        return True
-    return all(extent == 1 for extent in kind.shape[2:])
+    flat = all(extent == 1 for extent in kind.shape[2:])
+    return in_channel_blocks(form) and (flat or not channel_block(form))

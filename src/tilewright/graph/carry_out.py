@@ -26,7 +26,7 @@ def carry_out(
     """
     memory = PlanMemory(plan, inputs, constants)
     for call in plan.calls:
-        memory.write(call, np.asarray(run_workload(call.workload, memory.operands(call))))
+        memory.run(call)
     return memory.outputs()
 
 
@@ -34,12 +34,8 @@ def results_of_calls(
     plan: NetworkPlan, inputs: Mapping[str, Array], constants: Mapping[str, Array]
 ) -> dict[str, Array]:
     """The logical result of every call, by its name."""
-    memory, found = PlanMemory(plan, inputs, constants), dict[str, Array]()
-    for call in plan.calls:
-        result = np.asarray(run_workload(call.workload, memory.operands(call)))
-        memory.write(call, result)
-        found[call.name] = result
-    return found
+    memory = PlanMemory(plan, inputs, constants)
+    return {call.name: memory.run(call) for call in plan.calls}
 
 
 class PlanMemory:
@@ -61,6 +57,12 @@ class PlanMemory:
         }
         for name in plan.inputs:
             self._view(name)[:] = np.ascontiguousarray(inputs[name]).reshape(-1).view(np.uint8)
+
+    def run(self, call: PlannedCall) -> Array:
+        """Carry a call out in numpy; its logical result."""
+        result = np.asarray(run_workload(call.workload, self.operands(call)))
+        self.write(call, result)
+        return result
 
     def operands(self, call: PlannedCall) -> list[Array]:
         """Copies of what a call reads, logical, in the types of its arguments."""
@@ -95,9 +97,9 @@ class PlanMemory:
     def _view(self, tensor: str, size_bytes: int | None = None) -> Array:
         """The bytes of a tensor."""
         planned = self._plan.tensors[tensor]
-        begin, memory = planned.offset_bytes, self._outside.get(planned.root)
+        memory = self._outside.get(planned.root)
         if memory is None:
-            memory = self._arenas[planned.device]
-            begin += self._plan.memory[planned.device].offsets[planned.root]
-        end = begin + (planned.bytes if size_bytes is None else size_bytes)
-        return memory[begin:end]
+            offset = self._plan.memory[planned.device].offsets[planned.root]
+            memory = self._arenas[planned.device][offset:]
+        size_bytes = planned.bytes if size_bytes is None else size_bytes
+        return memory[planned.offset_bytes :][:size_bytes]

@@ -1,25 +1,50 @@
-"""Running workloads and graphs in numpy, and the scale that errors are relative to."""
+"""Running workloads and graphs in numpy, and the scale that errors are relative to.
+
+A sum of products that cancels has an error in proportion to sum |w||x|, not to its small value.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
+
+import numpy as np
 
 from tilewright.core.element_types import element_type, is_element_type
 from tilewright.core.errors import InternalError
-from tilewright.graph.fused import FusedNetwork, TaskCall
-from tilewright.graph.magnitude import magnitude
-from tilewright.graph.network import Array, AttributeValue, Graph, Node
+from tilewright.graph.network import Applied, Array, AttributeValue, Graph
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Step, Workload
 
-__all__ = ["OpaqueRunner", "in_single", "magnitude", "run_fused", "run_graph", "run_workload"]
-
 OpaqueRunner = Callable[[str, Sequence[Array]], Sequence[Array]]
 """Runs the `model` attribute of an opaque operator on its inputs and returns all its outputs."""
+
+_LINEAR = frozenset(
+    {
+        "conv2d", "conv2d_transpose", "dense", "batch_matmul", "reduce_sum", "reduce_mean",
+        "avg_pool2d", "max_pool2d", "reduce_max", "add", "multiply", "maximum", "reshape",
+        "transpose", "slice", "concat", "pad", "expand", "resize_nearest", "identity",
+    }
+)  # fmt: skip
+"""Operators whose reference, applied to magnitudes, gives the magnitude of the result."""
+
+_ROUNDINGS = 8
+"""As many roundings, one after the other, as an operand may be off by."""
+
+_BOUNDLESS = 1e30
+
+_SAME_AS = {"subtract": "add", "minimum": "maximum", "reduce_min": "reduce_max"}
+
+_SLOPE = {
+    "relu": 1.0, "sigmoid": 0.25, "tanh": 1.0, "negative": 1.0, "abs": 1.0, "erf": 1.13,
+    "sin": 1.0, "cos": 1.0, "softplus": 1.0, "silu": 1.1, "gelu": 1.13, "hard_swish": 1.5,
+    "clip": 1.0,
+}  # fmt: skip
+"""The steepest slope of an operator (its Lipschitz constant)."""
 
 
 def run_workload(
@@ -32,8 +57,17 @@ def run_workload(
     """
     values = list(arrays)
     for step in workload.steps:
-        values.append(_run_step(step, [values[i] for i in step.inputs], opaque))
+        inputs = tuple(values[i] for i in step.inputs)
+        if step.operator == "opaque" and opaque is not None:
+            results = opaque(str(step.attribute("model")), inputs)
+            values.append(results[step.integer("output_index")])
+        else:
+            values.append(_reference(step, inputs))
     return values[-1]
+
+
+def _reference(applied: Applied, inputs: tuple[Array, ...]) -> Array:
+    return OPERATORS[applied.operator].reference(inputs, applied.named)
 
 
 def in_single(workload: Workload) -> Workload:
@@ -54,75 +88,125 @@ def in_single(workload: Workload) -> Workload:
 
 
 def _wide(value: AttributeValue) -> Any:
-    if not isinstance(value, str) or not is_element_type(value):
-        return value
-    return element_type(value).accumulator
-
-
-def _run_step(step: Step, inputs: Sequence[Array], opaque: OpaqueRunner | None) -> Array:
-    if step.operator == "opaque" and opaque is not None:
-        return opaque(str(step.attribute("model")), inputs)[step.integer("output_index")]
-    return OPERATORS[step.operator].reference(tuple(inputs), dict(step.attributes))
-
-
-def _run_node(
-    node: Node, inputs: tuple[Array, ...], opaque: OpaqueRunner | None
-) -> Sequence[Array]:
-    if node.operator == "opaque" and opaque is not None:
-        return opaque(str(node.attribute("model")), inputs)
-    return (OPERATORS[node.operator].reference(inputs, dict(node.attributes)),)
+    named = isinstance(value, str) and is_element_type(value)
+    return element_type(str(value)).accumulator if named else value
 
 
 def run_graph(
-    graph: Graph,
-    inputs: Mapping[str, Array],
-    *,
-    opaque: OpaqueRunner | None = None,
-    every: bool = False,
+    graph: Graph, inputs: Mapping[str, Array], *, opaque: OpaqueRunner | None = None
 ) -> dict[str, Array]:
-    """The outputs of a graph by name, computed in numpy; all tensors when `every` is set."""
-    values = _start(graph, inputs)
-    left = Counter(name for node in graph.nodes for name in node.inputs)
-    left.update(graph.outputs)
-    for node in graph.nodes:
-        results = _run_node(node, tuple(values[name] for name in node.inputs), opaque)
-        values.update(zip(node.outputs, results, strict=True))
-        if not every:
-            _release(values, left, node.inputs)
-    return values if every else {name: values[name] for name in graph.outputs}
-
-
-def run_fused(
-    network: FusedNetwork,
-    inputs: Mapping[str, Array],
-    *,
-    opaque: OpaqueRunner | None = None,
-    every: bool = False,
-) -> dict[str, Array]:
-    """The same as `run_graph`, call by call: checks that fusion kept the meaning."""
-    values = _start(network.graph, inputs)
-    left = Counter(name for call in network.calls for name in call.inputs)
-    left.update(network.graph.outputs)
-    for call in network.calls:
-        values[call.output] = _run_call(call, values, opaque)
-        if not every:
-            _release(values, left, call.inputs)
-    return values if every else {name: values[name] for name in network.graph.outputs}
-
-
-def _run_call(call: TaskCall, values: Mapping[str, Array], opaque: OpaqueRunner | None) -> Array:
-    return run_workload(call.workload, [values[name] for name in call.inputs], opaque=opaque)
-
-
-def _start(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs of a graph by name, computed in numpy."""
     missing = [name for name in graph.inputs if name not in inputs]
     if missing:
         raise InternalError(f"no value for input {', '.join(missing)}")
-    return {**graph.constants, **{name: inputs[name] for name in graph.inputs}}
+    values = {**graph.constants, **{name: inputs[name] for name in graph.inputs}}
+    left = Counter(name for node in graph.nodes for name in node.inputs)
+    left.update(graph.outputs)
+    for node in graph.nodes:
+        read = tuple(values[name] for name in node.inputs)
+        if node.operator == "opaque" and opaque is not None:
+            results = opaque(str(node.attribute("model")), read)
+            values.update(zip(node.outputs, results, strict=True))
+        else:
+            values[node.output] = _reference(node, read)
+        left.subtract(node.inputs)
+        for name in node.inputs:
+            if left[name] == 0:
+                values.pop(name, None)
+    return {name: values[name] for name in graph.outputs}
 
 
-def _release(values: dict[str, Array], left: Counter[str], names: Sequence[str]) -> None:
-    for name in names:
-        left[name] -= 1
-        if left[name] == 0:
-            del values[name]
+def magnitude(workload: Workload, arrays: Sequence[Array]) -> Array:
+    """For each element of the result, the scale its error is relative to.
+
+    Convolutions, products, sums and means give sum |w||x|; additions add magnitudes, products
+    multiply them, operators of bounded slope scale them; anything else gives the largest absolute
+    value of its result, or, where that is more, how much its result sways with its operands: a
+    logarithm near zero passes errors on many times as large, a remainder jumps. Always positive and
+    never below the absolute value of the result.
+    """
+    values: list[Any] = list(arrays)
+    sizes: list[Any] = [_absolute(array) for array in arrays]
+    for step in workload.steps:
+        inputs = tuple(values[i] for i in step.inputs)
+        value = _reference(step, inputs)
+        with np.errstate(all="ignore"):
+            size = _step_size(step, inputs, tuple(sizes[i] for i in step.inputs), value)
+            sizes.append(np.fmax(size, _absolute(value)))
+        values.append(value)
+    return _positive(sizes[-1])
+
+
+def _absolute(value: Any) -> Any:
+    if value.dtype == np.float64:
+        return np.abs(value)
+    return np.abs(value.astype(np.float64 if value.dtype.kind in "iu" else np.float32))
+
+
+def _step_size(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...], value: Any) -> Any:
+    name = _SAME_AS.get(step.operator, step.operator)
+    named = step.named
+    if name in _LINEAR:
+        return OPERATORS[name].reference(_one_type(sizes), named)
+    if name in _SLOPE:
+        return sizes[0] * _SLOPE[name]
+    if name in ("leaky_relu", "elu", "selu", "hard_sigmoid"):
+        return sizes[0] * _steepest(named)
+    if name == "divide":
+        bottom: Any = np.abs(inputs[1])
+        return np.fmax(sizes[0] / bottom * (sizes[1] / bottom), _sway(step, inputs, sizes))
+    if name == "where":
+        return OPERATORS[name].reference((inputs[0], *_one_type(sizes[1:])), named)
+    if name == "prelu":
+        return sizes[0] * np.maximum(1.0, sizes[1])
+    if name in ("gather", "interpolate"):
+        return OPERATORS[name].reference((sizes[0], inputs[1], *sizes[2:]), named)
+    if name == "cast" and value.dtype.kind == "f":
+        return sizes[0]
+    if name == "exp":
+        return sizes[0] * np.abs(value)
+    sways = OPERATORS[name].elementwise and value.dtype.kind == "f"
+    return np.fmax(_largest(_absolute(value)), _sway(step, inputs, sizes) if sways else 0.0)
+
+
+def _sway(step: Step, inputs: tuple[Any, ...], sizes: tuple[Any, ...]) -> Any:
+    """How much the result changes, for a change of the operands by their sizes: seen from changes
+    as small as rounding makes them, and boundless where one of those leaves the domain."""
+    kinds = [array.dtype for array in inputs if array.dtype.kind == "f"]
+    if not kinds:
+        return np.float64(0)
+    reach = _ROUNDINGS * float(np.finfo(np.result_type(*kinds)).eps)
+    wide = [array.astype(np.float64) if array.dtype.kind == "f" else array for array in inputs]
+
+    def result(at: int, change: Any) -> Any:
+        moved = [array + change if index == at else array for index, array in enumerate(wide)]
+        return OPERATORS[step.operator].reference(tuple(moved), step.named)
+
+    middle, sway = result(-1, 0.0), np.float64(0)
+    for index, (array, size) in enumerate(zip(inputs, sizes, strict=True)):
+        if array.dtype.kind == "f":
+            change = reach * size.astype(np.float64)
+            for side in (result(index, change), result(index, -change)):
+                sway = np.fmax(sway, np.nan_to_num(np.abs(side - middle) / reach, nan=_BOUNDLESS))
+    return np.minimum(sway, _BOUNDLESS)
+
+
+def _one_type(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(size.astype(np.result_type(*sizes), copy=False) for size in sizes)
+
+
+def _steepest(named: dict[str, AttributeValue]) -> float:
+    sizes = (abs(float(v)) for v in named.values() if isinstance(v, int | float))
+    return prod(max(1.0, size) for size in sizes)
+
+
+def _largest(size: Any) -> Any:
+    finite = size[np.isfinite(size)]
+    return np.full_like(size, finite.max() if finite.size else 1.0)
+
+
+def _positive(size: Any) -> Array:
+    if not size.size:
+        return size
+    top = float(_largest(size).flat[0]) or 1.0
+    return np.where(size > 0, size, np.asarray(top, size.dtype))

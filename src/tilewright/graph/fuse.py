@@ -11,31 +11,53 @@ the order of their last nodes has every argument ready and no cycle can arise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
-from tilewright.graph.canonical import build_workload
-from tilewright.graph.clean.outputs import produce_outputs
-from tilewright.graph.codes import drop_round_trips
+from tilewright.graph.canonical import build_workload, drop_round_trips
+from tilewright.graph.clean.simplify import produce_outputs
 from tilewright.graph.fused import FusedNetwork, TaskCall
-from tilewright.graph.network import Graph, Node, attributes
+from tilewright.graph.network import Graph, Node, attributes, fresh_name
 from tilewright.graph.operators import OPERATORS
 
-MAXIMUM_STEPS = 12
-MAXIMUM_ARGUMENTS = 8
-MAXIMUM_INTEGER_STEPS = 24
-MAXIMUM_INTEGER_ARGUMENTS = 12
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """How many steps and arguments a workload has at the most."""
+
+    steps: int
+    arguments: int
+
+    def allow(self, nodes: Sequence[Node]) -> bool:
+        """Whether nodes may be one workload."""
+        read = {name for node in nodes for name in node.inputs}
+        arguments = read.difference(node.output for node in nodes)
+        return len(nodes) <= self.steps and len(arguments) <= self.arguments
+
+
+_USUAL = _Limits(steps=12, arguments=8)
+_INTEGER = _Limits(steps=24, arguments=12)
 """Behind sums of integers: requantizing takes many small steps and constants of one element."""
-MAXIMUM_READS = 16
+_MOST_READS = 16
 """Elements that one element of a chain of movements may be made of: interpolations that follow
 each other multiply, and what is between them is computed anew for each."""
-MAXIMUM_COSTLY = 2
+_MOST_COSTLY = 2
 """Transcendental steps behind one anchor: more of them make the compiler very slow."""
-COSTLY = frozenset(
+_COSTLY = frozenset(
     {"sigmoid", "tanh", "exp", "log", "erf", "softplus", "silu", "gelu", "elu", "selu"}
     | {"power", "sin", "cos"}
 )
+_BYTES = ("int8", "uint8")
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Nodes whose last one writes the result. `lead` come first in the workload: the anchor, or the
+    chain of movements."""
+
+    nodes: tuple[Node, ...]
+    lead: tuple[Node, ...]
 
 
 def fuse(graph: Graph) -> FusedNetwork:
@@ -54,81 +76,22 @@ def fuse(graph: Graph) -> FusedNetwork:
     calls: list[TaskCall] = []
     names: set[str] = set()
     position = {node.outputs[0]: index for index, node in enumerate(graph.nodes)}
-    for group in sorted(grouping.groups, key=lambda g: position[g.exit.outputs[0]]):
-        if group.exit.operator == "opaque":
-            calls.extend(_opaque_calls(graph, group.exit, grouping.read, names))
-            continue
-        nodes = drop_round_trips(graph, group.nodes)
-        workload, inputs = build_workload(graph, nodes, group.lead)
-        covered = sorted(group.nodes, key=lambda node: position[node.output])
-        calls.append(
-            TaskCall(
-                name=_unique(_readable_name(group), names),
-                workload=workload,
-                inputs=inputs,
-                output=group.exit.output,
-                nodes=tuple(node.name for node in covered),
+    for group in sorted(grouping.groups, key=lambda g: position[g.nodes[-1].outputs[0]]):
+        covered = sorted(group.nodes, key=lambda node: position[node.outputs[0]])
+        for part in grouping.parts(group):
+            workload, inputs = build_workload(graph, part.nodes, part.lead)
+            name = fresh_name((*part.lead, part.nodes[-1])[0].name, names)
+            names.add(name)
+            calls.append(
+                TaskCall(
+                    name=name,
+                    workload=workload,
+                    inputs=inputs,
+                    output=part.nodes[-1].output,
+                    nodes=tuple(node.name for node in covered),
+                )
             )
-        )
     return FusedNetwork(graph=graph, calls=tuple(calls))
-
-
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    steps: int
-    arguments: int
-
-
-_BYTES = ("int8", "uint8")
-_USUAL = _Limits(MAXIMUM_STEPS, MAXIMUM_ARGUMENTS)
-_INTEGER = _Limits(MAXIMUM_INTEGER_STEPS, MAXIMUM_INTEGER_ARGUMENTS)
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """`lead` come first in the workload: the anchor, or the chain of movements."""
-
-    nodes: tuple[Node, ...]
-    lead: tuple[Node, ...]
-    exit: Node
-
-
-def _readable_name(group: _Group) -> str:
-    return group.lead[0].name if group.lead else group.exit.name
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    candidate, count = name, 2
-    while candidate in taken:
-        candidate, count = f"{name}.{count}", count + 1
-    taken.add(candidate)
-    return candidate
-
-
-def _opaque_calls(graph: Graph, node: Node, read: set[str], names: set[str]) -> list[TaskCall]:
-    calls: list[TaskCall] = []
-    for index, output in enumerate(node.outputs):
-        if output not in read:
-            continue
-        named = attributes(**{**dict(node.attributes), "output_index": index})
-        single = Node(
-            name=node.name,
-            operator="opaque",
-            inputs=node.inputs,
-            outputs=(output,),
-            attributes=named,
-        )
-        workload, inputs = build_workload(graph, (single,), (single,))
-        calls.append(
-            TaskCall(
-                name=_unique(node.name, names),
-                workload=workload,
-                inputs=inputs,
-                output=output,
-                nodes=(node.name,),
-            )
-        )
-    return calls
 
 
 class _Grouping:
@@ -141,7 +104,6 @@ class _Grouping:
         self._producers = graph.producers()
         self._taken: set[str] = set()
         self._outputs = set(graph.outputs)
-        self.read = self._outputs | set(self._readers)
 
     def assign(self) -> None:
         """Anchors first, the last one in order first, then elementwise, then movements."""
@@ -151,36 +113,61 @@ class _Grouping:
                 self._add((node,), (node,))
             elif OPERATORS[node.operator].anchor:
                 chain = self._epilogue((node,))
-                self._add((*self._dequantized(chain), *chain), (node,), exit_node=chain[-1])
+                self._add((*self._dequantized(chain), *chain), (node,))
         for node in backward:
             if OPERATORS[node.operator].elementwise and self._free(node):
                 members = self._grow_elementwise(node)
                 lead = self._leading_movements(members)
-                self._add((*lead, *members), lead, exit_node=node)
+                self._add((*lead, *members), lead)
         for node in backward:
             if self._free(node):
                 chain = self._movement_chain(node) if _mergeable(node) else (node,)
                 self._add(chain, chain)
 
-    def _add(
-        self, nodes: tuple[Node, ...], lead: tuple[Node, ...], *, exit_node: Node | None = None
-    ) -> None:
+    def parts(self, group: _Group) -> Iterator[_Group]:
+        """What a group is computed by: itself without detours, or an opaque node for each output
+        that is read."""
+        node = group.nodes[-1]
+        if node.operator != "opaque":
+            yield replace(group, nodes=drop_round_trips(self.graph, group.nodes))
+            return
+        for index, output in enumerate(node.outputs):
+            if output in self._outputs or output in self._readers:
+                named = attributes(**node.named, output_index=index)
+                single = (replace(node, outputs=(output,), attributes=named),)
+                yield _Group(single, single)
+
+    def _add(self, nodes: tuple[Node, ...], lead: tuple[Node, ...]) -> None:
         self._taken.update(name for node in nodes for name in node.outputs)
-        self.groups.append(_Group(nodes, lead, exit_node or nodes[-1]))
+        self.groups.append(_Group(nodes, lead))
 
     def _free(self, node: Node) -> bool:
         return node.outputs[0] not in self._taken
 
     def _only_read_by(self, tensor: str, members: Sequence[Node]) -> bool:
         """Whether nobody but `members` sees a tensor."""
-        if tensor in self._outputs:
-            return False
-        inside = {node.outputs[0] for node in members}
-        return all(reader.outputs[0] in inside for reader in self._readers.get(tensor, ()))
+        readers = self._readers.get(tensor, ())
+        return tensor not in self._outputs and all(reader in members for reader in readers)
 
-    def _arguments(self, members: Sequence[Node]) -> int:
-        written = {node.output for node in members}
-        return len({name for node in members for name in node.inputs} - written)
+    def _elementwise(self, tensor: str, members: Sequence[Node]) -> Node | None:
+        """The elementwise node that writes a tensor in the shape of what `members` write last, if
+        it is free and nobody else reads the tensor."""
+        node, types = self._producers.get(tensor), self.graph.types
+        fits = (
+            node is not None
+            and node not in members
+            and OPERATORS[node.operator].elementwise
+            and self._free(node)
+            and types[tensor].shape == types[members[-1].output].shape
+            and self._only_read_by(tensor, members)
+        )
+        return node if fits else None
+
+    def _movement(self, tensor: str, members: Sequence[Node]) -> Node | None:
+        """The movement that writes a tensor, if it is free and nobody else reads the tensor."""
+        node = self._producers.get(tensor)
+        fits = node is not None and self._free(node) and _mergeable(node)
+        return node if fits and self._only_read_by(tensor, members) else None
 
     def _epilogue(self, chain: tuple[Node, ...]) -> tuple[Node, ...]:
         """Follow single readers that are elementwise and keep shape and type.
@@ -192,120 +179,83 @@ class _Grouping:
         kind = types[chain[0].output]
         whole = kind.dtype == "int32"
         reduced = chain[0].operator.startswith("reduce_")
-        limits = _INTEGER if whole else _USUAL
-        while len(chain) < limits.steps:
-            readers = self._readers.get(chain[-1].output, [])
-            if not readers or not self._only_read_by(chain[-1].output, readers[:1]):
-                break
-            following = readers[0]
+        while True:
+            last = chain[-1].output
+            readers = self._readers.get(last, [])[:1]
+            longer = (*chain, *readers)
+            result = types[longer[-1].outputs[0]]
             fits = (
-                OPERATORS[following.operator].elementwise
-                and self._free(following)
-                and types[following.output].shape == kind.shape
-                and (
-                    types[following.output] == types[chain[-1].output]
-                    or whole
-                    or (reduced and types[following.output].dtype in _BYTES)
-                )
-                and self._arguments((*chain, following)) <= limits.arguments
-                and sum(node.operator in COSTLY for node in (*chain, following)) <= MAXIMUM_COSTLY
+                readers
+                and self._only_read_by(last, readers)
+                and OPERATORS[readers[0].operator].elementwise
+                and self._free(readers[0])
+                and result.shape == kind.shape
+                and (result == types[last] or whole or (reduced and result.dtype in _BYTES))
+                and (_INTEGER if whole else _USUAL).allow(longer)
+                and sum(node.operator in _COSTLY for node in longer) <= _MOST_COSTLY
             )
             if not fits:
-                break
-            chain = (*chain, following)
-        return chain
+                return chain
+            chain = longer
 
     def _dequantized(self, chain: tuple[Node, ...]) -> tuple[Node, ...]:
         """What makes floats of bytes for a chain behind a sum of integers, and for nobody else."""
         taken: tuple[Node, ...] = ()
-        if self.graph.types[chain[0].output].dtype != "int32":
-            return taken
-        for node in chain[1:]:
-            for tensor in node.inputs:
+        if self.graph.types[chain[0].output].dtype == "int32":
+            for tensor in [tensor for node in chain[1:] for tensor in node.inputs]:
                 path = self._path_to_bytes(tensor, (*taken, *chain))
-                total = (*path, *taken, *chain)
-                if self._arguments(total) <= _INTEGER.arguments and len(total) <= _INTEGER.steps:
+                if _INTEGER.allow((*path, *taken, *chain)):
                     taken = (*path, *taken)
         return taken
 
     def _path_to_bytes(self, tensor: str, members: tuple[Node, ...]) -> tuple[Node, ...]:
         """The elementwise nodes from a cast of bytes to `tensor`; empty where there are others."""
-        types, path = self.graph.types, tuple[Node, ...]()
+        path: tuple[Node, ...] = ()
         while True:
-            producer = self._producers.get(tensor)
-            if (
-                producer is None
-                or producer in members
-                or not OPERATORS[producer.operator].elementwise
-                or not self._free(producer)
-                or types[tensor].shape != types[members[-1].output].shape
-                or not self._only_read_by(tensor, (*path, *members))
-            ):
+            producer = self._elementwise(tensor, (*path, *members))
+            constants = self.graph.constants
+            data = [] if producer is None else [n for n in producer.inputs if n not in constants]
+            if producer is None or len(data) != 1:
                 return ()
-            path = (producer, *path)
-            data = [name for name in producer.inputs if name not in self.graph.constants]
-            if len(data) != 1:
-                return ()
-            (tensor,) = data
-            if types[tensor].dtype in _BYTES:
+            path, (tensor,) = (producer, *path), data
+            if self.graph.types[tensor].dtype in _BYTES:
                 return path if producer.operator == "cast" else ()
 
     def _grow_elementwise(self, last: Node) -> tuple[Node, ...]:
         """Take producers along whose every reader is already in the group."""
-        shape = self.graph.types[last.output].shape
         members: tuple[Node, ...] = (last,)
         grown = True
         while grown:
             grown = False
             for name in [name for node in members for name in node.inputs]:
-                producer = self._producers.get(name)
-                fits = (
-                    producer is not None
-                    and len(members) < MAXIMUM_STEPS
-                    and producer not in members
-                    and self._free(producer)
-                    and OPERATORS[producer.operator].elementwise
-                    and self.graph.types[name].shape == shape
-                    and self._only_read_by(name, members)
-                    and self._arguments((producer, *members)) <= MAXIMUM_ARGUMENTS
-                )
-                if producer is not None and fits:
+                producer = self._elementwise(name, members)
+                if producer is not None and _USUAL.allow((producer, *members)):
                     members = (producer, *members)
                     grown = True
         return members
 
     def _leading_movements(self, members: tuple[Node, ...]) -> tuple[Node, ...]:
         """The first chain of movements that only this group reads; not one of mere reshapes."""
-        shape = self.graph.types[members[-1].output].shape
+        types = self.graph.types
         for name in dict.fromkeys(name for node in members for name in node.inputs):
-            producer = self._producers.get(name)
-            if producer is None or not self._free(producer) or not _mergeable(producer):
-                continue
-            if self.graph.types[name].shape != shape or not self._only_read_by(name, members):
+            producer = self._movement(name, members)
+            if producer is None or types[name].shape != types[members[-1].output].shape:
                 continue
             chain = self._movement_chain(producer)
-            total = (*chain, *members)
-            if (
-                any(node.operator != "reshape" for node in chain)
-                and len(total) <= MAXIMUM_STEPS
-                and self._arguments(total) <= MAXIMUM_ARGUMENTS
-            ):
+            if any(n.operator != "reshape" for n in chain) and _USUAL.allow((*chain, *members)):
                 return chain
         return ()
 
     def _movement_chain(self, last: Node) -> tuple[Node, ...]:
         """Movements that end in `last`, linked through their first inputs."""
         chain = (last,)
-        while len(chain) < MAXIMUM_STEPS:
-            tensor = chain[0].inputs[0]
-            producer = self._producers.get(tensor)
+        while len(chain) < _USUAL.steps:
+            tensor, *others = chain[0].inputs
+            producer = self._movement(tensor, chain[:1])
             if (
                 producer is None
-                or not _mergeable(producer)
-                or not self._free(producer)
-                or tensor in chain[0].inputs[1:]
-                or prod(self._taps(node) for node in (producer, *chain)) > MAXIMUM_READS
-                or not self._only_read_by(tensor, chain[:1])
+                or tensor in others
+                or prod(self._taps(node) for node in (producer, *chain)) > _MOST_READS
             ):
                 break
             chain = (producer, *chain)

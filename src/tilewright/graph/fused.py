@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -45,15 +44,9 @@ class FusedNetwork:
         return {call.workload.key: call.workload for call in self.calls}
 
     @cached_property
-    def counts(self) -> Counter[str]:
-        """How often each workload is called."""
-        return Counter(call.workload.key for call in self.calls)
-
-    @cached_property
     def pinned(self) -> frozenset[str]:
         """Tensors whose memory is given: inputs, outputs, constants."""
-        graph = self.graph
-        return frozenset((*graph.inputs, *graph.outputs, *graph.constants))
+        return frozenset((*self.graph.inputs, *self.graph.outputs, *self.graph.constants))
 
     @cached_property
     def key(self) -> str:

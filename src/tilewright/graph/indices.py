@@ -8,18 +8,16 @@ ONNX counts negative indices from the end: an axis of n elements takes -n … n 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tilewright.core.fingerprints import canonical_json
-from tilewright.graph.network import AttributeValue, Graph
+from tilewright.graph.network import Applied, Graph
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 
 _SAME_VALUES = frozenset({"identity", "reshape", "transpose", "expand", "cast"})
 """Operators in whose result every value of their operand is, unchanged."""
-_ALONG_AXIS = frozenset({"gather", "interpolate"})
-"""Operators whose second operand holds positions along an axis of their first."""
 _KEEP_LAST_AXIS = frozenset({"identity", "cast"})
 
 
@@ -55,35 +53,29 @@ def indices_text(uses: Iterable[IndexUse]) -> str:
     return canonical_json([[u.port, [[r.lowest, r.highest] for r in u.ranges]] for u in uses])
 
 
-def index_uses(
-    operator: str, named: Mapping[str, AttributeValue], operands: Sequence[TensorType]
-) -> tuple[IndexUse, ...]:
-    """The operands of an operator that hold indices."""
-    if operator in _ALONG_AXIS:
-        axis = named["axis"]
-        assert isinstance(axis, int)
-        valid = IndexRange.of_axis(operands[0].shape[axis])
-        if operator == "interpolate":
+def index_uses(applied: Applied, operands: Sequence[TensorType]) -> tuple[IndexUse, ...]:
+    """The operands of an operator that hold indices: the second one of those along an axis, and
+    what an opaque one says."""
+    if applied.operator in ("gather", "interpolate"):
+        valid = IndexRange.of_axis(operands[0].shape[applied.integer("axis")])
+        if applied.operator == "interpolate":
             valid = IndexRange(lowest=0, highest=valid.highest)
         return (IndexUse(port=1, ranges=(valid,)),)
-    if operator != "opaque" or "indices" not in named:
-        return ()
+    given = applied.named.get("indices") if applied.operator == "opaque" else None
     return tuple(
         IndexUse(port=port, ranges=tuple(IndexRange(lowest=a, highest=b) for a, b in ranges))
-        for port, ranges in json.loads(str(named["indices"]))
+        for port, ranges in json.loads(str(given or "[]"))
     )
 
 
 def argument_uses(workload: Workload) -> tuple[IndexUse, ...]:
     """The arguments of a workload that hold indices; `port` counts its arguments."""
-    found: list[IndexUse] = []
-    for index, step in enumerate(workload.steps):
-        operands, _ = workload.step_types(index)
-        for use in index_uses(step.operator, dict(step.attributes), operands):
-            value = step.inputs[use.port]
-            if value < len(workload.arguments):
-                found.append(IndexUse(port=value, ranges=use.ranges))
-    return tuple(found)
+    return tuple(
+        IndexUse(port=step.inputs[use.port], ranges=use.ranges)
+        for index, step in enumerate(workload.steps)
+        for use in index_uses(step, workload.step_types(index)[0])
+        if step.inputs[use.port] < len(workload.arguments)
+    )
 
 
 def index_limit(uses: Iterable[IndexUse], usual: int) -> int:
@@ -100,14 +92,15 @@ def input_ranges(graph: Graph) -> dict[str, tuple[IndexRange, ...]]:
     kinds = graph.types
     wanted: dict[str, tuple[IndexRange, ...]] = {}
     for node in reversed(graph.nodes):
-        operands = [kinds[name] for name in node.inputs]
-        for use in index_uses(node.operator, dict(node.attributes), operands):
+        for use in index_uses(node, [kinds[name] for name in node.inputs]):
             _restrict(wanted, node.inputs[use.port], use.ranges)
         above = wanted.get(node.outputs[0])
         integers = all("int" in kinds[n].dtype for n in (*node.inputs[:1], node.outputs[0]))
-        if above is None or node.operator not in _SAME_VALUES or not integers:
-            continue
-        if len(above) == 1 or node.operator in _KEEP_LAST_AXIS:
+        if (
+            above is not None
+            and integers
+            and node.operator in (_SAME_VALUES if len(above) == 1 else _KEEP_LAST_AXIS)
+        ):
             _restrict(wanted, node.inputs[0], above)
     return {name: wanted[name] for name in graph.inputs if name in wanted}
 
@@ -119,12 +112,9 @@ def _restrict(
     known = wanted.get(tensor, ranges)
     length = max(len(known), len(ranges))
     if {len(known), len(ranges)} <= {1, length}:
-        pairs = zip(_spread(known, length), _spread(ranges, length), strict=True)
+        spread = (ranges * (length // len(ranges)) for ranges in (known, ranges))
+        pairs = zip(*spread, strict=True)
         wanted[tensor] = tuple(
             IndexRange(lowest=max(a.lowest, b.lowest), highest=min(a.highest, b.highest))
             for a, b in pairs
         )
-
-
-def _spread(ranges: tuple[IndexRange, ...], length: int) -> tuple[IndexRange, ...]:
-    return ranges * length if len(ranges) == 1 else ranges

@@ -28,30 +28,18 @@ class Buffer:
         """The first of its calls."""
         return (self.calls & -self.calls).bit_length() - 1
 
-    @property
-    def last(self) -> int:
-        """The last of its calls."""
-        return self.calls.bit_length() - 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
-    """Offsets in bytes within an arena of `arena_bytes`; `floor_bytes` is the least any plan
-    needs: the largest sum of buffers alive at once."""
+    """Offsets in bytes within an arena of `arena_bytes`."""
 
     offsets: dict[str, int]
     arena_bytes: int
-    floor_bytes: int
 
 
 def aligned(size_bytes: int) -> int:
     """`size_bytes` rounded up to the alignment of vector loads."""
     return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-
-
-def in_sequence(calls: int) -> tuple[int, ...]:
-    """For each of so many calls that run one after the other, the earlier ones as bits."""
-    return tuple((1 << number) - 1 for number in range(calls))
 
 
 def plan_memory(buffers: Sequence[Buffer], earlier: Sequence[int]) -> MemoryPlan:
@@ -73,11 +61,9 @@ def plan_memory(buffers: Sequence[Buffer], earlier: Sequence[int]) -> MemoryPlan
                 break
             position = max(position, end)
         placed.append((position, item))
-    arena = max((offset + aligned(item.bytes) for offset, item in placed), default=0)
     return MemoryPlan(
         offsets={item.name: offset for offset, item in placed},
-        arena_bytes=arena,
-        floor_bytes=_floor(buffers),
+        arena_bytes=max((offset + aligned(item.bytes) for offset, item in placed), default=0),
     )
 
 
@@ -89,17 +75,3 @@ def _ended_before(buffer: Buffer, earlier: Sequence[int]) -> int:
         found &= earlier[lowest.bit_length() - 1]
         left ^= lowest
     return found
-
-
-def _floor(buffers: Sequence[Buffer]) -> int:
-    """Buffers in use at one moment of some order must be apart, so any order gives a floor: here
-    that of the calls' numbers."""
-    changes: dict[int, int] = {}
-    for item in buffers:
-        changes[item.first] = changes.get(item.first, 0) + aligned(item.bytes)
-        changes[item.last + 1] = changes.get(item.last + 1, 0) - aligned(item.bytes)
-    alive = largest = 0
-    for moment in sorted(changes):
-        alive += changes[moment]
-        largest = max(largest, alive)
-    return largest

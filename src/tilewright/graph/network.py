@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,19 +26,57 @@ def attributes(**values: AttributeValue) -> Attributes:
     return tuple(sorted(values.items()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """One operator application. Only `opaque` nodes have more than one output."""
+def fresh_name(base: str, taken: Container[str], mark: str = ".") -> str:
+    """A name that is not taken: `base`, or else `base.2`, `base.3` and so on."""
+    names = chain([base], (f"{base}{mark}{number}" for number in count(2)))
+    return next(name for name in names if name not in taken)
 
-    name: str
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """An operator with its attributes."""
+
     operator: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
     attributes: Attributes = ()
+
+    @property
+    def named(self) -> dict[str, AttributeValue]:
+        """The attributes by name."""
+        return dict(self.attributes)
 
     def attribute(self, name: str) -> AttributeValue:
         """The value of one attribute."""
-        return dict(self.attributes)[name]
+        for key, value in self.attributes:
+            if key == name:
+                return value
+        raise InternalError(f"{self.operator} has no attribute {name!r}")
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """An attribute that is a tuple of integers."""
+        return tuple(map(int, self._read(name, tuple, "tuple")))
+
+    def integer(self, name: str) -> int:
+        """An attribute that is one integer."""
+        return self._read(name, int, "integer")
+
+    def number(self, name: str) -> float:
+        """An attribute that is one float; infinities are text."""
+        return float(self._read(name, int | float | str, "number"))
+
+    def _read(self, name: str, kind: Any, called: str) -> Any:
+        value = self.attribute(name)
+        if not isinstance(value, kind):
+            raise InternalError(f"{self.operator}.{name} is no {called}")
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node(Applied):
+    """One operator application. Only `opaque` nodes have more than one output."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
 
     @property
     def output(self) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 
 from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN, Form
@@ -63,6 +63,11 @@ class PlannedTensor:
     def bytes(self) -> int:
         """Size in memory, in its form."""
         return self.form.size_bytes(self.type.shape, self.type.dtype)
+
+    def overlaps(self, other: PlannedTensor) -> bool:
+        """Whether it shares bytes of their common root with another."""
+        apart = self.offset_bytes - other.offset_bytes
+        return -self.bytes < apart < other.bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,18 +132,11 @@ class NetworkPlan:
     def earlier(self) -> tuple[int, ...]:
         """For each call, by position, the calls that have ended when it begins, as a set of
         bits."""
-        position = {call.name: number for number, call in enumerate(self.calls)}
-        last: dict[str, int] = {}
-        found: list[int] = []
+        ended, last, found = dict[str, int](), dict[str, int](), list[int]()
         for number, call in enumerate(self.calls):
-            waits = [position[name] for name in call.after]
-            if call.lane in last:
-                waits.append(last[call.lane])
-            last[call.lane] = number
-            ended = 0
-            for wait in waits:
-                ended |= found[wait] | 1 << wait
-            found.append(ended)
+            waits = (ended[name] for name in call.after)
+            found.append(reduce(int.__or__, waits, last.get(call.lane, 0)))
+            ended[call.name] = last[call.lane] = found[-1] | 1 << number
         return tuple(found)
 
     @cached_property
@@ -168,11 +166,8 @@ class NetworkPlan:
     @cached_property
     def symbols(self) -> dict[KernelKey, str]:
         """The name of every kernel, in order of first use."""
-        found: dict[KernelKey, str] = {}
-        for call in self.calls:
-            name = f"kernel_{len(found)}_{call.workload.anchor_name}"
-            found.setdefault(self.kernel(call), name)
-        return found
+        anchors = {self.kernel(call): call.workload.anchor_name for call in self.calls}
+        return {key: f"kernel_{n}_{name}" for n, (key, name) in enumerate(anchors.items())}
 
     def kernel(self, call: PlannedCall) -> KernelKey:
         """What the call's kernel is built from."""
@@ -187,10 +182,8 @@ class NetworkPlan:
     def candidates(self) -> dict[TaskKey, Candidate]:
         """What computes each task, in order of first use; where calls of one task differ, the
         first of them."""
-        found: dict[TaskKey, Candidate] = {}
-        for call in self.calls:
-            found.setdefault(call.task, call.candidate)
-        return found
+        first = {call.task: call.candidate for call in reversed(self.calls)}
+        return {call.task: first[call.task] for call in self.calls}
 
     @cached_property
     def tasks(self) -> dict[TaskKey, Task]:
@@ -260,8 +253,7 @@ def _wrong_waits(plan: NetworkPlan) -> Iterator[str]:
 def _conflicts(plan: NetworkPlan) -> Iterator[str]:
     """Tensors out of a lane's reach, and calls that touch the same bytes in no certain order though
     one of them writes."""
-    given = {*plan.inputs}
-    accesses: dict[str, list[_Access]] = {}
+    accesses: dict[str, list[tuple[int, PlannedTensor, bool]]] = {}
     for number, call in enumerate(plan.calls):
         device = plan.lanes[call.lane].device
         ports = [t for index, t in enumerate(call.inputs) if index not in call.constants]
@@ -272,31 +264,14 @@ def _conflicts(plan: NetworkPlan) -> Iterator[str]:
                 continue
             if planned.device != device and call.kind != "transfer":
                 yield f"call {call.name!r} runs on {device!r}, its tensor {tensor!r} is elsewhere"
-            access = _Access(
-                call=number,
-                begin=planned.offset_bytes,
-                end=planned.offset_bytes + planned.bytes,
-                writes=writes,
-            )
-            before = [one for one in accesses.get(planned.root, ()) if one.overlaps(access)]
-            if not writes and planned.root not in given and not any(o.writes for o in before):
+            others = accesses.setdefault(planned.root, [])
+            before = [other for other in others if other[1].overlaps(planned)]
+            written = writes or planned.root in plan.inputs or any(w for _, _, w in before)
+            if not written:
                 yield f"call {call.name!r} reads {tensor!r}, which nothing wrote before"
-            for one in before:
-                together = not plan.earlier[number] >> one.call & 1 and one.call != number
-                if together and (one.writes or writes):
-                    other = plan.calls[one.call].name
+            for earlier, _, wrote in before:
+                together = not plan.earlier[number] >> earlier & 1 and earlier != number
+                if together and (wrote or writes):
+                    other = plan.calls[earlier].name
                     yield f"calls {other!r} and {call.name!r} use {tensor!r} in no certain order"
-            accesses.setdefault(planned.root, []).append(access)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Access:
-    """Bytes of a root's memory that a call reads or writes."""
-
-    call: int
-    begin: int
-    end: int
-    writes: bool
-
-    def overlaps(self, other: _Access) -> bool:
-        return self.begin < other.end and other.begin < self.end
+            others.append((number, planned, writes))

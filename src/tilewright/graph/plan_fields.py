@@ -35,7 +35,7 @@ from tilewright.graph.plan import (
     PlannedTensor,
 )
 from tilewright.graph.tensor import TensorType
-from tilewright.graph.workload import Workload, parse_workload
+from tilewright.graph.workload import parse_workload
 
 _Index = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -98,32 +98,33 @@ class _Plan(_Struct, frozen=True):
 
 def plan_fields(plan: NetworkPlan) -> dict[str, Any]:
     """A plan as dictionaries, lists and scalars."""
-    workloads: dict[str, tuple[int, Workload]] = {}
-    kernels: dict[tuple[str, Candidate], tuple[int, _Kernel]] = {}
-    for call in plan.calls:
-        key = call.workload.key
-        number, _ = workloads.setdefault(key, (len(workloads), call.workload))
-        kernel = _Kernel(
-            workload=number,
-            implementation=call.candidate.implementation,
-            settings=dict(call.candidate.settings),
-            forms=call.candidate.forms,
+    workloads = {call.workload.key: call.workload for call in plan.calls}
+    order = {key: number for number, key in enumerate(workloads)}
+    kernels = dict.fromkeys((call.workload.key, call.candidate) for call in plan.calls)
+    numbers = {kernel: number for number, kernel in enumerate(kernels)}
+    return to_builtins(
+        _Plan(
+            inputs=plan.inputs,
+            outputs=plan.outputs,
+            lanes={
+                name: _Lane(device=lane.device, resources=str(lane.resources))
+                for name, lane in plan.lanes.items()
+            },
+            tensors={name: _tensor(name, tensor) for name, tensor in plan.tensors.items()},
+            workloads=tuple(json.loads(workload.text) for workload in workloads.values()),
+            kernels=tuple(
+                _Kernel(
+                    workload=order[key],
+                    implementation=candidate.implementation,
+                    settings=dict(candidate.settings),
+                    forms=candidate.forms,
+                )
+                for key, candidate in kernels
+            ),
+            calls=tuple(_call(c, numbers[c.workload.key, c.candidate]) for c in plan.calls),
+            constants=_constants(plan),
         )
-        kernels.setdefault((key, call.candidate), (len(kernels), kernel))
-    written = _Plan(
-        inputs=plan.inputs,
-        outputs=plan.outputs,
-        lanes={
-            name: _Lane(device=lane.device, resources=str(lane.resources))
-            for name, lane in plan.lanes.items()
-        },
-        tensors={name: _tensor(name, tensor) for name, tensor in plan.tensors.items()},
-        workloads=tuple(json.loads(workload.text) for _, workload in workloads.values()),
-        kernels=tuple(kernel for _, kernel in kernels.values()),
-        calls=tuple(_call(c, kernels[c.workload.key, c.candidate][0]) for c in plan.calls),
-        constants=_constants(plan),
     )
-    return to_builtins(written)
 
 
 def read_plan(fields: object) -> NetworkPlan:
@@ -140,8 +141,29 @@ def read_plan(fields: object) -> NetworkPlan:
 
 def _read(written: _Plan) -> NetworkPlan:
     workloads = [parse_workload(canonical_json(fields)) for fields in written.workloads]
-    kernels = [(workloads[kernel.workload], _candidate(kernel)) for kernel in written.kernels]
-    calls = tuple(_read_call(call, *kernels[call.kernel]) for call in written.calls)
+    candidates = [
+        Candidate(
+            implementation=kernel.implementation,
+            settings=tuple(sorted(kernel.settings.items())),
+            forms=kernel.forms,
+        )
+        for kernel in written.kernels
+    ]
+    calls = tuple(
+        PlannedCall(
+            name=call.name,
+            workload=workloads[written.kernels[call.kernel].workload],
+            candidate=candidates[call.kernel],
+            inputs=call.inputs,
+            output=call.output,
+            nodes=call.nodes,
+            kind=call.kind,
+            lane=call.lane,
+            after=call.after,
+            constants={int(index): name for index, name in call.constants.items()},
+        )
+        for call in written.calls
+    )
     named = {call.name: call for call in calls}
     return NetworkPlan(
         inputs=written.inputs,
@@ -161,22 +183,19 @@ def _read(written: _Plan) -> NetworkPlan:
             name: Lane(device=lane.device, resources=parse_resources(lane.resources))
             for name, lane in written.lanes.items()
         },
-        constants=tuple(_constant(constant, named) for constant in written.constants),
-    )
-
-
-def _read_call(call: _Call, workload: Workload, candidate: Candidate) -> PlannedCall:
-    return PlannedCall(
-        name=call.name,
-        workload=workload,
-        candidate=candidate,
-        inputs=call.inputs,
-        output=call.output,
-        nodes=call.nodes,
-        kind=call.kind,
-        lane=call.lane,
-        after=call.after,
-        constants={int(index): name for index, name in call.constants.items()},
+        constants=tuple(
+            PackedConstant(
+                name=constant.name,
+                shape=constant.shape,
+                dtype=call.workload.arguments[constant.index].type.dtype,
+                workload=call.workload,
+                candidate=call.candidate,
+                index=constant.index,
+                sources={index: call.inputs[index] for index in call.constants},
+            )
+            for constant in written.constants
+            for call in (named[constant.call],)
+        ),
     )
 
 
@@ -214,25 +233,4 @@ def _constants(plan: NetworkPlan) -> tuple[_Constant, ...]:
     return tuple(
         _Constant(name=c.name, shape=c.shape, call=takers[c.name][0], index=takers[c.name][1])
         for c in plan.constants
-    )
-
-
-def _constant(written: _Constant, calls: dict[str, PlannedCall]) -> PackedConstant:
-    call = calls[written.call]
-    return PackedConstant(
-        name=written.name,
-        shape=written.shape,
-        dtype=call.workload.arguments[written.index].type.dtype,
-        workload=call.workload,
-        candidate=call.candidate,
-        index=written.index,
-        sources={index: call.inputs[index] for index in call.constants},
-    )
-
-
-def _candidate(kernel: _Kernel) -> Candidate:
-    return Candidate(
-        implementation=kernel.implementation,
-        settings=tuple(sorted(kernel.settings.items())),
-        forms=kernel.forms,
     )

@@ -23,10 +23,9 @@ def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
     values: dict[str, Array] = {}
     for name in graph.inputs:
         kind = graph.types[name]
-        if kind.dtype == "bool":
-            values[name] = rng.integers(0, 2, kind.shape).astype(np.bool_)
-        elif "int" in kind.dtype:
-            values[name] = rng.integers(0, input_limit(graph, name), kind.shape).astype(kind.dtype)
+        if kind.dtype == "bool" or "int" in kind.dtype:
+            limit = 2 if kind.dtype == "bool" else input_limit(graph, name)
+            values[name] = rng.integers(0, limit, kind.shape).astype(kind.dtype)
         else:
             values[name] = rng.standard_normal(kind.shape, dtype=np.float32).astype(kind.dtype)
     return values
@@ -34,20 +33,15 @@ def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
 
 def input_limit(graph: Graph, tensor: str) -> int:
     """Integers from zero to below this are valid wherever `tensor` is used as an index."""
-    limit = _INTEGER_LIMIT
-    pending = [tensor]
-    seen = {tensor}
-    readers = graph.consumers()
-    while pending:
-        current = pending.pop()
-        for node in readers.get(current, []):
-            operands = [graph.types[name] for name in node.inputs]
-            uses = index_uses(node.operator, dict(node.attributes), operands)
-            limit = index_limit((u for u in uses if node.inputs[u.port] == current), limit)
-            if node.operator in _SAME_VALUES and node.outputs[0] not in seen:
-                seen.add(node.outputs[0])
-                pending.append(node.outputs[0])
-    return limit
+    limits: dict[str, int] = {}
+    for node in reversed(graph.nodes):
+        for use in index_uses(node, [graph.types[name] for name in node.inputs]):
+            name = node.inputs[use.port]
+            limits[name] = index_limit((use,), limits.get(name, _INTEGER_LIMIT))
+        if node.operator in _SAME_VALUES:
+            name, below = node.inputs[0], limits.get(node.outputs[0], _INTEGER_LIMIT)
+            limits[name] = min(limits.get(name, _INTEGER_LIMIT), below)
+    return limits.get(tensor, _INTEGER_LIMIT)
 
 
 def argument_limit(workload: Workload) -> int:

@@ -16,9 +16,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from tilewright.core.element_types import element_type
-from tilewright.core.errors import InternalError
 from tilewright.core.fingerprints import canonical_json, digest
-from tilewright.graph.network import Attributes, AttributeValue
+from tilewright.graph.network import Applied, AttributeValue
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.tensor import TensorType
 
@@ -34,33 +33,10 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Applied):
     """One operator application inside a workload; `inputs` are value ids."""
 
-    operator: str
     inputs: tuple[int, ...]
-    attributes: Attributes = ()
-
-    def attribute(self, name: str) -> AttributeValue:
-        """The value of one attribute."""
-        for key, value in self.attributes:
-            if key == name:
-                return value
-        raise InternalError(f"{self.operator} has no attribute {name!r}")
-
-    def integers(self, name: str) -> tuple[int, ...]:
-        """An attribute that is a tuple of integers."""
-        value = self.attribute(name)
-        if not isinstance(value, tuple):
-            raise InternalError(f"{self.operator}.{name} is no tuple")
-        return tuple(map(int, value))
-
-    def integer(self, name: str) -> int:
-        """An attribute that is one integer."""
-        value = self.attribute(name)
-        if not isinstance(value, int):
-            raise InternalError(f"{self.operator}.{name} is no integer")
-        return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +51,8 @@ class Workload:
         """The type of every value, arguments first."""
         values = [argument.type for argument in self.arguments]
         for step in self.steps:
-            operator = OPERATORS[step.operator]
-            values.append(
-                operator.infer(tuple(values[i] for i in step.inputs), dict(step.attributes))
-            )
+            kinds = tuple(values[i] for i in step.inputs)
+            values.append(OPERATORS[step.operator].infer(kinds, step.named))
         return tuple(values)
 
     def is_constant(self, value: int) -> bool:
@@ -93,10 +67,8 @@ class Workload:
     @cached_property
     def anchor_index(self) -> int | None:
         """Index of the anchor among `steps`, None without one."""
-        for index, step in enumerate(self.steps):
-            if OPERATORS[step.operator].anchor:
-                return index
-        return None
+        anchors = (i for i, step in enumerate(self.steps) if OPERATORS[step.operator].anchor)
+        return next(anchors, None)
 
     @cached_property
     def anchor(self) -> Step | None:
@@ -108,15 +80,14 @@ class Workload:
         """The anchor's operator, `elementwise` or the movement's operator without an anchor."""
         if self.anchor is not None:
             return self.anchor.operator
-        kinds = [s.operator for s in self.steps if not OPERATORS[s.operator].elementwise]
-        return kinds[0] if kinds else "elementwise"
+        kinds = (s.operator for s in self.steps if not OPERATORS[s.operator].elementwise)
+        return next(kinds, "elementwise")
 
     @property
     def element_type(self) -> str:
         """The element type of what the anchor computes with: its first operand's, without an anchor
         the first argument's."""
-        first = self.anchor.inputs[0] if self.anchor is not None else 0
-        return self.types[first].dtype
+        return self.types[0 if self.anchor is None else self.anchor.inputs[0]].dtype
 
     @cached_property
     def computed_in(self) -> str:
@@ -127,9 +98,8 @@ class Workload:
 
     def step_types(self, index: int) -> tuple[tuple[TensorType, ...], TensorType]:
         """Input types and result type of step `index`."""
-        step = self.steps[index]
-        types = self.types
-        return tuple([types[i] for i in step.inputs]), types[len(self.arguments) + index]
+        inputs = tuple([self.types[value] for value in self.steps[index].inputs])
+        return inputs, self.types[len(self.arguments) + index]
 
     @cached_property
     def text(self) -> str:
@@ -137,7 +107,7 @@ class Workload:
         return canonical_json(
             {
                 "arguments": [[a.type.dtype, list(a.type.shape), a.role] for a in self.arguments],
-                "steps": [[s.operator, list(s.inputs), dict(s.attributes)] for s in self.steps],
+                "steps": [[s.operator, list(s.inputs), s.named] for s in self.steps],
             }
         )
 
@@ -149,11 +119,10 @@ class Workload:
     @cached_property
     def flop(self) -> int:
         """Floating-point operations; a multiply-add counts two."""
-        total = 0
-        for index, step in enumerate(self.steps):
-            inputs, output = self.step_types(index)
-            total += OPERATORS[step.operator].flop(inputs, output, dict(step.attributes))
-        return total
+        return sum(
+            OPERATORS[step.operator].flop(*self.step_types(index), step.named)
+            for index, step in enumerate(self.steps)
+        )
 
     @cached_property
     def bytes(self) -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.targets import Target
-from tilewright.graph.collapse import collapse_rows
 from tilewright.graph.network import attributes
+from tilewright.graph.tasks import collapse_rows
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.blocks import best_block

@@ -12,7 +12,7 @@ from tilewright.core.errors import InternalError
 from tilewright.core.fingerprints import digest
 from tilewright.core.forms import PLAIN, Form, form_texts
 from tilewright.core.records import Candidate, Placement
-from tilewright.graph.arrange import KernelCalls, Place, arrange
+from tilewright.graph.arrange import Allocation, KernelCalls, arrange
 from tilewright.graph.fused import FusedNetwork
 from tilewright.graph.network import Array
 from tilewright.graph.plan import (
@@ -148,21 +148,21 @@ def _tensors(
 ) -> dict[str, PlannedTensor]:
     """Every tensor that calls read or write, or that goes in or out, and what they lie in."""
 
-    def place(tensor: str) -> Place:
-        return arranged.places.get(tensor, Place(root=tensor, offset_bytes=0))
+    def allocation(tensor: str) -> Allocation:
+        return arranged.allocations.get(tensor, Allocation(root=tensor, offset_bytes=0))
 
     graph = arranged.network.graph
     named = dict.fromkeys((*graph.inputs, *graph.outputs))
     for call in calls:
         read = [t for index, t in enumerate(call.inputs) if index not in call.constants]
         named |= dict.fromkeys((*read, call.output))
-    named |= dict.fromkeys(place(tensor).root for tensor in list(named))
+    named |= dict.fromkeys(allocation(tensor).root for tensor in list(named))
     sliced = {call.output: call.workload.result for call in calls}
     return {
         tensor: PlannedTensor(
             type=graph.types[tensor] if tensor in graph.types else sliced[tensor],
-            root=place(tensor).root,
-            offset_bytes=place(tensor).offset_bytes,
+            root=allocation(tensor).root,
+            offset_bytes=allocation(tensor).offset_bytes,
             form=arranged.forms.get(tensor, PLAIN),
             device=lane.device,
         )

@@ -9,9 +9,8 @@ import numpy as np
 
 from tilewright.core.checks import KernelCheck, NetworkCheck
 from tilewright.core.records import Candidate, Failure
-from tilewright.graph.evaluate import in_single, run_workload
+from tilewright.graph.evaluate import in_single, magnitude, run_workload
 from tilewright.graph.indices import argument_uses
-from tilewright.graph.magnitude import magnitude
 from tilewright.graph.network import Array
 from tilewright.graph.sample import argument_limit, requantizing_scales
 from tilewright.graph.workload import Workload

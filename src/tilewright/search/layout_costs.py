@@ -9,7 +9,7 @@ from statistics import median
 
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Outcome, Placement
-from tilewright.graph.conversions import copying
+from tilewright.graph.arrange import copying
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.ports import Ports

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from tilewright.graph.evaluate import run_graph
+from tilewright.graph.evaluate import OpaqueRunner, run_graph, run_workload
+from tilewright.graph.fused import FusedNetwork
 from tilewright.graph.network import Array, AttributeValue, Graph, Node, attributes
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.tensor import TensorType
@@ -94,6 +95,18 @@ def assert_same(before: Graph, after: Graph, *, tolerance: float = 1e-4) -> None
         assert got[name].shape == wanted[name].shape
         assert got[name].dtype == wanted[name].dtype
         np.testing.assert_allclose(got[name], wanted[name], rtol=0, atol=tolerance * scale)
+
+
+def run_fused(
+    network: FusedNetwork, inputs: Mapping[str, Array], *, opaque: OpaqueRunner | None = None
+) -> dict[str, Array]:
+    """All tensors that calls read or write, computed in numpy call by call: whether fusion kept the
+    meaning."""
+    values = {**network.graph.constants, **inputs}
+    for call in network.calls:
+        read = [values[name] for name in call.inputs]
+        values[call.output] = run_workload(call.workload, read, opaque=opaque)
+    return values
 
 
 def operators(nodes: Graph | Iterable[Node]) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.graph.collapse import collapse_rows
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.network import attributes
+from tilewright.graph.tasks import collapse_rows
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 

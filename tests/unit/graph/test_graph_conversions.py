@@ -7,9 +7,8 @@ from graph_arrangement import LANE, check_memory, forms_of, generic
 from graph_builder import Builder, random_inputs
 
 from tilewright.core.forms import PLAIN, blocked
-from tilewright.graph.arrange import arrange
+from tilewright.graph.arrange import arrange, copying, with_conversions
 from tilewright.graph.carry_out import carry_out
-from tilewright.graph.conversions import copying, with_conversions
 from tilewright.graph.evaluate import run_graph, run_workload
 from tilewright.graph.fuse import fuse
 from tilewright.graph.tensor import TensorType

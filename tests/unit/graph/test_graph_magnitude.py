@@ -7,8 +7,7 @@ import pytest
 from graph_builder import Builder, random_inputs
 
 from tilewright.graph.canonical import build_workload
-from tilewright.graph.evaluate import run_workload
-from tilewright.graph.magnitude import magnitude
+from tilewright.graph.evaluate import magnitude, run_workload
 from tilewright.graph.network import Array
 
 

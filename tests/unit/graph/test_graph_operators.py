@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tilewright.core.errors import InternalError, ModelError
 from tilewright.graph.network import Array, AttributeValue
 from tilewright.graph.operators import OPERATORS
-from tilewright.graph.operators.error_function import erf
+from tilewright.graph.operators.elementwise import erf
 from tilewright.graph.operators.opaque import results_text
 from tilewright.graph.tensor import TensorType
 

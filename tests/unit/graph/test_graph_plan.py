@@ -10,7 +10,7 @@ from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.core.targets import parse_resources
-from tilewright.graph.conversions import copying
+from tilewright.graph.arrange import copying
 from tilewright.graph.plan import MAIN, Lane, NetworkPlan, PlannedCall, PlannedTensor
 from tilewright.graph.tensor import TensorType
 

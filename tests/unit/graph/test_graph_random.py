@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from graph_builder import Builder, assert_same, random_inputs
+from graph_builder import Builder, assert_same, random_inputs, run_fused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.graph.clean import clean
-from tilewright.graph.evaluate import run_fused, run_graph
+from tilewright.graph.evaluate import run_graph
 from tilewright.graph.fuse import fuse
 from tilewright.graph.network import Graph
 from tilewright.graph.workload import parse_workload

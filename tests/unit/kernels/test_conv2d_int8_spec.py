@@ -11,8 +11,7 @@ from spec_checks import best, blocks_of, check_space
 
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Placement
-from tilewright.graph.evaluate import run_workload
-from tilewright.graph.magnitude import magnitude
+from tilewright.graph.evaluate import magnitude, run_workload
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Workload, parse_workload
 from tilewright.hardware.units import units_of

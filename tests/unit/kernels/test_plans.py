@@ -11,9 +11,9 @@ from fused_networks import Builder, fused
 from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
-from tilewright.graph.collapse import collapse_rows
 from tilewright.graph.fused import FusedNetwork
 from tilewright.graph.plan import NetworkPlan, lane_of
+from tilewright.graph.tasks import collapse_rows
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.plans import default_settings, lay_out, packed_constant, with_candidates
 from tilewright.kernels.registry import applicable

@@ -13,7 +13,7 @@ from onnx_models import check, check_node, folded, int64, model_of, normal
 from tilewright.core.errors import ModelError
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.indices import IndexRange, IndexUse, index_uses
-from tilewright.graph.network import Graph
+from tilewright.graph.network import Applied, Graph, attributes
 
 TRUE = np.array(True)
 
@@ -130,9 +130,7 @@ def uses(graph: Graph) -> list[tuple[str, tuple[IndexRange, ...]]]:
     return [
         (node.inputs[use.port], use.ranges)
         for node in graph.nodes
-        for use in index_uses(
-            node.operator, dict(node.attributes), [graph.types[t] for t in node.inputs]
-        )
+        for use in index_uses(node, [graph.types[t] for t in node.inputs])
     ]
 
 
@@ -196,7 +194,9 @@ def test_indices_that_no_element_has(operator: str, shape: tuple[int, ...], ids:
 
 
 def test_several_uses_in_one_text() -> None:
-    assert index_uses("opaque", {"indices": "[[0,[[0,9]]],[1,[[0,1]]]]"}, []) == (
+    text = "[[0,[[0,9]]],[1,[[0,1]]]]"
+    node = Applied(operator="opaque", attributes=attributes(indices=text))
+    assert index_uses(node, []) == (
         IndexUse(port=0, ranges=(IndexRange(lowest=0, highest=9),)),
         IndexUse(port=1, ranges=(IndexRange(lowest=0, highest=1),)),
     )

@@ -17,9 +17,9 @@ from test_graph_random import graphs
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate
 from tilewright.core.solutions import PICOSECONDS
+from tilewright.graph.arrange import copying
 from tilewright.graph.carry_out import carry_out
 from tilewright.graph.clean import clean
-from tilewright.graph.conversions import copying
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.fuse import fuse
 from tilewright.graph.network import Graph

@@ -2,52 +2,27 @@
 
 from __future__ import annotations
 
-from tilewright.graph.clean.movements import (
-    drop_expansions,
-    merge_movements,
-    merge_padding,
-    share_concatenations,
-)
-from tilewright.graph.clean.patterns import (
-    fold_layer_norm,
-    recognize_activations,
-    recognize_layer_norm,
-    simplify_products,
-)
-from tilewright.graph.clean.reshapes import sink_reshapes
-from tilewright.graph.clean.scales import (
-    distribute_scales,
-    fold_scales,
-    merge_arithmetic,
-    normalize_arithmetic,
-)
-from tilewright.graph.clean.simplify import (
-    drop_identities,
-    drop_unused,
-    fold_constants,
-    share_duplicates,
-    trim_constants,
-)
+from tilewright.graph.clean import movements, patterns, scales, simplify
 from tilewright.graph.network import Graph
 
 REWRITES = (
-    fold_constants,
-    drop_identities,
-    share_duplicates,
-    normalize_arithmetic,
-    merge_arithmetic,
-    distribute_scales,
-    fold_scales,
-    recognize_activations,
-    recognize_layer_norm,
-    fold_layer_norm,
-    simplify_products,
-    sink_reshapes,
-    merge_movements,
-    drop_expansions,
-    merge_padding,
-    share_concatenations,
-    trim_constants,
+    simplify.fold_constants,
+    simplify.drop_identities,
+    simplify.share_duplicates,
+    scales.normalize_arithmetic,
+    scales.merge_arithmetic,
+    scales.distribute_scales,
+    scales.fold_scales,
+    patterns.recognize_activations,
+    patterns.recognize_layer_norm,
+    patterns.fold_layer_norm,
+    patterns.simplify_products,
+    movements.sink_reshapes,
+    movements.merge_movements,
+    movements.drop_expansions,
+    movements.merge_padding,
+    movements.share_concatenations,
+    simplify.trim_constants,
 )
 """The rewrites in order; unused nodes are dropped after each."""
 
@@ -56,11 +31,11 @@ _ROUNDS = 50
 
 def clean(graph: Graph) -> Graph:
     """Run all rewrites to a fixed point. Inputs and outputs keep their names and values."""
-    graph = drop_unused(graph)
+    graph = simplify.drop_unused(graph)
     for _ in range(_ROUNDS):
         before = graph
         for rewrite in REWRITES:
-            graph = drop_unused(rewrite(graph))
+            graph = simplify.drop_unused(rewrite(graph))
         if graph.nodes == before.nodes:
             break
     return graph

@@ -6,52 +6,40 @@ even after some of them were replaced in the same pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import wraps
 
 import numpy as np
 
-from tilewright.graph.network import Array, AttributeValue, Graph, Node, attributes
+from tilewright.graph.network import Array, AttributeValue, Graph, Node, attributes, fresh_name
 from tilewright.graph.operators import OPERATORS
 from tilewright.graph.tensor import TensorType
 
 
 class Edit:
-    """Pending changes to one graph."""
+    """Pending changes to one graph; `copies` are for rules to note what they made of constants."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.types = dict(graph.types)
         self.constants = dict(graph.constants)
-        self._producers = graph.producers()
-        self._readers = graph.consumers()
-        self._outputs = set(graph.outputs)
+        self.producers = graph.producers()
+        self.readers = graph.consumers()
+        self.outputs = frozenset(graph.outputs)
+        self.copies: dict[str, str] = {}
         self._names = {node.name for node in graph.nodes}
         self._replaced: dict[str, tuple[Node, ...]] = {}
         self._aliases: dict[str, str] = {}
 
-    def producer(self, tensor: str, operator: str) -> Node | None:
-        """The node that writes a tensor, if it is that operator."""
-        node = self._producers.get(tensor)
-        return node if node is not None and node.operator == operator else None
-
-    def moved(self, tensor: str) -> bool:
-        """Whether a data movement writes a tensor."""
-        node = self._producers.get(tensor)
-        return node is not None and OPERATORS[node.operator].movement
+    def producer(self, tensor: str | None, *operators: str) -> Node | None:
+        """The node that writes a tensor, if it is one of those operators."""
+        node = None if tensor is None else self.producers.get(tensor)
+        return node if node is not None and node.operator in operators else None
 
     def read_once(self, tensor: str) -> bool:
         """Whether exactly one port reads a tensor and it is no graph output."""
-        return tensor not in self._outputs and len(self._readers.get(tensor, ())) == 1
-
-    def read_by(self, tensor: str, operator: str) -> bool:
-        """Whether a node of that operator reads a tensor."""
-        return any(node.operator == operator for node in self._readers.get(tensor, ()))
-
-    def is_output(self, tensor: str) -> bool:
-        """Whether the network returns a tensor."""
-        return tensor in self._outputs
+        return tensor not in self.outputs and len(self.readers.get(tensor, ())) == 1
 
     def scalar(self, tensor: str) -> float | None:
         """The value of a constant of one element."""
@@ -62,7 +50,7 @@ class Edit:
 
     def constant(self, base: str, array: Array) -> str:
         """Add a constant; returns its name."""
-        name = self._fresh(base)
+        name = fresh_name(base, self.types)
         self.constants[name] = array
         self.types[name] = TensorType(array.shape, str(array.dtype))
         return name
@@ -77,31 +65,44 @@ class Edit:
         **named: AttributeValue,
     ) -> Node:
         """A new node; without `output` it writes a new tensor, whose type is inferred."""
-        target = self._fresh(name) if output is None else output
-        node = Node(
-            name=self._fresh_node(name) if output is None else name,
+        target = output or fresh_name(name, self.types)
+        if output is None:
+            kinds = tuple(self.types[tensor] for tensor in inputs)
+            self.types[target] = OPERATORS[operator].infer(kinds, named)
+            name = fresh_name(name, self._names)
+            self._names.add(name)
+        return Node(
+            name=name,
             operator=operator,
             inputs=tuple(inputs),
             outputs=(target,),
             attributes=attributes(**named),
         )
-        if output is None:
-            kinds = tuple(self.types[tensor] for tensor in inputs)
-            self.types[target] = OPERATORS[operator].infer(kinds, named)
-        return node
 
     def replace(self, node: Node, *new: Node) -> None:
         """Write `node`'s output by other nodes, the last of which must write it."""
         self._replaced[node.output] = new
 
+    def turn(
+        self,
+        node: Node,
+        operator: str,
+        inputs: Sequence[str],
+        before: Sequence[Node] = (),
+        **named: AttributeValue,
+    ) -> None:
+        """Write `node`'s output by another operator, behind other new nodes."""
+        new = self.node(operator, inputs, name=node.name, output=node.output, **named)
+        self._replaced[node.output] = (*before, new)
+
     def rewire(self, node: Node, inputs: Sequence[str]) -> None:
         """Let a node read other tensors."""
-        self._replaced[node.output] = (replace(node, inputs=tuple(inputs)),)
+        if tuple(inputs) != node.inputs:
+            self.replace(node, replace(node, inputs=tuple(inputs)))
 
     def rewritten(self, node: Node, inputs: Sequence[str], output: str | None = None) -> Node:
         """The same operator on other inputs; without `output` it writes a new tensor."""
-        named: dict[str, Any] = dict(node.attributes)
-        return self.node(node.operator, inputs, name=node.name, output=output, **named)
+        return self.node(node.operator, inputs, name=node.name, output=output, **node.named)
 
     def alias(self, node: Node, tensor: str) -> None:
         """Drop a node; its readers read `tensor`, which is the same."""
@@ -132,15 +133,13 @@ class Edit:
         extra: list[Node] = []
         for tensor in dict.fromkeys(self.graph.outputs):
             source = self._resolve(tensor)
-            if source == tensor:
-                continue
-            if source in written and source not in self._outputs and source not in names:
+            if source in written and source not in self.outputs and source not in names:
                 names[source] = tensor
-                continue
-            origin = names.get(source, source)
-            extra.append(
-                Node(name=tensor, operator="identity", inputs=(origin,), outputs=(tensor,))
-            )
+            elif source != tensor:
+                origin = names.get(source, source)
+                extra.append(
+                    Node(name=tensor, operator="identity", inputs=(origin,), outputs=(tensor,))
+                )
         return names, extra
 
     def _resolve(self, tensor: str) -> str:
@@ -148,15 +147,24 @@ class Edit:
             tensor = self._aliases[tensor]
         return tensor
 
-    def _fresh(self, base: str) -> str:
-        name, count = base, 2
-        while name in self.types:
-            name, count = f"{base}.{count}", count + 1
-        return name
 
-    def _fresh_node(self, base: str) -> str:
-        name, count = base, 2
-        while name in self._names:
-            name, count = f"{base}.{count}", count + 1
-        self._names.add(name)
-        return name
+Rule = Callable[[Edit, Node], None]
+Rewrite = Callable[[Graph], Graph]
+
+
+def rewrite(*operators: str) -> Callable[[Rule], Rewrite]:
+    """Make a rewrite of a whole graph of a rule, which is given one node after the other: those of
+    some operators, or all of them."""
+
+    def decorate(rule: Rule) -> Rewrite:
+        @wraps(rule)
+        def rewritten(graph: Graph) -> Graph:
+            edit = Edit(graph)
+            for node in graph.nodes:
+                if not operators or node.operator in operators:
+                    rule(edit, node)
+            return edit.finish()
+
+        return rewritten
+
+    return decorate

@@ -1,90 +1,73 @@
-"""Merging data movements into each other and into what reads them."""
+"""Merging data movements into each other and into what reads them, and moving reshapes behind the
+work that does not mind them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from tilewright.core.errors import ModelError
-from tilewright.graph.clean.edit import Edit
+from tilewright.graph.clean.edit import Edit, rewrite
 from tilewright.graph.network import Graph, Node, attributes
 from tilewright.graph.operators import OPERATORS
-from tilewright.graph.operators.checks import integer, integers, number
+from tilewright.graph.tensor import TensorType
 
 
-def merge_movements(graph: Graph) -> Graph:
+@rewrite("reshape", "transpose", "expand")
+def merge_movements(edit: Edit, node: Node) -> None:
     """Merge equal movements that follow each other.
 
     before: reshape(reshape(x, s), t)            transpose(transpose(x, p), q)
     after:  reshape(x, t)                        transpose(x, p[q])
 
-    A transposition that only moves axes of one becomes a reshape.
+    A transposition that only moves axes of one becomes a reshape, as does an expansion to as many
+    elements.
     """
-    edit = Edit(graph)
-    for node in graph.nodes:
-        if node.operator == "reshape":
-            inner = edit.producer(node.inputs[0], "reshape")
-            if inner is not None:
-                edit.rewire(node, inner.inputs)
-        elif node.operator == "transpose":
-            _merge_transpose(edit, node)
-        elif node.operator == "expand":
-            kind = edit.types[node.output]
-            if edit.types[node.inputs[0]].elements == kind.elements:
-                new = edit.node(
-                    "reshape", node.inputs, name=node.name, output=node.output, shape=kind.shape
-                )
-                edit.replace(node, new)
-    return edit.finish()
+    source, target = edit.types[node.inputs[0]], edit.types[node.output]
+    inner = edit.producer(node.inputs[0], node.operator)
+    if node.operator == "reshape":
+        edit.rewire(node, node.inputs if inner is None else inner.inputs)
+    elif node.operator == "expand":
+        if source.elements == target.elements:
+            edit.turn(node, "reshape", node.inputs, shape=target.shape)
+    else:
+        order = node.integers("permutation")
+        moved = [axis for axis in order if source.shape[axis] != 1]
+        if inner is not None:
+            first = inner.integers("permutation")
+            merged = tuple(first[axis] for axis in order)
+            edit.turn(node, "transpose", inner.inputs, permutation=merged)
+        elif moved == sorted(moved) and order != tuple(sorted(order)):
+            edit.turn(node, "reshape", node.inputs, shape=target.shape)
 
 
-def _merge_transpose(edit: Edit, node: Node) -> None:
-    order = integers(dict(node.attributes), "permutation")
-    source = node.inputs[0]
-    inner = edit.producer(source, "transpose")
-    shape = edit.types[source].shape
-    moved = [axis for axis in order if shape[axis] != 1]
-    if inner is not None:
-        first = integers(dict(inner.attributes), "permutation")
-        merged = tuple(first[axis] for axis in order)
-        new = edit.node(
-            "transpose", inner.inputs, name=node.name, output=node.output, permutation=merged
-        )
-        edit.replace(node, new)
-    elif moved == sorted(moved) and order != tuple(sorted(order)):
-        target = edit.types[node.output].shape
-        new = edit.node("reshape", node.inputs, name=node.name, output=node.output, shape=target)
-        edit.replace(node, new)
-
-
-def drop_expansions(graph: Graph) -> Graph:
+@rewrite()
+def drop_expansions(edit: Edit, node: Node) -> None:
     """Let elementwise operators broadcast by themselves.
 
     before: add(expand(x[8,1,1], [8,7,7]), y[8,7,7])
     after:  add(x[8,1,1], y[8,7,7])
     """
-    edit = Edit(graph)
-    for node in graph.nodes:
-        if not OPERATORS[node.operator].elementwise or len(node.inputs) < 2:
+    operator = OPERATORS[node.operator]
+    if not operator.elementwise or len(node.inputs) < 2:
+        return
+    inputs = node.inputs
+    for port, tensor in enumerate(node.inputs):
+        inner = edit.producer(tensor, "expand")
+        if inner is None:
             continue
-        inputs = list(node.inputs)
-        for port, tensor in enumerate(node.inputs):
-            inner = edit.producer(tensor, "expand")
-            if inner is None:
-                continue
-            trial = [*inputs[:port], inner.inputs[0], *inputs[port + 1 :]]
-            kinds = tuple(edit.types[name] for name in trial)
-            try:
-                result = OPERATORS[node.operator].infer(kinds, dict(node.attributes))
-            except ModelError:
-                continue
-            if result == edit.types[node.output]:
-                inputs = trial
-        if tuple(inputs) != node.inputs:
-            edit.rewire(node, inputs)
-    return edit.finish()
+        trial = (*inputs[:port], inner.inputs[0], *inputs[port + 1 :])
+        try:
+            result = operator.infer(tuple(edit.types[name] for name in trial), node.named)
+        except ModelError:
+            continue
+        if result == edit.types[node.output]:
+            inputs = trial
+    edit.rewire(node, inputs)
 
 
-def merge_padding(graph: Graph) -> Graph:
+@rewrite("conv2d", "max_pool2d", "avg_pool2d")
+def merge_padding(edit: Edit, node: Node) -> None:
     """Let the operator behind a padding of height and width pad by itself.
 
     before: conv2d(pad(x, 0), padding=p)
@@ -93,46 +76,33 @@ def merge_padding(graph: Graph) -> Graph:
     Maximum pooling takes a padding with -inf, or with 0 behind a relu when no window lies in the
     padding alone; average pooling one with 0 when it has no other padding, then counting it.
     """
-    edit = Edit(graph)
-    for node in graph.nodes:
-        if node.operator not in ("conv2d", "max_pool2d", "avg_pool2d"):
-            continue
-        pad = edit.producer(node.inputs[0], "pad")
-        if pad is None or pad.attribute("mode") != "constant":
-            continue
-        before = integers(dict(pad.attributes), "before")
-        after = integers(dict(pad.attributes), "after")
-        if len(before) != 4 or any((*before[:2], *after[:2])):
-            continue
-        named = dict(node.attributes)
-        old = integers(named, "padding")
-        padding = tuple(a + b for a, b in zip(old, (*before[2:], *after[2:]), strict=True))
-        if not _may_pad(edit, node, pad, padding):
-            continue
+    pad = edit.producer(node.inputs[0], "pad")
+    if pad is None or pad.attribute("mode") != "constant":
+        return
+    before, after = pad.integers("before"), pad.integers("after")
+    if len(before) != 4 or any((*before[:2], *after[:2])):
+        return
+    named, added = node.named, (*before[2:], *after[2:])
+    padding = tuple(a + b for a, b in zip(node.integers("padding"), added, strict=True))
+    if _may_pad(edit, node, pad, padding):
         named["padding"] = padding
         if node.operator == "avg_pool2d":
             named["count_include_pad"] = True
         inputs = (pad.inputs[0], *node.inputs[1:])
         edit.replace(node, replace(node, inputs=inputs, attributes=attributes(**named)))
-    return edit.finish()
 
 
 def _may_pad(edit: Edit, node: Node, pad: Node, padding: tuple[int, ...]) -> bool:
-    value = number(dict(pad.attributes), "value")
-    named = dict(node.attributes)
-    old = integers(named, "padding")
+    value = pad.number("value")
     if node.operator == "conv2d":
         return value == 0
     if node.operator == "avg_pool2d":
-        return value == 0 and (not any(old) or bool(named["count_include_pad"]))
-    kernel = integers(named, "kernel")
-    if integers(named, "dilation") != (1, 1) or any(
-        p >= k for p, k in zip(padding, (*kernel, *kernel), strict=True)
-    ):
-        return False
-    if value == float("-inf"):
-        return True
-    return value == 0 and edit.producer(pad.inputs[0], "relu") is not None
+        unpadded = not any(node.integers("padding"))
+        return value == 0 and (unpadded or bool(node.attribute("count_include_pad")))
+    inside = all(p < k for p, k in zip(padding, node.integers("kernel") * 2, strict=True))
+    lowest = 0 if edit.producer(pad.inputs[0], "relu") else float("-inf")
+    fits = value in (lowest, float("-inf"))
+    return fits and inside and node.integers("dilation") == (1, 1)
 
 
 def share_concatenations(graph: Graph) -> Graph:
@@ -147,7 +117,7 @@ def share_concatenations(graph: Graph) -> Graph:
     for node in graph.nodes:
         if node.operator != "concat" or len(node.inputs) < 2:
             continue
-        place = -1 - integer(dict(node.attributes), "axis")
+        place = -1 - node.integer("axis")
         shared, length = "", 0
         for count, tensor in enumerate(node.inputs, start=1):
             place = links.setdefault((place, tensor), len(links))
@@ -155,6 +125,48 @@ def share_concatenations(graph: Graph) -> Graph:
                 shared, length = whole[place], count
         whole.setdefault(place, node.output)
         if length >= 2:
-            inputs = (shared, *node.inputs[length:])
-            edit.rewire(node, inputs)
+            edit.rewire(node, (shared, *node.inputs[length:]))
     return edit.finish()
+
+
+@rewrite()
+def sink_reshapes(edit: Edit, node: Node) -> None:
+    """Move reshapes that keep the last axis behind dense layers, and behind elementwise operators.
+
+    before: relu(dense(reshape(x[2,5,8], [10,8]), w) + b)
+    after:  reshape(relu(dense(x[2,5,8], w) + b), [10,n])
+
+    They then meet the reshape back and vanish, and what they kept apart can be fused. Elementwise
+    operators let them pass when their other operands are single constants or constants along the
+    last axis. A reshape behind another movement stays: the two merge.
+    """
+    ports = [port for port, name in enumerate(node.inputs) if name not in edit.constants]
+    if node.operator == "dense":
+        ports = [0]
+    elif not OPERATORS[node.operator].elementwise or len(ports) != 1:
+        return
+    (port,) = ports
+    reshape = edit.producer(node.inputs[port], "reshape")
+    if reshape is None or not edit.read_once(reshape.output):
+        return
+    source = reshape.inputs[0]
+    before = edit.producers.get(source)
+    moved = before is not None and OPERATORS[before.operator].movement
+    if not moved and _indifferent(edit, node, port, edit.types[source]):
+        inputs = (*node.inputs[:port], source, *node.inputs[port + 1 :])
+        new = edit.rewritten(node, inputs)
+        edit.turn(node, "reshape", (new.output,), [new], shape=edit.types[node.output].shape)
+
+
+def _indifferent(edit: Edit, node: Node, port: int, source: TensorType) -> bool:
+    """Whether the node may run on the unreshaped tensor."""
+    reshaped = edit.types[node.inputs[port]]
+    same_last = source.shape[-1:] == reshaped.shape[-1:] != ()
+    if node.operator == "dense":
+        return same_last and node.inputs[1] in edit.constants
+    others = [edit.types[name].shape for i, name in enumerate(node.inputs) if i != port]
+    return edit.types[node.output].shape == reshaped.shape and all(
+        len(shape) <= len(source.shape)
+        and (prod(shape) == 1 or (same_last and prod(shape[:-1]) == 1))
+        for shape in others
+    )

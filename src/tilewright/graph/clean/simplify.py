@@ -1,18 +1,19 @@
-"""Dropping what does nothing and computing what is known."""
+"""Dropping what does nothing, computing what is known, and writing graph outputs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from tilewright.graph.clean.edit import Edit
-from tilewright.graph.clean.outputs import produce_outputs
+from tilewright.graph.clean.edit import Edit, rewrite
 from tilewright.graph.folding import FoldingAllowance
-from tilewright.graph.network import Array, Graph, Node
+from tilewright.graph.network import Array, Graph, Node, fresh_name
 from tilewright.graph.operators import OPERATORS
-from tilewright.graph.operators.checks import integers
 from tilewright.graph.tensor import TensorType
 
 _SMALL_BYTES = 64 << 10
+_NEUTRAL = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "divide": 1.0, "power": 1.0}
 
 
 def drop_unused(graph: Graph) -> Graph:
@@ -30,23 +31,49 @@ def drop_unused(graph: Graph) -> Graph:
     return graph if len(kept) == len(graph.nodes) else graph.rebuilt(reversed(kept))
 
 
-def drop_identities(graph: Graph) -> Graph:
+def produce_outputs(graph: Graph) -> Graph:
+    """Let a node write every graph output.
+
+    before: outputs (c, x) where c is a constant and x a graph input
+    after:  c = identity(c.value); x.output = identity(x); outputs (c, x.output)
+
+    A constant keeps its name as output; an input that is an output must change it.
+    """
+    written = {name for node in graph.nodes for name in node.outputs}
+    loose = [name for name in dict.fromkeys(graph.outputs) if name not in written]
+    types, constants = dict(graph.types), dict(graph.constants)
+    renamed, moved, added = dict[str, str](), dict[str, str](), list[Node]()
+    for name in loose:
+        if name in constants:
+            source, target = fresh_name(f"{name}.value", types), name
+            constants[source] = constants.pop(name)
+            types[source] = types[name]
+            moved[name] = source
+        else:
+            source, target = name, fresh_name(f"{name}.output", types)
+            types[target] = types[name]
+            renamed[name] = target
+        added.append(Node(name=target, operator="identity", inputs=(source,), outputs=(target,)))
+    nodes = [
+        replace(node, inputs=tuple(moved.get(name, name) for name in node.inputs))
+        for node in graph.nodes
+    ]
+    outputs = tuple(renamed.get(name, name) for name in graph.outputs)
+    return replace(graph, nodes=(*nodes, *added), outputs=outputs, types=types, constants=constants)
+
+
+@rewrite()
+def drop_identities(edit: Edit, node: Node) -> None:
     """Drop nodes that hand their first input on; graph outputs keep their names.
 
     before: a = reshape(x, its own shape); b = a * 1; c = concat(b); d = relu(c)
     after:  d = relu(x)
     """
-    edit = Edit(graph)
-    fixed = {*graph.inputs, *graph.outputs, *graph.constants}
-    for node in graph.nodes:
-        source = node.inputs[0] if node.inputs else ""
-        if (
-            len(node.outputs) == 1
-            and _does_nothing(edit, node)
-            and (node.outputs[0] not in graph.outputs or source not in fixed)
-        ):
+    if len(node.outputs) == 1 and node.inputs and _does_nothing(edit, node):
+        source, graph = node.inputs[0], edit.graph
+        fixed = source in (*graph.inputs, *graph.outputs) or source in graph.constants
+        if node.output not in edit.outputs or not fixed:
             edit.alias(node, source)
-    return edit.finish()
 
 
 def _does_nothing(edit: Edit, node: Node) -> bool:
@@ -57,12 +84,10 @@ def _does_nothing(edit: Edit, node: Node) -> bool:
     if node.operator == "concat":
         return len(node.inputs) == 1
     if node.operator == "transpose":
-        order = integers(dict(node.attributes), "permutation")
-        return order == tuple(range(len(order)))
+        return list(node.integers("permutation")) == sorted(node.integers("permutation"))
     if node.operator == "slice":
-        return all(step == 1 for step in integers(dict(node.attributes), "steps"))
-    neutral = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "divide": 1.0, "power": 1.0}
-    wanted = neutral.get(node.operator)
+        return all(step == 1 for step in node.integers("steps"))
+    wanted = _NEUTRAL.get(node.operator)
     return wanted is not None and edit.scalar(node.inputs[1]) == wanted
 
 
@@ -86,8 +111,7 @@ def fold_constants(graph: Graph) -> Graph:
     if len(nodes) == len(graph.nodes):
         return graph
     made = {name: TensorType(a.shape, str(a.dtype)) for name, a in values.items()}
-    folded = graph.rebuilt(nodes, types=made, constants=values)
-    return produce_outputs(folded)
+    return produce_outputs(graph.rebuilt(nodes, types=made, constants=values))
 
 
 def _folded(
@@ -97,54 +121,43 @@ def _folded(
         return None
     if node.operator == "identity" and node.output in graph.outputs:
         return None
-    entry, named = OPERATORS[node.operator], dict(node.attributes)
+    entry, kind = OPERATORS[node.operator], graph.types[node.output]
     sources = tuple(values[name] for name in node.inputs)
     kinds = tuple(graph.types[name] for name in node.inputs)
-    result_type = graph.types[node.output]
-    if "bfloat16" in {kind.dtype for kind in (result_type, *kinds)}:
-        return None
-    if not allowance.grants(result_type, sources, entry.flop(kinds, result_type, named)):
+    half = any(each.dtype == "bfloat16" for each in (kind, *kinds))
+    if half or not allowance.grants(kind, sources, entry.flop(kinds, kind, node.named)):
         return None
     try:
-        result = entry.reference(sources, named)
+        result = entry.reference(sources, node.named)
     except IndexError:
         return None
     return np.ascontiguousarray(result).reshape(result.shape)
 
 
-def trim_constants(graph: Graph) -> Graph:
+@rewrite()
+def trim_constants(edit: Edit, node: Node) -> None:
     """Write broadcast constants without leading axes of one, so that equal work has equal keys.
 
     before: add(x[1,8,7,7], b[1,8,1,1])
     after:  add(x[1,8,7,7], b[8,1,1])
     """
-    edit = Edit(graph)
-    trimmed: dict[str, str] = {}
-    for node in graph.nodes:
-        if not OPERATORS[node.operator].elementwise or len(node.inputs) < 2:
-            continue
-        inputs = [_trim(edit, node, port, trimmed) for port in range(len(node.inputs))]
-        if tuple(inputs) != node.inputs:
-            edit.rewire(node, inputs)
-    return edit.finish()
+    known = [name in edit.constants for name in node.inputs]
+    if OPERATORS[node.operator].elementwise and len(known) > 1 and not all(known):
+        edit.rewire(node, [_trimmed(edit, node, port) for port in range(len(known))])
 
 
-def _trim(edit: Edit, node: Node, port: int, trimmed: dict[str, str]) -> str:
+def _trimmed(edit: Edit, node: Node, port: int) -> str:
     tensor = node.inputs[port]
     array = edit.constants.get(tensor)
     if array is None or array.ndim == 0 or array.shape[0] != 1:
         return tensor
-    shape = array.shape
-    while shape and shape[0] == 1:
-        shape = shape[1:]
     others = [edit.types[t] for i, t in enumerate(node.inputs) if i != port]
     if max(len(kind.shape) for kind in others) < array.ndim:
         return tensor
-    if all(name in edit.constants for name in node.inputs):
-        return tensor
-    if tensor not in trimmed:
-        trimmed[tensor] = edit.constant(f"{tensor}.trimmed", array.reshape(shape))
-    return trimmed[tensor]
+    first = next((axis for axis, size in enumerate(array.shape) if size != 1), array.ndim)
+    if tensor not in edit.copies:
+        edit.copies[tensor] = edit.constant(f"{tensor}.trimmed", array.reshape(array.shape[first:]))
+    return edit.copies[tensor]
 
 
 def share_duplicates(graph: Graph) -> Graph:
@@ -159,25 +172,20 @@ def share_duplicates(graph: Graph) -> Graph:
     for node in graph.nodes:
         if node.operator == "opaque":
             continue
-        inputs = tuple(same.get(name, name) for name in node.inputs)
-        key = (node.operator, inputs, node.attributes)
-        if key in known and not (edit.is_output(node.output) and edit.is_output(known[key])):
-            same[node.output] = known[key]
-            edit.alias(node, known[key])
-            continue
-        known.setdefault(key, node.output)
-        if any(name in graph.constants and same.get(name, name) != name for name in node.inputs):
-            shared = [same.get(n, n) if n in graph.constants else n for n in node.inputs]
-            edit.rewire(node, shared)
+        key = (node.operator, tuple(same.get(n, n) for n in node.inputs), node.attributes)
+        first = known.setdefault(key, node.output)
+        if first != node.output and not edit.outputs.issuperset((node.output, first)):
+            same[node.output] = first
+            edit.alias(node, first)
+        else:
+            edit.rewire(node, [same.get(n, n) if n in graph.constants else n for n in node.inputs])
     return edit.finish()
 
 
 def _equal_constants(graph: Graph) -> dict[str, str]:
     first: dict[object, str] = {}
-    same: dict[str, str] = {}
-    for name, array in graph.constants.items():
-        if array.nbytes <= _SMALL_BYTES:
-            original = first.setdefault((array.shape, str(array.dtype), array.tobytes()), name)
-            if original != name:
-                same[name] = original
-    return same
+    return {
+        name: first.setdefault((array.shape, str(array.dtype), array.tobytes()), name)
+        for name, array in graph.constants.items()
+        if array.nbytes <= _SMALL_BYTES
+    }

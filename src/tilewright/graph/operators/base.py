@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
 
+import numpy as np
+
+from tilewright.core.errors import InternalError, ModelError
 from tilewright.graph.network import Array, AttributeValue
 from tilewright.graph.tensor import TensorType
 
 Types = tuple[TensorType, ...]
 Named = Mapping[str, AttributeValue]
-Infer = Callable[[Types, Named], TensorType]
-Flop = Callable[[Types, TensorType, Named], int]
-Reference = Callable[[tuple[Array, ...], Named], Array]
+Shape = tuple[int, ...]
+
+
+class Clash(ModelError):
+    """Inputs that do not fit an operator or each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
     """One entry of the vocabulary (see `docs/reference/operators.md`).
 
-    `infer` gives the result type, `flop` the floating-point operations (a multiply-add counts two),
-    `reference` the result in numpy, computed in the inputs' own precision (float64 stays float64).
+    `result_type` gives the type of the result from those of the inputs, of which there are `arity`,
+    or any number for None. `compute` gives the result in numpy from arrays, in their own precision
+    (float64 stays float64); where an operator adds up many products (`sums`), half precision is
+    computed in single. `work` tells the floating-point operations (a multiply-add counts two) from
+    the types of inputs and result, or is the number of them for each element of the result. All
+    three get the attributes by name.
     """
 
     name: str
-    infer: Infer
-    flop: Flop
-    reference: Reference
+    result_type: Callable[..., TensorType]
+    compute: Callable[..., Any]
+    work: Callable[..., int] | int = 0
+    arity: int | None = 1
+    sums: bool = False
     anchor: bool = False
     elementwise: bool = False
 
@@ -34,3 +47,55 @@ class Operator:
     def movement(self) -> bool:
         """Whether it rearranges elements; a weighted sum of a few of them counts."""
         return not (self.anchor or self.elementwise or self.name == "opaque")
+
+    def infer(self, types: Types, named: Named) -> TensorType:
+        """The result's type. Raises ModelError for inputs that do not fit, and InternalError for
+        attributes that are missing or of another kind."""
+        try:
+            if self.arity is not None:
+                expect(len(types) == self.arity, f"takes {self.arity} inputs, got {len(types)}")
+            return self.result_type(types, **named)
+        except Clash as error:
+            raise ModelError(f"{self.name}: {error.message}") from error
+        except TypeError as error:
+            raise InternalError(f"{self.name} with attributes {dict(named)}: {error}") from error
+
+    def flop(self, types: Types, result: TensorType, named: Named) -> int:
+        """Floating-point operations; a multiply-add counts two."""
+        if isinstance(self.work, int):
+            return self.work * result.elements
+        return self.work(types, result, **named)
+
+    def reference(self, arrays: tuple[Array, ...], named: Named) -> Array:
+        """The result in numpy."""
+        if self.sums and arrays[0].dtype.kind not in "iu" and arrays[0].dtype.itemsize == 2:
+            wide = (array.astype(np.float32) for array in arrays)
+            return np.asarray(self.compute(*wide, **named), arrays[0].dtype)
+        return np.asarray(self.compute(*arrays, **named))
+
+
+def expect(condition: bool, text: str) -> None:
+    """Refuse inputs unless `condition` holds."""
+    if not condition:
+        raise Clash(text)
+
+
+def common_dtype(types: Types) -> str:
+    """The one element type of all inputs."""
+    dtypes = list(dict.fromkeys(kind.dtype for kind in types))
+    expect(len(dtypes) == 1, f"inputs have different types {', '.join(dtypes)}")
+    return dtypes[0]
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """The shape numpy's broadcasting rules give."""
+    backward = zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1)
+    sizes = [set(column) - {1} for column in backward][::-1]
+    if any(len(size) > 1 for size in sizes):
+        raise Clash(f"shapes {' and '.join(str([*shape]) for shape in shapes)} do not broadcast")
+    return tuple(size.pop() if size else 1 for size in sizes)
+
+
+def check_axis(axis: int, rank: int) -> None:
+    """Refuse an axis outside 0 … rank-1."""
+    expect(0 <= axis < rank, f"axis {axis} is outside a tensor of rank {rank}")

@@ -1,4 +1,4 @@
-"""Operators that only rearrange elements."""
+"""Operators that rearrange elements, or interpolate between a few of them along one axis."""
 
 from __future__ import annotations
 
@@ -8,137 +8,135 @@ from typing import Any
 import numpy as np
 
 from tilewright.core.errors import ModelError
-from tilewright.graph.network import Array
-from tilewright.graph.operators.base import Infer, Named, Operator, Reference, Types
-from tilewright.graph.operators.checks import (
-    arity,
+from tilewright.graph.operators.base import (
+    Named,
+    Operator,
+    Shape,
+    Types,
     broadcast,
     check_axis,
     common_dtype,
     expect,
-    integer,
-    integers,
-    number,
-    numbers,
-    text,
 )
 from tilewright.graph.tensor import TensorType
 
 
-def _flop(_types: Types, _result: TensorType, _named: Named) -> int:
-    return 0
-
-
-def _operator(name: str, infer: Infer, reference: Reference) -> Operator:
-    return Operator(name=name, infer=infer, flop=_flop, reference=reference)
-
-
-def _infer_reshape(types: Types, named: Named) -> TensorType:
-    arity("reshape", types, 1)
-    result = TensorType(integers(named, "shape"), types[0].dtype)
-    fits = result.elements == types[0].elements and min(result.shape, default=0) >= 0
-    expect(fits, "reshape", f"{types[0]} does not fit {result}")
+def _reshape_type(types: Types, shape: Shape) -> TensorType:
+    result = TensorType(shape, types[0].dtype)
+    fits = result.elements == types[0].elements and min(shape, default=0) >= 0
+    expect(fits, f"{types[0]} does not fit {result}")
     return result
 
 
-def _infer_transpose(types: Types, named: Named) -> TensorType:
-    arity("transpose", types, 1)
-    order, shape = integers(named, "permutation"), types[0].shape
-    fits = sorted(order) == list(range(len(shape)))
-    expect(fits, "transpose", f"permutation {list(order)} does not fit {types[0]}")
-    return TensorType(tuple(shape[axis] for axis in order), types[0].dtype)
+def _reshape(x: Any, shape: Shape) -> Any:
+    return x.reshape(shape)
 
 
-def _infer_slice(types: Types, named: Named) -> TensorType:
-    arity("slice", types, 1)
-    parts = [integers(named, name) for name in ("starts", "stops", "steps")]
-    fits = all(len(part) == len(types[0].shape) for part in parts) and 0 not in parts[2]
-    expect(fits, "slice", f"starts, stops and steps do not fit {types[0]}")
-    shape: list[int] = []
-    for start, stop, step, size in zip(*parts, types[0].shape, strict=True):
-        expect(-1 <= start <= size and -1 <= stop <= size, "slice",
-               f"range {start}:{stop}:{step} leaves {types[0]}")  # fmt: skip
-        shape.append(max(0, -((start - stop) // step)))
-    return TensorType(tuple(shape), types[0].dtype)
+def _transpose_type(types: Types, permutation: Shape) -> TensorType:
+    shape = types[0].shape
+    fits = sorted(permutation) == list(range(len(shape)))
+    expect(fits, f"permutation {list(permutation)} does not fit {types[0]}")
+    return TensorType(tuple(shape[axis] for axis in permutation), types[0].dtype)
 
 
-def _slice(arrays: tuple[Array, ...], named: Named) -> Array:
-    bounds = zip(
-        integers(named, "starts"), integers(named, "stops"), integers(named, "steps"), strict=True
-    )
-    index = tuple(slice(a, None if b < 0 else b, c) for a, b, c in bounds)
-    return np.ascontiguousarray(arrays[0][index]).reshape(arrays[0][index].shape)
+def _transpose(x: Any, permutation: Shape) -> Any:
+    return x.transpose(permutation).copy(order="C")
 
 
-def _infer_concat(types: Types, named: Named) -> TensorType:
-    expect(len(types) > 0, "concat", "has no inputs")
-    dtype, first, axis = common_dtype("concat", types), types[0].shape, integer(named, "axis")
-    check_axis("concat", axis, len(first))
+def _slice_type(types: Types, starts: Shape, stops: Shape, steps: Shape) -> TensorType:
+    parts, sizes = (starts, stops, steps), types[0].shape
+    fits = all(len(part) == len(sizes) for part in parts) and 0 not in steps
+    expect(fits, f"starts, stops and steps do not fit {types[0]}")
+    for start, stop, step, size in zip(*parts, sizes, strict=True):
+        inside = -1 <= start <= size and -1 <= stop <= size
+        expect(inside, f"range {start}:{stop}:{step} leaves {types[0]}")
+    lengths = (max(0, -((a - b) // step)) for a, b, step in zip(*parts, strict=True))
+    return TensorType(tuple(lengths), types[0].dtype)
+
+
+def _slice(x: Any, starts: Shape, stops: Shape, steps: Shape) -> Any:
+    bounds = zip(starts, stops, steps, strict=True)
+    return x[tuple(slice(a, None if b < 0 else b, c) for a, b, c in bounds)].copy(order="C")
+
+
+def _concat_type(types: Types, axis: int) -> TensorType:
+    expect(len(types) > 0, "has no inputs")
+    dtype, first = common_dtype(types), types[0].shape
+    check_axis(axis, len(first))
+    rest = (first[:axis], first[axis + 1 :])
     for kind in types[1:]:
-        same = len(kind.shape) == len(first) and all(
-            i == axis or a == b for i, (a, b) in enumerate(zip(kind.shape, first, strict=False))
-        )
-        expect(same, "concat", f"{kind} does not fit {types[0]} beside axis {axis}")
-    total = sum(kind.shape[axis] for kind in types)
-    return TensorType((*first[:axis], total, *first[axis + 1 :]), dtype)
+        same = len(kind.shape) == len(first) and rest == (kind.shape[:axis], kind.shape[axis + 1 :])
+        expect(same, f"{kind} does not fit {types[0]} beside axis {axis}")
+    return TensorType((*rest[0], sum(kind.shape[axis] for kind in types), *rest[1]), dtype)
 
 
-def _infer_pad(types: Types, named: Named) -> TensorType:
-    arity("pad", types, 1)
-    before, after, shape = integers(named, "before"), integers(named, "after"), types[0].shape
+def _concat(*arrays: Any, axis: int) -> Any:
+    return np.concatenate(arrays, axis=axis)
+
+
+def _pad_type(types: Types, before: Shape, after: Shape, mode: str, **_named: object) -> TensorType:
+    shape = types[0].shape
     fits = len(before) == len(after) == len(shape) and min((*before, *after), default=0) >= 0
-    expect(fits, "pad", f"before {list(before)} and after {list(after)} do not fit {types[0]}")
-    mode = text(named, "mode")
-    expect(mode in ("constant", "reflect", "edge"), "pad", f"unknown mode {mode}")
+    expect(fits, f"before {list(before)} and after {list(after)} do not fit {types[0]}")
+    expect(mode in ("constant", "reflect", "edge"), f"unknown mode {mode}")
     if mode == "reflect":
         small = all(max(b, a) < s for b, a, s in zip(before, after, shape, strict=True) if b or a)
-        expect(small, "pad", f"reflection is wider than {types[0]}")
-    grown = (b + s + a for b, s, a in zip(before, shape, after, strict=True))
+        expect(small, f"reflection is wider than {types[0]}")
+    grown = map(sum, zip(before, shape, after, strict=True))
     return TensorType(tuple(grown), types[0].dtype)
 
 
-def _pad(arrays: tuple[Array, ...], named: Named) -> Array:
-    x: Any = arrays[0]
-    width = list(zip(integers(named, "before"), integers(named, "after"), strict=True))
-    mode = text(named, "mode")
+def _pad(x: Any, before: Shape, after: Shape, value: float | str, mode: str) -> Any:
     if x.ndim == 0:
         return x
+    width = list(zip(before, after, strict=True))
     if mode == "constant":
-        value = np.asarray(number(named, "value")).astype(x.dtype)
-        return np.pad(x, width, mode="constant", constant_values=value)
+        return np.pad(x, width, constant_values=np.asarray(float(value)).astype(x.dtype))
     return np.pad(x, width, mode="reflect" if mode == "reflect" else "edge")
 
 
-def _infer_expand(types: Types, named: Named) -> TensorType:
-    arity("expand", types, 1)
-    shape = integers(named, "shape")
-    fits = broadcast("expand", (types[0].shape, shape)) == shape
-    expect(fits, "expand", f"{types[0]} does not broadcast to {list(shape)}")
+def _expand_type(types: Types, shape: Shape) -> TensorType:
+    fits = broadcast((types[0].shape, shape)) == shape
+    expect(fits, f"{types[0]} does not broadcast to {list(shape)}")
     return TensorType(shape, types[0].dtype)
 
 
-def _infer_gather(types: Types, named: Named) -> TensorType:
-    arity("gather", types, 2)
-    shape, axis = types[0].shape, integer(named, "axis")
-    check_axis("gather", axis, len(shape))
-    expect(types[1].dtype in ("int32", "int64"), "gather", f"indices are {types[1]}, no integers")
-    return TensorType((*shape[:axis], *types[1].shape, *shape[axis + 1 :]), types[0].dtype)
+def _expand(x: Any, shape: Shape) -> Any:
+    return np.broadcast_to(x, shape).copy(order="C")
 
 
-def _infer_resize(types: Types, named: Named) -> TensorType:
-    arity("resize_nearest", types, 1)
-    shape, scales = integers(named, "shape"), numbers(named, "scales")
+def _gather_type(types: Types, axis: int) -> TensorType:
+    x, indices = types
+    check_axis(axis, len(x.shape))
+    expect(indices.dtype in ("int32", "int64"), f"indices are {indices}, no integers")
+    return TensorType((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
+
+
+def _gather(x: Any, indices: Any, axis: int) -> Any:
+    return np.take(x, np.asarray(indices, np.int64), axis=axis)
+
+
+def _resize_type(
+    types: Types, shape: Shape, scales: tuple[float, ...], coordinate: str, rounding: str
+) -> TensorType:
     fits = len(shape) == len(scales) == len(types[0].shape)
-    expect(fits, "resize_nearest", f"shape {list(shape)} does not fit {types[0]}")
-    nearest_index(0, 1, 1, 1.0, named)
+    expect(fits, f"shape {list(shape)} does not fit {types[0]}")
+    rounded(source_position(0, (1, 1), 1.0, coordinate), rounding)
     return TensorType(shape, types[0].dtype)
+
+
+def _resize(x: Any, shape: Shape, scales: tuple[float, ...], **named: str) -> Any:
+    for axis, (after, scale) in enumerate(zip(shape, scales, strict=True)):
+        before = x.shape[axis]
+        if before != after or scale != 1:
+            x = x.take([nearest_index(i, before, after, scale, named) for i in range(after)], axis)
+    return x
 
 
 def nearest_index(position: int, before: int, after: int, scale: float, named: Named) -> int:
     """Which of `before` positions output `position` (of `after`) of `resize_nearest` reads."""
-    mode, rounding = text(named, "coordinate"), text(named, "rounding")
-    place = source_position(position, (before, after), scale, mode)
-    return min(max(rounded(place, rounding), 0), before - 1)
+    place = source_position(position, (before, after), scale, str(named["coordinate"]))
+    return min(max(rounded(place, str(named["rounding"])), 0), before - 1)
 
 
 def rounded(place: float, rounding: str) -> int:
@@ -176,36 +174,42 @@ def source_position(
     raise ModelError(f"unknown coordinate transformation {coordinate}")
 
 
-def _resize(arrays: tuple[Array, ...], named: Named) -> Array:
-    result = arrays[0]
-    axes = zip(integers(named, "shape"), numbers(named, "scales"), strict=True)
-    for axis, (after, scale) in enumerate(axes):
-        before = result.shape[axis]
-        if before != after or scale != 1:
-            indices = [nearest_index(i, before, after, scale, named) for i in range(after)]
-            result = result.take(indices, axis=axis)
-    return result
+def _interpolate_type(types: Types, axis: int) -> TensorType:
+    x, indices, weights = types
+    check_axis(axis, len(x.shape))
+    common_dtype((x, weights))
+    expect(x.dtype in ("float32", "float64"), f"takes float32 or float64, got {x}")
+    fits = len(weights.shape) == 2 and indices.shape == weights.shape and weights.elements > 0
+    expect(fits, f"{indices} and {weights} are no [taps, extent]")
+    expect(indices.dtype == "int32", f"indices are {indices}, no int32")
+    return TensorType((*x.shape[:axis], weights.shape[1], *x.shape[axis + 1 :]), x.dtype)
+
+
+def _interpolate_work(types: Types, result: TensorType, **_named: object) -> int:
+    return 2 * types[1].shape[0] * result.elements
+
+
+def _interpolate(x: Any, indices: Any, weights: Any, axis: int) -> Any:
+    spread = (-1, *(1 for _ in x.shape[axis + 1 :]))
+    taps = zip(indices, weights, strict=True)
+    total: Any = sum(x.take(row, axis=axis) * w.reshape(spread) for row, w in taps)
+    return total.astype(x.dtype, copy=False)
 
 
 MOVEMENT = (
-    _operator("reshape", _infer_reshape, lambda a, n: a[0].reshape(integers(n, "shape"))),
-    _operator(
-        "transpose",
-        _infer_transpose,
-        lambda a, n: a[0].transpose(integers(n, "permutation")).copy(order="C"),
+    Operator(name="reshape", result_type=_reshape_type, compute=_reshape),
+    Operator(name="transpose", result_type=_transpose_type, compute=_transpose),
+    Operator(name="slice", result_type=_slice_type, compute=_slice),
+    Operator(name="concat", result_type=_concat_type, compute=_concat, arity=None),
+    Operator(name="pad", result_type=_pad_type, compute=_pad),
+    Operator(name="expand", result_type=_expand_type, compute=_expand),
+    Operator(name="gather", result_type=_gather_type, compute=_gather, arity=2),
+    Operator(name="resize_nearest", result_type=_resize_type, compute=_resize),
+    Operator(
+        name="interpolate",
+        result_type=_interpolate_type,
+        work=_interpolate_work,
+        compute=_interpolate,
+        arity=3,
     ),
-    _operator("slice", _infer_slice, _slice),
-    _operator("concat", _infer_concat, lambda a, n: np.concatenate(a, axis=integer(n, "axis"))),
-    _operator("pad", _infer_pad, _pad),
-    _operator(
-        "expand",
-        _infer_expand,
-        lambda a, n: np.broadcast_to(a[0], integers(n, "shape")).copy(order="C"),
-    ),
-    _operator(
-        "gather",
-        _infer_gather,
-        lambda a, n: np.take(a[0], np.asarray(a[1], np.int64), axis=integer(n, "axis")),
-    ),
-    _operator("resize_nearest", _infer_resize, _resize),
 )

@@ -9,8 +9,7 @@ from tilewright.core.element_types import is_element_type
 from tilewright.core.errors import InternalError
 from tilewright.core.fingerprints import canonical_json
 from tilewright.graph.network import Array
-from tilewright.graph.operators.base import Named, Operator, Types
-from tilewright.graph.operators.checks import expect, integer, text
+from tilewright.graph.operators.base import Operator, Types, expect
 from tilewright.graph.tensor import TensorType
 
 
@@ -19,28 +18,16 @@ def results_text(types: Sequence[TensorType]) -> str:
     return canonical_json([[kind.dtype, list(kind.shape)] for kind in types])
 
 
-def result_types(named: Named) -> tuple[TensorType, ...]:
-    """The types of all outputs of an opaque node, from its `results` attribute."""
-    return tuple(
-        TensorType(tuple(int(size) for size in shape), str(dtype))
-        for dtype, shape in json.loads(text(named, "results"))
-    )
+def _type(_types: Types, results: str, output_index: int = 0, **_named: object) -> TensorType:
+    found = json.loads(results)
+    expect(0 <= output_index < len(found), f"has {len(found)} results, no number {output_index}")
+    dtype, shape = found[output_index]
+    expect(is_element_type(str(dtype)), f"result type {dtype}")
+    return TensorType(tuple(int(size) for size in shape), str(dtype))
 
 
-def _infer(_types: Types, named: Named) -> TensorType:
-    types = result_types(named)
-    index = integer(named, "output_index") if "output_index" in named else 0
-    expect(0 <= index < len(types), "opaque", f"has {len(types)} results, no number {index}")
-    expect(is_element_type(types[index].dtype), "opaque", f"result type {types[index].dtype}")
-    return types[index]
-
-
-def _flop(_types: Types, _result: TensorType, _named: Named) -> int:
-    return 0
-
-
-def _reference(_arrays: tuple[Array, ...], _named: Named) -> Array:
+def _reference(*_arrays: Array, **_named: object) -> Array:
     raise InternalError("an opaque operator has no numpy reference; run its ONNX model instead")
 
 
-OPAQUE = (Operator(name="opaque", infer=_infer, flop=_flop, reference=_reference),)
+OPAQUE = (Operator(name="opaque", result_type=_type, compute=_reference, arity=None),)

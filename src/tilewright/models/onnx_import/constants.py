@@ -8,55 +8,57 @@ import numpy as np
 
 from tilewright.core.errors import ModelError
 from tilewright.graph.folding import FOLDED_BYTES
-from tilewright.models.onnx_import.builder import GraphBuilder
-from tilewright.models.onnx_import.node import OnnxNode
-from tilewright.models.onnx_import.registry import Translated, translates
-from tilewright.models.onnx_import.training import HINT, training_refused
+from tilewright.models.onnx_import.node import (
+    TRAINING_HINT,
+    OnnxNode,
+    Translated,
+    training_refused,
+    translates,
+)
 
 
 @translates("Constant")
-def constant(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def constant(node: OnnxNode) -> Translated:
     """Constant in any of its forms but text and sparse."""
     tensor = node.tensor("value")
     if tensor is not None:
-        return builder.constant(tensor)
+        return node.constant(tensor)
     for name, dtype in (("value_float", np.float32), ("value_int", np.int64)):
         for form in (name, name + "s"):
-            if node.has(form):
-                return builder.constant(np.asarray(node.attributes[form], dtype))
+            if form in node.attributes:
+                return node.constant(np.asarray(node.attributes[form], dtype))
     return None
 
 
 @translates("ConstantOfShape")
-def constant_of_shape(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def constant_of_shape(node: OnnxNode) -> Translated:
     """ConstantOfShape; float32 zeros by default."""
-    shape, value = builder.integers(node.input(0)), node.tensor("value")
+    shape, value = node.input(0).integers, node.tensor("value")
     if shape is None:
         return None
     filling = np.zeros(1, np.float32) if value is None else value
     if filling.size != 1 or min(shape, default=0) < 0:
         raise ModelError(f"{list(filling.shape)} values cannot fill a shape {list(shape)}")
-    return builder.filled(shape, filling.reshape(()))
+    return node.builder.filled(shape, filling.reshape(()))
 
 
 @translates("Shape")
-def shape_of(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def shape_of(node: OnnxNode) -> Translated:
     """Shape: static by now."""
-    shape = builder.shape(node.input(0))
-    end = node.integer("end", len(shape))
-    return builder.constant(np.asarray(shape[node.integer("start", 0) : end], np.int64))
+    sizes = np.asarray(node.input(0).shape, np.int64)
+    return node.constant(sizes[node.integer("start", 0) : node.integer("end", len(sizes))])
 
 
 @translates("Size")
-def size_of(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def size_of(node: OnnxNode) -> Translated:
     """Size: static by now."""
-    return builder.constant(np.asarray(prod(builder.shape(node.input(0))), np.int64))
+    return node.constant(np.asarray(prod(node.input(0).shape), np.int64))
 
 
 @translates("Range")
-def value_range(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def value_range(node: OnnxNode) -> Translated:
     """Range between constants."""
-    start, limit, step = (builder.value(node.input(i)) for i in range(3))
+    start, limit, step = (node.value(i) for i in range(3))
     if start is None or limit is None or step is None:
         return None
     first, last, stride = (array.reshape(-1)[0].item() for array in (start, limit, step))
@@ -65,47 +67,43 @@ def value_range(node: OnnxNode, builder: GraphBuilder) -> Translated:
         raise ModelError(f"no range leads from {first} to {last} in steps of {stride}")
     if count * start.itemsize > FOLDED_BYTES:
         return None
-    return builder.constant(np.arange(first, last, stride, dtype=start.dtype))
+    return node.constant(np.arange(first, last, stride, dtype=start.dtype))
 
 
 @translates("EyeLike")
-def eye_like(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def eye_like(node: OnnxNode) -> Translated:
     """EyeLike of a float32 tensor, whose type is the result's."""
-    if node.has("dtype"):
+    kind = node.input(0).type
+    rows, columns = kind.shape
+    if "dtype" in node.attributes or kind.bytes > FOLDED_BYTES:
         return None
-    x = node.input(0)
-    rows, columns = builder.shape(x)
-    if builder.bytes(x) > FOLDED_BYTES:
-        return None
-    diagonal = np.eye(rows, columns, node.integer("k", 0), dtype=np.dtype(builder.dtype(x)))
-    return builder.constant(diagonal)
+    k = node.integer("k", 0)
+    return node.constant(np.eye(rows, columns, k, dtype=np.dtype(kind.dtype)))
 
 
 @translates("Identity")
-def identity(node: OnnxNode, _builder: GraphBuilder) -> Translated:
+def identity(node: OnnxNode) -> Translated:
     """Identity: the same tensor."""
     return node.input(0)
 
 
 @translates("OptionalHasElement", "OptionalGetElement")
-def optional(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def optional(node: OnnxNode) -> Translated:
     """A tensor is an optional that has an element: itself; an input left out has none."""
-    given = node.input(0)
     if node.operator == "OptionalHasElement":
-        return builder.constant(np.array(bool(given)))
-    if not given:
+        return node.constant(np.array(node.given(0) is not None))
+    if node.given(0) is None:
         raise ModelError("nothing is given to be taken out")
-    return given
+    return node.input(0)
 
 
 @translates("Dropout")
-def dropout(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def dropout(node: OnnxNode) -> Translated:
     """Dropout in inference: the same tensor, and a mask of ones where it is asked for."""
-    training = builder.integers(node.input(2)) if node.input(2) else (0,)
+    training = node.known(2)
     if training is None:
-        raise ModelError("whether it trains depends on the data", hint=HINT)
+        raise ModelError("whether it trains depends on the data", hint=TRAINING_HINT)
     if any(training):
         raise training_refused()
-    if not node.uses_output(1):
-        return node.input(0)
-    return node.input(0), builder.full(builder.shape(node.input(0)), 1, "bool")
+    x = node.input(0)
+    return (x, node.builder.filled(x.shape, np.array(True))) if node.uses_output(1) else x

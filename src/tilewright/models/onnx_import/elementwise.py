@@ -7,9 +7,8 @@ import onnx
 
 from tilewright.core.errors import ModelError
 from tilewright.models.naming import quoted
-from tilewright.models.onnx_import.builder import GraphBuilder
-from tilewright.models.onnx_import.node import OnnxNode
-from tilewright.models.onnx_import.registry import Translated, translates
+from tilewright.models.onnx_import.builder import Tensor
+from tilewright.models.onnx_import.node import OnnxNode, Translated, shortest, translates
 from tilewright.models.weights import dtype_name
 
 _UNARY = {
@@ -37,212 +36,153 @@ _PARAMETRIC = {
 }
 
 
-def operand(builder: GraphBuilder, name: str, other: str) -> str:
-    """A constant operand without leading axes of size one: [1,C,1,1] → [C,1,1].
-
-    The result's shape stays, for `other` has at least as many axes.
-    """
-    shape = builder.shape(name)
-    if builder.value(name) is None or len(builder.shape(other)) < len(shape):
-        return name
-    start = 0
-    while start < len(shape) and shape[start] == 1:
-        start += 1
-    return builder.reshape(name, shape[start:])
-
-
-def binary(builder: GraphBuilder, operator: str, a: str, b: str) -> str:
-    """A binary operator with its constant operand in canonical shape."""
-    if builder.value(a) is not None and builder.value(b) is not None:
-        return builder.emit(operator, a, b)
-    return builder.emit(operator, operand(builder, a, b), operand(builder, b, a))
-
-
-def scalar(builder: GraphBuilder, value: float, like: str) -> str:
-    """A constant without axes, of another tensor's element type."""
-    return builder.full((), value, builder.dtype(like))
-
-
 @translates(*_UNARY)
-def unary(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def unary(node: OnnxNode) -> Translated:
     """One input, no parameters."""
-    return builder.emit(_UNARY[node.operator], node.input(0))
+    return node.input(0).emit(_UNARY[node.operator])
 
 
 @translates(*_BINARY)
-def two_operands(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def two_operands(node: OnnxNode) -> Translated:
     """Two inputs that broadcast."""
-    return binary(builder, _BINARY[node.operator], node.input(0), node.input(1))
+    return node.input(0).with_operand(_BINARY[node.operator], node.input(1))
 
 
 @translates(*_PARAMETRIC)
-def parametric(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def parametric(node: OnnxNode) -> Translated:
     """One input and float parameters."""
     operator, defaults = _PARAMETRIC[node.operator]
     named = {name: node.number(name, value) for name, value in defaults.items()}
-    return builder.emit(operator, node.input(0), **named)
+    return node.input(0).emit(operator, **named)
 
 
 @translates(*_VARIADIC)
-def variadic(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def variadic(node: OnnxNode) -> Translated:
     """Any number of inputs → a chain of binary operators."""
-    result, *rest = node.inputs
-    for name in rest:
-        result = binary(builder, _VARIADIC[node.operator], result, name)
-    if node.operator == "Mean" and rest:
-        factor = scalar(builder, 1 / len(node.inputs), result)
-        result = builder.emit("multiply", result, factor)
-    return result
+    result, *rest = node.several(len(node.inputs))
+    for tensor in rest:
+        result = result.with_operand(_VARIADIC[node.operator], tensor)
+    return result * (1 / len(node.inputs)) if node.operator == "Mean" and rest else result
 
 
 @translates("Pow")
-def power(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def power(node: OnnxNode) -> Translated:
     """Pow; squares, cubes and square roots as what they are."""
-    x, exponent = node.input(0), node.input(1)
-    value = builder.value(exponent)
-    if value is not None and value.size == 1 and len(value.shape) <= len(builder.shape(x)):
+    x, exponent = node.several(2)
+    value = exponent.value
+    if value is not None and value.size == 1 and value.ndim <= x.rank:
         number = float(value.reshape(-1)[0])
         if number in (2.0, 3.0):
-            square = builder.emit("multiply", x, x)
-            return square if number == 2 else builder.emit("multiply", square, x)
-        if number == 0.5:
-            return builder.emit("sqrt", x)
-        if number == 1:
-            return x
-    if builder.dtype(exponent) != builder.dtype(x):
-        if value is None or builder.dtype(x).startswith("int"):
-            return None
-        exponent = builder.emit("cast", exponent, dtype=builder.dtype(x))
-    return binary(builder, "power", x, exponent)
+            return x * x if number == 2 else x * x * x
+        if number in (0.5, 1.0):
+            return x.emit("sqrt") if number == 0.5 else x
+    if exponent.dtype != x.dtype and (value is None or x.dtype.startswith("int")):
+        return None
+    return x.with_operand("power", exponent.cast(x.dtype))
 
 
 @translates("Mod")
-def modulo(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def modulo(node: OnnxNode) -> Translated:
     """Mod with the sign of the divisor, or as C's fmod with that of what is divided."""
     operator = "remainder" if node.integer("fmod", 0) else "modulo"
-    return binary(builder, operator, node.input(0), node.input(1))
+    return node.input(0).with_operand(operator, node.input(1))
 
 
 @translates("BitShift")
-def bit_shift(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def bit_shift(node: OnnxNode) -> Translated:
     """BitShift to the left or the right."""
     direction = node.text("direction", "")
     if direction not in ("LEFT", "RIGHT"):
         raise ModelError(f"direction {quoted(direction)} is not known")
-    return binary(builder, f"shift_{direction.lower()}", node.input(0), node.input(1))
+    return node.input(0).with_operand(f"shift_{direction.lower()}", node.input(1))
 
 
 @translates("Xor")
-def exclusive_or(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def exclusive_or(node: OnnxNode) -> Translated:
     """Xor → not(equal)."""
-    return builder.emit("not", binary(builder, "equal", node.input(0), node.input(1)))
+    return node.input(0).with_operand("equal", node.input(1)).emit("not")
 
 
 @translates("Clip")
-def clip(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def clip(node: OnnxNode) -> Translated:
     """Clip with limits as attributes (before operator set 11) or inputs."""
-    x = node.input(0)
+    x, lower, upper = node.input(0), node.given(1), node.given(2)
     if node.opset < 11:
-        known = [node.number("min", -np.inf), node.number("max", np.inf)]
-        return _clip(builder, x, known[0], known[1])
-    lower, upper = node.input(1), node.input(2)
-    small = builder.value(lower) if lower else np.asarray(-np.inf)
-    large = builder.value(upper) if upper else np.asarray(np.inf)
-    if small is not None and large is not None and builder.dtype(x).startswith("float"):
-        return _clip(builder, x, float(small.reshape(-1)[0]), float(large.reshape(-1)[0]))
-    result = builder.emit("maximum", x, lower) if lower else x
-    return builder.emit("minimum", result, upper) if upper else result
+        return _clip(x, node.number("min", -np.inf), node.number("max", np.inf))
+    small = lower.value if lower else np.asarray(-np.inf)
+    large = upper.value if upper else np.asarray(np.inf)
+    if small is not None and large is not None and x.dtype.startswith("float"):
+        return _clip(x, float(small.reshape(-1)[0]), float(large.reshape(-1)[0]))
+    result = x.emit("maximum", lower) if lower else x
+    return result.emit("minimum", upper) if upper else result
 
 
-def _clip(builder: GraphBuilder, x: str, minimum: float, maximum: float) -> str:
+def _clip(x: Tensor, minimum: float, maximum: float) -> Tensor:
     if minimum == 0 and maximum == np.inf:
-        return builder.emit("relu", x)
-    return builder.emit("clip", x, minimum=_finite(minimum), maximum=_finite(maximum))
-
-
-def _finite(value: float) -> float | str:
-    return ("inf" if value > 0 else "-inf") if np.isinf(value) else float(str(np.float32(value)))
+        return x.emit("relu")
+    limits = (str(v) if np.isinf(v) else shortest(v) for v in (minimum, maximum))
+    return x.emit("clip", **dict(zip(("minimum", "maximum"), limits, strict=True)))
 
 
 @translates("Cast", "CastLike")
-def cast(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def cast(node: OnnxNode) -> Translated:
     """Cast; nothing when the type is right already."""
-    x = node.input(0)
     if node.operator == "CastLike":
-        dtype = builder.dtype(node.input(1))
-    else:
-        target = node.integer("to", onnx.TensorProto.FLOAT)
-        dtype = dtype_name(target, f"the result of node {quoted(node.name)}")
-    return x if builder.dtype(x) == dtype else builder.emit("cast", x, dtype=dtype)
+        return node.input(0).cast(node.input(1).dtype)
+    target = node.integer("to", onnx.TensorProto.FLOAT)
+    return node.input(0).cast(dtype_name(target, f"the result of node {quoted(node.name)}"))
 
 
 @translates("Where")
-def where(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def where(node: OnnxNode) -> Translated:
     """Where."""
-    return builder.emit("where", *node.inputs[:3])
+    return node.input(0).emit("where", node.input(1), node.input(2))
 
 
 @translates("Gelu", "com.microsoft.Gelu")
-def gelu(node: OnnxNode, builder: GraphBuilder) -> Translated:
-    """Gelu in its erf form; the tanh form is a chain."""
+def gelu(node: OnnxNode) -> Translated:
+    """Gelu in its erf form; the tanh form is x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x³)))."""
     x = node.input(0)
     if node.text("approximate", "none") != "tanh":
-        return builder.emit("gelu", x)
-    cube = builder.emit("multiply", builder.emit("multiply", x, x), x)
-    scaled = builder.emit("multiply", cube, scalar(builder, 0.044715, x))
-    inner = builder.emit("add", x, scaled)
-    bend = builder.emit("multiply", inner, scalar(builder, np.sqrt(2 / np.pi), x))
-    gate = builder.emit("add", builder.emit("tanh", bend), scalar(builder, 1, x))
-    half = builder.emit("multiply", x, scalar(builder, 0.5, x))
-    return builder.emit("multiply", half, gate)
+        return x.emit("gelu")
+    bend = ((x + x * x * x * 0.044715) * np.sqrt(2 / np.pi)).emit("tanh") + 1
+    return x * 0.5 * bend
 
 
 @translates("Swish", "com.microsoft.QuickGelu")
-def swish(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def swish(node: OnnxNode) -> Translated:
     """Swish, and ONNX Runtime's QuickGelu: x * sigmoid(alpha * x)."""
     x, alpha = node.input(0), node.number("alpha", 1.0 if node.operator == "Swish" else 1.702)
-    if alpha == 1:
-        return builder.emit("silu", x)
-    gate = builder.emit("sigmoid", builder.emit("multiply", x, scalar(builder, alpha, x)))
-    return builder.emit("multiply", x, gate)
+    return x.emit("silu") if alpha == 1 else x * (x * alpha).emit("sigmoid")
 
 
 @translates("Mish")
-def mish(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def mish(node: OnnxNode) -> Translated:
     """Mish: x * tanh(softplus(x))."""
-    x = node.input(0)
-    return builder.emit("multiply", x, builder.emit("tanh", builder.emit("softplus", x)))
+    return node.input(0) * node.input(0).emit("softplus").emit("tanh")
 
 
 @translates("Softsign")
-def softsign(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def softsign(node: OnnxNode) -> Translated:
     """Softsign: x / (1 + |x|)."""
-    x = node.input(0)
-    below = builder.emit("add", builder.emit("abs", x), scalar(builder, 1, x))
-    return builder.emit("divide", x, below)
+    return node.input(0) / (node.input(0).emit("abs") + 1)
 
 
 @translates("Celu")
-def celu(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def celu(node: OnnxNode) -> Translated:
     """Celu: elu of x/alpha, times alpha."""
     x, alpha = node.input(0), node.number("alpha", 1.0)
-    if alpha == 1:
-        return builder.emit("elu", x, alpha=1.0)
-    inner = builder.emit("divide", x, scalar(builder, alpha, x))
-    return builder.emit(
-        "multiply", builder.emit("elu", inner, alpha=1.0), scalar(builder, alpha, x)
-    )
+    return x.emit("elu", alpha=1.0) if alpha == 1 else (x / alpha).emit("elu", alpha=1.0) * alpha
 
 
 @translates("Tan")
-def tangent(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def tangent(node: OnnxNode) -> Translated:
     """Tan: sin / cos."""
-    x = node.input(0)
-    return builder.emit("divide", builder.emit("sin", x), builder.emit("cos", x))
+    return node.input(0).emit("sin") / node.input(0).emit("cos")
 
 
 @translates("Cosh", "Sinh")
-def hyperbolic(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def hyperbolic(node: OnnxNode) -> Translated:
     """Cosh, Sinh: (exp(x) ± exp(-x)) / 2, with the half in the exponents so that nothing overflows
     before the result does.
 
@@ -250,27 +190,21 @@ def hyperbolic(node: OnnxNode, builder: GraphBuilder) -> Translated:
     where m = exp(-|x|) - 1, which `elu` gives exactly.
     """
     x = node.input(0)
-    half = scalar(builder, np.log(2.0), x)
-    up = builder.emit("exp", builder.emit("subtract", x, half))
-    down = builder.emit("exp", builder.emit("subtract", builder.emit("negative", x), half))
+    half = x.filled(np.log(2.0))
+    up, down = (x - half).emit("exp"), (x.emit("negative") - half).emit("exp")
     if node.operator == "Cosh":
-        return builder.emit("add", up, down)
-    size = builder.emit("abs", x)
-    less = builder.emit("elu", builder.emit("negative", size), alpha=1.0)
-    ratio = builder.emit("divide", less, builder.emit("add", less, scalar(builder, 1, x)))
-    twice = builder.emit("multiply", builder.emit("add", less, ratio), scalar(builder, -0.5, x))
-    near = builder.emit("multiply", twice, builder.emit("sign", x))
-    small = builder.emit("less", size, scalar(builder, 1, x))
-    return builder.emit("where", small, near, builder.emit("subtract", up, down))
+        return up + down
+    size = x.emit("abs")
+    less = size.emit("negative").emit("elu", alpha=1.0)
+    near = (less + less / (less + 1)) * -0.5 * x.emit("sign")
+    return size.emit("less", 1).emit("where", near, up - down)
 
 
 @translates("IsInf")
-def is_infinite(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def is_infinite(node: OnnxNode) -> Translated:
     """IsInf → a comparison with the infinities asked for."""
     x = node.input(0)
     up, down = node.integer("detect_positive", 1), node.integer("detect_negative", 1)
-    if up and down:
-        return builder.emit("equal", builder.emit("abs", x), scalar(builder, np.inf, x))
     if not up and not down:
         return None
-    return builder.emit("equal", x, scalar(builder, np.inf if up else -np.inf, x))
+    return (x.emit("abs") if up and down else x).emit("equal", np.inf if up else -np.inf)

@@ -1,173 +1,246 @@
-"""Operators that pick, join, pad or repeat elements."""
+"""Operators that pick, join, pad, repeat or permute elements, or see them in another shape."""
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
+from tilewright.core.errors import ModelError
 from tilewright.graph.folding import FOLDED_BYTES
 from tilewright.graph.indices import IndexRange
-from tilewright.models.onnx_import.builder import GraphBuilder, axis_of
-from tilewright.models.onnx_import.index_ports import indexed_shape, require_indices
-from tilewright.models.onnx_import.node import OnnxNode
-from tilewright.models.onnx_import.registry import Carried, Translated, translates
-
-
-def slice_axes(builder: GraphBuilder, x: str, parts: dict[int, slice]) -> str:
-    """The given range of some axes, resolved; the tensor itself when nothing is cut."""
-    shape = builder.shape(x)
-    ranges = [parts.get(i, slice(None)).indices(size) for i, size in enumerate(shape)]
-    if all(r == (0, size, 1) for r, size in zip(ranges, shape, strict=True)):
-        return x
-    starts, stops, steps = (tuple(r[i] for r in ranges) for i in range(3))
-    return builder.emit("slice", x, starts=starts, stops=stops, steps=steps)
+from tilewright.models.naming import quoted
+from tilewright.models.onnx_import.builder import Tensor, axis_of
+from tilewright.models.onnx_import.node import (
+    Carried,
+    OnnxNode,
+    Translated,
+    indexed_shape,
+    require_indices,
+    translates,
+)
 
 
 @translates("Slice")
-def cut(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def cut(node: OnnxNode) -> Translated:
     """Slice with ranges as attributes (before operator set 10) or inputs."""
     x = node.input(0)
-    rank = len(builder.shape(x))
     if node.opset < 10:
-        starts, stops, axes, steps = (node.integers("starts"), node.integers("ends"), None, None)
-        axes = node.integers("axes")
+        starts, stops, axes = (node.integers(name) for name in ("starts", "ends", "axes"))
+        steps: tuple[int, ...] | None = ()
     else:
-        starts, stops, axes, steps = (
-            builder.integers(node.input(i)) if node.input(i) else () for i in range(1, 5)
-        )
-    if starts is None or stops is None or axes is None or (node.input(4) and not steps):
+        starts, stops, axes, steps = (node.known(i) for i in range(1, 5))
+    if starts is None or stops is None or axes is None or (node.given(4) and not steps):
         return None
-    places = axes or tuple(range(len(starts)))
-    parts = {
-        axis_of(axis, rank, node.name): slice(starts[i], stops[i], steps[i] if steps else 1)
-        for i, axis in enumerate(places)
-    }
-    return slice_axes(builder, x, parts)
+    return x.cut(
+        {
+            axis_of(axis, x.rank, node.name): slice(starts[i], stops[i], steps[i] if steps else 1)
+            for i, axis in enumerate(axes or range(len(starts)))
+        }
+    )
 
 
 @translates("CumSum")
-def running_sum(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def running_sum(node: OnnxNode) -> Translated:
     """CumSum is carried along; one from the end, which TVM's importer fails at, runs from the
     start of what is turned around."""
-    x, known = node.input(0), builder.integers(node.input(1))
+    x, known = node.input(0), node.input(1).integers
     if not node.integer("reverse", 0) or known is None:
         return None
-    axis = axis_of(known[0], len(builder.shape(x)), node.name)
+    axis = axis_of(known[0], x.rank, node.name)
 
-    def turned(name: str) -> str:
-        return slice_axes(builder, name, {axis: slice(None, None, -1)})
+    def turned(tensor: Tensor) -> Tensor:
+        return tensor.cut({axis: slice(None, None, -1)})
 
-    return Carried(node=node.altered((turned(x), node.inputs[1]), reverse=None), then=turned)
+    return Carried(node=node.altered((turned(x), node.input(1)), reverse=None), then=turned)
 
 
 @translates("Split")
-def split(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def split(node: OnnxNode) -> Translated:
     """Split → one slice per output."""
-    x = node.input(0)
-    shape = builder.shape(x)
-    axis = axis_of(node.integer("axis", 0), len(shape), node.name)
-    sizes = builder.integers(node.input(1)) if node.input(1) else node.integers("split")
+    x, parts = node.input(0), len(node.proto.output)
+    axis = node.axis(x.rank, 0)
+    sizes = node.known(1, node.integers("split"))
     if sizes is None:
         return None
     if not sizes:
-        part = -(-shape[axis] // len(node.outputs))
-        sizes = tuple(max(0, min(part, shape[axis] - i * part)) for i in range(len(node.outputs)))
+        part = -(-x.shape[axis] // parts)
+        sizes = tuple(max(0, min(part, x.shape[axis] - i * part)) for i in range(parts))
     bounds = [0, *(int(stop) for stop in np.cumsum(sizes))]
-    return tuple(
-        slice_axes(builder, x, {axis: slice(bounds[i], bounds[i + 1])})
-        for i in range(len(node.outputs))
-    )
+    return tuple(x.cut({axis: slice(bounds[i], bounds[i + 1])}) for i in range(parts))
 
 
 @translates("Concat")
-def concat(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def concat(node: OnnxNode) -> Translated:
     """Concat; empty parts are left out."""
-    rank = len(builder.shape(node.input(0)))
-    axis = axis_of(node.integer("axis", 1), rank, node.name)
-    parts = [name for name in node.inputs if builder.shape(name)[axis] > 0]
-    if not parts:
-        return node.input(0)
-    return parts[0] if len(parts) == 1 else builder.emit("concat", *parts, axis=axis)
+    tensors = node.several(len(node.inputs))
+    axis = node.axis(tensors[0].rank, 1)
+    parts = [tensor for tensor in tensors if tensor.shape[axis] > 0]
+    if len(parts) < 2:
+        return (*parts, tensors[0])[0]
+    return node.builder.emit("concat", *parts, axis=axis)
 
 
 @translates("Gather")
-def gather(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def gather(node: OnnxNode) -> Translated:
     """Gather; one known index is a slice."""
-    x, indices = node.input(0), node.input(1)
-    shape = indexed_shape(node, builder.shape(x))
-    axis = axis_of(node.integer("axis", 0), len(shape), node.name)
-    known = builder.value(indices)
+    x, indices = node.several(2)
+    shape = indexed_shape(node, x.shape)
+    axis = node.axis(x.rank, 0)
+    known = indices.value
     require_indices(known, (IndexRange.of_axis(shape[axis]),))
-    if known is not None and known.size == 1 and builder.value(x) is None:
+    if known is not None and known.size == 1 and x.value is None:
         index = int(known.reshape(-1)[0]) % shape[axis]
-        part = slice_axes(builder, x, {axis: slice(index, index + 1)})
-        return builder.reshape(part, (*shape[:axis], *known.shape, *shape[axis + 1 :]))
-    return builder.emit("gather", x, indices, axis=axis)
+        wanted = (*shape[:axis], *known.shape, *shape[axis + 1 :])
+        return x.cut({axis: slice(index, index + 1)}).reshape(wanted)
+    return x.emit("gather", indices, axis=axis)
 
 
 @translates("Pad")
-def pad(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def pad(node: OnnxNode) -> Translated:
     """Pad with amounts as attribute (before operator set 11) or inputs; negative ones cut."""
     x, mode = node.input(0), node.text("mode", "constant")
-    shape = builder.shape(x)
-    rank = len(shape)
-    amounts, value = _padding(node, builder)
-    if amounts is None or value is None or mode not in ("constant", "reflect", "edge", "wrap"):
+    (amounts, value), axes = _padding(node), node.known(3, tuple(range(x.rank)))
+    if amounts is None or value is None or axes is None:
         return None
-    axes = builder.integers(node.input(3)) if node.input(3) else tuple(range(rank))
-    if axes is None:
+    if mode not in ("constant", "reflect", "edge", "wrap"):
         return None
-    before, after = [0] * rank, [0] * rank
+    before, after = [0] * x.rank, [0] * x.rank
     for i, axis in enumerate(axes):
-        place = axis_of(axis, rank, node.name)
+        place = axis_of(axis, x.rank, node.name)
         before[place], after[place] = amounts[i], amounts[i + len(axes)]
-    parts = {
-        i: slice(max(0, -before[i]), shape[i] - max(0, -after[i]))
-        for i in range(rank)
-        if before[i] < 0 or after[i] < 0
-    }
-    x = slice_axes(builder, x, parts)
-    before, after = [max(0, v) for v in before], [max(0, v) for v in after]
+    x = x.cut(
+        {
+            i: slice(max(0, -before[i]), size - max(0, -after[i]))
+            for i, size in enumerate(x.shape)
+            if before[i] < 0 or after[i] < 0
+        }
+    )
+    before, after = ([max(0, amount) for amount in side] for side in (before, after))
     if not any(before) and not any(after):
         return x
     if mode == "wrap":
-        return _wrapped(builder, x, before, after)
+        return _wrapped(x, before, after)
     filling = value if np.isfinite(value) else ("inf" if value > 0 else "-inf")
-    return builder.emit(
-        "pad", x, before=tuple(before), after=tuple(after), value=filling, mode=mode
-    )
+    return x.padded(before, after, filling, mode)
 
 
-def _wrapped(builder: GraphBuilder, x: str, before: list[int], after: list[int]) -> str:
+def _wrapped(x: Tensor, before: list[int], after: list[int]) -> Tensor:
     """Pad as if the tensor went on from the start behind its end: picked axis by axis."""
-    for axis, size in enumerate(builder.shape(x)):
+    for axis, size in enumerate(x.shape):
         if before[axis] or after[axis]:
-            indices = np.arange(-before[axis], size + after[axis], dtype=np.int64) % size
-            x = builder.emit("gather", x, builder.constant(indices), axis=axis)
+            x = x.take(np.arange(-before[axis], size + after[axis], dtype=np.int64) % size, axis)
     return x
 
 
-def _padding(node: OnnxNode, builder: GraphBuilder) -> tuple[tuple[int, ...] | None, float | None]:
+def _padding(node: OnnxNode) -> tuple[tuple[int, ...] | None, float | None]:
+    """The amounts and the value, None where they are not known."""
     if node.opset < 11:
         return node.integers("pads"), node.number("value", 0.0)
-    if not node.input(2):
-        return builder.integers(node.input(1)), 0.0
-    value = builder.value(node.input(2))
+    value = node.value(2) if node.given(2) else np.zeros(1)
     number = None if value is None else float(value.reshape(-1)[0]) if value.size else 0.0
-    return builder.integers(node.input(1)), number
+    return node.input(1).integers, number
 
 
 @translates("Trilu")
-def triangle(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def triangle(node: OnnxNode) -> Translated:
     """Trilu → where, with a mask that is a constant where the offset is."""
-    x = node.input(0)
-    rows, columns = builder.shape(x)[-2:]
+    x, given = node.input(0), node.given(1)
+    rows, columns = x.shape[-2:]
     if rows * columns > FOLDED_BYTES:
         return None
-    diagonal = builder.constant(np.arange(columns)[None, :] - np.arange(rows)[:, None])
-    offset = builder.constant(np.array(0))
-    if node.input(1):
-        offset = builder.reshape(node.input(1), ())
-    operator = "greater_equal" if node.integer("upper", 1) else "less_equal"
-    mask = builder.emit(operator, diagonal, offset)
-    zero = builder.full((), 0, builder.dtype(x))
-    return builder.emit("where", mask, x, zero)
+    diagonal = node.constant(np.arange(columns)[None, :] - np.arange(rows)[:, None])
+    offset = node.constant(np.array(0))
+    if given:
+        offset = given.reshape(())
+    kept = diagonal.emit("greater_equal" if node.integer("upper", 1) else "less_equal", offset)
+    return kept.emit("where", x, x.filled(0))
+
+
+@translates("Reshape")
+def reshape(node: OnnxNode) -> Translated:
+    """Reshape: 0 copies an axis, -1 takes what is left."""
+    x, wanted = node.input(0), node.input(1).integers
+    if wanted is None:
+        return None
+    sizes = list(wanted)
+    for i, size in enumerate(sizes):
+        if size == 0 and not node.integer("allowzero", 0) and i < x.rank:
+            sizes[i] = x.shape[i]
+    if -1 in sizes:
+        known = prod(size for size in sizes if size != -1)
+        sizes[sizes.index(-1)] = prod(x.shape) // known if known else 0
+    if prod(sizes) != prod(x.shape):
+        raise ModelError(f"node {quoted(node.name)}: {[*x.shape]} does not fit {[*wanted]}")
+    return x.reshape(sizes)
+
+
+@translates("Flatten")
+def flatten(node: OnnxNode) -> Translated:
+    """Flatten to two axes."""
+    x, axis = node.input(0), node.integer("axis", 1)
+    axis = axis + x.rank if axis < 0 else axis
+    return x.reshape((prod(x.shape[:axis]), prod(x.shape[axis:])))
+
+
+@translates("Squeeze", "Unsqueeze")
+def squeeze(node: OnnxNode) -> Translated:
+    """Squeeze, Unsqueeze: axes as attribute (before operator set 13) or input."""
+    x, axes = node.input(0), node.known(1, node.integers("axes"))
+    if axes is None:
+        return None
+    rank = x.rank + (len(axes) if node.operator == "Unsqueeze" else 0)
+    places = {axis_of(axis, rank, node.name) for axis in axes}
+    if node.operator == "Unsqueeze":
+        sizes = iter(x.shape)
+        return x.reshape([1 if i in places else next(sizes) for i in range(rank)])
+    gone = places or {i for i, size in enumerate(x.shape) if size == 1}
+    return x.reshape([size for i, size in enumerate(x.shape) if i not in gone])
+
+
+@translates("Transpose")
+def transpose(node: OnnxNode) -> Translated:
+    """Transpose; all axes reversed by default."""
+    x = node.input(0)
+    return x.transpose(node.integers("perm") or range(x.rank)[::-1])
+
+
+@translates("Expand")
+def expand(node: OnnxNode) -> Translated:
+    """Expand: the shapes broadcast both ways."""
+    x, wanted = node.input(0), node.input(1).integers
+    if wanted is None:
+        return None
+    shape = np.broadcast_shapes(x.shape, wanted)
+    return x if shape == x.shape else x.emit("expand", shape=tuple(int(size) for size in shape))
+
+
+@translates("Tile")
+def tile(node: OnnxNode) -> Translated:
+    """Tile → reshape to [1,d0,1,d1,…], expand to [r0,d0,r1,d1,…], reshape."""
+    x, repeats = node.input(0), node.input(1).integers
+    if repeats is None or all(repeat == 1 for repeat in repeats):
+        return None if repeats is None else x
+    pairs = list(zip(repeats, x.shape, strict=True))
+    final = tuple(size * repeat for repeat, size in pairs)
+    if all(1 in pair for pair in pairs):
+        return x.emit("expand", shape=final)
+    split = x.reshape([v for size in x.shape for v in (1, size)])
+    return split.emit("expand", shape=tuple(v for pair in pairs for v in pair)).reshape(final)
+
+
+@translates("DepthToSpace", "SpaceToDepth")
+def depth_and_space(node: OnnxNode) -> Translated:
+    """DepthToSpace, SpaceToDepth → reshape, transpose, reshape."""
+    x, block = node.input(0), node.integer("blocksize", 1)
+    n, c, h, w = x.shape
+    blocks_first = node.text("mode", "DCR") == "DCR"
+    if node.operator == "SpaceToDepth":
+        order = (0, 3, 5, 1, 2, 4) if blocks_first else (0, 1, 3, 5, 2, 4)
+        split = x.reshape((n, c, h // block, block, w // block, block)).transpose(order)
+        return split.reshape((n, c * block * block, h // block, w // block))
+    depth = c // (block * block)
+    parts, order = (n, depth, block, block, h, w), (0, 1, 4, 2, 5, 3)
+    if blocks_first:
+        parts, order = (n, block, block, depth, h, w), (0, 3, 4, 1, 5, 2)
+    return x.reshape(parts).transpose(order).reshape((n, depth, h * block, w * block))

@@ -1,18 +1,25 @@
-"""One ONNX node, its attributes read with types and defaults."""
+"""One ONNX node to translate: its tensors, and its attributes read with types and defaults.
+
+A translation is a function of a node, registered under the names of its operators.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import onnx
 
+from tilewright.core.errors import ModelError
+from tilewright.graph.indices import IndexRange
 from tilewright.graph.network import Array
+from tilewright.models.naming import quoted
+from tilewright.models.onnx_import.builder import GraphBuilder, Tensor, axis_of
 from tilewright.models.weights import array_of
 
-AUTOMATIC = {"SAME_UPPER", "SAME_LOWER", "VALID"}
+TRAINING_HINT = "Export the network for inference: in PyTorch after `model.eval()`."
 
 
 def shortest(value: float) -> float:
@@ -22,27 +29,65 @@ def shortest(value: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnnxNode:
-    """A node to translate. `inputs` are tensors of our graph, empty where an input is left out.
+    """A node to translate. `inputs` are tensors of our graph, None where an input is left out.
 
     `opset` is the version of the operator set of the node's domain.
     """
 
+    builder: GraphBuilder
     name: str
-    operator: str
-    domain: str
     opset: int
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    inputs: tuple[Tensor | None, ...]
     attributes: Mapping[str, Any]
     proto: onnx.NodeProto
 
-    def input(self, index: int) -> str:
-        """Input number `index`, empty when left out."""
-        return self.inputs[index] if index < len(self.inputs) else ""
+    @property
+    def operator(self) -> str:
+        """The name of the operator within its domain."""
+        return self.proto.op_type
+
+    @property
+    def full_name(self) -> str:
+        """The operator's name, behind that of its domain where this is not ONNX's own."""
+        return f"{self.proto.domain}.{self.operator}" if self.proto.domain else self.operator
+
+    @property
+    def title(self) -> str:
+        """What errors call the node."""
+        return f"node {quoted(self.name)} ({quoted(self.operator)})"
+
+    def given(self, index: int) -> Tensor | None:
+        """Input number `index`, None when left out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def input(self, index: int) -> Tensor:
+        """Input number `index`; ModelError when left out."""
+        found = self.given(index)
+        if found is None:
+            raise ModelError("an input is left out that this operator needs")
+        return found
+
+    def several(self, count: int) -> tuple[Tensor, ...]:
+        """The first so many inputs; ModelError when one is left out."""
+        return tuple(self.input(index) for index in range(count))
+
+    def value(self, index: int) -> Array | None:
+        """The values of an input when they are known, else None, also when it is left out."""
+        found = self.given(index)
+        return None if found is None else found.value
+
+    def known(self, index: int, default: tuple[int, ...] = ()) -> tuple[int, ...] | None:
+        """The integers of an input, None when they are not known; `default` when left out."""
+        found = self.given(index)
+        return default if found is None else found.integers
+
+    def constant(self, array: Array) -> Tensor:
+        """Add a generated constant."""
+        return self.builder.constant(array)
 
     def uses_output(self, index: int) -> bool:
         """Whether output number `index` is asked for."""
-        return index < len(self.outputs) and bool(self.outputs[index])
+        return index < len(self.proto.output) and bool(self.proto.output[index])
 
     def integer(self, name: str, default: int) -> int:
         """An integer attribute."""
@@ -56,10 +101,6 @@ class OnnxNode:
         """A float attribute."""
         return shortest(self.attributes.get(name, default))
 
-    def numbers(self, name: str) -> tuple[float, ...]:
-        """An attribute that is a list of floats."""
-        return tuple(shortest(item) for item in self.attributes.get(name, ()))
-
     def text(self, name: str, default: str) -> str:
         """A text attribute."""
         value = self.attributes.get(name, default)
@@ -70,11 +111,11 @@ class OnnxNode:
         value = self.attributes.get(name)
         return array_of(value) if isinstance(value, onnx.TensorProto) else None
 
-    def has(self, name: str) -> bool:
-        """Whether the attribute is given."""
-        return name in self.attributes
+    def axis(self, rank: int, default: int) -> int:
+        """The attribute `axis`, counted from the front; ModelError when there is none."""
+        return axis_of(self.integer("axis", default), rank, self.name)
 
-    def altered(self, inputs: tuple[str, ...], **attributes: Any) -> OnnxNode:
+    def altered(self, inputs: tuple[Tensor | None, ...], **attributes: Any) -> OnnxNode:
         """The same node with other inputs, and with attributes changed, or left out where None."""
         proto = onnx.NodeProto.FromString(self.proto.SerializeToString())
         kept = [entry for entry in proto.attribute if entry.name not in attributes]
@@ -86,18 +127,50 @@ class OnnxNode:
         return replace(self, inputs=inputs, attributes=rest | given, proto=proto)
 
 
-def read_node(proto: onnx.NodeProto, name: str, opset: int, inputs: tuple[str, ...]) -> OnnxNode:
-    """An ONNX node with its inputs renamed to tensors of our graph."""
-    values = {
-        attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in proto.attribute
-    }
-    return OnnxNode(
-        name=name,
-        operator=proto.op_type,
-        domain=proto.domain,
-        opset=opset,
-        inputs=inputs,
-        outputs=tuple(proto.output),
-        attributes=values,
-        proto=proto,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """A node to be carried along, and what is emitted from its only result."""
+
+    node: OnnxNode
+    then: Callable[[Tensor], Tensor]
+
+
+Translated = Tensor | Sequence[Tensor | None] | OnnxNode | Carried | None
+Translate = Callable[[OnnxNode], Translated]
+"""Emits nodes and gives each output's tensor; or gives a node to be carried along in place of this
+one, or None for "as it is"."""
+
+TRANSLATIONS: dict[str, Translate] = {}
+
+
+def translates(*operators: str) -> Callable[[Translate], Translate]:
+    """Register a function for ONNX operators, those of other domains as `DOMAIN.NAME`."""
+
+    def register(function: Translate) -> Translate:
+        TRANSLATIONS.update(dict.fromkeys(operators, function))
+        return function
+
+    return register
+
+
+def training_refused() -> ModelError:
+    """The error for a node in training mode: this is inference."""
+    return ModelError("it is in training mode, and this is inference", hint=TRAINING_HINT)
+
+
+def indexed_shape(node: OnnxNode, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape; raises ModelError for that of a scalar."""
+    if not shape:
+        raise ModelError(f"node {quoted(node.name)} takes elements of a scalar by their index")
+    return shape
+
+
+def require_indices(known: Array | None, ranges: Sequence[IndexRange]) -> None:
+    """Raise ModelError when indices that are known are out of range."""
+    if known is None or not known.size:
+        return
+    columns: Any = known.reshape(-1, len(ranges))
+    for values, valid in zip(columns.T, ranges, strict=True):
+        wrong = values[(values < valid.lowest) | (values > valid.highest)]
+        if wrong.size:
+            raise ModelError(f"the index {np.ravel(wrong)[0]} is outside {valid}")

@@ -1,23 +1,24 @@
-"""Nodes outside the vocabulary: carried along as a small ONNX model of one node."""
+"""Nodes outside the vocabulary: carried along as a small ONNX model of one node, which says what of
+its inputs holds indices."""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from tilewright.core.errors import ModelError
-from tilewright.graph.indices import indices_text
+from tilewright.graph.indices import IndexRange, IndexUse, indices_text
 from tilewright.graph.operators.opaque import results_text
 from tilewright.graph.tensor import TensorType
 from tilewright.models.naming import quoted
-from tilewright.models.onnx_import.builder import GraphBuilder
-from tilewright.models.onnx_import.index_ports import checked_index_uses
-from tilewright.models.onnx_import.node import OnnxNode
+from tilewright.models.onnx_import.builder import Tensor
+from tilewright.models.onnx_import.node import OnnxNode, indexed_shape, require_indices
 from tilewright.models.weights import static_type
 from tilewright.models.well_formed import nested_graphs
 
@@ -26,155 +27,132 @@ _NEVER_EMBEDDED = ("Scatter", "ScatterElements")
 """TVM does not compile these where an operand is a constant of the model."""
 _HALF, _SINGLE = "bfloat16", "float32"
 _NAMES_OF_TYPES = ("to", "dtype", "output_dtype")
+"""Attributes that say of which type a result is."""
 _SORTED = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
+
+Shapes = Sequence[tuple[int, ...]]
+Rule = Callable[[OnnxNode, Shapes], Sequence[IndexUse]]
+"""Node and the shapes of its inputs (empty where one is left out), then of its results."""
 
 
 def opaque(
-    node: OnnxNode,
-    builder: GraphBuilder,
-    opsets: Sequence[onnx.OperatorSetIdProto],
-    known: Mapping[str, TensorType],
-) -> tuple[str, ...]:
-    """Emit an opaque node; the tensors of all outputs, empty where one is not asked for.
+    node: OnnxNode, opsets: Sequence[onnx.OperatorSetIdProto], known: Mapping[str, TensorType]
+) -> tuple[Tensor | None, ...]:
+    """Emit an opaque node; the tensors of all outputs, None where one is not asked for.
 
     Integer constants and small ones lie inside most models, for importers want to see them; tensors
     inside are called i0, i1, … and o0, o1, …, so equal nodes are equal tasks.
     What computes in bfloat16 does so in single precision between casts, for TVM cannot do it all.
     Raises ModelError when a result has no static shape, or TVM has no kernel for the types.
     """
-    _refuse_types(node, builder)
-    if _is_bfloat16(node, builder):
-        wide = replace(
-            node, inputs=tuple(_cast(builder, name, _HALF, _SINGLE) for name in node.inputs)
-        )
-        kinds = {
-            name: TensorType(kind.shape, _SINGLE) if kind.dtype == _HALF else kind
-            for name, kind in known.items()
-        }
-        results = opaque(wide, builder, opsets, kinds)
+    _refuse_types(node)
+    half = any(tensor and tensor.dtype == _HALF for tensor in node.inputs)
+    if half and not any(name in node.attributes for name in _NAMES_OF_TYPES):
+        wide = replace(node, inputs=tuple(map(_widened, node.inputs)))
+        halves = {name for name, kind in known.items() if kind.dtype == _HALF}
+        kinds = {**known, **{name: TensorType(known[name].shape, _SINGLE) for name in halves}}
+        results = opaque(wide, opsets, kinds)
         return tuple(
-            _cast(builder, result, _SINGLE, _HALF)
-            if result and name in known and known[name].dtype == _HALF
-            else result
-            for name, result in zip(node.outputs, results, strict=True)
+            result.cast(_HALF) if result and name in halves and result.dtype == _SINGLE else result
+            for name, result in zip(node.proto.output, results, strict=True)
         )
-    model, inputs = _single_node_model(node, builder, opsets)
+    model, inputs = _single_node_model(node, opsets)
     if not inputs:
         raise ModelError(
-            f"node {quoted(node.name)}: the result of operator {quoted(_full_name(node))} depends "
+            f"node {quoted(node.name)}: the result of operator {quoted(node.full_name)} depends "
             "on nothing that the network is given, and could not be computed ahead",
             hint="Random numbers are not supported; a constant result: put it into the model.",
         )
     kinds = _result_types(node, model, known)
-    for name, kind in kinds.items():
-        index = list(node.outputs).index(name)
-        model.graph.output.append(_value(f"o{index}", kind))
-    uses = checked_index_uses(node, builder, inputs, tuple(kinds.values()))
-    results = builder.emit_opaque(
+    outputs = [index for index, name in enumerate(node.proto.output) if name]
+    model.graph.output.extend(map(_value, (f"o{index}" for index in outputs), kinds))
+    uses = _checked_uses(node, inputs, kinds)
+    results = node.builder.emit_several(
+        "opaque",
         inputs,
-        tuple(kinds.values()),
+        kinds,
         **({"indices": indices_text(uses)} if uses else {}),
         model=b64encode(model.SerializeToString(deterministic=True)).decode("ascii"),
-        results=results_text(tuple(kinds.values())),
+        results=results_text(kinds),
     )
-    named = dict(zip(kinds, results, strict=True))
-    return tuple(named.get(name, "") for name in node.outputs)
+    found = dict(zip(outputs, results, strict=True))
+    return tuple(found.get(index) for index in range(len(node.proto.output)))
 
 
-def _is_bfloat16(node: OnnxNode, builder: GraphBuilder) -> bool:
-    """Whether a node computes in bfloat16, and no attribute of it names a type."""
-    named = any(node.has(name) for name in _NAMES_OF_TYPES)
-    return not named and any(name and builder.dtype(name) == _HALF for name in node.inputs)
+def _widened(tensor: Tensor | None) -> Tensor | None:
+    """A tensor in single precision if it has half of it; others, and inputs left out, as is."""
+    return tensor.cast(_SINGLE) if tensor and tensor.dtype == _HALF else tensor
 
 
-def _cast(builder: GraphBuilder, name: str, before: str, after: str) -> str:
-    """A tensor of one type in another one; others, and inputs left out, as they are."""
-    if not name or builder.dtype(name) != before:
-        return name
-    return builder.emit("cast", name, dtype=after)
-
-
-def _refuse_types(node: OnnxNode, builder: GraphBuilder) -> None:
+def _refuse_types(node: OnnxNode) -> None:
     """TVM says only when the kernel runs that it cannot sort some types."""
-    known = _SORTED if node.operator == "TopK" else ()
-    dtype = builder.dtype(node.input(0)) if node.input(0) else ""
-    if known and dtype not in known:
+    first = node.given(0)
+    if node.operator == "TopK" and first and first.dtype not in _SORTED:
         raise ModelError(
-            f"node {quoted(node.name)}: operator {quoted(_full_name(node))} of {dtype} "
+            f"node {quoted(node.name)}: operator {quoted(node.full_name)} of {first.dtype} "
             f"is not supported",
-            hint="Supported: " + ", ".join(known),
+            hint="Supported: " + ", ".join(_SORTED),
         )
 
 
 def _single_node_model(
-    node: OnnxNode, builder: GraphBuilder, opsets: Sequence[onnx.OperatorSetIdProto]
-) -> tuple[onnx.ModelProto, list[str]]:
+    node: OnnxNode, opsets: Sequence[onnx.OperatorSetIdProto]
+) -> tuple[onnx.ModelProto, list[Tensor]]:
     _refuse_captures(node)
     proto = onnx.NodeProto.FromString(node.proto.SerializeToString())
     proto.name, proto.doc_string = "", ""
     del proto.metadata_props[:]
     graph = onnx.GraphProto(name="opaque")
-    inputs: list[str] = []
-    labels: dict[str, str] = {}
-    for index, name in enumerate(node.inputs):
-        if not name:
+    inputs: list[Tensor] = []
+    labels: dict[Tensor, str] = {}
+    for index, tensor in enumerate(node.inputs):
+        if tensor is None:
             continue
-        if name in labels:
-            proto.input[index] = labels[name]
+        known = tensor in labels
+        label = proto.input[index] = labels.setdefault(tensor, f"i{index}")
+        if known:
             continue
-        label = labels[name] = f"i{index}"
-        proto.input[index] = label
-        array = builder.value(name) if node.operator not in _NEVER_EMBEDDED else None
+        array = tensor.value if node.operator not in _NEVER_EMBEDDED else None
         if array is not None and (array.size <= _EMBEDDED_ELEMENTS or array.dtype.kind in "iub"):
             graph.initializer.append(numpy_helper.from_array(array, label))
         else:
-            graph.input.append(_value(label, builder.types[name]))
-            inputs.append(name)
-    for index, name in enumerate(node.outputs):
-        proto.output[index] = f"o{index}" if name else ""
+            graph.input.append(_value(label, tensor.type))
+            inputs.append(tensor)
+    del proto.output[:]
+    proto.output.extend(f"o{i}" if name else "" for i, name in enumerate(node.proto.output))
     graph.node.append(proto)
     model = onnx.ModelProto(ir_version=8, graph=graph)
-    used = [entry for entry in opsets if _same_domain(entry.domain, node.domain)]
+    domain = node.proto.domain or "ai.onnx"
+    used = [entry for entry in opsets if (entry.domain or "ai.onnx") == domain]
     model.opset_import.extend(used or opsets)
     return model, inputs
 
 
-def _same_domain(a: str, b: str) -> bool:
-    return (a or "ai.onnx") == (b or "ai.onnx")
-
-
 def _value(name: str, kind: TensorType) -> onnx.ValueInfoProto:
-    element_type = onnx.TensorProto.BFLOAT16
-    if kind.dtype != "bfloat16":
-        element_type = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind.dtype))
-    return onnx.helper.make_tensor_value_info(name, element_type, kind.shape)
+    dtype = np.dtype(kind.dtype)
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), kind.shape)
 
 
 def _result_types(
     node: OnnxNode, model: onnx.ModelProto, known: Mapping[str, TensorType]
-) -> dict[str, TensorType]:
+) -> tuple[TensorType, ...]:
     """The static types of the outputs that are asked for."""
-    kinds = {name: known[name] for name in node.outputs if name in known}
-    wanted = [name for name in node.outputs if name]
-    if len(kinds) < len(wanted):
+    wanted = [(f"o{index}", name) for index, name in enumerate(node.proto.output) if name]
+    found: dict[str, TensorType | None] = {}
+    if any(name not in known for _, name in wanted):
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.value_info
         found = {value.name: static_type(value) for value in inferred}
-        for index, name in enumerate(node.outputs):
-            kind = found.get(f"o{index}")
-            if name and name not in kinds and kind is not None:
-                kinds[name] = kind
-    for name in wanted:
-        if name not in kinds:
+    kinds: list[TensorType] = []
+    for label, name in wanted:
+        kind = known.get(name) or found.get(label)
+        if kind is None:
             raise ModelError(
-                f"node {quoted(node.name)}: operator {quoted(_full_name(node))} is not known here "
+                f"node {quoted(node.name)}: operator {quoted(node.full_name)} is not known here "
                 f"and the shape of its result {quoted(name)} depends on the data",
                 hint="Cut the network before this node, or export it with static shapes.",
             )
-    return {name: kinds[name] for name in wanted}
-
-
-def _full_name(node: OnnxNode) -> str:
-    return f"{node.domain}.{node.operator}" if node.domain else node.operator
+        kinds.append(kind)
+    return tuple(kinds)
 
 
 def _refuse_captures(node: OnnxNode) -> None:
@@ -202,3 +180,82 @@ def _read_from_outside(body: onnx.GraphProto, around: frozenset[str]) -> str | N
                 return found
         own.update(inner.output)
     return next((value.name for value in body.output if value.name not in own), None)
+
+
+def _along_axis(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:
+    """One index per element, along one axis of the first input."""
+    shape = indexed_shape(node, shapes[0])
+    return (IndexUse(port=1, ranges=(IndexRange.of_axis(shape[node.axis(len(shape), 0)]),)),)
+
+
+def _positions(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:
+    """The last axis of the indices holds a position in the first input, behind its batch axes."""
+    batch, length = node.integer("batch_dims", 0), indexed_shape(node, shapes[1])[-1]
+    extents = shapes[0][batch : batch + length]
+    if len(extents) < length or not length:
+        raise ModelError(
+            f"node {quoted(node.name)} has indices of {length} numbers for a tensor of shape "
+            f"{[*shapes[0]]} and {batch} batch axes"
+        )
+    return (IndexUse(port=1, ranges=tuple(IndexRange.of_axis(n) for n in extents)),)
+
+
+def _counted(port: int, extent: int) -> IndexUse:
+    """Indices that do not count from the end."""
+    return IndexUse(port=port, ranges=(IndexRange(lowest=0, highest=extent - 1),))
+
+
+def _whole(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:
+    """Positions in the flattened result, the only one."""
+    return (_counted(1, prod(shapes[-1])),)
+
+
+def _images(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:
+    """Images of a batch."""
+    return (_counted(2, indexed_shape(node, shapes[0])[0]),)
+
+
+def _embedded(node: OnnxNode, shapes: Shapes) -> Sequence[IndexUse]:
+    """Words, segments and positions, each with a table of its own."""
+    return [
+        _counted(port, indexed_shape(node, shapes[table])[0])
+        for port, table in ((0, 2), (1, 4), (8, 3))
+        if node.given(port) and node.given(table)
+    ]
+
+
+_RULES: dict[str, Rule] = {
+    "GatherElements": _along_axis,
+    "ScatterElements": _along_axis,
+    "Scatter": _along_axis,
+    "GatherND": _positions,
+    "ScatterND": _positions,
+    "RoiAlign": _images,
+    "MaxUnpool": _whole,
+    "EmbedLayerNormalization": _embedded,
+}
+
+_DOMAINS = ("", "ai.onnx", "com.microsoft")
+
+
+def _checked_uses(
+    node: OnnxNode, inputs: Sequence[Tensor], results: Sequence[TensorType]
+) -> tuple[IndexUse, ...]:
+    """What holds indices among the `inputs` that remain of a node's.
+
+    Raises ModelError where one that is known is out of range.
+    """
+    rule = _RULES.get(node.operator) if node.proto.domain in _DOMAINS else None
+    if rule is None:
+        return ()
+    shapes = [tensor.shape if tensor else () for tensor in node.inputs]
+    found: list[IndexUse] = []
+    for use in rule(node, [*shapes, *(kind.shape for kind in results)]):
+        tensor = node.input(use.port)
+        if tensor in inputs:  # a constant, too: the kernel alone is timed on random numbers
+            found.append(IndexUse(port=list(inputs).index(tensor), ranges=use.ranges))
+        try:
+            require_indices(tensor.value, use.ranges)
+        except ModelError as error:
+            raise ModelError(f"{node.title}: {error.message}") from error
+    return tuple(found)

@@ -1,78 +1,221 @@
-"""Reductions, and those that are chains around one."""
+"""Operators that sum over axes: matrix products, reductions, softmax and normalisations."""
 
 from __future__ import annotations
 
+from math import prod
+
+import numpy as np
+import onnx
+
 from tilewright.core.errors import ModelError
-from tilewright.models.onnx_import.builder import GraphBuilder, axis_of
-from tilewright.models.onnx_import.node import OnnxNode
-from tilewright.models.onnx_import.registry import Translated, translates
+from tilewright.models.naming import quoted
+from tilewright.models.onnx_import.builder import Tensor, axis_of
+from tilewright.models.onnx_import.node import OnnxNode, Translated, training_refused, translates
+from tilewright.models.weights import dtype_name
 
 _PLAIN = {
     "ReduceSum": "reduce_sum", "ReduceMean": "reduce_mean", "ReduceMax": "reduce_max",
     "ReduceMin": "reduce_min", "ReduceProd": "reduce_prod",
 }  # fmt: skip
 _ROOTS = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
-_CHAINS = ("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
+_CHAINS = ("ReduceL1", "ReduceSumSquare", *_ROOTS)
 
 
-def axes_of(node: OnnxNode, builder: GraphBuilder) -> tuple[int, ...] | None:
+@translates("Gemm")
+def gemm(node: OnnxNode) -> Translated:
+    """Gemm → dense with a constant matrix, else batch_matmul; then add."""
+    (a, b), c = node.several(2), node.given(2)
+    alpha, beta = node.number("alpha", 1.0), node.number("beta", 1.0)
+    if node.integer("transA", 0):
+        a = a.transpose((1, 0))
+    transposed = bool(node.integer("transB", 0))
+    if b.value is not None:
+        result = a.emit("dense", _scaled(b.transpose((1, 0)) if transposed else b, alpha))
+    else:
+        result = _scaled(a.emit("batch_matmul", b, transpose_b=transposed), alpha)
+    return result if c is None or beta == 0 else result + _scaled(c, beta).plain(result)
+
+
+def _scaled(x: Tensor, factor: float) -> Tensor:
+    return x if factor == 1 else x * factor
+
+
+@translates("MatMul")
+def matrix_product(node: OnnxNode) -> Translated:
+    """MatMul → dense with a constant matrix, else batch_matmul; vectors get an axis for a while."""
+    a, b = node.several(2)
+    vector_a, vector_b = a.rank == 1, b.rank == 1
+    if vector_a:
+        a = a.reshape((1, *a.shape))
+    if vector_b:
+        b = b.reshape((*b.shape, 1))
+    matrix = all(size == 1 for size in b.shape[:-2]) and b.rank <= a.rank
+    if b.value is not None and a.value is None and matrix:
+        result = a.emit("dense", b.reshape(b.shape[-2:]))
+    else:
+        result = a.emit("batch_matmul", b, transpose_b=False)
+    *batch, rows, columns = result.shape
+    return result.reshape([*batch, *([] if vector_a else [rows]), *([] if vector_b else [columns])])
+
+
+def _axes(node: OnnxNode) -> tuple[int, ...] | None:
     """The axes, sorted, from attribute or input; all when none are given; None when unknown."""
-    rank = len(builder.shape(node.input(0)))
-    axes: tuple[int, ...] | None = node.integers("axes")
-    if node.input(1):
-        axes = builder.integers(node.input(1))
-    if axes is None:
-        return None
-    if not axes:
+    rank, axes = node.input(0).rank, node.known(1, node.integers("axes"))
+    if axes == ():
         return () if node.integer("noop_with_empty_axes", 0) else tuple(range(rank))
-    return tuple(sorted(axis_of(axis, rank, node.name) for axis in axes))
+    return None if axes is None else tuple(sorted(axis_of(a, rank, node.name) for a in axes))
 
 
 @translates(*_PLAIN)
-def reduce(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def reduce(node: OnnxNode) -> Translated:
     """Sum, mean, maximum, minimum and product over axes."""
-    axes = axes_of(node, builder)
-    if axes is None or builder.dtype(node.input(0)) == "bool":
+    axes = _axes(node)
+    if axes is None or node.input(0).dtype == "bool":
         return None
-    return _reduce(builder, _PLAIN[node.operator], node.input(0), axes, node)
+    return _reduced(_PLAIN[node.operator], node.input(0), axes, node)
 
 
 @translates(*_CHAINS)
-def reduce_chain(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def reduce_chain(node: OnnxNode) -> Translated:
     """Norms and logarithms of sums: elementwise operators around a sum, over no axis alone."""
-    axes, x = axes_of(node, builder), node.input(0)
+    axes, x, operator = _axes(node), node.input(0), node.operator
     if axes is None:
         return None
-    dtype = builder.dtype(x)
-    if node.operator in _ROOTS and "int" in dtype:
-        raise ModelError(f"roots and logarithms of elements of type {dtype} are not supported")
-    if node.operator == "ReduceLogSumExp":
-        return _log_sum_exp(builder, x, axes, node)
-    if node.operator == "ReduceL1":
-        return _reduce(builder, "reduce_sum", builder.emit("abs", x), axes, node)
-    if node.operator == "ReduceLogSum":
-        return builder.emit("log", _reduce(builder, "reduce_sum", x, axes, node))
-    total = _reduce(builder, "reduce_sum", builder.emit("multiply", x, x), axes, node)
-    return builder.emit("sqrt", total) if node.operator == "ReduceL2" else total
+    if operator in _ROOTS and "int" in x.dtype:
+        raise ModelError(f"roots and logarithms of elements of type {x.dtype} are not supported")
+    if operator == "ReduceLogSumExp":
+        return _log_sum_exp(x, axes, node)
+    if operator != "ReduceLogSum":
+        x = x.emit("abs") if operator == "ReduceL1" else x * x
+    total = _reduced("reduce_sum", x, axes, node)
+    outer = {"ReduceL2": "sqrt", "ReduceLogSum": "log"}.get(operator)
+    return total.emit(outer) if outer else total
 
 
-def _reduce(
-    builder: GraphBuilder, operator: str, x: str, axes: tuple[int, ...], node: OnnxNode
-) -> str:
-    if not axes:
-        return x
-    return builder.emit(operator, x, axes=axes, keepdims=bool(node.integer("keepdims", 1)))
+def _reduced(operator: str, x: Tensor, axes: tuple[int, ...], node: OnnxNode) -> Tensor:
+    keeps = bool(node.integer("keepdims", 1))
+    return x.emit(operator, axes=axes, keepdims=keeps) if axes else x
 
 
-def _log_sum_exp(builder: GraphBuilder, x: str, axes: tuple[int, ...], node: OnnxNode) -> str:
+def _log_sum_exp(x: Tensor, axes: tuple[int, ...], node: OnnxNode) -> Tensor:
     """max + log(sum(exp(x - max))), which cannot overflow."""
     if not axes:
         return x
-    peak = builder.emit("reduce_max", x, axes=axes, keepdims=True)
-    shifted = builder.emit("exp", builder.emit("subtract", x, peak))
-    total = builder.emit("reduce_sum", shifted, axes=axes, keepdims=True)
-    result = builder.emit("add", builder.emit("log", total), peak)
+    peak = x.emit("reduce_max", axes=axes, keepdims=True)
+    total = (x - peak).emit("exp").emit("reduce_sum", axes=axes, keepdims=True)
+    result = total.emit("log") + peak
     if node.integer("keepdims", 1):
         return result
-    shape = [size for i, size in enumerate(builder.shape(result)) if i not in axes]
-    return builder.reshape(result, shape)
+    return result.reshape([size for i, size in enumerate(result.shape) if i not in axes])
+
+
+@translates("Softmax", "LogSoftmax")
+def softmax(node: OnnxNode) -> Translated:
+    """Softmax; before operator set 13 over all axes from `axis` on, as one."""
+    x = node.input(0)
+    operator = "softmax" if node.operator == "Softmax" else "log_softmax"
+    axis = node.axis(x.rank, -1 if node.opset >= 13 else 1)
+    if node.opset >= 13 or prod(x.shape[axis + 1 :]) == 1:
+        return x.emit(operator, axis=axis)
+    flat = prod(x.shape[:axis]), prod(x.shape[axis:])
+    return x.reshape(flat).emit(operator, axis=1).reshape(x.shape)
+
+
+@translates("BatchNormalization")
+def batch_normalization(node: OnnxNode) -> Translated:
+    """Inference form → multiply and add of constants [C,1,1], computed in float64.
+
+    Before: BatchNormalization(x, scale, bias, mean, variance); after: x * factor + offset.
+    """
+    if node.integer("training_mode", 0) or any(map(node.uses_output, range(1, 5))):
+        raise training_refused()
+    x, parameters = node.input(0), [node.value(i) for i in range(1, 5)]
+    known = [array.astype(np.float64) for array in parameters if array is not None]
+    if len(known) < 4:
+        return None
+    scale, bias, mean, variance = known
+    factor = scale / np.sqrt(variance + _epsilon(node))
+    spread, dtype = (-1, *(1 for _ in x.shape[2:])), np.dtype(x.dtype)
+    product = x * node.constant(factor.astype(dtype).reshape(spread))
+    return product + node.constant((bias - mean * factor).astype(dtype).reshape(spread))
+
+
+@translates("LRN")
+def local_response(node: OnnxNode) -> Translated:
+    """LRN."""
+    if node.input(0).rank != 4:
+        return None
+    return node.input(0).emit(
+        "lrn",
+        size=node.integer("size", 1),
+        alpha=node.number("alpha", 1e-4),
+        beta=node.number("beta", 0.75),
+        bias=node.number("bias", 1.0),
+    )
+
+
+@translates("InstanceNormalization")
+def instance_normalization(node: OnnxNode) -> Translated:
+    """InstanceNormalization → instance_norm."""
+    x, scale, bias = node.several(3)
+    return x.emit("instance_norm", scale, bias, epsilon=_epsilon(node)) if x.rank > 2 else None
+
+
+@translates("LayerNormalization")
+def layer_normalization(node: OnnxNode) -> Translated:
+    """LayerNormalization → layer_norm; a missing bias is zero. What it is normalised by, where it
+    is asked for, is computed beside it."""
+    (x, scale), bias = node.several(2), node.given(2)
+    axis = node.axis(x.rank, -1)
+    result = x.emit(
+        "layer_norm", scale, bias or x.filled(0, scale.shape), axis=axis, epsilon=_epsilon(node)
+    )
+    if not node.uses_output(1) and not node.uses_output(2):
+        return result
+    return result, *_mean_and_deviation(node, tuple(range(axis, x.rank)))
+
+
+def _mean_and_deviation(node: OnnxNode, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """The mean, and one over the standard deviation, in the type that `stash_type` names."""
+    code = node.integer("stash_type", onnx.TensorProto.FLOAT)
+    x = node.input(0).cast(dtype_name(code, f"the mean of node {quoted(node.name)}"))
+    mean = x.emit("reduce_mean", axes=axes, keepdims=True)
+    return mean, _inverse_root(node, x - mean, axes)
+
+
+def _inverse_root(node: OnnxNode, x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """1 / sqrt(mean(x * x) + epsilon)."""
+    mean = (x * x).emit("reduce_mean", axes=axes, keepdims=True)
+    return (mean + _epsilon(node)).emit("rsqrt")
+
+
+@translates("RMSNormalization")
+def root_mean_square_normalization(node: OnnxNode) -> Translated:
+    """RMSNormalization → x * rsqrt(mean(x * x) + epsilon) * scale."""
+    x, scale = node.several(2)
+    return x * _inverse_root(node, x, tuple(range(node.axis(x.rank, -1), x.rank))) * scale
+
+
+@translates("GroupNormalization")
+def group_normalization(node: OnnxNode) -> Translated:
+    """GroupNormalization → instance_norm over groups as channels, then scale and bias."""
+    x, scale, bias = node.several(3)
+    groups = node.integer("num_groups", 1)
+    if x.rank < 2 or x.shape[1] % groups:
+        return None
+    grouped = x.reshape((x.shape[0], groups, prod(x.shape[1:]) // groups))
+    ones, zeros = (x.filled(fill, (groups,)) for fill in (1, 0))
+    normal = grouped.emit("instance_norm", ones, zeros, epsilon=_epsilon(node)).reshape(x.shape)
+    return normal * _per_channel(scale, x.shape) + _per_channel(bias, x.shape)
+
+
+def _per_channel(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """[C] or [groups] → [C,1,1]."""
+    count, channels = x.type.elements, shape[1]
+    if count != channels:
+        x = x.reshape((count, 1)).emit("expand", shape=(count, channels // count))
+    return x.reshape((channels, *(1 for _ in shape[2:])))
+
+
+def _epsilon(node: OnnxNode) -> float:
+    return node.number("epsilon", 1e-5)

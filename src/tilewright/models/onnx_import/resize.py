@@ -1,21 +1,34 @@
-"""Resize and Upsample: nearest neighbours, and interpolation axis by axis."""
+"""Resize and Upsample: nearest neighbours, and interpolation axis by axis.
+
+An element of the result lies at a position between elements of the input. A kernel, a function of
+the distance, weighs those around it: `linear` reaches one element to either side, `cubic` two.
+Shrinking with `antialias` widens it by the factor.
+
+Source: the ONNX operator specification, Resize; R. Keys, "Cubic convolution interpolation for
+digital image processing" (1981).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, isclose
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.core.element_types import element_type
 from tilewright.core.errors import ModelError
 from tilewright.graph.operators.movement import rounded, source_position
 from tilewright.models.naming import quoted
-from tilewright.models.onnx_import.builder import GraphBuilder, axis_of
-from tilewright.models.onnx_import.interpolation import Filter, interpolated, taps_of
-from tilewright.models.onnx_import.node import OnnxNode, shortest
-from tilewright.models.onnx_import.registry import Translated, translates
+from tilewright.models.onnx_import.builder import Tensor, axis_of
+from tilewright.models.onnx_import.node import OnnxNode, Translated, shortest, translates
 
+MOST_TAPS = 16
+"""A longer sum is a product with a matrix."""
+
+Floats = npt.NDArray[np.float64]
 _CROP = "tf_crop_and_resize"
 _CORNERS = ("align_corners", _CROP)
 """Transformations that match the corners of the input to those of the result."""
@@ -51,32 +64,29 @@ class _Axis:
 
 
 @translates("Resize", "Upsample")
-def resize(node: OnnxNode, builder: GraphBuilder) -> Translated:
+def resize(node: OnnxNode) -> Translated:
     """Nearest → resize_nearest; linear, cubic → interpolate along every axis that changes."""
-    x = node.input(0)
-    mode = node.text("mode", "nearest")
+    x, mode = node.input(0), node.text("mode", "nearest")
     coordinate, rounding = _conventions(node)
-    axes = _axes(node, builder, builder.shape(x), coordinate)
-    if mode == "nearest" and node.integer("antialias", 0):
+    axes = _axes(node, x.shape, coordinate)
+    if mode not in ("nearest", "linear", "cubic"):
+        raise ModelError(f"mode {quoted(mode)} is not supported")
+    if mode != "nearest":
+        result = _interpolated(node, axes, coordinate)
+    elif node.integer("antialias", 0):
         raise ModelError("antialias of nearest neighbours means nothing")
-    if mode == "nearest" and coordinate != _CROP:
-        if not rounding:
-            rounding = "ceil" if min(axis.scale for axis in axes) < 1 else "floor"
-        return builder.emit(
+    elif coordinate == _CROP:
+        result = _picked(x, axes, rounding)
+    else:
+        usual = "ceil" if min(axis.scale for axis in axes) < 1 else "floor"
+        return x.emit(
             "resize_nearest",
-            x,
             shape=tuple(axis.after for axis in axes),
             coordinate=coordinate,
-            rounding=rounding,
+            rounding=rounding or usual,
             scales=tuple(axis.scale for axis in axes),
         )
-    if mode == "nearest":
-        result = _picked(builder, x, axes, rounding)
-    elif mode in ("linear", "cubic"):
-        result = _interpolated(node, builder, axes, coordinate)
-    else:
-        raise ModelError(f"mode {quoted(mode)} is not supported")
-    return _extrapolated(node, builder, result, axes) if coordinate == _CROP else result
+    return _extrapolated(node, result, axes) if coordinate == _CROP else result
 
 
 def _conventions(node: OnnxNode) -> tuple[str, str]:
@@ -87,37 +97,82 @@ def _conventions(node: OnnxNode) -> tuple[str, str]:
     return coordinate, node.text("nearest_mode", "round_prefer_floor")
 
 
-def _interpolated(node: OnnxNode, builder: GraphBuilder, axes: list[_Axis], coordinate: str) -> str:
+def _interpolated(node: OnnxNode, axes: list[_Axis], coordinate: str) -> Tensor:
     """In single precision at least; what shrinks first, for the rest is then less work."""
-    x, dtype = node.input(0), builder.dtype(node.input(0))
-    if not element_type(dtype).is_float:
-        raise ModelError(f"interpolating between elements of type {dtype} is not supported")
-    cubic = node.text("mode", "nearest") == "cubic"
-    rule = Filter(
-        cubic=node.number("cubic_coeff_a", -0.75) if cubic else None,
-        antialias=bool(node.integer("antialias", 0)),
-        exclude_outside=bool(node.integer("exclude_outside", 0)),
-    )
-    half = element_type(dtype).is_half
-    result = builder.emit("cast", x, dtype="float32") if half else x
+    x = node.input(0)
+    kind = element_type(x.dtype)
+    if not kind.is_float:
+        raise ModelError(f"interpolating between elements of type {x.dtype} is not supported")
+    result = x.cast("float32") if kind.is_half else x
     for place, axis in sorted(enumerate(axes), key=lambda item: item[1].after / item[1].before):
         if not axis.same:
-            taps = taps_of(axis.positions(coordinate), axis.before, axis.scale, rule)
-            result = interpolated(builder, result, place, taps)
-    return builder.emit("cast", result, dtype=dtype) if half else result
+            indices, weights = _taps(node, axis, axis.positions(coordinate))
+            result = _weighted(result, place, indices, weights.astype(result.dtype))
+    return result.cast(x.dtype)
 
 
-def _picked(builder: GraphBuilder, x: str, axes: list[_Axis], rounding: str) -> str:
+def _taps(
+    node: OnnxNode, axis: _Axis, positions: Sequence[float]
+) -> tuple[npt.NDArray[np.int32], Floats]:
+    """Which elements make those of the result at `positions`, and how much each: both have a column
+    for every element of the result, whose weights add up to one.
+
+    With `exclude_outside`, elements that an edge would repeat count nothing.
+    """
+    cubic = node.text("mode", "nearest") == "cubic"
+    width = min(axis.scale, 1.0) if node.integer("antialias", 0) else 1.0
+    start = floor(-(2 if cubic else 1) / width) + 1
+    place = np.asarray(positions, np.float64)
+    # an element that is hit exactly is the right one of the two in the middle
+    left = np.ceil(place) - 1
+    offsets = np.arange(start, 2 - start)[:, None]
+    distance = np.abs((offsets - (place - left)) * width)
+    weights = np.clip(1 - distance, 0, 1)
+    if cubic:
+        weights = _cubic(distance, node.number("cubic_coeff_a", -0.75))
+    indices = left.astype(np.int64) + offsets
+    if node.integer("exclude_outside", 0):
+        weights = np.where((indices < 0) | (indices >= axis.before), 0.0, weights)
+    sums = weights.sum(axis=0)
+    weights = weights / np.where(sums == 0, 1.0, sums)
+    # rows that count nothing anywhere are those that an integer factor never reaches
+    used = np.any(weights != 0, axis=1)
+    used[0] |= not used.any()
+    return np.clip(indices, 0, axis.before - 1)[used].astype(np.int32), weights[used]
+
+
+def _cubic(x: Floats, a: float) -> Floats:
+    """The kernel of Keys with coefficient `a`, for distances from zero on."""
+    near = (a + 2) * x**3 - (a + 3) * x**2 + 1
+    far = a * (x**3 - 5 * x**2 + 8 * x - 4)
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+
+
+def _weighted(
+    x: Tensor, axis: int, indices: npt.NDArray[np.int32], weights: npt.NDArray[np.floating]
+) -> Tensor:
+    """One axis interpolated: `interpolate`, or a product with a matrix."""
+    constant = x.builder.constant
+    if len(weights) <= MOST_TAPS:
+        return x.emit("interpolate", constant(indices), constant(weights), axis=axis)
+    matrix = np.zeros((x.shape[axis], weights.shape[1]), weights.dtype)
+    columns = np.arange(weights.shape[1], dtype=np.int64)
+    np.add.at(matrix, (indices, columns), weights)
+    order = [*(place for place in range(x.rank) if place != axis), axis]
+    product = x.transpose(order).emit("dense", constant(matrix))
+    return product.transpose(np.argsort(order).tolist())
+
+
+def _picked(x: Tensor, axes: list[_Axis], rounding: str) -> Tensor:
     """The nearest elements of a part of the tensor."""
     for place, axis in enumerate(axes):
         if not axis.same:
             chosen = [rounded(position, rounding) for position in axis.positions(_CROP)]
-            indices = np.clip(chosen, 0, axis.before - 1).astype(np.int64)
-            x = builder.emit("gather", x, builder.constant(indices), axis=place)
+            x = x.take(np.clip(chosen, 0, axis.before - 1).astype(np.int64), place)
     return x
 
 
-def _extrapolated(node: OnnxNode, builder: GraphBuilder, x: str, axes: list[_Axis]) -> str:
+def _extrapolated(node: OnnxNode, x: Tensor, axes: list[_Axis]) -> Tensor:
     """What lies outside the input, along any axis, has the value for extrapolation."""
     outside = np.zeros((1,) * len(axes), np.bool_)
     for place, axis in enumerate(axes):
@@ -128,30 +183,30 @@ def _extrapolated(node: OnnxNode, builder: GraphBuilder, x: str, axes: list[_Axi
                 outside = outside | beyond.reshape((-1, *(1 for _ in axes[place + 1 :])))
     if not outside.any():
         return x
-    value = builder.full((), node.number("extrapolation_value", 0.0), builder.dtype(x))
-    return builder.emit("where", builder.constant(outside), value, x)
+    value = x.filled(node.number("extrapolation_value", 0.0))
+    return node.constant(outside).emit("where", value, x)
 
 
-def _axes(
-    node: OnnxNode, builder: GraphBuilder, shape: tuple[int, ...], coordinate: str
-) -> list[_Axis]:
+def _axes(node: OnnxNode, shape: tuple[int, ...], coordinate: str) -> list[_Axis]:
     """What happens along each axis, from `scales` or `sizes`, `axes` and `roi`."""
     rank = len(shape)
     places = [axis_of(axis, rank, node.name) for axis in node.integers("axes") or range(rank)]
     scales, sizes = [1.0] * rank, list(shape)
-    named, wanted = _given_scales(node, builder), _given_sizes(node, builder)
-    if named:
-        for place, scale in zip(places, named, strict=True):
-            scales[place], sizes[place] = scale, floor(scale * shape[place])
-    elif wanted:
-        for place, size in zip(places, wanted, strict=True):
-            scales[place], sizes[place] = size / shape[place], size
-        _keep_ratio(node, shape, places, scales, sizes)
-    else:
+    late = node.operator == "Resize" and node.opset >= 11
+    given = node.value(2 if late else 1)
+    scaled: Any = node.attributes.get("scales", ()) if given is None else given.reshape(-1)
+    named = [shortest(scale) for scale in scaled]
+    wanted = named or node.known(3)
+    if not wanted:
         raise ModelError("neither its scales nor its sizes are known ahead")
+    for place, size in zip(places, wanted, strict=True):
+        whole = floor(size * shape[place]) if named else int(size)
+        scales[place], sizes[place] = size if named else size / shape[place], whole
+    if not named:
+        _keep_ratio(node, shape, places, scales, sizes)
     parts: list[tuple[float, float] | None] = [None] * rank
     if coordinate == _CROP:
-        parts = _parts(node, builder, places, rank)
+        parts = _parts(node, places, rank)
     if coordinate in _CORNERS:
         _refuse_fractions(shape, sizes, scales)
     return [
@@ -171,18 +226,6 @@ def _refuse_fractions(shape: tuple[int, ...], sizes: list[int], scales: list[flo
             )
 
 
-def _given_scales(node: OnnxNode, builder: GraphBuilder) -> tuple[float, ...]:
-    late = node.operator == "Resize" and node.opset >= 11
-    given = builder.value(node.input(2 if late else 1))
-    if given is None:
-        return node.numbers("scales")
-    return tuple(shortest(scale) for scale in given.reshape(-1))
-
-
-def _given_sizes(node: OnnxNode, builder: GraphBuilder) -> tuple[int, ...]:
-    return (builder.integers(node.input(3)) or ()) if node.input(3) else ()
-
-
 def _keep_ratio(
     node: OnnxNode, shape: tuple[int, ...], places: list[int], scales: list[float], sizes: list[int]
 ) -> None:
@@ -198,11 +241,9 @@ def _keep_ratio(
         scales[place], sizes[place] = scale, floor(scale * shape[place] + 0.5)
 
 
-def _parts(
-    node: OnnxNode, builder: GraphBuilder, places: list[int], rank: int
-) -> list[tuple[float, float] | None]:
+def _parts(node: OnnxNode, places: list[int], rank: int) -> list[tuple[float, float] | None]:
     """The part of each axis that is taken: `roi` holds all starts, then all ends."""
-    region = builder.value(node.input(1))
+    region = node.value(1)
     if region is None or region.size != 2 * len(places):
         raise ModelError("its region of interest is not known ahead")
     starts, ends = ([shortest(value) for value in half] for half in region.reshape(2, len(places)))

@@ -4,46 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 
 import onnx
 
 from tilewright.core.errors import ModelError
+from tilewright.graph.clean.simplify import drop_unused
+from tilewright.graph.folding import FoldingAllowance
 from tilewright.graph.network import Array, Graph, Node
 from tilewright.graph.tensor import TensorType
 from tilewright.models.naming import quoted
-from tilewright.models.onnx_import import (
-    constants,
-    convolution,
-    elementwise,
-    linear,
-    movement,
-    normalization,
-    pooling,
-    quantized,
-    reduction,
-    resize,
-    shape,
-)
-from tilewright.models.onnx_import.builder import GraphBuilder
-from tilewright.models.onnx_import.node import OnnxNode, read_node
+from tilewright.models.onnx_import.builder import GraphBuilder, Tensor
+from tilewright.models.onnx_import.node import TRANSLATIONS, Carried, OnnxNode
 from tilewright.models.onnx_import.opaque import opaque
 from tilewright.models.onnx_import.quantized_pairs import on_codes
-from tilewright.models.onnx_import.registry import TRANSLATIONS, Carried
 
-GROUPS = (
-    constants,
-    convolution,
-    elementwise,
-    linear,
-    movement,
-    normalization,
-    pooling,
-    quantized,
-    reduction,
-    resize,
-    shape,
-)
-"""The modules whose functions are registered by being imported."""
+for _group in (
+    *("constants", "elementwise", "movement", "quantized", "reduction", "resize", "windows"),
+):
+    import_module(f"tilewright.models.onnx_import.{_group}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,76 +41,72 @@ def translate(source: InferredModel, name: str) -> Graph:
     Raises ModelError naming the node that cannot be taken.
     """
     graph = source.model.graph
-    rewritten = on_codes(graph, source.weights, source.types)
-    nodes = rewritten.nodes
-    builder = GraphBuilder(_all_names(graph) | {t for node in nodes for t in node.output})
-    for value in graph.input:
-        kind = source.types.get(value.name)
-        if kind is None:
-            raise ModelError(f"input {quoted(value.name)} has elements or axes not supported")
-        builder.declare(value.name, kind)
-    for weight, array in {**source.weights, **rewritten.constants}.items():
-        builder.declare_constant(weight, array)
-    builder.allow_folding(source.weights.values())
+    nodes, made = on_codes(graph, source.weights, source.types)
+    weights = {**source.weights, **made}
+    inputs, outputs = ([value.name for value in values] for values in (graph.input, graph.output))
+    named = {tensor for node in (*graph.node, *nodes) for tensor in (*node.input, *node.output)}
+    named.update(inputs, weights, (tensor.name for tensor in graph.initializer))
+    builder = GraphBuilder(named, FoldingAllowance(source.weights.values()))
+    for value in inputs:
+        if value not in source.types:
+            raise ModelError(f"input {quoted(value)} has elements or axes not supported")
+        builder.types[value] = source.types[value]
+    for weight, array in weights.items():
+        builder.constant(array, weight)
     tensors = {tensor: tensor for tensor in builder.types}
     opsets = {entry.domain or "ai.onnx": entry.version for entry in source.model.opset_import}
     for index, proto in enumerate(nodes):
         label = proto.name or f"{proto.op_type}_{index}"
-        node = read_node(
-            proto,
-            label,
-            opsets.get(proto.domain or "ai.onnx", 1),
-            tuple(_resolved(item, tensors, label) for item in proto.input),
+        for item in proto.input:
+            if item and item not in tensors:
+                raise ModelError(f"node {quoted(label)} reads {quoted(item)}, which nothing writes")
+        node = OnnxNode(
+            builder=builder,
+            name=label,
+            opset=opsets.get(proto.domain or "ai.onnx", 1),
+            inputs=tuple(Tensor(builder, tensors[i]) if i else None for i in proto.input),
+            attributes={a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute},
+            proto=proto,
         )
-        _translate_node(node, builder, source, tensors)
-    outputs = tuple(value.name for value in graph.output)
+        _translate_node(node, source, tensors)
     _name_outputs(builder, outputs, tensors)
-    return _finished(builder, name, tuple(value.name for value in graph.input), outputs)
+    whole = Graph(
+        name=name,
+        nodes=tuple(builder.nodes),
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        types=builder.types,
+        constants=builder.constants,
+    )
+    return whole.rebuilt(drop_unused(whole).nodes)
 
 
-def _resolved(name: str, tensors: Mapping[str, str], node: str) -> str:
-    if name and name not in tensors:
-        raise ModelError(f"node {quoted(node)} reads {quoted(name)}, which nothing writes")
-    return tensors[name] if name else ""
-
-
-def _translate_node(
-    node: OnnxNode, builder: GraphBuilder, source: InferredModel, tensors: dict[str, str]
-) -> None:
+def _translate_node(node: OnnxNode, source: InferredModel, tensors: dict[str, str]) -> None:
     """Emit one node and say in `tensors` where its outputs are."""
-    builder.enter(node.name)
-    usual = node.domain in ("", "ai.onnx")
-    function = TRANSLATIONS.get(node.operator if usual else f"{node.domain}.{node.operator}")
+    builder, outputs = node.builder, node.proto.output
+    builder.scope = node.name
+    usual = node.proto.domain in ("", "ai.onnx")
+    function = TRANSLATIONS.get(node.operator if usual else node.full_name)
     try:
-        results = None if function is None else function(node, builder)
+        results = None if function is None else function(node)
     except ModelError as error:
-        text = f"node {quoted(node.name)} ({quoted(node.operator)}): {error.message}"
-        raise ModelError(text, hint=error.hint) from error
+        raise ModelError(f"{node.title}: {error.message}", hint=error.hint) from error
     except ValueError as error:
-        text = f"node {quoted(node.name)} ({quoted(node.operator)}) is malformed: {error}"
-        raise ModelError(text) from error
-    if isinstance(results, Carried):
-        (result,) = opaque(results.node, builder, source.model.opset_import, source.types)
-        results = results.then(result)
-    elif results is None or isinstance(results, OnnxNode):
-        results = opaque(results or node, builder, source.model.opset_import, source.types)
-    listed: Sequence[str] = (results,) if isinstance(results, str) else results
-    for output, result in zip(node.outputs, listed, strict=False):
-        if not output:
+        raise ModelError(f"{node.title} is malformed: {error}") from error
+    if results is None or isinstance(results, OnnxNode | Carried):
+        carried = results.node if isinstance(results, Carried) else results or node
+        emitted = opaque(carried, source.model.opset_import, source.types)
+        first = emitted[0] if emitted else None
+        results = results.then(first) if isinstance(results, Carried) and first else emitted
+    listed = (results,) if isinstance(results, Tensor) else results
+    for output, result in zip(outputs, listed, strict=False):
+        if not output or not result:
             continue
-        _check(node, output, builder.types[result], source.types)
+        expected = source.types.get(output, result.type)
+        if expected != result.type:
+            kinds = f"{result.type}, but the model says {expected}"
+            raise ModelError(f"{node.title} gives {kinds} for {quoted(output)}")
         tensors[output] = builder.settle(result, output)
-
-
-def _check(
-    node: OnnxNode, output: str, kind: TensorType, inferred: Mapping[str, TensorType]
-) -> None:
-    expected = inferred.get(output)
-    if expected is not None and expected != kind:
-        raise ModelError(
-            f"node {quoted(node.name)} ({quoted(node.operator)}) gives {kind}, "
-            f"but the model says {expected} for {quoted(output)}"
-        )
 
 
 def _name_outputs(builder: GraphBuilder, outputs: Sequence[str], tensors: dict[str, str]) -> None:
@@ -158,30 +133,3 @@ def _name_outputs(builder: GraphBuilder, outputs: Sequence[str], tensors: dict[s
         builder.nodes.append(
             Node(name=output, operator="identity", inputs=(tensor,), outputs=(output,))
         )
-
-
-def _finished(
-    builder: GraphBuilder, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]
-) -> Graph:
-    """The graph without what no output needs."""
-    needed, kept = set(outputs), list[Node]()
-    for node in reversed(builder.nodes):
-        if needed.intersection(node.outputs):
-            needed.update(node.inputs)
-            kept.append(node)
-    whole = Graph(
-        name=name,
-        nodes=(),
-        inputs=inputs,
-        outputs=outputs,
-        types=builder.types,
-        constants=builder.constants,
-    )
-    return whole.rebuilt(reversed(kept))
-
-
-def _all_names(graph: onnx.GraphProto) -> set[str]:
-    names = {value.name for value in (*graph.input, *graph.initializer)}
-    for node in graph.node:
-        names.update(node.input, node.output)
-    return names

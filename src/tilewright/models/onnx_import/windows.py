@@ -1,11 +1,19 @@
-"""Extents and padding of sliding windows, as ONNX counts them."""
+"""Convolutions and pooling, over one or two spatial axes; extents and padding of their windows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
-from tilewright.models.onnx_import.node import OnnxNode
+import numpy as np
+
+from tilewright.core.errors import ModelError
+from tilewright.graph.indices import IndexRange
+from tilewright.models.onnx_import.builder import Tensor
+from tilewright.models.onnx_import.node import OnnxNode, Translated, require_indices, translates
+
+_SAME = ("SAME_UPPER", "SAME_LOWER")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,44 +54,263 @@ def two(values: Sequence[int], fill: int) -> tuple[int, ...]:
 
 
 def read_window(node: OnnxNode, extent: Sequence[int], kernel: Sequence[int]) -> Window:
-    """The window of a convolution or pooling over an input of spatial `extent`."""
+    """The window of a convolution or pooling over an input of spatial `extent`.
+
+    With `ceil_mode` the last window may reach past the padding; it must start inside the input.
+    """
     rank = len(extent)
-    strides = node.integers("strides") or (1,) * rank
-    dilation = node.integers("dilations") or (1,) * rank
+    strides, dilation = _steps(node, rank)
     spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
     automatic = node.text("auto_pad", "NOTSET")
-    pads = node.integers("pads") or (0,) * (2 * rank)
-    before, after = pads[:rank], pads[rank:]
-    if automatic == "VALID":
-        before = after = (0,) * rank
-    elif automatic in ("SAME_UPPER", "SAME_LOWER"):
+    pads = () if automatic == "VALID" else node.integers("pads")
+    before, after = pads[:rank] or (0,) * rank, pads[rank:] or (0,) * rank
+    extra = [0] * rank
+    if automatic in _SAME:
         totals = [
             max(0, (-(-size // stride) - 1) * stride + span - size)
             for size, stride, span in zip(extent, strides, spans, strict=True)
         ]
-        small, large = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
-        before, after = (small, large) if automatic == "SAME_UPPER" else (large, small)
-    extra = (0,) * rank
-    if node.integer("ceil_mode", 0) and automatic not in ("SAME_UPPER", "SAME_LOWER"):
-        extra = tuple(
-            _overhang(extent[i] + before[i], after[i], spans[i], strides[i]) for i in range(rank)
-        )
+        before, after = _halves(totals, automatic)
+    elif node.integer("ceil_mode", 0):
+        for i, (stride, span) in enumerate(zip(strides, spans, strict=True)):
+            covered = extent[i] + before[i]
+            last = -(-(covered + after[i] - span) // stride) * stride
+            last -= stride if last >= covered else 0
+            extra[i] = max(0, last + span - covered - after[i])
     return Window(
         kernel=tuple(kernel),
         strides=strides,
         dilation=dilation,
-        before=tuple(before),
-        after=tuple(after),
-        extra=extra,
+        before=before,
+        after=after,
+        extra=tuple(extra),
     )
 
 
-def _overhang(covered: int, after: int, span: int, stride: int) -> int:
-    """How far the last window reaches past the padding; it must start inside the input.
+def _steps(node: OnnxNode, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Strides and dilation."""
+    ones = (1,) * rank
+    return node.integers("strides") or ones, node.integers("dilations") or ones
 
-    `covered` is the extent with the padding in front.
+
+def _halves(totals: Sequence[int], automatic: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Padding before and after; what is odd lies behind with `SAME_UPPER`, else in front."""
+    small, large = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
+    return (small, large) if automatic == "SAME_UPPER" else (large, small)
+
+
+def as_2d(x: Tensor) -> Tensor:
+    """[N,C,W] → [N,C,1,W]; tensors of rank four stay."""
+    return x.reshape((*x.shape[:2], *two(x.shape[2:], 1)))
+
+
+def _restored(x: Tensor, rank: int) -> Tensor:
+    return x if rank == 4 else x.reshape((*x.shape[:2], x.shape[3]))
+
+
+def _with_bias(x: Tensor, bias: Tensor | None) -> Tensor:
+    if bias is None:
+        return x
+    channels = x.shape[1]
+    if bias.shape != (channels,):
+        raise ModelError(f"bias {list(bias.shape)} does not fit {channels} channels")
+    return x + bias.reshape((channels, 1, 1))
+
+
+def convolved(node: OnnxNode, x: Tensor, weight: Tensor, window: Window) -> Tensor:
+    """conv2d with a window, and the groups that the node names."""
+    return as_2d(x).emit(
+        "conv2d",
+        as_2d(weight),
+        strides=two(window.strides, 1),
+        padding=window.padding,
+        dilation=two(window.dilation, 1),
+        groups=node.integer("group", 1),
+    )
+
+
+@translates("Conv")
+def convolution(node: OnnxNode) -> Translated:
+    """Conv → conv2d, then add for the bias."""
+    x, weight = node.several(2)
+    if x.rank not in (3, 4):
+        return None
+    kernel, given = weight.shape[2:], node.integers("kernel_shape", weight.shape[2:])
+    if given != kernel:
+        raise ModelError(f"kernel_shape {[*given]} is not that of the weight, {[*kernel]}")
+    window = read_window(node, x.shape[2:], kernel)
+    if min(window.padding) < 0:
+        return None
+    return _restored(_with_bias(convolved(node, x, weight, window), node.given(2)), x.rank)
+
+
+@translates("ConvTranspose")
+def transposed_convolution(node: OnnxNode) -> Translated:
+    """ConvTranspose → conv2d_transpose, then add for the bias; negative padding, which comes of an
+    `output_shape` that nothing reaches the end of, is zeros around it."""
+    x, weight = node.several(2)
+    rank = x.rank - 2
+    if rank not in (1, 2):
+        return None
+    extra = node.integers("output_padding") or (0,) * rank
+    padding = _transposed_padding(node, x.shape[2:], weight.shape[2:], extra)
+    cut, grown = (
+        two(sides[:rank], 0) + two(sides[rank:], 0)
+        for sides in (tuple(max(0, sign * size) for size in padding) for sign in (1, -1))
+    )
+    strides, dilation = _steps(node, rank)
+    result = as_2d(x).emit(
+        "conv2d_transpose",
+        as_2d(weight),
+        strides=two(strides, 1),
+        padding=cut,
+        output_padding=two(extra, 0),
+        dilation=two(dilation, 1),
+        groups=node.integer("group", 1),
+    )
+    if any(grown):
+        result = result.padded((0, 0, *grown[:2]), (0, 0, *grown[2:]), 0.0, "constant")
+    return _restored(_with_bias(result, node.given(2)), x.rank)
+
+
+def _transposed_padding(
+    node: OnnxNode, extent: tuple[int, ...], kernel: tuple[int, ...], extra: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Padding before and after, from `output_shape` or `auto_pad` where given.
+
+    Source: the ONNX operator specification, ConvTranspose.
     """
-    count = -(-(covered + after - span) // stride) + 1
-    if (count - 1) * stride >= covered:
-        count -= 1
-    return max(0, (count - 1) * stride + span - covered - after)
+    rank = len(kernel)
+    strides, dilation = _steps(node, rank)
+    automatic = node.text("auto_pad", "NOTSET")
+    wanted = node.integers("output_shape")[-rank:]
+    if not wanted and automatic in _SAME:
+        wanted = tuple(size * stride for size, stride in zip(extent, strides, strict=True))
+    if not wanted:
+        return (() if automatic == "VALID" else node.integers("pads")) or (0,) * (2 * rank)
+    totals = [
+        strides[i] * (extent[i] - 1) + extra[i] + (kernel[i] - 1) * dilation[i] + 1 - wanted[i]
+        for i in range(rank)
+    ]
+    before, after = _halves([max(0, total) for total in totals], automatic)
+    # what is wanted beyond the last element that anything reaches lies behind it
+    return before + tuple(min(total, side) for total, side in zip(totals, after, strict=True))
+
+
+@translates("MaxPool", "AveragePool", "LpPool")
+def pool(node: OnnxNode) -> Translated:
+    """MaxPool, AveragePool → max_pool2d, avg_pool2d; `ceil_mode` becomes padding.
+
+    LpPool → the root of a sum of powers, which is an average that counts all times the window's
+    size.
+    """
+    x = node.input(0)
+    if node.uses_output(1):
+        raise ModelError(
+            "the second output, where the largest elements lie, is not supported",
+            hint="Cut the network before the node that reads it, or export it without.",
+        )
+    window = read_window(node, x.shape[2:], node.integers("kernel_shape"))
+    if x.rank not in (3, 4):
+        return _resolved(node, window, x.shape[2:])
+    if min(window.padding) < 0:
+        return None
+    if node.operator == "MaxPool":
+        result = _pooled("max_pool2d", as_2d(x), window, window.padding)
+    else:
+        result = (_average if node.operator == "AveragePool" else _norm)(node, x, window)
+    return _restored(result, x.rank)
+
+
+def _resolved(node: OnnxNode, window: Window, extent: tuple[int, ...]) -> OnnxNode:
+    """A pooling over another number of axes is carried along, its padding written out.
+
+    TVM keeps a last window that starts in the padding, and pads sums of powers in `ceil_mode` by
+    more than nothing.
+    """
+    same = node.text("auto_pad", "NOTSET") in _SAME
+    disputed = window.drops_last(extent) or (node.operator == "LpPool" and any(window.extra))
+    if disputed and node.integer("ceil_mode", 0) and not same:
+        raise ModelError(f"ceil_mode over {len(window.kernel)} axes is not supported in this form")
+    named = {"pads": [*window.before, *window.after], "ceil_mode": int(any(window.extra))}
+    return node.altered(node.inputs, auto_pad=None, **named)
+
+
+def _average(node: OnnxNode, x: Tensor, window: Window) -> Tensor:
+    """An average that counts padding where it is to, but never what `ceil_mode` adds."""
+    data, padding = as_2d(x), window.padding
+    counted = bool(node.integer("count_include_pad", 0)) and any(window.before + window.after)
+    if counted and any(window.extra):
+        before, after = (0, 0, *two(window.before, 0)), (0, 0, *two(window.after, 0))
+        data = data.padded(before, after, 0.0, "constant")
+        padding, counted = (0, 0, *two(window.extra, 0)), False
+    return _pooled("avg_pool2d", data, window, padding, count_include_pad=counted)
+
+
+def _norm(node: OnnxNode, x: Tensor, window: Window) -> Tensor:
+    p, size = node.integer("p", 2), x.emit("abs")
+    power = size
+    for _ in range(p - 1):
+        power = power * size
+    average = _pooled("avg_pool2d", as_2d(power), window, window.padding, count_include_pad=True)
+    total = average * prod(window.kernel)
+    if p == 2:
+        return total.emit("sqrt")
+    return total if p == 1 else total.emit("power", 1 / p)
+
+
+def _pooled(
+    operator: str, data: Tensor, window: Window, padding: tuple[int, ...], **named: bool
+) -> Tensor:
+    return data.emit(
+        operator,
+        kernel=two(window.kernel, 1),
+        strides=two(window.strides, 1),
+        padding=padding,
+        dilation=two(window.dilation, 1),
+        **named,
+    )
+
+
+@translates("RoiAlign")
+def region_pool(node: OnnxNode) -> Translated:
+    """RoiAlign is carried along, its regions scaled ahead: TVM shifts them by half an element
+    before it scales them, ONNX after it. The largest of weighted elements, `max`, is refused."""
+    if node.text("mode", "avg") == "max":
+        raise ModelError("mode 'max' is not supported, only 'avg' is")
+    scale = node.number("spatial_scale", 1.0)
+    if scale == 1:
+        return None
+    x, regions, batch = node.several(3)
+    return node.altered((x, regions * scale, batch), spatial_scale=1.0)
+
+
+@translates("MaxRoiPool")
+def max_region_pool(node: OnnxNode) -> Translated:
+    """MaxRoiPool is carried along. Its regions, rows of (image, x1, y1, x2, y2), name an image by a
+    float, which no kernel checks: image → table[int(image)], and indices of tables are checked.
+
+    Negative ones do not count from the end here; they become the first that the table lacks.
+    """
+    x, regions = node.several(2)
+    images, (rows, width) = x.shape[0], regions.shape
+    if regions.value is not None:
+        last = IndexRange(lowest=0, highest=images - 1)
+        require_indices(regions.value[:, :1].astype(np.int64), (last,))
+        return None
+    number = _columns(regions, rows, 0, 1).emit("cast", dtype="int64")
+    number = number.emit("less", 0).emit("where", number.filled(images), number)
+    image = node.constant(np.arange(images, dtype=regions.dtype)).emit("gather", number, axis=0)
+    return node.altered((x, image.emit("concat", _columns(regions, rows, 1, width), axis=1)))
+
+
+def _columns(x: Tensor, rows: int, start: int, stop: int) -> Tensor:
+    return x.emit("slice", starts=(0, start), stops=(rows, stop), steps=(1, 1))
+
+
+@translates("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(node: OnnxNode) -> Translated:
+    """Global pooling → a reduction over all spatial axes."""
+    x = node.input(0)
+    operator = "reduce_mean" if node.operator == "GlobalAveragePool" else "reduce_max"
+    return x.emit(operator, axes=tuple(range(2, x.rank)), keepdims=True)

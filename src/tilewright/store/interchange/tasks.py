@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from tilewright.core.errors import TilewrightError
 from tilewright.core.forms import PLAIN
 from tilewright.graph.anchors import bare_anchor
-from tilewright.graph.collapse import collapse_rows
+from tilewright.graph.tasks import collapse_rows
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload, parse_workload
 from tilewright.store.interchange.lines import Json, NotUnderstood
