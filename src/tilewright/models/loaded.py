@@ -10,15 +10,11 @@ from pathlib import Path
 from typing import SupportsIndex, cast
 
 from tilewright.core.arguments import one_of
-from tilewright.core.errors import InternalError, OutputError, UsageError
+from tilewright.core.errors import InternalError, OutputError, UsageError, reason_of
 from tilewright.core.scratch import FolderInUse, PrivateFolder
 from tilewright.graph.network import Graph
 from tilewright.graph.tensor import TensorType
 from tilewright.models.naming import quoted
-
-
-def _no_shapes() -> Mapping[str, tuple[int, ...]]:
-    return {}
 
 
 def _whole(value: object, name: str, least: int) -> int:
@@ -60,7 +56,7 @@ class ModelOptions:
     """
 
     batch: int | None = None
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=_no_shapes)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -95,17 +91,22 @@ class OnnxReference:
 class LoadedModel:
     """A model ready for work: our graph, and the ONNX file it came from as the reference.
 
-    `inputs` are the types of the inputs under the file's names, in its order; `outputs` the names
-    of the outputs. `folded` tells whether ONNX Runtime's cleaning took part. A sketch has no
-    reference: its weights are of the right shapes and hold no numbers of its own.
+    An outline has no reference: its weights are of the right shapes and hold no numbers of its own.
     """
 
     name: str
     graph: Graph
     reference: OnnxReference | None
-    inputs: Mapping[str, TensorType]
-    outputs: tuple[str, ...]
-    folded: bool = True
+
+    @property
+    def inputs(self) -> Mapping[str, TensorType]:
+        """The types of the inputs under the file's names, in its order."""
+        return {name: self.graph.types[name] for name in self.graph.inputs}
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs."""
+        return self.graph.outputs
 
     @property
     def onnx_path(self) -> Path:
@@ -118,7 +119,7 @@ class LoadedModel:
     @property
     def _file(self) -> OnnxReference:
         if self.reference is None:
-            raise InternalError(f"{self.name} is a sketch and has no ONNX file")
+            raise InternalError(f"{self.name} is an outline and has no ONNX file")
         return self.reference
 
     def write_onnx(self, path: Path) -> None:
@@ -134,4 +135,4 @@ class LoadedModel:
             else:
                 shutil.copyfile(self._file.path, path)
         except OSError as error:
-            raise OutputError(f"cannot write {quoted(path)}: {error.strerror or error}") from error
+            raise OutputError(f"cannot write {quoted(path)}: {reason_of(error)}") from error

@@ -11,7 +11,7 @@ from onnx import helper
 from onnx_models import model_of
 
 from tilewright.core.errors import ModelError, TargetError, UsageError
-from tilewright.models import ModelOptions, load
+from tilewright.models import ModelOptions
 from tilewright.models.exported import conversion
 from tilewright.models.exported.conversion import ExportRequest, export, run_exporter
 from tilewright.models.exported.sources import (
@@ -20,6 +20,7 @@ from tilewright.models.exported.sources import (
     transformer_request,
 )
 from tilewright.models.exported.transformer_forms import FORMS, transformer_model
+from tilewright.models.loading import load
 from tilewright.models.source import Source, parse_source, readable_name
 
 MODEL = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": [1, 4]})

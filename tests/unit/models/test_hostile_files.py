@@ -16,7 +16,7 @@ from onnx_models import normal, reference
 from tilewright.core.errors import ModelError
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.folding import FOLDED_BYTES
-from tilewright.models import load
+from tilewright.models.loading import load
 
 pytestmark = pytest.mark.regression
 

@@ -13,7 +13,8 @@ from onnx_models import model_of, normal, reference
 
 from tilewright.core.errors import ModelError, TilewrightError, UsageError
 from tilewright.graph.evaluate import run_graph
-from tilewright.models import ModelOptions, load
+from tilewright.models import ModelOptions
+from tilewright.models.loading import load
 from tilewright.models.onnx_file import save_onnx
 
 ESCAPE = "\x1b[31m<b>red</b>\n"

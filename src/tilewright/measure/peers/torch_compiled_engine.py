@@ -18,7 +18,7 @@ from tilewright.graph.network import Graph
 from tilewright.measure.peers.timing import time_calls
 from tilewright.measure.peers.torch_graph import TorchGraph
 from tilewright.measure.peers.torch_operators import torch
-from tilewright.models import load
+from tilewright.models.loading import load
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
