@@ -37,23 +37,21 @@ def fold(source: str, target: str) -> bool:
     options.optimized_model_filepath = target
     options.log_severity_level = _SILENT
     options.intra_op_num_threads = 1
-    options.add_session_config_entry("session.disable_prepacking", "1")
-    options.add_session_config_entry(
-        "session.optimized_model_external_initializers_file_name", Path(target).name + ".data"
-    )
-    options.add_session_config_entry(
-        "session.optimized_model_external_initializers_min_size_in_bytes", str(_LARGE_BYTES)
-    )
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    entries = {
+        "disable_prepacking": "1",
+        "optimized_model_external_initializers_file_name": Path(target).name + ".data",
+        "optimized_model_external_initializers_min_size_in_bytes": str(_LARGE_BYTES),
+        "intra_op.allow_spinning": "0",
+    }
+    for key, value in entries.items():
+        options.add_session_config_entry(f"session.{key}", value)
     members: dict[str, Any] = state.__dict__
-    refusals = tuple(
-        kind for kind in members.values() if isinstance(kind, type) and issubclass(kind, Exception)
-    )
+    kinds = [kind for kind in members.values() if isinstance(kind, type)]
+    refusals = [kind for kind in kinds if issubclass(kind, Exception)]
     try:
-        session: Any = ort.InferenceSession(
+        ort.InferenceSession(
             source, options, providers=["CPUExecutionProvider"], disabled_optimizers=_UNWANTED
         )
-        del session
     except (*refusals, RuntimeError):
         return False
     return Path(target).is_file()

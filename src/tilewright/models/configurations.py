@@ -56,6 +56,13 @@ class Span:
             return self.draw(random)
         return self._near(value * _NEARBY ** random.uniform(-1, 1), random)
 
+    def perhaps(self, known: int | None, random: Random) -> int:
+        """A known value as it is or varied; any where none is known."""
+        if known is None:
+            return self.draw(random)
+        changes = random.random() < (_CHANGED if self.few else _VARIED)
+        return self.vary(known, random) if changes else known
+
     def beside(self, value: int, random: Random) -> int:
         """Another value close by, or the same where there is none: of a few values the next one up
         or down, else one that is up to half as large again, or that much smaller."""
@@ -101,15 +108,7 @@ class Configurations:
         known: Numbers = {}
         if self.known and random.random() < _KNOWN:
             known = self.known[int(random.integers(len(self.known)))]
-        found: dict[str, int] = {}
-        for name, span in self.spans.items():
-            if name not in known:
-                found[name] = span.draw(random)
-            elif random.random() < (_CHANGED if span.few else _VARIED):
-                found[name] = span.vary(known[name], random)
-            else:
-                found[name] = known[name]
-        return found
+        return {name: span.perhaps(known.get(name), random) for name, span in self.spans.items()}
 
 
 def configurations_of(name: str) -> Configurations:

@@ -24,9 +24,9 @@ from tilewright.core.processes import (
 )
 from tilewright.graph.folding import MOST_FOLDED_BYTES
 from tilewright.models import clean
-from tilewright.models.external_weights import take_weights
 from tilewright.models.input_shapes import keep_inputs
-from tilewright.models.naming import quoted
+from tilewright.models.naming import printable
+from tilewright.models.onnx_file import take_weights
 from tilewright.models.onnx_import.translate import InferredModel
 from tilewright.models.weights import static_type, weights_bytes
 
@@ -91,7 +91,8 @@ def _answer(task: str, content: bytes, size_bytes: int) -> bytes:
     except ChildOutOfMemory:
         raise ModelError(f"{_DOING[task]} takes too much memory") from None
     except RemoteError as error:
-        raise ModelError(f"{_FAULTS[task]}: {_printable(error.message)}") from None
+        said = " ".join(error.message.split())[:400]
+        raise ModelError(f"{_FAULTS[task]}: {printable(said)}") from None
 
 
 def _asked(task: str, *arguments: Any, size_bytes: int) -> Any:
@@ -128,7 +129,3 @@ _FAULTS = {
 def _process(_owner: int) -> Child:
     """The process of the process `_owner`: one that was forked has none of its own yet."""
     return Child(_WORKER)
-
-
-def _printable(text: str) -> str:
-    return quoted(" ".join(text.split())[:400])[1:-1]

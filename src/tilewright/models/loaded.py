@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import index
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import SupportsIndex, cast
 
 from tilewright.core.arguments import one_of
-from tilewright.core.errors import InternalError, OutputError, UsageError, reason_of
+from tilewright.core.errors import InternalError, UsageError
 from tilewright.core.scratch import FolderInUse, PrivateFolder
 from tilewright.graph.network import Graph
 from tilewright.graph.tensor import TensorType
@@ -78,12 +77,10 @@ class OnnxReference:
     """The ONNX file with the final input shapes, before any optimisation.
 
     `keeper` keeps the file as long as this object lives: a temporary folder, removed with it, or a
-    hold on a model of the cache; None when `path` is the user's own file. `external` says that
-    weights lie in files beside it.
+    hold on a model of the cache; None when `path` is the user's own file.
     """
 
     path: Path
-    external: bool = False
     keeper: PrivateFolder | FolderInUse | None = field(default=None, repr=False)
 
 
@@ -114,25 +111,6 @@ class LoadedModel:
 
         It lives as long as this object.
         """
-        return self._file.path
-
-    @property
-    def _file(self) -> OnnxReference:
         if self.reference is None:
             raise InternalError(f"{self.name} is an outline and has no ONNX file")
-        return self.reference
-
-    def write_onnx(self, path: Path) -> None:
-        """Copy the reference; the weights of a large model go to `NAME.data` beside it.
-
-        Raises OutputError when it cannot be written.
-        """
-        try:
-            if self._file.external:
-                from tilewright.models.onnx_file import copy_onnx
-
-                copy_onnx(self._file.path, path)
-            else:
-                shutil.copyfile(self._file.path, path)
-        except OSError as error:
-            raise OutputError(f"cannot write {quoted(path)}: {reason_of(error)}") from error
+        return self.reference.path

@@ -145,19 +145,15 @@ def _load_exported(source: Source, options: ModelOptions) -> LoadedModel:
     if exported.folder is None:
         shrink(settings.cache, settings.cache_limit_bytes)
         return replace(_load_file(exported.path, options, exported.use), name=name)
-    model, _ = read_onnx(exported.path)
-    return load_model(model, name, options)
+    return load_model(read_onnx(exported.path), name, options)
 
 
 def _load_file(path: Path, options: ModelOptions, held: FolderInUse | None = None) -> LoadedModel:
     """A file that needs no change stays where it is and is its own reference; one of the cache is
     `held`."""
-    model, external = read_onnx(path)
-    model, changed, facts = _bound(model, options, quoted(path))
-    if changed:
-        reference = _stored(model)
-    else:
-        reference = OnnxReference(path=path.absolute(), external=external, keeper=held)
+    model, changed, facts = _bound(read_onnx(path), options, quoted(path))
+    own = OnnxReference(path=path.absolute(), keeper=held)
+    reference = _stored(model) if changed else own
     del model
     return _imported(facts, reference, path.stem)
 
@@ -168,13 +164,15 @@ def _bound(
     """The model with the asked-for shapes and without functions of its own, whether anything
     changed, and its facts; what was inside functions is checked in its place."""
     drop_weight_inputs(model)
-    sizes = _first_sizes(model)
+    values = (*model.graph.input, *model.graph.output)
+    sizes = {value.name: value.type.tensor_type.shape.dim[:1] for value in values}
+    first = {name: size[0].dim_value or None if size else None for name, size in sizes.items()}
     changed = bind_inputs(model, options)
     inlined = contained.inline_functions(model)
     if inlined is not model:
         check_model(inlined, where)
     facts = _Facts(
-        first_sizes=sizes,
+        first_sizes=first,
         batch=options.batch,
         inputs=tuple(value.name for value in inlined.graph.input),
         weights_bytes=weights_bytes(inlined),
@@ -186,14 +184,13 @@ def _stored(model: onnx.ModelProto) -> OnnxReference:
     folder = scratch_folder()
     path = folder.path / "model.onnx"
     try:
-        external = save_onnx(model, path)
+        save_onnx(model, path)
     except OSError as error:
-        folder.close()
         raise OutputError(
             f"cannot write the model to the temporary folder {quoted(path.parent)}: "
             f"{reason_of(error)}"
         ) from error
-    return OnnxReference(path=path, external=external, keeper=folder)
+    return OnnxReference(path=path, keeper=folder)
 
 
 def _imported(facts: _Facts, reference: OnnxReference, name: str) -> LoadedModel:
@@ -207,15 +204,6 @@ def _imported(facts: _Facts, reference: OnnxReference, name: str) -> LoadedModel
     graph = translate(inferred, name)
     _check_batch(graph, facts)
     return LoadedModel(name=name, graph=graph, reference=reference)
-
-
-def _first_sizes(model: onnx.ModelProto) -> dict[str, int | None]:
-    """The first size of every input and output, None where it is not static."""
-    sizes: dict[str, int | None] = {}
-    for value in (*model.graph.input, *model.graph.output):
-        dims = value.type.tensor_type.shape.dim
-        sizes[value.name] = (dims[0].dim_value or None) if dims else None
-    return sizes
 
 
 def _check_batch(graph: Graph, facts: _Facts) -> None:

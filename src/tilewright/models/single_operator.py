@@ -23,7 +23,7 @@ _OPSET = 20
 _LIMITED = {"pad": 0, "padh": 0, "padw": 0, "output_pad": 0, "ceil": 0, "include_pad": 0,
             "bias": 0, "relu": 0, "transpose_b": 0, "keep": 0, "signed": 0,
             "requantize": 0}  # fmt: skip
-_FREE = {"axis", "axes", "perm"}
+_FREE, _LISTS = {"axis", "axes", "perm"}, {"shape", "axes", "perm"}
 UNDRAWN = "weight that was not drawn"
 """The documentation of an input that stands for a weight, in an outline."""
 _UNDRAWN_ELEMENTS = 1024
@@ -42,7 +42,8 @@ def build_operator(
     if name not in SIGNATURES:
         raise UsageError(f"no single operator {quoted(name)}", hint=close_matches(name, SIGNATURES))
     known = SIGNATURES[name]
-    given = read_values(f"op:{name}", inside, {*known.defaults, *known.refinements}, known.lists)
+    per_axis = _PER_AXIS if "pad" in known.defaults else ()
+    given = read_values(f"op:{name}", inside, {*known.defaults, *per_axis}, _LISTS)
     missing = [key for key, value in known.defaults.items() if value is None and key not in given]
     if missing:
         raise UsageError(
@@ -160,14 +161,12 @@ class _Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """Parameters of an operator: `defaults` (None: must be given), refinements per axis, those that
-    are lists. `write` appends its nodes and names the result."""
+    """The parameters of an operator with their defaults; None must be given. An operator with a
+    window takes those of `_PER_AXIS`, too. `write` appends its nodes and names the result."""
 
     write: Callable[[_Draft], str]
     defaults: Mapping[str, Value | None]
     example: str
-    refinements: tuple[str, ...] = ()
-    lists: tuple[str, ...] = ()
 
 
 def _image(draft: _Draft) -> list[int]:
@@ -236,10 +235,8 @@ def _integer_convolution(draft: _Draft) -> str:
         "y_zero": middle,
         "bias": generator.integers(-1000, 1001, filters).astype(np.int32),
     }
-    weights = ["weight", "weight_scale", "weight_zero"]
-    return draft.node(
-        "QLinearConv", ["x", "one", "x_zero", *weights, "one", "y_zero", "bias"], **named
-    )
+    data, weights = ["x", "one", "x_zero"], ["weight", "weight_scale", "weight_zero"]
+    return draft.node("QLinearConv", [*data, *weights, "one", "y_zero", "bias"], **named)
 
 
 def _dense(draft: _Draft) -> str:
@@ -330,25 +327,21 @@ SIGNATURES: Mapping[str, Signature] = {
     "conv2d": Signature(
         write=_convolution,
         defaults={**_IMAGE, "out": None, **_WINDOW, "groups": 1, **_AFTER},
-        refinements=_PER_AXIS,
         example=_CONVOLVED + ",out=64",
     ),
     "conv2d_int8": Signature(
         write=_integer_convolution,
         defaults={**_IMAGE, "out": None, **_WINDOW, "groups": 1, "signed": 0, "requantize": 1},
-        refinements=_PER_AXIS,
         example=_CONVOLVED + ",out=64",
     ),
     "depthwise": Signature(
         write=_convolution,
         defaults={**_IMAGE, **_WINDOW, "multiplier": 1, **_AFTER},
-        refinements=_PER_AXIS,
         example=_CONVOLVED,
     ),
     "conv2d_transpose": Signature(
         write=_convolution,
         defaults={**_IMAGE, "out": None, **_WINDOW, "output_pad": 0, "groups": 1, **_AFTER},
-        refinements=_PER_AXIS,
         example="c=64,h=28,k=4,pad=1,stride=2,out=32",
     ),
     "dense": Signature(
@@ -364,20 +357,17 @@ SIGNATURES: Mapping[str, Signature] = {
     "max_pool2d": Signature(
         write=_pool,
         defaults={**_IMAGE, **_WINDOW, "ceil": 0},
-        refinements=_PER_AXIS,
         example=_CONVOLVED + ",stride=2",
     ),
     "avg_pool2d": Signature(
         write=_pool,
         defaults={**_IMAGE, **_WINDOW, "ceil": 0, "include_pad": 0},
-        refinements=_PER_AXIS,
         example=_CONVOLVED + ",stride=2",
     ),
     **{
         name: Signature(
             write=_over_axis,
             defaults={**_SHAPED, "axis": -1},
-            lists=("shape",),
             example="shape=1x128x768",
         )
         for name in ("softmax", "layer_norm")
@@ -385,14 +375,12 @@ SIGNATURES: Mapping[str, Signature] = {
     "concat": Signature(
         write=_over_axis,
         defaults={**_SHAPED, "axis": 1, "count": 2},
-        lists=("shape",),
         example="shape=1x64x56x56,count=2,axis=1",
     ),
     **{
         name: Signature(
             write=_reduce,
             defaults={**_SHAPED, "axes": None, "keep": 1},
-            lists=("shape", "axes"),
             example="shape=1x2048x7x7,axes=2x3",
         )
         for name in ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod")
@@ -400,13 +388,10 @@ SIGNATURES: Mapping[str, Signature] = {
     "transpose": Signature(
         write=_transpose,
         defaults={**_SHAPED, "perm": None},
-        lists=("shape", "perm"),
         example="shape=1x128x12x64,perm=0x2x1x3",
     ),
     **{
-        name: Signature(
-            write=_elementwise, defaults=_SHAPED, lists=("shape",), example="shape=1x64x56x56"
-        )
+        name: Signature(write=_elementwise, defaults=_SHAPED, example="shape=1x64x56x56")
         for name in _ELEMENTWISE
     },
 }

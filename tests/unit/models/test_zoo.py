@@ -6,6 +6,7 @@ import hashlib
 import math
 import subprocess
 import sys
+from importlib import resources
 
 import numpy as np
 import onnx
@@ -15,7 +16,7 @@ import pytest
 from tilewright.models import zoo
 from tilewright.models.zoo._anchors import ssd_anchors
 from tilewright.models.zoo._builder import Convolution, GraphBuilder
-from tilewright.models.zoo._description import append_network, parse_sections
+from tilewright.models.zoo._description import append_network, parse_sections, zoo_sections
 
 PUBLISHED = {  # parameters, multiply-adds at batch 1
     "resnet18": (11_689_512, 1.814e9),
@@ -303,6 +304,14 @@ STRUCTURES = {
 @pytest.mark.parametrize("name", zoo.names())
 def test_networks_stay_as_they_are(name: str) -> None:
     assert structure(zoo.entry(name).outline(batch=2)) == STRUCTURES[name]
+
+
+def test_every_section_is_named_once() -> None:
+    files = resources.files("tilewright.models.zoo").joinpath("networks").iterdir()
+    found = [name for file in files for name in parse_sections(file.read_text())]
+    assert len(found) == len(set(found)) == len(zoo_sections()) - 1
+    described = {zoo.entry(name).description for name in zoo.names()}
+    assert described <= set(found)
 
 
 def test_an_operand_of_no_row_is_refused_by_name() -> None:

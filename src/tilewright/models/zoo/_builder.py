@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import onnx
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx.shape_inference import infer_node_outputs
 
@@ -77,10 +77,12 @@ def _window(shape: Shape, window: Convolution | Pooling) -> dict[str, Attribute]
         pads = (*(total // 2 for total in totals), *(total - total // 2 for total in totals))
     elif isinstance(pads, int):
         pads = (pads,) * 4
+    ceil = {"ceil_mode": int(window.ceil)} if isinstance(window, Pooling) else {}
     return {
         "kernel_shape": kernel,
         "pads": pads if len(pads) == 4 else pads * 2,
         "strides": stride,
+        **ceil,
     }
 
 
@@ -108,10 +110,9 @@ class GraphBuilder:
         self._taken: set[str] = set()
         self._types: dict[str, onnx.TypeProto] = {}
         self._constants: dict[str, TensorProto] = {}
-        self._opsets = [helper.make_opsetid("", OPSET)]
         self.model = helper.make_model(
             helper.make_graph([], name, [], []),
-            opset_imports=self._opsets,
+            opset_imports=[helper.make_opsetid("", OPSET)],
             ir_version=_IR_VERSION,
             producer_name="tilewright",
         )
@@ -223,41 +224,35 @@ class GraphBuilder:
 
     # Constants
 
-    def constant(self, array: NDArray[Any], name: str = "constant") -> str:
-        """A Constant node."""
+    def constant(
+        self, values: ArrayLike, dtype: DTypeLike = np.float32, name: str = "constant"
+    ) -> str:
+        """A Constant node: a number, or a vector such as a shape, axes or bounds."""
         name = self._claim(name)
-        self._constants[name] = tensor = numpy_helper.from_array(array, name)
+        self._constants[name] = tensor = numpy_helper.from_array(np.asarray(values, dtype), name)
         return self._append(helper.make_node("Constant", [], [name], name=name, value=tensor))[0]
 
-    def scalar(self, number: float, dtype: DTypeLike = np.float32, name: str = "constant") -> str:
-        """One number."""
-        return self.constant(np.array(number, dtype), name)
-
-    def full(self, shape: Shape, number: float, dtype: str, name: str) -> str:
+    def full(self, shape: Shape, number: float, dtype: DTypeLike, name: str) -> str:
         """One number everywhere."""
-        return self.constant(np.full(shape, number, dtype), name)
-
-    def integers(self, values: Sequence[int], name: str = "shape") -> str:
-        """A vector of int64: a shape, axes or bounds."""
-        return self.constant(np.array(values, dtype=np.int64), name)
+        return self.constant(np.full(shape, number), dtype, name)
 
     def positions(self, count: int, name: str) -> str:
         """0, 1, 2 and so on as int64 of [1, count]."""
-        return self.constant(np.arange(count, dtype=np.int64)[None], name)
+        return self.constant(np.arange(count)[None], np.int64, name)
 
     def lower_triangle(self, count: int, name: str) -> str:
         """The mask that lets each position see itself and those before: [1, 1, count, count]."""
-        return self.constant(np.tril(np.ones((1, 1, count, count), dtype=np.bool_)), name)
+        return self.constant(np.tril(np.ones((1, 1, count, count))), np.bool_, name)
 
     def anchors(self, axis: int, name: str) -> str:
         """A column of SSD's anchor boxes: [1, anchors, 1]."""
-        return self.constant(ssd_anchors()[None, :, axis : axis + 1], name)
+        return self.constant(ssd_anchors()[None, :, axis : axis + 1], name=name)
 
     # Nodes
 
     def node(self, kind: str, *inputs: str | float, name: str = "", **attributes: Attribute) -> str:
         """Appends a node of ONNX operator `kind` with one output; numbers become constants."""
-        operands = [x if isinstance(x, str) else self.scalar(x) for x in inputs]
+        operands = [x if isinstance(x, str) else self.constant(x) for x in inputs]
         path = self._claim(name or kind.lower())
         node = helper.make_node(kind, operands, [path], name=path)
         node.attribute.extend(
@@ -272,7 +267,7 @@ class GraphBuilder:
             node,
             {name: self._types[name] for name in node.input},
             {name: self._constants[name] for name in node.input if name in self._constants},
-            opset_imports=self._opsets,
+            opset_imports=[*self.model.opset_import],
             ir_version=_IR_VERSION,
         )
         return list(node.output)
@@ -283,13 +278,13 @@ class GraphBuilder:
         size, rest = divmod(self.shape(x)[axis], parts)
         if rest:
             raise ValueError(f"axis of {size * parts + rest} does not split into equal parts")
-        sizes = self.integers([size] * parts, f"{name}_sizes")
+        sizes = self.constant([size] * parts, np.int64, f"{name}_sizes")
         names = [f"{path}.{part}" for part in range(parts)]
         return self._append(helper.make_node("Split", [x, sizes], names, name=path, axis=axis))
 
     def reshape(self, x: str, shape: Shape, name: str = "reshape") -> str:
         """The same elements in another shape, batch included."""
-        return self.node("Reshape", x, self.integers(shape, f"{name}_shape"), name=name)
+        return self.node("Reshape", x, self.constant(shape, np.int64, f"{name}_shape"), name=name)
 
     def flatten(self, x: str, name: str = "flatten") -> str:
         """Everything but the batch in one axis."""
@@ -324,8 +319,9 @@ class GraphBuilder:
             self.normal(shape, 0.1, name=f"{name}.running_mean"),
             self.uniform(shape, 0.5, 1.5, name=f"{name}.running_var"),
         )
-        attributes = {"epsilon": epsilon, "momentum": 0.9}
-        return self.node("BatchNormalization", x, *operands, name=name, **attributes)
+        return self.node(
+            "BatchNormalization", x, *operands, name=name, epsilon=epsilon, momentum=0.9
+        )
 
     def conv_norm(self, x: str, spec: Convolution, name: str) -> str:
         """A convolution, a batch normalization and perhaps a ReLU: `conv1+bn1+relu` names them."""
@@ -340,14 +336,12 @@ class GraphBuilder:
 
     def max_pool(self, x: str, window: Pooling, name: str = "maxpool") -> str:
         """The largest value under a sliding window."""
-        attributes = _window(self.shape(x), window) | {"ceil_mode": int(window.ceil)}
-        return self.node("MaxPool", x, name=name, **attributes)
+        return self.node("MaxPool", x, name=name, **_window(self.shape(x), window))
 
     def average_pool(self, x: str, window: Pooling, name: str = "avgpool") -> str:
         """The mean under a sliding window."""
-        attributes = _window(self.shape(x), window) | {"ceil_mode": int(window.ceil)}
-        attributes["count_include_pad"] = int(window.count_padding)
-        return self.node("AveragePool", x, name=name, **attributes)
+        counted, attributes = int(window.count_padding), _window(self.shape(x), window)
+        return self.node("AveragePool", x, name=name, count_include_pad=counted, **attributes)
 
     def global_average_pool(self, x: str, name: str = "avgpool") -> str:
         """The mean over height and width, which stay as axes of extent 1."""

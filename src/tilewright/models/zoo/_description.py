@@ -17,8 +17,9 @@ A row is `NAME: OPERATOR ARGUMENTS < OPERANDS > LABEL`, where only the operator 
 
 - The operator is a block, a method of the builder (`conv` is `GraphBuilder.conv`), or, with a
   capital, an operator of ONNX with attributes as arguments; a number is one more operand.
-- Nodes get the name, those of a block get it as a prefix. Without one they have the name that
-  their operator gives by itself. `identity` is the block of no rows.
+- Nodes get the name, those of a block get it as a prefix; `conv_norm` and `add_relu` are several
+  nodes, with a plus between their names. Without a name they have the one that their operator
+  gives by itself. `identity` is the block of no rows.
 - Operands are earlier rows by name or label, looked for among the names with this block's prefix
   and then further out; `in`, the operands of the block; `last`, the result of the row before,
   which is also read where none are given. Of a row with several results all are read, or one,

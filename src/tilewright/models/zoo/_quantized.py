@@ -129,18 +129,14 @@ class QuantizedBuilder:
         g = self.graph
         scale = g.parameter(f"{x}_scale", np.asarray(math.ldexp(1.0, power)), ())
         point = g.parameter(f"{x}_zero_point", np.asarray(zero), (), "uint8")
-        name = self._short(x, "_quantized")
+        name = x.rpartition(".")[-1] + "_quantized"
         codes = g.node("QuantizeLinear", x, scale, point, name=name)
         return Codes(codes, (scale, point), power, zero, square)
 
     def _decoded(self, x: Codes) -> str:
         """DequantizeLinear."""
-        name = self._short(x.tensor, "_dequantized").replace("_quantized", "", 1)
+        name = x.tensor.rpartition(".")[-1].replace("_quantized", "") + "_dequantized"
         return self.graph.node("DequantizeLinear", x.tensor, *x.parameters, name=name)
-
-    def _short(self, x: str, suffix: str) -> str:
-        """A name for this scope from the last part of a tensor's name."""
-        return x.rsplit(".", 1)[-1] + suffix
 
     def _weights(
         self,
@@ -150,23 +146,20 @@ class QuantizedBuilder:
         x: Codes,
     ) -> list[str]:
         """Weights and bias as codes with their DequantizeLinear; none of the data for outlines."""
-        channels = (shape[0],)
-        parts: dict[str, NDArray[Any] | None] = dict.fromkeys(_PARTS)
-        if arrays is not None:
-            parts = dict(zip(_PARTS, _as_codes(*arrays, x.power), strict=True))
+        g, channels = self.graph, shape[:1]
+        codes = _as_codes(*arrays, x.power) if arrays is not None else (None,) * len(_PARTS)
+        extents = {"weight": shape}
         stored = {
-            part: self.graph.parameter(
-                f"{name}.{part}", array, shape if part == "weight" else channels, _PARTS[part]
-            )
-            for part, array in parts.items()
+            part: g.parameter(f"{name}.{part}", array, extents.get(part, channels), _PARTS[part])
+            for part, array in zip(_PARTS, codes, strict=True)
         }
         operands: list[str] = []
         zeros, ending = np.zeros(channels, np.int32), name.rsplit(".", 1)[-1]
         for part in ("weight", "bias"):
-            zero = self.graph.parameter(f"{name}.{part}_zero_point", zeros, channels, _PARTS[part])
+            zero = g.parameter(f"{name}.{part}_zero_point", zeros, channels, _PARTS[part])
             inputs = stored[part], stored[f"{part}_scale"], zero
             label = f"{ending}_{part}_dequantized"
-            operands.append(self.graph.node("DequantizeLinear", *inputs, name=label, axis=0))
+            operands.append(g.node("DequantizeLinear", *inputs, name=label, axis=0))
         return operands
 
 
