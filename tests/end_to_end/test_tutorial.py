@@ -18,7 +18,7 @@ ONE_MODULE = """
 from tilewright.models.zoo._description import zoo_sections
 rows = zoo_sections()["squeezenet1_1"].rows
 rows[:] = [row for row in rows if not row.startswith(("features.5", "features.[", "features.8"))]
-rows.insert(3, "features.3: fire 16 64")
+rows.insert(4, "features.3: fire 16 64")
 """
 SHORTER = {
     "model = zoo.build": ONE_MODULE + "model = zoo.build",
