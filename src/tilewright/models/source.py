@@ -64,7 +64,7 @@ def parse_source(argument: str) -> Source:
 
 
 def is_model_file(argument: str) -> bool:
-    """Whether an argument is a path to a model, judged by its ending."""
+    """Whether an argument is a path to a model, by its ending."""
     return not _URL.match(argument) and Path(argument).suffix in _FILES
 
 
