@@ -10,7 +10,8 @@ tests notice where it was not. Nothing is timed.
 from __future__ import annotations
 
 from tilewright.graph.tasks import fused_network
-from tilewright.models import ModelOptions, load
+from tilewright.models import ModelOptions
+from tilewright.models.loading import load
 from tilewright.models.zoo import names
 from tilewright.predict.networks import PREFIX, write_tasks
 

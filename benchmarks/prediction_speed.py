@@ -29,8 +29,8 @@ from tilewright.hardware.device import local_placement
 from tilewright.kernels import convolution as geometry
 from tilewright.kernels.spaces import default_candidate, spaces
 from tilewright.models import ModelOptions
-from tilewright.models.configurations import drawn, family_named
-from tilewright.plan.preparation import prepare, prepare_sketch
+from tilewright.models.configurations import configurations_of, drawn
+from tilewright.plan.preparation import prepare, prepare_outline
 from tilewright.predict.collected import family_of
 from tilewright.predict.forecasting import Forecaster, forecaster_of
 from tilewright.predict.kernel_facts import Kernel
@@ -69,7 +69,9 @@ def convolutions(placement: Placement, count: int) -> list[Workload]:
     """The first different convolutions that `collect` draws and that the model answers for."""
     found: dict[str, Workload] = {}
     for numbers in drawn(FAMILY, seed=0):
-        network = prepare_sketch(family_named(FAMILY).text(numbers), ModelOptions(), placement)
+        network = prepare_outline(
+            configurations_of(FAMILY).text(numbers), ModelOptions(), placement
+        )
         for task in network.tasks.values():
             if family_of(task.workload) == FAMILY:
                 found[task.workload.text] = task.workload

@@ -10,6 +10,7 @@ from graph_builder import run_fused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_kernel import PLACEMENT
+from tiny_networks import quantized_resnet
 
 from tilewright.compiler.build import rendered
 from tilewright.compiler.kernel_runs import build_kernel
@@ -31,8 +32,6 @@ from tilewright.kernels.knobspace import KnobSpace, each
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.checking import sample_arguments
 from tilewright.models.loading import load_model
-from tilewright.models.zoo._builder import GraphBuilder
-from tilewright.models.zoo.resnet_int8 import quantized_resnet
 
 HERE = local_placement()
 PLACEMENTS = [PLACEMENT, HERE] if dot_lanes(HERE.target) else [PLACEMENT]
@@ -158,9 +157,7 @@ def test_the_largest_sums_do_not_saturate(result: Form):
 @pytest.fixture(scope="module")
 def quantized() -> FusedNetwork:
     """A small quantized network of residual blocks; its scales are powers of two."""
-    builder = GraphBuilder("tiny", seed=1)
-    quantized_resnet(builder, (1, 1), bottleneck=False, width=16, extent=48, classes=40)
-    return fused_network(load_model(builder.model(), "tiny").graph)
+    return fused_network(load_model(quantized_resnet("basic_1_1"), "tiny").graph)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from small_networks import compiled_outputs
 
-from tilewright.models import ModelOptions, load
+from tilewright.models import ModelOptions
 from tilewright.models.exported import exporter
 from tilewright.models.exported.sources import transformer_request
+from tilewright.models.loading import load
 
 TINY = [
     "bert[layers=1,hidden=64,sequence=8,vocabulary=50]",

@@ -14,7 +14,12 @@ from fenced_blocks import Block, blocks, run_block
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 # SqueezeNet with one fire module: all kinds of layers, fewer of each
-ONE_MODULE = "zoo.squeezenet._LAYERS = zoo.squeezenet._LAYERS[:2]\n"
+ONE_MODULE = """
+from tilewright.models.zoo._description import zoo_sections
+rows = zoo_sections()["squeezenet1_1"].rows
+rows[:] = [row for row in rows if not row.startswith(("features.5", "features.[", "features.8"))]
+rows.insert(4, "features.3: fire 16 64")
+"""
 SHORTER = {
     "model = zoo.build": ONE_MODULE + "model = zoo.build",
     "--budget 40": "--budget 16",

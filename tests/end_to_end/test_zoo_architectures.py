@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from tilewright.models import zoo
-from tilewright.models.zoo.ssd import anchors
+from tilewright.models.zoo._anchors import ssd_anchors
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +70,7 @@ def test_ssd_decodes_its_offsets() -> None:
     exponents = np.exp(scores - scores.max(axis=-1, keepdims=True))
     expected = exponents / exponents.sum(axis=-1, keepdims=True)
     np.testing.assert_allclose(probabilities, expected, rtol=1e-4, atol=1e-6)
-    places = anchors()
+    places = ssd_anchors()
     centers = offsets[0, :, :2] * 0.1 * places[:, 2:] + places[:, :2]
     halves = np.exp(offsets[0, :, 2:] * 0.2) * places[:, 2:] / 2
     corners = np.concatenate([centers - halves, centers + halves], axis=1)

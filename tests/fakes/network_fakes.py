@@ -32,7 +32,5 @@ def prepared(graph: Graph) -> PreparedNetwork:
         name="made up",
         graph=graph,
         reference=cast(OnnxReference, None),
-        inputs={},
-        outputs=graph.outputs,
     )
     return PreparedNetwork(model=model, fused=fused, forms=forms, plan=plan)

@@ -12,10 +12,10 @@ from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.measure.circumstances import Cache
 from tilewright.models import ModelOptions
-from tilewright.models.configurations import FAMILIES, family_named, of_type
+from tilewright.models.configurations import CONFIGURATIONS, configurations_of, of_type
 
 CACHES: tuple[Cache, ...] = get_args(Cache)
-DTYPES = tuple(dict.fromkeys(family.dtype for family in FAMILIES.values()))
+DTYPES = tuple(dict.fromkeys(family.dtype for family in CONFIGURATIONS.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ def collect_request(
         for dtype in _types_of(name, design)
     ]
     if "all" in families:
-        names = [name for name, family in FAMILIES.items() if family.dtype in design.dtypes]
+        names = [name for name, family in CONFIGURATIONS.items() if family.dtype in design.dtypes]
     return CollectRequest(
         families=tuple(dict.fromkeys(names)),
         models=tuple(models),
@@ -108,7 +108,7 @@ def collect_request(
 
 def _types_of(name: str, design: Design) -> tuple[str, ...]:
     """The types asked for; a family that is named by its type has that one."""
-    dtype = family_named(name).dtype
+    dtype = configurations_of(name).dtype
     return design.dtypes if dtype == "float32" else (dtype,)
 
 

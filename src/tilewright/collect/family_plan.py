@@ -24,8 +24,8 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import default_candidate
-from tilewright.models.configurations import Numbers, drawn, family_named, neighbours
-from tilewright.plan.preparation import prepare_sketch
+from tilewright.models.configurations import Numbers, configurations_of, drawn, neighbours
+from tilewright.plan.preparation import prepare_outline
 from tilewright.predict.collected import family_of
 from tilewright.predict.informative import informative
 from tilewright.store.base import Store
@@ -91,7 +91,7 @@ class FamilyPlan:
 
     def _of(self, entry: Planned) -> Batches:
         """The batches of an entry; its operator counts."""
-        self._texts.add(family_named(self.name).text(entry.numbers))
+        self._texts.add(configurations_of(self.name).text(entry.numbers))
         for number, batch in enumerate(entry.batches):
             workload = self.store.workload(batch.workload_key)
             if workload is None:
@@ -143,7 +143,7 @@ class FamilyPlan:
         return Planned(family=self.name, numbers=numbers, batches=tuple(found))
 
     def _candidates(self, task: Task, numbers: Numbers) -> list[Candidate]:
-        origin = (self.request.seed, family_named(self.name).text(numbers))
+        origin = (self.request.seed, configurations_of(self.name).text(numbers))
         count = self.request.design.settings
         found = candidates_of(task, self.placement, self.best, count, origin)
         return [each for each in found if (task.workload.key, each) not in self._planned]
@@ -173,7 +173,7 @@ class FamilyPlan:
             )
 
     def _configuration_beside(self, miss: Miss) -> Iterator[Planned]:
-        text = family_named(self.name).text
+        text = configurations_of(self.name).text
         for numbers in neighbours(self.name, miss.entry.numbers, self.request.seed):
             if text(numbers) in self._texts:
                 continue
@@ -196,8 +196,8 @@ class FamilyPlan:
         return tasks
 
     def _prepared(self, numbers: Numbers) -> list[Task]:
-        text = family_named(self.name).text(numbers)
-        tasks = list(prepare_sketch(text, self.request.options, self.placement).tasks.values())
+        text = configurations_of(self.name).text(numbers)
+        tasks = list(prepare_outline(text, self.request.options, self.placement).tasks.values())
         tasks.sort(key=lambda task: not is_operator(task.workload))
         return tasks if tasks and is_operator(tasks[0].workload) else []
 

@@ -12,7 +12,7 @@ from tilewright.graph.workload import Workload
 from tilewright.insight.single_operators import default_kernel
 from tilewright.measure.circumstances import PROBE
 from tilewright.models import ModelOptions
-from tilewright.models.configurations import FAMILIES
+from tilewright.models.configurations import CONFIGURATIONS
 from tilewright.predict.collected import Row
 from tilewright.predict.modelling import Predictors
 from tilewright.predict.networks import zoo_tasks
@@ -43,7 +43,7 @@ def _models_measured(predictors: Predictors) -> dict[str, set[str]]:
 
 
 def _is_network(model: str) -> bool:
-    return ", " not in model and not model.startswith("op:") and model not in FAMILIES
+    return ", " not in model and not model.startswith("op:") and model not in CONFIGURATIONS
 
 
 def operators_of(rows: Sequence[Row]) -> Integers:

@@ -16,7 +16,7 @@ from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
 from tilewright.measure.circumstances import kernel_protocol
 from tilewright.models import ModelOptions
-from tilewright.plan.preparation import prepare_sketch
+from tilewright.plan.preparation import prepare_outline
 from tilewright.predict.kernel_facts import Kernel
 from tilewright.store.base import Store
 
@@ -27,7 +27,7 @@ _FLAGS = frozenset({"bias", "relu", "groups", "dilation", "n"})
 
 def main_task(name: str, options: ModelOptions, placement: Placement) -> Task:
     """The operator's own kernel: the one with the most work, where there are copies around it."""
-    tasks = prepare_sketch(name, options, placement).tasks.values()
+    tasks = prepare_outline(name, options, placement).tasks.values()
     return max(tasks, key=lambda task: (task.workload.flop, task.workload.bytes))
 
 

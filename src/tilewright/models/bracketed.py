@@ -46,23 +46,18 @@ def read_values(
             )
         if key in values:
             raise UsageError(f"{owner}: {key} is given twice")
-        values[key] = _value(owner, key, value, listed=key in listed)
+        numbers = tuple(int(item) for item in value.split("x"))
+        if key not in listed and len(numbers) != 1:
+            raise UsageError(f"{owner}: {key} is one number, not {quoted(value)}")
+        values[key] = numbers if key in listed else numbers[0]
     return values
 
 
 def label(name: str, given: Mapping[str, Value]) -> str:
     """A name for files and reports: `conv2d`, {"c": 64} → `conv2d-c64`."""
-    return "-".join([name, *(f"{key}{_shown(value)}" for key, value in given.items())])
+    return "-".join([name, *(f"{key}{shown(value)}" for key, value in given.items())])
 
 
-def _value(owner: str, key: str, text: str, *, listed: bool) -> Value:
-    numbers = tuple(int(item) for item in text.split("x"))
-    if listed:
-        return numbers
-    if len(numbers) != 1:
-        raise UsageError(f"{owner}: {key} is one number, not {quoted(text)}")
-    return numbers[0]
-
-
-def _shown(value: Value) -> str:
+def shown(value: Value | None) -> str:
+    """A value as it is written between brackets."""
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -21,15 +21,6 @@ _KINDS = (DOWNLOADS, EXPORTS, PREDICTORS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cached:
-    """A model of the cache: its folder, how much it takes, and when it was last used."""
-
-    folder: Path
-    size_bytes: int
-    used_at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped:
     """Models that were removed, and the bytes this gave back."""
 
@@ -41,10 +32,8 @@ def use(folder: Path) -> FolderInUse | None:
     """Hold a model of the cache for as long as the result lives, and note the time; None where it
     is not there."""
     held = FolderInUse(folder)
-    if not held.taken:
-        return None
     mark_used(folder)
-    return held
+    return held if held.taken else None
 
 
 def mark_used(folder: Path) -> None:
@@ -55,7 +44,7 @@ def mark_used(folder: Path) -> None:
 
 def cache_bytes(cache: Path) -> int:
     """What the models of the cache take."""
-    return sum(each.size_bytes for each in _cached(cache))
+    return sum(size_bytes for _, size_bytes, _ in _cached(cache))
 
 
 def shrink(cache: Path, limit_bytes: int) -> Dropped:
@@ -65,34 +54,24 @@ def shrink(cache: Path, limit_bytes: int) -> Dropped:
     """
     for kind in _KINDS:
         remove_leftovers(cache / kind, PARTIAL)
-    found = sorted(_cached(cache), key=lambda each: each.used_at)
-    total_bytes = sum(each.size_bytes for each in found)
+    found = sorted(_cached(cache))
+    total_bytes = sum(size_bytes for _, size_bytes, _ in found)
     models = freed_bytes = 0
-    for each in found:
+    for _, size_bytes, folder in found:
         if total_bytes - freed_bytes <= limit_bytes:
             break
-        if remove_unused(each.folder):
+        if remove_unused(folder):
             models += 1
-            freed_bytes += each.size_bytes
+            freed_bytes += size_bytes
     return Dropped(models=models, freed_bytes=freed_bytes)
 
 
-def _cached(cache: Path) -> Iterator[Cached]:
-    for kind in _KINDS:
-        with suppress(OSError):
-            for folder in (cache / kind).iterdir():
-                if folder.is_dir() and not folder.is_symlink():
-                    with suppress(OSError):
-                        yield Cached(
-                            folder=folder,
-                            size_bytes=_size_bytes(folder),
-                            used_at=folder.stat().st_mtime,
-                        )
-
-
-def _size_bytes(folder: Path) -> int:
-    size_bytes = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):
-            size_bytes += path.stat().st_size if path.is_file() else 0
-    return size_bytes
+def _cached(cache: Path) -> Iterator[tuple[float, int, Path]]:
+    """When each model of the cache was last used, the bytes it takes, and its folder."""
+    for folder in (folder for kind in _KINDS for folder in cache.glob(f"{kind}/*")):
+        if folder.is_dir() and not folder.is_symlink():
+            size_bytes = 0
+            with suppress(OSError):
+                for path in folder.rglob("*"):
+                    size_bytes += path.stat().st_size if path.is_file() else 0
+                yield folder.stat().st_mtime, size_bytes, folder

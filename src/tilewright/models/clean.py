@@ -2,24 +2,29 @@
 shape inference by onnx.
 
 All of it is code in C++ that a damaged file may crash, hang or make take all memory: files that
-people bring go through `tilewright.models.contained`, which calls this in a process of its own.
+people bring go through `tilewright.models.contained`, which runs this module as a process.
 """
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import onnx
 import onnx.inliner
+import psutil
+
+from tilewright.core.child import serve
 
 _UNWANTED = ["MatMulAddFusion", "ConstantSharing", "PadFusion", "NhwcTransformer"]
 _SILENT = 4
 _LARGE_BYTES = 16384
 
 
-def fold(source: Path, target: Path) -> bool:
+def fold(source: str, target: str) -> bool:
     """Write the model with constants and batch norms folded, node names kept; large weights go to
     a file beside it.
 
@@ -29,29 +34,27 @@ def fold(source: Path, target: Path) -> bool:
     state: Any = import_module("onnxruntime.capi.onnxruntime_pybind11_state")
     options: Any = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.optimized_model_filepath = str(target)
+    options.optimized_model_filepath = target
     options.log_severity_level = _SILENT
     options.intra_op_num_threads = 1
-    options.add_session_config_entry("session.disable_prepacking", "1")
-    options.add_session_config_entry(
-        "session.optimized_model_external_initializers_file_name", target.name + ".data"
-    )
-    options.add_session_config_entry(
-        "session.optimized_model_external_initializers_min_size_in_bytes", str(_LARGE_BYTES)
-    )
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    entries = {
+        "disable_prepacking": "1",
+        "optimized_model_external_initializers_file_name": Path(target).name + ".data",
+        "optimized_model_external_initializers_min_size_in_bytes": str(_LARGE_BYTES),
+        "intra_op.allow_spinning": "0",
+    }
+    for key, value in entries.items():
+        options.add_session_config_entry(f"session.{key}", value)
     members: dict[str, Any] = state.__dict__
-    refusals = tuple(
-        kind for kind in members.values() if isinstance(kind, type) and issubclass(kind, Exception)
-    )
+    kinds = [kind for kind in members.values() if isinstance(kind, type)]
+    refusals = [kind for kind in kinds if issubclass(kind, Exception)]
     try:
-        session: Any = ort.InferenceSession(
-            str(source), options, providers=["CPUExecutionProvider"], disabled_optimizers=_UNWANTED
+        ort.InferenceSession(
+            source, options, providers=["CPUExecutionProvider"], disabled_optimizers=_UNWANTED
         )
-        del session
     except (*refusals, RuntimeError):
         return False
-    return target.is_file()
+    return Path(target).is_file()
 
 
 def inline(model: bytes) -> bytes:
@@ -78,3 +81,27 @@ def infer(model: bytes) -> bytes:
             raise
         inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
     return inferred.SerializeToString()
+
+
+def _ready() -> None:
+    """Everything is imported: what takes long from here on is the model's doing."""
+
+
+def _limited(work: Callable[..., Any]) -> Callable[..., Any]:
+    """The same with one more argument: how many bytes this process may allocate beside its own."""
+
+    def limited(*arguments: Any) -> Any:
+        *given, extra_bytes = arguments
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        has: int = psutil.Process().memory_info().data
+        resource.setrlimit(resource.RLIMIT_DATA, (has + extra_bytes, hard))
+        try:
+            return work(*given)
+        finally:
+            resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+    return limited
+
+
+if __name__ == "__main__":
+    serve({"ready": _ready, **{work.__name__: _limited(work) for work in (fold, inline, infer)}})

@@ -23,10 +23,14 @@ from tilewright.core.processes import (
     RemoteError,
 )
 from tilewright.graph.folding import MOST_FOLDED_BYTES
-from tilewright.models.naming import quoted
-from tilewright.models.weights import weights_bytes
+from tilewright.models import clean
+from tilewright.models.input_shapes import keep_inputs
+from tilewright.models.naming import printable
+from tilewright.models.onnx_file import take_weights
+from tilewright.models.onnx_import.translate import InferredModel
+from tilewright.models.weights import static_type, weights_bytes
 
-_WORKER = "tilewright.models.clean_worker"
+_WORKER = "tilewright.models.clean"
 _START_S = 120.0
 _PATIENCE_S = 15.0
 _PATIENCE_S_PER_BYTE = 60.0 / (1 << 30)
@@ -42,16 +46,10 @@ def fold(source: Path, target: Path, size_bytes: int) -> onnx.ModelProto | None:
     folding would create more than `MOST_FOLDED_BYTES`. Raises ModelError where it breaks down.
     """
     try:
-        done = _asked("fold", str(source), str(target), size_bytes=size_bytes)
-    except ChildOutOfMemory:
-        return None
-    except RemoteError:
-        return None
-    if not done:
-        return None
-    try:
+        if not _asked("fold", str(source), str(target), size_bytes=size_bytes):
+            return None
         folded = onnx.load_model_from_string(target.read_bytes())
-    except (OSError, DecodeError):
+    except (ChildOutOfMemory, RemoteError, OSError, DecodeError):
         return None
     return folded if weights_bytes(folded) <= size_bytes + MOST_FOLDED_BYTES else None
 
@@ -67,12 +65,24 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     return onnx.load_model_from_string(content)
 
 
-def infer(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, whose large weights were taken out, with the types of all tensors known.
+def infer_types(model: onnx.ModelProto, folder: Path, *, trusted: bool = False) -> InferredModel:
+    """The model without its weights, the weights, and the static type of every tensor known.
 
-    Raises ModelError when the shapes in the model contradict each other.
+    `folder` is where weights outside the model lie. A model that tilewright has made itself may be
+    `trusted`: its types are inferred in this process.
+
+    Raises ModelError for weights that cannot be read and for shapes that contradict each other.
     """
-    return onnx.load_model_from_string(_answer("infer", model.SerializeToString(), 0))
+    inputs = [value.name for value in model.graph.input]
+    weights = take_weights(model, folder)
+    content = model.SerializeToString()
+    content = clean.infer(content) if trusted else _answer("infer", content, 0)
+    inferred = onnx.load_model_from_string(content)
+    graph = inferred.graph
+    values = (*graph.value_info, *graph.input, *graph.output)
+    types = {value.name: kind for value in values if (kind := static_type(value)) is not None}
+    keep_inputs(inferred, inputs)
+    return InferredModel(model=inferred, weights=weights, types=types)
 
 
 def _answer(task: str, content: bytes, size_bytes: int) -> bytes:
@@ -81,7 +91,8 @@ def _answer(task: str, content: bytes, size_bytes: int) -> bytes:
     except ChildOutOfMemory:
         raise ModelError(f"{_DOING[task]} takes too much memory") from None
     except RemoteError as error:
-        raise ModelError(f"{_FAULTS[task]}: {_printable(error.message)}") from None
+        said = " ".join(error.message.split())[:400]
+        raise ModelError(f"{_FAULTS[task]}: {printable(said)}") from None
 
 
 def _asked(task: str, *arguments: Any, size_bytes: int) -> Any:
@@ -118,7 +129,3 @@ _FAULTS = {
 def _process(_owner: int) -> Child:
     """The process of the process `_owner`: one that was forked has none of its own yet."""
     return Child(_WORKER)
-
-
-def _printable(text: str) -> str:
-    return quoted(" ".join(text.split())[:400])[1:-1]

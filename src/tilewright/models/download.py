@@ -6,6 +6,7 @@ import hashlib
 import re
 from http.client import HTTPException
 from pathlib import Path
+from shutil import copyfileobj
 from typing import BinaryIO
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urldefrag, urlsplit
@@ -37,8 +38,16 @@ def download(address: str, cache: Path) -> tuple[Path, FolderInUse]:
         held = _held(path.parent)
         if _sha256_of(path) != checksum:
             with PrivateFolder(path.parent, PARTIAL) as folder:
-                _fetch(place, checksum, folder / path.name)
-                (folder / path.name).replace(path)
+                fetched = folder / path.name
+                with fetched.open("wb") as file:
+                    _fetch(place, file)
+                if (found := _sha256_of(fetched)) != checksum:
+                    raise ModelError(
+                        f"{quoted(place)} has the SHA-256 {found}, not {checksum}",
+                        hint="The file at this address has changed, or the checksum is of "
+                        "another file.",
+                    )
+                fetched.replace(path)
     except OSError as error:
         raise OutputError(
             f"cannot keep {quoted(place)} in {quoted(path.parent)}: {error.strerror or error}",
@@ -49,22 +58,11 @@ def download(address: str, cache: Path) -> tuple[Path, FolderInUse]:
 
 def _held(folder: Path) -> FolderInUse:
     """A hold on a folder of the cache, which is made where it is missing."""
-    while True:
+    held = None
+    while held is None:
         folder.mkdir(parents=True, exist_ok=True)
         held = use(folder)
-        if held is not None:
-            return held
-
-
-def _fetch(place: str, checksum: str, path: Path) -> None:
-    """Fetch a file to a path. Raises ModelError where it is another one."""
-    with path.open("wb") as file:
-        found = _fetched(place, file)
-    if found != checksum:
-        raise ModelError(
-            f"{quoted(place)} has the SHA-256 {found}, not {checksum}",
-            hint="The file at this address has changed, or the checksum is of another file.",
-        )
+    return held
 
 
 def _taken_apart(address: str) -> tuple[str, str]:
@@ -89,14 +87,11 @@ def _file_name(place: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "_", Path(unquote(urlsplit(place).path)).name)
 
 
-def _fetched(place: str, file: BinaryIO) -> str:
-    """Copy what the server sends; its SHA-256. Raises ModelError where it does not all come."""
-    digest = hashlib.sha256()
+def _fetch(place: str, file: BinaryIO) -> None:
+    """Copy what the server sends. Raises ModelError where it does not all come."""
     try:
         with urlopen(Request(place), timeout=_PATIENCE_S) as answer:
-            while chunk := answer.read(_CHUNK_BYTES):
-                digest.update(chunk)
-                file.write(chunk)
+            copyfileobj(answer, file, _CHUNK_BYTES)
     except HTTPError as error:
         reason = f"the server says {error.code} {error.reason}"
         error.close()
@@ -107,7 +102,6 @@ def _fetched(place: str, file: BinaryIO) -> str:
             f"cannot fetch {quoted(place)}: {quoted(reason)[1:-1]}",
             hint="Without a network: fetch the file elsewhere and give its path.",
         ) from error
-    return digest.hexdigest()
 
 
 def _sha256_of(path: Path) -> str | None:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -54,7 +54,8 @@ class GivenModel:
 
 def is_model(value: object) -> bool:
     """Whether a value is one model, not several."""
-    return isinstance(value, (str, os.PathLike)) or _is_onnx(value) or _is_torch(_network_of(value))
+    path = isinstance(value, (str, os.PathLike))
+    return path or _is_onnx(value) or _is_torch(_with_example(value)[0])
 
 
 def several_models(value: object) -> list[object]:
@@ -76,9 +77,8 @@ def given_model(model: object, options: ModelOptions, cache: Path) -> GivenModel
         return GivenModel(argument=_at_home(os.fsdecode(cast("str | os.PathLike[str]", model))))
     if _is_onnx(model):
         return _of_onnx(cast("onnx.ModelProto", model), cache)
-    network, pair = _network_of(model), _pair(model)
+    network, example = _with_example(model)
     if _is_torch(network):
-        example = None if network is model or pair is None else pair[1]
         return _of_torch(network, example, options, cache)
     raise UsageError(f"{_kind(model)} is no model", hint=_KNOWN)
 
@@ -94,8 +94,7 @@ def _at_home(text: str) -> str:
 def _kind(value: object) -> str:
     if isinstance(value, (int, float, type(None))):
         return repr(value)
-    kind = value.__class__
-    return f"a {kind.__qualname__}" if kind.__module__ == "builtins" else f"a {_name(kind)}"
+    return f"a {_name(value.__class__).removeprefix('builtins.')}"
 
 
 def _name(kind: type) -> str:
@@ -104,42 +103,34 @@ def _name(kind: type) -> str:
 
 def _is_onnx(value: object) -> bool:
     """Whoever has one has imported onnx."""
-    library = sys.modules.get("onnx")
+    library: Any = sys.modules.get("onnx")
     return library is not None and isinstance(value, library.ModelProto)
 
 
 def _is_torch(value: object) -> bool:
     """Whoever has one has imported torch."""
     library: Any = sys.modules.get("torch")
-    if library is None:
-        return False
-    return isinstance(value, (library.nn.Module, library.export.ExportedProgram))
+    return library is not None and isinstance(
+        value, (library.nn.Module, library.export.ExportedProgram)
+    )
 
 
-def _network_of(value: object) -> object:
-    """The module of a pair of a module and its example inputs; else the value itself."""
-    pair = _pair(value)
-    if pair is None or not _is_torch(pair[0]):
-        return value
-    other = isinstance(pair[1], (str, os.PathLike)) or _is_torch(pair[1]) or _is_onnx(pair[1])
-    return value if other else pair[0]
-
-
-def _pair(value: object) -> tuple[object, object] | None:
-    if not isinstance(value, (tuple, list)):
-        return None
-    values = cast("Sequence[object]", value)
-    return (values[0], values[1]) if len(values) == 2 else None
+def _with_example(value: object) -> tuple[object, object]:
+    """The network of a pair of one and its example inputs, and these; else the value, and None."""
+    if isinstance(value, (tuple, list)):
+        values = cast("Sequence[object]", value)
+        if len(values) == 2 and _is_torch(values[0]) and not is_model(values[1]):
+            return values[0], values[1]
+    return cast("object", value), None
 
 
 def _of_onnx(model: onnx.ModelProto, cache: Path) -> GivenModel:
-    from tilewright.models.onnx_file import save_onnx, weights_elsewhere
+    from tilewright.models.onnx_file import external_tensors, save_onnx
 
     name = model.graph.name
-    lacking = weights_elsewhere(model)
-    if lacking is not None:
+    for lacking in external_tensors(model):
         raise ModelError(
-            f"the weight {quoted(lacking)} of the onnx.ModelProto is in another file",
+            f"the weight {quoted(lacking.name)} of the onnx.ModelProto is in another file",
             hint="Load it with onnx.load(path), which reads them, too; or give the path.",
         )
     maker = " ".join(filter(None, (model.producer_name, model.producer_version)))
@@ -205,8 +196,7 @@ def _kept(path: Path, cache: Path, origin: str) -> GivenModel:
     checksum = sha256(path.name.encode())
     for file in sorted(path.parent.iterdir()):
         with file.open("rb") as content:
-            while chunk := content.read(1 << 20):
-                checksum.update(chunk)
+            file_digest(content, lambda: checksum)
     kept = cache / EXPORTS / checksum.hexdigest()
     if not keep(path.parent, kept, path.name):
         raise OutputError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import index
@@ -10,15 +9,11 @@ from pathlib import Path
 from typing import SupportsIndex, cast
 
 from tilewright.core.arguments import one_of
-from tilewright.core.errors import InternalError, OutputError, UsageError
+from tilewright.core.errors import InternalError, UsageError
 from tilewright.core.scratch import FolderInUse, PrivateFolder
 from tilewright.graph.network import Graph
 from tilewright.graph.tensor import TensorType
 from tilewright.models.naming import quoted
-
-
-def _no_shapes() -> Mapping[str, tuple[int, ...]]:
-    return {}
 
 
 def _whole(value: object, name: str, least: int) -> int:
@@ -60,7 +55,7 @@ class ModelOptions:
     """
 
     batch: int | None = None
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=_no_shapes)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -82,12 +77,10 @@ class OnnxReference:
     """The ONNX file with the final input shapes, before any optimisation.
 
     `keeper` keeps the file as long as this object lives: a temporary folder, removed with it, or a
-    hold on a model of the cache; None when `path` is the user's own file. `external` says that
-    weights lie in files beside it.
+    hold on a model of the cache; None when `path` is the user's own file.
     """
 
     path: Path
-    external: bool = False
     keeper: PrivateFolder | FolderInUse | None = field(default=None, repr=False)
 
 
@@ -95,17 +88,22 @@ class OnnxReference:
 class LoadedModel:
     """A model ready for work: our graph, and the ONNX file it came from as the reference.
 
-    `inputs` are the types of the inputs under the file's names, in its order; `outputs` the names
-    of the outputs. `folded` tells whether ONNX Runtime's cleaning took part. A sketch has no
-    reference: its weights are of the right shapes and hold no numbers of its own.
+    An outline has no reference: its weights are of the right shapes and hold no numbers of its own.
     """
 
     name: str
     graph: Graph
     reference: OnnxReference | None
-    inputs: Mapping[str, TensorType]
-    outputs: tuple[str, ...]
-    folded: bool = True
+
+    @property
+    def inputs(self) -> Mapping[str, TensorType]:
+        """The types of the inputs under the file's names, in its order."""
+        return {name: self.graph.types[name] for name in self.graph.inputs}
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs."""
+        return self.graph.outputs
 
     @property
     def onnx_path(self) -> Path:
@@ -113,25 +111,6 @@ class LoadedModel:
 
         It lives as long as this object.
         """
-        return self._file.path
-
-    @property
-    def _file(self) -> OnnxReference:
         if self.reference is None:
-            raise InternalError(f"{self.name} is a sketch and has no ONNX file")
-        return self.reference
-
-    def write_onnx(self, path: Path) -> None:
-        """Copy the reference; the weights of a large model go to `NAME.data` beside it.
-
-        Raises OutputError when it cannot be written.
-        """
-        try:
-            if self._file.external:
-                from tilewright.models.onnx_file import copy_onnx
-
-                copy_onnx(self._file.path, path)
-            else:
-                shutil.copyfile(self._file.path, path)
-        except OSError as error:
-            raise OutputError(f"cannot write {quoted(path)}: {error.strerror or error}") from error
+            raise InternalError(f"{self.name} is an outline and has no ONNX file")
+        return self.reference.path

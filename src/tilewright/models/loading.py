@@ -22,7 +22,6 @@ from tilewright.core.settings import read_settings
 from tilewright.graph.network import Graph
 from tilewright.models import contained
 from tilewright.models.cache import shrink
-from tilewright.models.contained import inline_functions
 from tilewright.models.download import download
 from tilewright.models.exported.conversion import export
 from tilewright.models.exported.sources import (
@@ -30,14 +29,12 @@ from tilewright.models.exported.sources import (
     torch_request,
     transformer_request,
 )
-from tilewright.models.inferred_types import infer_here, infer_types
 from tilewright.models.input_shapes import bind_inputs, drop_weight_inputs, keep_inputs
 from tilewright.models.loaded import LoadedModel, ModelOptions, OnnxReference
 from tilewright.models.naming import quoted
 from tilewright.models.onnx_file import load_saved, read_onnx, save_onnx
-from tilewright.models.onnx_import.translate import InferredModel, translate
-from tilewright.models.operator_forms import SKETCHED
-from tilewright.models.single_operator import build_operator
+from tilewright.models.onnx_import.translate import translate
+from tilewright.models.single_operator import UNDRAWN, build_operator
 from tilewright.models.source import Source, parse_source
 from tilewright.models.weights import weights_bytes
 from tilewright.models.well_formed import check_model
@@ -47,19 +44,17 @@ _SOME_NUMBERS = np.random.default_rng(0).standard_normal(4096, np.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Described:
-    """What has to be known of a model when it is no longer in memory."""
+class _Facts:
+    """What has to be known of a model when it is no longer in memory.
 
+    `first_sizes` are those of inputs and outputs before shapes were bound, None where not static;
+    `batch` is the one that was asked for.
+    """
+
+    first_sizes: dict[str, int | None]
+    batch: int | None
     inputs: tuple[str, ...]
     weights_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bound:
-    """The first sizes of inputs and outputs, None where not static, before shapes were bound."""
-
-    before: dict[str, int | None]
-    options: ModelOptions
 
 
 def load(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
@@ -76,18 +71,14 @@ def load(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
         path, held = download(source.text, settings.cache)
         shrink(settings.cache, settings.cache_limit_bytes)
         return _load_file(path, options, held)
-    try:
-        if source.kind in ("transformer", "torch", "program"):
-            return _load_exported(source, options)
-        name, model, rest = _built(source, options)
-        return load_model(model, name, rest)
-    except ModelError as error:
-        if source.kind == "operator":
-            raise UsageError(f"{quoted(argument)} is not possible: {error.message}") from error
-        raise
+    if source.kind == "operator":
+        return _load_operator(source, options, outline=False)
+    if source.kind == "zoo":
+        return _load_zoo(source.text, options)
+    return _load_exported(source, options)
 
 
-def sketch(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
+def load_outline(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
     """A single operator for what its shapes alone decide, such as its kernels and their times: many
     times as fast as `load`, which answers for all other models, and where options change shapes.
 
@@ -96,18 +87,7 @@ def sketch(argument: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
     source = parse_source(argument)
     if source.kind != "operator" or options.batch is not None or options.shapes:
         return load(argument, options)
-    try:
-        name, model = build_operator(source.text, seed=options.seed, sketched=True)
-        absent = [value.name for value in model.graph.input if value.doc_string == SKETCHED]
-        inferred, weights, types = infer_types(model, Path(), infer_here)
-        keep_inputs(inferred, [v.name for v in model.graph.input if v.name not in absent])
-        for place, each in enumerate(absent):
-            # no two weights are equal, or cleaning would merge them
-            weights[each] = np.resize(_SOME_NUMBERS + place, types[each].shape)
-        graph = translate(InferredModel(model=inferred, weights=weights, types=types), name)
-    except ModelError as error:
-        raise UsageError(f"{quoted(argument)} is not possible: {error.message}") from error
-    return _loaded(graph, name, None, folded=False)
+    return _load_operator(source, options, outline=True)
 
 
 def load_model(model: onnx.ModelProto, name: str, options: ModelOptions = _DEFAULT) -> LoadedModel:
@@ -117,31 +97,40 @@ def load_model(model: onnx.ModelProto, name: str, options: ModelOptions = _DEFAU
     """
     where = f"model {quoted(name)}"
     check_model(model, where)
-    drop_weight_inputs(model)
-    checks = _Bound(before=_first_sizes(model), options=options)
-    bind_inputs(model, options)
-    inlined = _inlined(model, where)
-    return _imported(_described(inlined), _stored(inlined), name, checks)
+    bound, _, facts = _bound(model, options, where)
+    return _imported(facts, _stored(bound), name)
 
 
-def _built(source: Source, options: ModelOptions) -> tuple[str, onnx.ModelProto, ModelOptions]:
-    """Name, model and the options that still have to be applied."""
-    if source.kind == "operator":
-        name, model = build_operator(source.text, seed=options.seed)
-        return name, model, options
+def _load_operator(source: Source, options: ModelOptions, *, outline: bool) -> LoadedModel:
+    try:
+        name, model = build_operator(source.text, seed=options.seed, outline=outline)
+        return _outline(model, name) if outline else load_model(model, name, options)
+    except ModelError as error:
+        what = quoted(f"op:{source.text}")
+        raise UsageError(f"{what} is not possible: {error.message}") from error
+
+
+def _outline(model: onnx.ModelProto, name: str) -> LoadedModel:
+    absent = [value.name for value in model.graph.input if value.doc_string == UNDRAWN]
+    inferred = contained.infer_types(model, Path(), trusted=True)
+    keep_inputs(inferred.model, [v.name for v in model.graph.input if v.name not in absent])
+    made = {  # no two weights are equal, or cleaning would merge them
+        each: np.resize(_SOME_NUMBERS + place, inferred.types[each].shape)
+        for place, each in enumerate(absent)
+    }
+    inferred = replace(inferred, weights={**inferred.weights, **made})
+    return LoadedModel(name=name, graph=translate(inferred, name), reference=None)
+
+
+def _load_zoo(name: str, options: ModelOptions) -> LoadedModel:
     from tilewright.models import zoo
 
-    if options.batch is not None and options.batch < 1:
-        raise UsageError(f"a batch of {options.batch} is not possible")
     names = zoo.names()
-    if source.text not in names:
-        near = near_names(source.text, names)
-        guess = f"{close_matches(source.text, names)} " if near else ""
-        raise UsageError(
-            f"the zoo has no network {quoted(source.text)}", hint=guess + all_known(names)
-        )
-    model = zoo.build(source.text, batch=options.batch or 1, seed=options.seed)
-    return source.text, model, replace(options, batch=None)
+    if name not in names:
+        guess = f"{close_matches(name, names)} " if near_names(name, names) else ""
+        raise UsageError(f"the zoo has no network {quoted(name)}", hint=guess + all_known(names))
+    model = zoo.build(name, batch=options.batch or 1, seed=options.seed)
+    return load_model(model, name, replace(options, batch=None))
 
 
 def _load_exported(source: Source, options: ModelOptions) -> LoadedModel:
@@ -156,110 +145,79 @@ def _load_exported(source: Source, options: ModelOptions) -> LoadedModel:
     if exported.folder is None:
         shrink(settings.cache, settings.cache_limit_bytes)
         return replace(_load_file(exported.path, options, exported.use), name=name)
-    model, _ = read_onnx(exported.path)
-    return load_model(model, name, options)
+    return load_model(read_onnx(exported.path), name, options)
 
 
 def _load_file(path: Path, options: ModelOptions, held: FolderInUse | None = None) -> LoadedModel:
     """A file that needs no change stays where it is and is its own reference; one of the cache is
     `held`."""
-    model, external = read_onnx(path)
+    model, changed, facts = _bound(read_onnx(path), options, quoted(path))
+    own = OnnxReference(path=path.absolute(), keeper=held)
+    reference = _stored(model) if changed else own
+    del model
+    return _imported(facts, reference, path.stem)
+
+
+def _bound(
+    model: onnx.ModelProto, options: ModelOptions, where: str
+) -> tuple[onnx.ModelProto, bool, _Facts]:
+    """The model with the asked-for shapes and without functions of its own, whether anything
+    changed, and its facts; what was inside functions is checked in its place."""
     drop_weight_inputs(model)
-    checks = _Bound(before=_first_sizes(model), options=options)
+    values = (*model.graph.input, *model.graph.output)
+    sizes = {value.name: value.type.tensor_type.shape.dim[:1] for value in values}
+    first = {name: size[0].dim_value or None if size else None for name, size in sizes.items()}
     changed = bind_inputs(model, options)
-    inlined = _inlined(model, quoted(path))
-    described = _described(inlined)
-    if changed or inlined is not model:
-        reference = _stored(inlined)
-    else:
-        reference = OnnxReference(path=path.absolute(), external=external, keeper=held)
-    del model, inlined
-    return _imported(described, reference, path.stem, checks)
-
-
-def _inlined(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
-    """The model without functions of its own; what was inside them is checked in its place."""
-    inlined = inline_functions(model)
+    inlined = contained.inline_functions(model)
     if inlined is not model:
         check_model(inlined, where)
-    return inlined
-
-
-def _described(model: onnx.ModelProto) -> _Described:
-    names = tuple(value.name for value in model.graph.input)
-    return _Described(inputs=names, weights_bytes=weights_bytes(model))
+    facts = _Facts(
+        first_sizes=first,
+        batch=options.batch,
+        inputs=tuple(value.name for value in inlined.graph.input),
+        weights_bytes=weights_bytes(inlined),
+    )
+    return inlined, changed or inlined is not model, facts
 
 
 def _stored(model: onnx.ModelProto) -> OnnxReference:
     folder = scratch_folder()
     path = folder.path / "model.onnx"
     try:
-        external = save_onnx(model, path)
+        save_onnx(model, path)
     except OSError as error:
-        folder.close()
         raise OutputError(
             f"cannot write the model to the temporary folder {quoted(path.parent)}: "
             f"{reason_of(error)}"
         ) from error
-    return OnnxReference(path=path, external=external, keeper=folder)
+    return OnnxReference(path=path, keeper=folder)
 
 
-def _imported(
-    described: _Described, reference: OnnxReference, name: str, checks: _Bound
-) -> LoadedModel:
+def _imported(facts: _Facts, reference: OnnxReference, name: str) -> LoadedModel:
     with scratch_folder() as scratch:
         target = scratch / "folded.onnx"
-        folded = contained.fold(reference.path, target, described.weights_bytes)
+        folded = contained.fold(reference.path, target, facts.weights_bytes)
         model = folded or load_saved(reference.path)
-        keep_inputs(model, described.inputs)
-        inferred, weights, types = infer_types(model, target.parent, contained.infer)
-    del model
-    source = InferredModel(model=inferred, weights=weights, types=types)
-    graph = translate(source, name)
-    _check_batch(graph.outputs, {n: graph.types[n].shape for n in graph.types}, checks)
-    return _loaded(graph, name, reference, folded=folded is not None)
+        keep_inputs(model, facts.inputs)
+        inferred = contained.infer_types(model, scratch)
+    del model, folded
+    graph = translate(inferred, name)
+    _check_batch(graph, facts)
+    return LoadedModel(name=name, graph=graph, reference=reference)
 
 
-def _loaded(
-    graph: Graph, name: str, reference: OnnxReference | None, *, folded: bool
-) -> LoadedModel:
-    return LoadedModel(
-        name=name,
-        graph=graph,
-        reference=reference,
-        inputs={entry: graph.types[entry] for entry in graph.inputs},
-        outputs=graph.outputs,
-        folded=folded,
-    )
-
-
-def _first_sizes(model: onnx.ModelProto) -> dict[str, int | None]:
-    """The first size of every input and output, None where it is not static."""
-    sizes: dict[str, int | None] = {}
-    for value in (*model.graph.input, *model.graph.output):
-        dims = value.type.tensor_type.shape.dim
-        sizes[value.name] = (dims[0].dim_value or None) if dims else None
-    return sizes
-
-
-def _check_batch(
-    outputs: tuple[str, ...],
-    shapes: dict[str, tuple[int, ...]],
-    checks: _Bound,
-) -> None:
+def _check_batch(graph: Graph, facts: _Facts) -> None:
     """A static model with another batch must carry it through to its outputs."""
-    before, batch = checks.before, checks.options.batch
-    old = {size for name, size in before.items() if name in shapes and name not in outputs}
-    if batch is None or len(old) != 1 or None in old:
+    before, batch = facts.first_sizes, facts.batch
+    old = {before[name] for name in before if name in graph.types and name not in graph.outputs}
+    if batch is None or len(old) != 1 or old & {None, batch}:
         return
     (was,) = old
-    if was == batch:
-        return
-    for output in outputs:
-        first = shapes[output][:1]
-        if first != (batch,) and (before.get(output) == was or first == (was,)):
+    for output in graph.outputs:
+        shape = graph.types[output].shape
+        if shape[:1] != (batch,) and (before.get(output) == was or shape[:1] == (was,)):
             raise ModelError(
                 f"the model is made for a batch of {was}: with {batch}, output {quoted(output)} "
-                f"would have shape {list(shapes[output])}",
+                f"would have shape {list(shape)}",
                 hint="Export the model with a dynamic batch axis.",
             )

@@ -12,6 +12,11 @@ def quoted(name: object) -> str:
     return repr(str(name))
 
 
+def printable(text: object) -> str:
+    """What another program says, on one line and without characters that cannot be shown."""
+    return quoted(" ".join(str(text).split()))[1:-1]
+
+
 def quoted_matches(name: str, known: Iterable[str]) -> str:
     """As `close_matches`, safe for names out of a model file."""
     return close_matches(name, known, quoted)

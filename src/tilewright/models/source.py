@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from tilewright.core.errors import UsageError, close_matches
+from tilewright.core.errors import ModelError, UsageError, close_matches
 from tilewright.core.input_files import require_regular
-from tilewright.models.naming import quoted
+from tilewright.models.naming import quoted, quoted_matches
 
 Kind = Literal["file", "zoo", "operator", "transformer", "torch", "program", "url"]
 _PREFIXES: dict[str, Kind] = {
@@ -55,11 +57,14 @@ def parse_source(argument: str) -> Source:
         raise UsageError(f"{quoted(argument)} is a folder, not a model", hint=_FORMS)
     if path.exists():
         require_regular(path)
-    raise UsageError(f"{quoted(argument)} is no model", hint=_suggestion(argument))
+    from tilewright.models import zoo
+
+    hint = f"Did you mean zoo:{argument}?" if argument in zoo.names() else _FORMS
+    raise UsageError(f"{quoted(argument)} is no model", hint=hint)
 
 
 def is_model_file(argument: str) -> bool:
-    """Whether an argument is a path to a model, judged by its ending."""
+    """Whether an argument is a path to a model, by its ending."""
     return not _URL.match(argument) and Path(argument).suffix in _FILES
 
 
@@ -73,10 +78,15 @@ def readable_name(argument: str) -> str:
     return rest if colon and prefix in ("zoo", "hf", "torch") else argument
 
 
-def _suggestion(argument: str) -> str:
-    from tilewright.models import zoo
-
-    names = zoo.names()
-    if argument in names:
-        return f"Did you mean zoo:{argument}?"
-    return _FORMS
+@contextmanager
+def reading(path: Path, ending: str) -> Generator[None]:
+    """Turn what the file system says of a model's file into ModelErrors; where it is missing, name
+    those with the `ending` that are beside it."""
+    try:
+        yield
+    except FileNotFoundError:
+        near = [entry.name for entry in path.parent.glob(f"*{ending}")]
+        hint = quoted_matches(path.name, near) if near else None
+        raise ModelError(f"no such file: {quoted(path)}", hint=hint) from None
+    except OSError as error:
+        raise ModelError(f"cannot read {quoted(path)}: {error.strerror or error}") from error

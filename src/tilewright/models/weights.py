@@ -71,13 +71,10 @@ def array_of(tensor: onnx.TensorProto) -> Array:
 
 def static_type(value: onnx.ValueInfoProto) -> TensorType | None:
     """The type of a tensor when its shape is fully known and its elements are supported."""
-    if not value.type.HasField("tensor_type"):
-        return None
     tensor = value.type.tensor_type
-    if not tensor.HasField("shape"):
-        return None
     shape = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
-    if min(shape, default=0) < 0 or tensor.elem_type not in onnx.helper.get_all_tensor_dtypes():
+    known = tensor.HasField("shape") and tensor.elem_type in onnx.helper.get_all_tensor_dtypes()
+    if not known or min(shape, default=0) < 0:
         return None
     name = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)).name
     return TensorType(tuple(shape), name) if is_element_type(name) else None

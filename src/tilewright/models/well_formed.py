@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import onnx
 
 from tilewright.core.errors import ModelError
-from tilewright.models.naming import quoted
+from tilewright.models.naming import printable, quoted
 from tilewright.models.weights import check_constant
 
 OLDEST_OPSET = 9
@@ -25,7 +25,8 @@ def check_model(model: onnx.ModelProto, where: str) -> None:
 
     Raises ModelError that names what it is about; `where` says of which model.
     """
-    if not all(isinstance(text, str) for text in _texts(model)):
+    domains = (entry.domain for entry in model.opset_import)
+    if not all(isinstance(text, str) for text in (*domains, *_texts(model.graph))):
         raise ModelError(f"{where} has names that are no text (UTF-8): it may be damaged")
     _check_operator_sets(model, where)
     if not model.graph.output:
@@ -34,20 +35,13 @@ def check_model(model: onnx.ModelProto, where: str) -> None:
         if value.type.tensor_type.elem_type == onnx.TensorProto.STRING:
             what = f"input {quoted(value.name)} of {where}"
             raise ModelError(f"{what} holds text, which is not supported", hint=_TEXT_HINT)
-        _check_type(value, f"input {quoted(value.name)} of {where}")
-    for value in (*model.graph.output, *model.graph.value_info):
-        _check_type(value, f"tensor {quoted(value.name)} of {where}")
+    _check_types("input", model.graph.input, where)
+    _check_types("tensor", (*model.graph.output, *model.graph.value_info), where)
     for tensor in model.graph.initializer:
         check_constant(tensor)
     _check_once(model.graph, where)
     _check_nodes(model, where)
     _check_wiring(model.graph, where)
-
-
-def main_opset(model: onnx.ModelProto) -> int | None:
-    """Version of ONNX's own operator set, None when the model names none."""
-    versions = [entry.version for entry in model.opset_import if entry.domain in _MAIN_DOMAINS]
-    return max(versions, default=None)
 
 
 def label_of(node: onnx.NodeProto, index: int) -> str:
@@ -63,22 +57,17 @@ def nested_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from attribute.graphs
 
 
-def _texts(model: onnx.ModelProto) -> Iterator[object]:
-    """Every name in a model; protobuf gives bytes for what is no text."""
-    yield from (entry.domain for entry in model.opset_import)
-    yield from _graph_texts(model.graph)
-
-
-def _graph_texts(graph: onnx.GraphProto) -> Iterator[object]:
-    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
-        yield value.name
+def _texts(graph: onnx.GraphProto) -> Iterator[object]:
+    """Every name in a graph; protobuf gives bytes for what is no text."""
+    values = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
+    yield from (value.name for value in values)
     for value in (*graph.input, *graph.output):
         yield from (size.dim_param for size in value.type.tensor_type.shape.dim)
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
         yield from (attribute.name for attribute in node.attribute)
         for nested in nested_graphs(node):
-            yield from _graph_texts(nested)
+            yield from _texts(nested)
 
 
 def _check_operator_sets(model: onnx.ModelProto, where: str) -> None:
@@ -87,10 +76,10 @@ def _check_operator_sets(model: onnx.ModelProto, where: str) -> None:
             f"{where} has IR version {model.ir_version}; up to {onnx.IR_VERSION} can be read",
             hint="Save the model again with an older onnx, or update this one.",
         )
-    opset = main_opset(model)
-    if opset is None:
+    versions = [entry.version for entry in model.opset_import if entry.domain in _MAIN_DOMAINS]
+    if not versions:
         raise ModelError(f"{where} names no version of the ONNX operator set")
-    newest = onnx.defs.onnx_opset_version()
+    opset, newest = max(versions), onnx.defs.onnx_opset_version()
     if not OLDEST_OPSET <= opset <= newest:
         raise ModelError(
             f"{where} uses ONNX operator set {opset}; {OLDEST_OPSET} to {newest} can be read",
@@ -102,13 +91,14 @@ def _check_operator_sets(model: onnx.ModelProto, where: str) -> None:
         raise ModelError(f"{where} names two versions of the operator set {quoted(twice)}")
 
 
-def _check_type(value: onnx.ValueInfoProto, what: str) -> None:
+def _check_types(kind: str, values: Iterable[onnx.ValueInfoProto], where: str) -> None:
     """Element types out of the list of ONNX crash its helpers."""
-    element = value.type.tensor_type.elem_type
-    if not value.type.HasField("tensor_type"):
-        return
-    if element not in onnx.TensorProto.DataType.values() or not element:
-        raise ModelError(f"{what} has the element type {element}, which ONNX does not have")
+    for value in values:
+        element = value.type.tensor_type.elem_type
+        known = element in onnx.TensorProto.DataType.values() and element
+        if value.type.HasField("tensor_type") and not known:
+            what = f"{kind} {quoted(value.name)} of {where}"
+            raise ModelError(f"{what} has the element type {element}, which ONNX does not have")
 
 
 def _check_once(graph: onnx.GraphProto, where: str) -> None:
@@ -156,29 +146,25 @@ def _check_nodes(model: onnx.ModelProto, where: str) -> None:
                 f"{label} uses operator {quoted(node.op_type)}, "
                 f"which ONNX operator set {sets['ai.onnx']} does not have"
             )
-        if not onnx.defs.get_schema(node.op_type, sets["ai.onnx"], "").deprecated:
-            _check_node(node, context, label)
+        deprecated = onnx.defs.get_schema(node.op_type, sets["ai.onnx"], "").deprecated
+        if fault := "" if deprecated else _fault(node, context):
+            raise ModelError(f"{label} is no {quoted(node.op_type)} as ONNX has it: {fault}")
 
 
-def _check_node(node: onnx.NodeProto, context: onnx.checker.C.CheckerContext, label: str) -> None:
-    fault = _attribute_fault(node)
-    if fault is None and not any(nested_graphs(node)):
-        try:
-            onnx.checker.check_node(node, context)
-        except onnx.checker.ValidationError as error:
-            fault = quoted(" ".join(str(error).split()))[1:-1]
-    if fault is not None:
-        raise ModelError(f"{label} is no {quoted(node.op_type)} as ONNX has it: {fault}")
-
-
-def _attribute_fault(node: onnx.NodeProto) -> str | None:
+def _fault(node: onnx.NodeProto, context: onnx.checker.C.CheckerContext) -> str:
+    """What is wrong with a node of ONNX's own operators; empty where nothing is."""
     twice = _twice(attribute.name for attribute in node.attribute)
     if twice is not None:
         return f"attribute {quoted(twice)} is given twice"
     for attribute in node.attribute:
         if attribute.ref_attr_name:
             return f"attribute {quoted(attribute.name)} refers to one of a function, outside of any"
-    return None
+    try:
+        if not any(nested_graphs(node)):
+            onnx.checker.check_node(node, context)
+    except onnx.checker.ValidationError as error:
+        return printable(error)
+    return ""
 
 
 def _check_wiring(graph: onnx.GraphProto, where: str) -> None:

@@ -15,7 +15,8 @@ from tilewright.graph.tasks import fused_network
 from tilewright.kernels.forms import choose_forms
 from tilewright.kernels.plans import default_settings, lay_out
 from tilewright.measure.kernels import WORKER
-from tilewright.models import LoadedModel, ModelOptions, load, sketch
+from tilewright.models import LoadedModel, ModelOptions
+from tilewright.models.loading import load, load_outline
 from tilewright.models.prepared import PreparedNetwork
 
 _TIMEOUT_S = 120.0
@@ -26,9 +27,9 @@ def prepare(argument: str, options: ModelOptions, placement: Placement) -> Prepa
     return _cut(load(argument, options), placement)
 
 
-def prepare_sketch(argument: str, options: ModelOptions, placement: Placement) -> PreparedNetwork:
-    """The same tasks where only they are asked for: a single operator is only sketched."""
-    return _cut(sketch(argument, options), placement)
+def prepare_outline(argument: str, options: ModelOptions, placement: Placement) -> PreparedNetwork:
+    """The same tasks where only they are asked for: a single operator is loaded as an outline."""
+    return _cut(load_outline(argument, options), placement)
 
 
 def _cut(model: LoadedModel, placement: Placement) -> PreparedNetwork:

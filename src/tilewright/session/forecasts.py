@@ -118,7 +118,7 @@ class ForecastVerbs(Opened):
         metrics: Names = (),
     ) -> PredictResult:
         """The operators of a .csv or .parquet with a column `operator` of `op:…` texts."""
-        from tilewright.plan.preparation import prepare_sketch
+        from tilewright.plan.preparation import prepare_outline
         from tilewright.predict.forecasting import forecaster_of
         from tilewright.predict.table import read_texts
         from tilewright.store.choices import checked_settings
@@ -127,7 +127,7 @@ class ForecastVerbs(Opened):
         allowed, wanted = error_of(max_error), texts_of(metrics, "metrics")
         texts = read_texts(path_of(table, "table"), "operator")
         forecaster = forecaster_of(self.placement, self.records, self.events, allowed)
-        networks = ((text, prepare_sketch(text, said, self.placement)) for text in texts)
+        networks = ((text, prepare_outline(text, said, self.placement)) for text in texts)
         return forecaster.operators(networks, chosen, wanted)
 
     def explain(

@@ -42,7 +42,7 @@ def test_operators_in_examples_can_be_built() -> None:
     operators = {text for line in lines for text in OPERATOR.findall(line)}
     assert len(operators) >= 8
     for text in operators:
-        build_operator(text, sketched=True)
+        build_operator(text, outline=True)
 
 
 def test_examples_of_the_help_can_be_read() -> None:

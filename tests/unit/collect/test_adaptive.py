@@ -22,7 +22,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.circumstances import Circumstances
 from tilewright.models import ModelOptions
-from tilewright.models.configurations import FAMILIES, Numbers
+from tilewright.models.configurations import CONFIGURATIONS, Numbers
 from tilewright.plan.preparation import prepare
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
@@ -107,7 +107,7 @@ def test_what_was_predicted_badly_spawns_neighbours(store: SqliteStore) -> None:
 
 
 def differing(one: Numbers, other: Numbers) -> int:
-    return sum(one[name] != other[name] for name in FAMILIES["relu"].spans)
+    return sum(one[name] != other[name] for name in CONFIGURATIONS["relu"].spans)
 
 
 def test_a_command_that_was_stopped_goes_on_and_ends(store: SqliteStore, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tilewright.cli.baseline import read_baseline
 from tilewright.core.errors import ModelError
 from tilewright.core.input_files import require_regular
 from tilewright.deploy.manifest import MANIFEST, read_manifest
-from tilewright.models import load
+from tilewright.models.loading import load
 from tilewright.plan.assignment.problem_file import read_problem
 from tilewright.predict.datasheets import read_datasheets
 from tilewright.predict.table import read_table

@@ -14,9 +14,9 @@ from onnx import helper, numpy_helper
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.network import Graph
 from tilewright.models import ModelOptions
-from tilewright.models.inferred_types import infer_here, infer_types
+from tilewright.models.contained import infer_types
 from tilewright.models.loading import load_model
-from tilewright.models.onnx_import.translate import InferredModel, translate
+from tilewright.models.onnx_import.translate import translate
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
@@ -71,8 +71,7 @@ def reference(model: onnx.ModelProto | Path, feed: Arrays) -> dict[str, np.ndarr
 def unfolded(model: onnx.ModelProto, tmp: Path = Path()) -> Graph:
     """Our graph without ONNX Runtime's cleaning."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
-    inferred, weights, types = infer_types(copy, tmp, infer_here)
-    return translate(InferredModel(model=inferred, weights=weights, types=types), "test")
+    return translate(infer_types(copy, tmp, trusted=True), "test")
 
 
 def folded(model: onnx.ModelProto, options: ModelOptions | None = None) -> Graph:

@@ -11,7 +11,8 @@ from onnx import helper
 from onnx_models import model_of
 
 from tilewright.core.errors import ModelError
-from tilewright.models import contained, load
+from tilewright.models import contained
+from tilewright.models.loading import load
 
 pytestmark = pytest.mark.regression
 

@@ -14,9 +14,9 @@ from onnx import helper
 from onnx_models import model_of
 
 from tilewright.core.errors import ModelError, OutputError, UsageError
-from tilewright.models import load
 from tilewright.models.cache import shrink
 from tilewright.models.download import download
+from tilewright.models.loading import load
 from tilewright.models.source import readable_name
 
 CONTENT = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": [1, 4]}).SerializeToString()

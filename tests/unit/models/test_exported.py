@@ -11,15 +11,16 @@ from onnx import helper
 from onnx_models import model_of
 
 from tilewright.core.errors import ModelError, TargetError, UsageError
-from tilewright.models import ModelOptions, load
+from tilewright.models import ModelOptions
 from tilewright.models.exported import conversion
-from tilewright.models.exported.conversion import ExportRequest, export, run_exporter
+from tilewright.models.exported.architectures import ARCHITECTURES, transformer_model
+from tilewright.models.exported.conversion import ExportRequest, export
 from tilewright.models.exported.sources import (
     program_request,
     torch_request,
     transformer_request,
 )
-from tilewright.models.exported.transformer_forms import FORMS, transformer_model
+from tilewright.models.loading import load
 from tilewright.models.source import Source, parse_source, readable_name
 
 MODEL = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": [1, 4]})
@@ -60,21 +61,21 @@ def test_forms_of_arguments() -> None:
     assert [readable_name(name) for name in names] == shown
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_architecture_has_a_full_size(name: str) -> None:
-    model = transformer_model(name)
-    assert model.name == name
-    assert model.fields and model.outputs
-    for field, value in model.fields.items():
+    label, model = transformer_model(name)
+    assert label == name
+    assert model["fields"] and model["outputs"]
+    for field, value in model["fields"].items():
         assert field.isidentifier() and value is not None
-    (shape,) = model.inputs.values()
+    (shape,) = model["inputs"].values()
     assert shape in ((3, 224, 224), (128,), (64,))
 
 
 def test_parameters_become_fields() -> None:
-    model = transformer_model("bert[layers=2,hidden=128,sequence=600]")
-    assert model.name == "bert-layers2-hidden128-sequence600"
-    assert model.fields == {
+    name, model = transformer_model("bert[layers=2,hidden=128,sequence=600]")
+    assert name == "bert-layers2-hidden128-sequence600"
+    assert model["fields"] == {
         "num_hidden_layers": 2,
         "hidden_size": 128,
         "num_attention_heads": 2,
@@ -82,10 +83,13 @@ def test_parameters_become_fields() -> None:
         "vocab_size": 30522,
         "max_position_embeddings": 600,
     }
-    assert (dict(model.inputs), model.integers) == ({"input_ids": (600,)}, ("input_ids",))
-    model = transformer_model("resnet[depths=1x2,widths=16x32,bottleneck=0,image=64]")
-    assert model.fields["layer_type"] == "basic"
-    assert (model.fields["depths"], model.fields["hidden_sizes"]) == ([1, 2], [16, 32])
+    assert (model["inputs"], model["integers"]) == ({"input_ids": (600,)}, ["input_ids"])
+    _, model = transformer_model("resnet[depths=1x2,widths=16x32,bottleneck=0,image=64]")
+    assert model["fields"]["layer_type"] == "basic"
+    sizes = model["fields"]["depths"], model["fields"]["hidden_sizes"]
+    assert sizes == ((1, 2), (16, 32))
+    _, model = transformer_model("convnext[depths=1x2,widths=16x32]")
+    assert model["fields"]["num_stages"] == 2
 
 
 @pytest.mark.parametrize(
@@ -257,5 +261,5 @@ def test_a_process_that_fails(
 ) -> None:
     _exporter_module(tmp_path, body, monkeypatch)
     with pytest.raises(kind, match=message):
-        export(_request(), tmp_path / "cache", run_exporter)
+        export(_request(), tmp_path / "cache")
     assert not (tmp_path / "cache").exists()

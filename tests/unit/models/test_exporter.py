@@ -68,7 +68,7 @@ def agrees(torch: Any, exporter: Any, folder: Path, request: Mapping[str, Any]) 
     program = exporter.traced(torch, request)
     assert exporter.main(folder, request) == 0
     path = folder / "model.onnx"
-    model = load_model(read_onnx(path)[0], "test")
+    model = load_model(read_onnx(path), "test")
     generator = np.random.default_rng(1)
     feed = {
         name: generator.integers(0, 9, kind.shape)

@@ -14,8 +14,9 @@ from onnx_models import model_of, normal
 from tilewright.core.errors import ModelError, OutputError, UsageError
 from tilewright.deploy.outcome import default_folder
 from tilewright.graph.tasks import fused_network
-from tilewright.models import ModelOptions, load
+from tilewright.models import ModelOptions
 from tilewright.models.given import given_model, is_model, several_models
+from tilewright.models.loading import load
 
 pytestmark = pytest.mark.regression
 

@@ -11,12 +11,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_models import normal, reference
+from onnx_models import normal
 
 from tilewright.core.errors import ModelError
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.folding import FOLDED_BYTES
-from tilewright.models import load
+from tilewright.models.loading import load
 
 pytestmark = pytest.mark.regression
 
@@ -170,8 +170,6 @@ def test_external_weights_with_a_second_hard_link(tmp_path: Path) -> None:
     network = load(stored(tmp_path, made))
     x = normal(2, 4)
     np.testing.assert_allclose(run_graph(network.graph, {"x": x})["y"], x + 1, rtol=1e-6)
-    network.write_onnx(tmp_path / "copy.onnx")
-    np.testing.assert_allclose(reference(tmp_path / "copy.onnx", {"x": x})["y"], x + 1, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from onnx import helper
 from onnx_models import folded, model_of, normal
 from test_import_anchors import few
+from tiny_networks import quantized_resnet
 
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.fused import FusedNetwork
 from tilewright.graph.network import Graph
 from tilewright.graph.tasks import fused_network
 from tilewright.models.onnx_import.quantized_pairs import on_codes
-from tilewright.models.zoo._builder import GraphBuilder
-from tilewright.models.zoo.resnet_int8 import quantized_resnet
 
 Array = np.ndarray[Any, Any]
 
@@ -43,12 +42,6 @@ def anchors(graph: Graph) -> list[str]:
         for node in graph.nodes
         if node.operator in ("conv2d", "dense")
     ]
-
-
-def tiny(*, bottleneck: bool = False, depths: tuple[int, ...] = (1, 1)) -> onnx.ModelProto:
-    builder = GraphBuilder("tiny", seed=1)
-    quantized_resnet(builder, depths, bottleneck=bottleneck, width=16, extent=48, classes=40)
-    return builder.model()
 
 
 class Pairs:
@@ -196,9 +189,9 @@ def steps(network: FusedNetwork) -> list[str]:
     return [" ".join(step.operator for step in call.workload.steps) for call in network.calls]
 
 
-@pytest.mark.parametrize("bottleneck", [False, True])
-def test_a_quantized_network_agrees_with_onnx_runtime_bit_for_bit(bottleneck: bool) -> None:
-    model, image = tiny(bottleneck=bottleneck), normal(1, 3, 48, 48)
+@pytest.mark.parametrize("name", ["basic_1_1", "bottleneck_1_1"])
+def test_a_quantized_network_agrees_with_onnx_runtime_bit_for_bit(name: str) -> None:
+    model, image = quantized_resnet(name), normal(1, 3, 48, 48)
     graph = folded(model)
     wanted = runtime(model, {"input": image})
     np.testing.assert_array_equal(run_graph(graph, {"input": image})["logits"], wanted)
@@ -208,7 +201,7 @@ def test_a_quantized_network_agrees_with_onnx_runtime_bit_for_bit(bottleneck: bo
 
 
 def test_every_convolution_is_one_kernel_from_bytes_to_bytes() -> None:
-    network = fused_network(folded(tiny(depths=(2, 1))))
+    network = fused_network(folded(quantized_resnet("basic_2_1")))
     wanted = [
         "multiply round clip cast",
         *["conv2d add cast multiply round clip cast", "max_pool2d"],

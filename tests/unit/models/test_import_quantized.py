@@ -16,7 +16,7 @@ from tilewright.core.errors import UsageError
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.network import Graph
 from tilewright.graph.sample import random_inputs
-from tilewright.models import load
+from tilewright.models.loading import load
 
 Array = np.ndarray[Any, Any]
 

@@ -8,8 +8,9 @@ from onnx_models import reference
 
 from tilewright.core.errors import UsageError
 from tilewright.graph.evaluate import run_graph
-from tilewright.models import LoadedModel, ModelOptions, load
-from tilewright.models.operator_forms import FORMS
+from tilewright.models import LoadedModel, ModelOptions
+from tilewright.models.loading import load
+from tilewright.models.single_operator import SIGNATURES
 
 
 def agrees(model: LoadedModel) -> None:
@@ -59,9 +60,9 @@ def test_operator_is_built_and_agrees_with_onnx_runtime(text: str) -> None:
     agrees(model)
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", SIGNATURES)
 def test_every_example_loads(name: str) -> None:
-    assert load(f"op:{name}[{FORMS[name].example}]").outputs == ("y",)
+    assert load(f"op:{name}[{SIGNATURES[name].example}]").outputs == ("y",)
 
 
 def test_seed_decides_the_weights() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import subprocess
 import sys
+from importlib import resources
 
 import numpy as np
 import onnx
@@ -12,8 +14,9 @@ import onnxruntime
 import pytest
 
 from tilewright.models import zoo
+from tilewright.models.zoo._anchors import ssd_anchors
 from tilewright.models.zoo._builder import Convolution, GraphBuilder
-from tilewright.models.zoo.ssd import anchors
+from tilewright.models.zoo._description import append_network, parse_sections, zoo_sections
 
 PUBLISHED = {  # parameters, multiply-adds at batch 1
     "resnet18": (11_689_512, 1.814e9),
@@ -202,10 +205,10 @@ def test_seeds_give_the_weights() -> None:
 def test_weights_do_not_depend_on_the_order_of_building() -> None:
     forward, backward = GraphBuilder("forward"), GraphBuilder("backward")
     for name in ("a", "b"):
-        forward.normal(name, (4, 4), 1.0)
+        forward.normal((4, 4), 1.0, name=name)
     for name in ("b", "a"):
-        backward.normal(name, (4, 4), 1.0)
-    left, right = values(forward.model()), values(backward.model())
+        backward.normal((4, 4), 1.0, name=name)
+    left, right = values(forward.model), values(backward.model)
     np.testing.assert_array_equal(left["a"], right["a"])
     np.testing.assert_array_equal(left["b"], right["b"])
     assert not np.array_equal(left["a"], left["b"])
@@ -213,9 +216,9 @@ def test_weights_do_not_depend_on_the_order_of_building() -> None:
 
 def test_weights_are_the_same_in_every_process() -> None:
     builder = GraphBuilder("fixed")
-    builder.normal("a", (3,), 1.0)
+    builder.normal((3,), 1.0, name="a")
     expected = [-0.5328635573387146, 0.41133785247802734, 0.907411515712738]
-    np.testing.assert_allclose(values(builder.model())["a"], expected, rtol=1e-6)
+    np.testing.assert_allclose(values(builder.model)["a"], expected, rtol=1e-6)
 
 
 def test_names_follow_the_modules() -> None:
@@ -262,26 +265,87 @@ def test_quantized_weights_use_their_codes_and_scales_are_powers_of_two() -> Non
             assert math.frexp(float(array))[0] == 0.5
 
 
+def structure(model: onnx.ModelProto) -> str:
+    """A hash of nodes with names and attributes, of parameters with types and extents."""
+    graph, lines = model.graph, []
+    for node in graph.node:
+        attributes = [
+            onnx.helper.printable_attribute(a) for a in node.attribute if a.name != "value"
+        ]
+        values = [onnx.helper.get_attribute_value(a) for a in node.attribute if a.name == "value"]
+        constants = [onnx.numpy_helper.to_array(value).tolist() for value in values]
+        fields = node.op_type, node.name, node.input, node.output, attributes, constants
+        lines.append(repr([str(field) for field in fields]))
+    lines += [f"{t.name} {t.data_type} {list(t.dims)}" for t in graph.initializer]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+STRUCTURES = {
+    "resnet18": "66f1f9da90f2bb86",
+    "resnet50": "f8bc5aded7efa966",
+    "resnet18_int8": "a32052b1467cef62",
+    "resnet50_int8": "df61fa9b6214ece1",
+    "vgg19_bn": "9bb06f8b4a0f5d35",
+    "inception_v3": "1eb882ad8021a73d",
+    "googlenet": "387012eb5428a121",
+    "densenet201": "031f513c1482a42a",
+    "ssd_resnet50_512": "19b6a9af27c4d7f9",
+    "mobilenet_v2": "86e68db2670b2391",
+    "squeezenet1_1": "de1189e0c711bf41",
+    "nasnet_mobile": "084beb51df3a1550",
+    "mlp": "a23e39b22d7816d8",
+    "lstm": "c73391d1fea521df",
+    "bert_base": "7638f5cd153eb332",
+    "gpt2_small": "efafba53d3b4bd7f",
+    "vit_b16": "adc4da936cef63dd",
+}
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_networks_stay_as_they_are(name: str) -> None:
+    assert structure(zoo.entry(name).outline(batch=2)) == STRUCTURES[name]
+
+
+def test_every_section_is_named_once() -> None:
+    files = resources.files("tilewright.models.zoo").joinpath("networks").iterdir()
+    found = [name for file in files for name in parse_sections(file.read_text())]
+    assert len(found) == len(set(found)) == len(zoo_sections()) - 1
+    described = {zoo.entry(name).description for name in zoo.names()}
+    assert described <= set(found)
+
+
+def test_an_operand_of_no_row_is_refused_by_name() -> None:
+    sections = parse_sections("network lost\n    input: input 3,\n    Add < input inptu\n")
+    with pytest.raises(LookupError, match="inptu"):
+        append_network(GraphBuilder("lost"), "lost", sections)
+
+
+def test_what_is_no_row_is_refused() -> None:
+    sections = parse_sections("network wrong\n    input: input 3, << input\n")
+    with pytest.raises(ValueError, match="not a row"):
+        append_network(GraphBuilder("wrong"), "wrong", sections)
+
+
 def test_builder_names_repeated_nodes_apart() -> None:
     builder = GraphBuilder("names")
-    x = builder.input("input", (3, 8, 8))
+    x = builder.input((3, 8, 8), name="input")
     with builder.scope("block"):
-        x = builder.relu(builder.relu(x))
-    assert x.name == "block.relu_1"
+        x = builder.node("Relu", builder.node("Relu", x))
+    assert x == "block.relu_1"
 
 
 def test_builder_infers_convolution_shapes() -> None:
     builder = GraphBuilder("shapes", batch=2)
-    x = builder.input("input", (4, 9, 12))
+    x = builder.input((4, 9, 12), name="input")
     uneven = Convolution(6, (3, 5), stride=2, padding=(0, 1, 1, 2), groups=2)
-    assert builder.conv(x, uneven).shape == (2, 6, 4, 6)
+    assert builder.shape(builder.conv(x, uneven)) == (2, 6, 4, 6)
 
 
 def test_builder_renames_only_the_last_value() -> None:
     builder = GraphBuilder("outputs")
-    x = builder.input("input", (3,))
-    first = builder.relu(x)
-    builder.relu(first)
+    x = builder.input((3,), name="input")
+    first = builder.node("Relu", x)
+    builder.node("Relu", first)
     with pytest.raises(ValueError, match="last node"):
         builder.output(first, "result")
 
@@ -289,11 +353,11 @@ def test_builder_renames_only_the_last_value() -> None:
 def test_unequal_split_is_refused() -> None:
     builder = GraphBuilder("split")
     with pytest.raises(ValueError, match="equal parts"):
-        builder.split(builder.input("input", (7,)), 2, axis=1)
+        builder.split(builder.input((7,), name="input"), 2, axis=1)
 
 
 def test_ssd_anchors() -> None:
-    boxes = anchors()
+    boxes = ssd_anchors()
     assert boxes.shape == (6132, 4)
     np.testing.assert_allclose(boxes[0], [8, 8, 51.2, 51.2])
     np.testing.assert_allclose(boxes[1, 2:], math.sqrt(51.2 * 102.4), rtol=1e-6)

@@ -32,6 +32,6 @@ def test_the_limit_counts_inputs_outputs_weights_and_what_lies_between() -> None
 
 def test_weights_that_no_memory_holds_are_not_drawn() -> None:
     text = "op:conv2d[c=1000000,h=10,w=10,out=1000000,k=3]"
-    for made in (prepare, preparation.prepare_sketch):
+    for made in (prepare, preparation.prepare_outline):
         with pytest.raises(UsageError, match="more than the memory"):
             made(text, ModelOptions(), PLACEMENT)

@@ -17,7 +17,7 @@ from tilewright.core.events import discard
 from tilewright.core.records import EnergyUse
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.plan.preparation import prepare, prepare_sketch
+from tilewright.plan.preparation import prepare, prepare_outline
 from tilewright.predict.collected import Row
 from tilewright.predict.energies import EnergyPredictors, fit_metrics, known_metrics
 from tilewright.predict.energy_models import energy_to_json, fit_energy_model
@@ -45,8 +45,8 @@ def add_energies(store: SqliteStore, rows: Sequence[Row]) -> None:
     )
 
 
-def sketched(texts: Sequence[str]) -> list[tuple[str, PreparedNetwork]]:
-    return [(text, prepare_sketch(text, ModelOptions(), PLACEMENT)) for text in texts]
+def outlined(texts: Sequence[str]) -> list[tuple[str, PreparedNetwork]]:
+    return [(text, prepare_outline(text, ModelOptions(), PLACEMENT)) for text in texts]
 
 
 @pytest.fixture
@@ -105,10 +105,10 @@ def test_a_networks_energy_and_power(store: SqliteStore) -> None:
 def test_an_operators_energy_and_power(store: SqliteStore) -> None:
     text = "op:conv2d[c=16,h=8,k=3,pad=1,out=16]"
     add_energies(store, rows_of_convolutions())
-    (found,) = forecaster(store).operators(sketched([text]), "default").operators
+    (found,) = forecaster(store).operators(outlined([text]), "default").operators
     assert found.energy_j is not None and found.energy_j > 0
     assert found.power_w == pytest.approx(found.energy_j / found.latency_s)
-    (power,) = forecaster(store).operators(sketched([text]), "default", ["power"]).operators
+    (power,) = forecaster(store).operators(outlined([text]), "default", ["power"]).operators
     assert (power.energy_j, power.power_w) == (None, found.power_w)
 
 

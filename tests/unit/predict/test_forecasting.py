@@ -13,14 +13,14 @@ from predictor_rows import known_store, rows_of_convolutions
 from tilewright.core.events import Event, Note
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.plan.preparation import prepare, prepare_sketch
+from tilewright.plan.preparation import prepare, prepare_outline
 from tilewright.predict.forecasting import Forecaster
 from tilewright.predict.modelling import Predictors
 from tilewright.predict.operator_facts import roofline_s
 
 
-def sketched(texts: Sequence[str]) -> list[tuple[str, PreparedNetwork]]:
-    return [(text, prepare_sketch(text, ModelOptions(), PLACEMENT)) for text in texts]
+def outlined(texts: Sequence[str]) -> list[tuple[str, PreparedNetwork]]:
+    return [(text, prepare_outline(text, ModelOptions(), PLACEMENT)) for text in texts]
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_network_has_every_figure_of_the_contract(forecaster: Forecaster) -> N
 
 def test_single_operators(forecaster: Forecaster, heard: list[Event]) -> None:
     texts = ["op:conv2d[c=16,h=8,k=3,pad=1,out=32]", "op:softmax[shape=64x128]"]
-    found = forecaster.operators(sketched(texts), "default", [])
+    found = forecaster.operators(outlined(texts), "default", [])
     assert found.network is None
     assert [operator.name for operator in found.operators] == texts
     assert [operator.family for operator in found.operators] == ["conv2d", "softmax"]
@@ -92,10 +92,10 @@ def test_single_operators(forecaster: Forecaster, heard: list[Event]) -> None:
     values = 64 * 128 * 4
     peaks = [operator.peak_memory_bytes for operator in found.operators]
     assert all(peak is not None and peak > 0 for peak in peaks) and peaks[1] >= 2 * values
-    alone = forecaster.operators(sketched(texts), "default", ["latency"])
+    alone = forecaster.operators(outlined(texts), "default", ["latency"])
     assert [operator.peak_memory_bytes for operator in alone.operators] == [None, None]
     assert alone.energy_reason == ""
-    forecaster.operators(sketched(texts), "default", ["energy"])
+    forecaster.operators(outlined(texts), "default", ["energy"])
     notes = [event.message for event in heard if isinstance(event, Note)]
     assert sum("energies are unknown" in note and "--power" in note for note in notes) == 1
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -34,9 +34,6 @@ FAILURES = "tilewright.models.exported.failures"
 MODEL, RESULT, SIZES = "model.onnx", "result.json", "sizes.json"
 _TAIL_LINES = 8
 _ERRORS = {kind.__name__: kind for kind in (UsageError, ModelError, TargetError)}
-
-Export = Callable[[Mapping[str, Any], Path], None]
-"""Writes `model.onnx` into a folder, raises what the exporter raised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +61,7 @@ class Exported:
     use: FolderInUse | None = field(default=None, repr=False)
 
 
-def export(request: ExportRequest, cache: Path, run: Export | None = None) -> Exported:
+def export(request: ExportRequest, cache: Path) -> Exported:
     """Export, or find what was exported before by the same versions.
 
     Raises TargetError where a package is missing, what the exporter raised, and ModelError where
@@ -72,16 +69,11 @@ def export(request: ExportRequest, cache: Path, run: Export | None = None) -> Ex
     """
     require_packages(request)
     kept = cache / EXPORTS / _key(request)
-    if request.lasting and (found := kept_export(kept, MODEL)):
+    if request.lasting and (found := _kept_export(kept)):
         return found
     folder = scratch_folder()
-    try:
-        (run or run_exporter)({**request.content, "argument": request.argument}, folder.path)
-    except BaseException:
-        folder.close()
-        raise
-    if request.lasting and keep(folder.path, kept, MODEL) and (found := kept_export(kept, MODEL)):
-        folder.close()
+    run_exporter({**request.content, "argument": request.argument}, folder.path)
+    if request.lasting and keep(folder.path, kept, MODEL) and (found := _kept_export(kept)):
         return found
     return Exported(path=folder.path / MODEL, folder=folder)
 
@@ -103,15 +95,7 @@ def broken_packages() -> Mapping[str, str]:
     """
     if find_spec("torch") is None:
         return {}
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", FAILURES],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=_environment(),
-        check=False,
-    )
+    done = _run(FAILURES, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         found: dict[str, str] = json.loads(done.stdout)
     except ValueError:
@@ -119,24 +103,33 @@ def broken_packages() -> Mapping[str, str]:
     return found
 
 
-def _environment(**more: str) -> dict[str, str]:
-    """Ours, with our search path and more."""
+def _run(
+    module: str, *arguments: str, environment: Mapping[str, str] | None = None, **streams: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a module with our search path; what it prints, also what is no text."""
     search_path = os.pathsep.join(entry for entry in sys.path if entry)
-    return child_environment(PYTHONPATH=search_path, **more)
+    return subprocess.run(
+        [sys.executable, "-P", "-m", module, *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=child_environment(PYTHONPATH=search_path, **(environment or {})),
+        check=False,
+        **streams,
+    )
 
 
 def run_exporter(content: Mapping[str, Any], folder: Path) -> None:
-    """Run the exporter in a process of its own. Raises as `export`."""
+    """Run the exporter in a process of its own: it writes `model.onnx` into the folder. Raises as
+    `export`."""
     with scratch_folder() as scratch:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", EXPORTER, str(folder), str(os.getpid())],
+        places = str(folder), str(os.getpid())
+        done = _run(
+            EXPORTER,
+            *places,
+            environment={"TMPDIR": str(scratch)},
             input=json.dumps(content),
-            stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=_environment(TMPDIR=str(scratch)),
-            check=False,
         )
     with suppress(FileNotFoundError):
         answer = json.loads((folder / RESULT).read_text(encoding="utf-8"))
@@ -156,19 +149,15 @@ def _key(request: ExportRequest) -> str:
 
 
 def _version(package: str) -> str:
-    try:
+    with suppress(PackageNotFoundError):
         return version(package)
-    except PackageNotFoundError:
-        return "unknown"
+    return "unknown"
 
 
-def kept_export(kept: Path, model: str) -> Exported | None:
-    """An earlier export with the file `model`, held from now on; None where it is not there or not
-    whole."""
+def _kept_export(kept: Path) -> Exported | None:
+    """An earlier export, held from now on; None where it is not there or not whole."""
     held = use(kept)
-    if held is None or not _whole(kept, model):
-        return None
-    return Exported(path=kept / model, use=held)
+    return Exported(path=kept / MODEL, use=held) if held and _whole(kept, MODEL) else None
 
 
 def _whole(kept: Path, model: str) -> bool:

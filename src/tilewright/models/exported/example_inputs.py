@@ -14,14 +14,13 @@ Shapes = Mapping[str, Sequence[int]]
 
 def tensors_of(torch: Any, shapes: Shapes, types: Mapping[str, Any]) -> dict[str, Any]:
     """A tensor for each name: N(0,1) floats, integers 0, truths; float32 where no type is given."""
-    made: dict[str, Any] = {}
-    for name, shape in shapes.items():
-        kind = types.get(name, torch.float32)
-        if kind.is_floating_point:
-            made[name] = torch.randn(tuple(shape), dtype=kind)
-        else:
-            made[name] = torch.full(tuple(shape), kind == torch.bool, dtype=kind)
-    return made
+    kinds = {name: types.get(name, torch.float32) for name in shapes}
+    return {
+        name: torch.randn(tuple(shapes[name]), dtype=kind)
+        if kind.is_floating_point
+        else torch.full(tuple(shapes[name]), kind == torch.bool, dtype=kind)
+        for name, kind in kinds.items()
+    }
 
 
 def inputs_of_module(

@@ -31,16 +31,14 @@ _JITTER = 0.1
 def main(folder: Path, request: Request) -> int:
     """Export a request into a folder; errors raised on purpose become `result.json`."""
     try:
-        _exported(request, folder / MODEL)
+        torch: Any = import_module("torch")
+        write_program(torch, traced(torch, request), folder / MODEL, request.get("outputs"))
+        return 0
     except (ModelError, TargetError, UsageError) as error:
-        return _refused(folder, error)
+        refused: TilewrightError = error
     except Exception as error:  # noqa: BLE001 - the user's code and torch raise what they like
-        return _refused(folder, _told(error, quoted(request["argument"])))
-    return 0
-
-
-def _refused(folder: Path, error: TilewrightError) -> int:
-    answer = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+        refused = _told(error, quoted(request["argument"]))
+    answer = {"kind": type(refused).__name__, "message": refused.message, "hint": refused.hint}
     (folder / RESULT).write_text(json.dumps(answer), encoding="utf-8")
     return TilewrightError.exit_code
 
@@ -58,11 +56,6 @@ def _told(error: Exception, argument: str) -> TilewrightError:
     return ModelError(
         f"{argument} could not be exported: {described(error)}", hint=where_raised(error)
     )
-
-
-def _exported(request: Request, path: Path) -> None:
-    torch: Any = import_module("torch")
-    write_program(torch, traced(torch, request), path, request.get("outputs"))
 
 
 def write_program(
@@ -108,14 +101,12 @@ def _program(torch: Any, request: Request) -> Any:
 def _without_traces(path: Path) -> None:
     """Drop where in whose files each node came from: it is of no use here, and half of the file."""
     model = onnx.load_model_from_string(path.read_bytes())
-    for function in model.functions:
-        del function.metadata_props[:]
-    for node in (*model.graph.node, *(n for f in model.functions for n in f.node)):
-        del node.metadata_props[:]
+    graph, nodes = model.graph, [*model.graph.node, *(n for f in model.functions for n in f.node)]
+    values = (*graph.value_info, *graph.input, *graph.output)
+    for part in (graph, *model.functions, *nodes, *values):
+        del part.metadata_props[:]
+    for node in nodes:
         node.doc_string = ""
-    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output):
-        del value.metadata_props[:]
-    del model.graph.metadata_props[:]
     path.write_bytes(model.SerializeToString(deterministic=True))
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
 from hashlib import file_digest
 from pathlib import Path
 
-from tilewright.core.errors import ModelError, UsageError
+from tilewright.core.errors import UsageError
 from tilewright.core.input_files import require_regular
+from tilewright.models.exported.architectures import transformer_model
 from tilewright.models.exported.conversion import ExportRequest
-from tilewright.models.exported.transformer_forms import transformer_model
 from tilewright.models.loaded import ModelOptions
 from tilewright.models.naming import quoted, quoted_matches
+from tilewright.models.source import reading
 
 _PLACE = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*(?:\.[^\W\d]\w*)*)")
 
@@ -23,33 +23,29 @@ def transformer_request(text: str, options: ModelOptions) -> tuple[str, ExportRe
     The network is traced with the shapes that are asked for. Raises UsageError as
     `transformer_model`, for unknown inputs and for shapes of another number of axes.
     """
-    model = transformer_model(text)
-    batch = 1 if options.batch is None else options.batch
-    if batch < 1:
-        raise UsageError(f"a batch of {batch} is not possible")
+    name, model = transformer_model(text)
     shapes: dict[str, tuple[int, ...]] = {
-        name: (batch, *shape) for name, shape in model.inputs.items()
+        name: (options.batch or 1, *shape) for name, shape in model["inputs"].items()
     }
-    for name, shape in options.shapes.items():
-        if name not in shapes:
+    for entry, shape in options.shapes.items():
+        if entry not in shapes:
             raise UsageError(
-                f"the model has no input {quoted(name)}", hint=quoted_matches(name, shapes)
+                f"the model has no input {quoted(entry)}", hint=quoted_matches(entry, shapes)
             )
-        if len(shape) != len(shapes[name]) or any(size < 1 for size in shape):
+        if len(shape) != len(shapes[entry]):
             raise UsageError(
-                f"shape {list(shape)} of input {quoted(name)} is not possible: without --shape it "
-                f"is {list(shapes[name])}"
+                f"shape {list(shape)} of input {quoted(entry)} is not possible: without --shape it "
+                f"is {list(shapes[entry])}"
             )
-        shapes[name] = shape
-    content = {**asdict(model), "kind": "transformer", "inputs": shapes, "seed": options.seed}
-    del content["name"]
+        shapes[entry] = shape
+    content = {**model, "kind": "transformer", "inputs": shapes, "seed": options.seed}
     request = ExportRequest(
         argument=f"hf:{text}",
         content=content,
         packages=("torch", "onnxscript", "transformers"),
         extra="transformers",
     )
-    return model.name, request
+    return name, request
 
 
 def torch_request(text: str, options: ModelOptions) -> tuple[str, ExportRequest]:
@@ -81,15 +77,9 @@ def program_request(path: Path) -> tuple[str, ExportRequest]:
 
     Raises ModelError where it cannot be read.
     """
-    try:
+    with reading(path, ".pt2"):
         require_regular(path)
         with path.open("rb") as file:
             checksum = file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:
-        near = [entry.name for entry in path.parent.glob("*.pt2")]
-        hint = quoted_matches(path.name, near) if near else None
-        raise ModelError(f"no such file: {quoted(path)}", hint=hint) from None
-    except OSError as error:
-        raise ModelError(f"cannot read {quoted(path)}: {error.strerror or error}") from error
     content = {"kind": "program", "path": str(path.absolute()), "sha256": checksum}
     return path.stem, ExportRequest(argument=str(path), content=content)

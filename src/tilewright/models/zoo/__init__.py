@@ -1,58 +1,80 @@
-"""Networks built in code as ONNX graphs: exact architectures, seeded random weights.
+"""Networks built from descriptions as ONNX graphs: exact architectures, seeded random weights.
 
-Nothing is downloaded, so a network is the same everywhere. Importing this package does not
-import onnx; building a network does.
+`networks` describes the networks, `figures.toml` says what was published about them. Nothing is
+downloaded, so a network is the same everywhere. Importing this package does not import onnx;
+building a network does.
 """
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
 from typing import TYPE_CHECKING
 
-from tilewright.models.zoo import (
-    bert,
-    densenet,
-    googlenet,
-    gpt2,
-    inception,
-    mobilenet,
-    nasnet,
-    recurrent,
-    resnet,
-    resnet_int8,
-    squeezenet,
-    ssd,
-    vgg,
-    vit,
-)
-from tilewright.models.zoo._entry import ZooEntry
+from msgspec import Struct, convert
 
 if TYPE_CHECKING:
     import onnx
 
 __all__ = ["ZooEntry", "build", "entry", "names"]
 
-_FAMILIES = (
-    resnet,
-    resnet_int8,
-    vgg,
-    inception,
-    googlenet,
-    densenet,
-    ssd,
-    mobilenet,
-    squeezenet,
-    nasnet,
-    recurrent,
-    bert,
-    gpt2,
-    vit,
-)
-_ENTRIES = {known.name: known for family in _FAMILIES for known in family.ENTRIES}
+
+class ZooEntry(Struct, frozen=True, kw_only=True):
+    """A network of the zoo with its published figures, as `figures.toml` holds them.
+
+    `description` names its section of `networks`, and `quantized` says that its operators work on
+    8-bit codes. `parameters` counts trainable values: no running statistics, a tied matrix once.
+    `multiply_adds` is for batch 1, None where no published figure fits this input size. Shapes
+    are for batch 1, which is always axis 0. `integer_limit` is the exclusive upper bound of
+    int64 inputs (the vocabulary), None for networks that read floats. `source` names the paper
+    and the implementation the graph follows.
+    """
+
+    name: str
+    description: str
+    quantized: bool = False
+    parameters: int
+    multiply_adds: int | None = None
+    input_shapes: tuple[tuple[int, ...], ...]
+    output_shapes: tuple[tuple[int, ...], ...]
+    source: str
+    integer_limit: int | None = None
+
+    def build(self, *, batch: int = 1, seed: int = 0, weights: bool = True) -> onnx.ModelProto:
+        """The network as an ONNX model, opset 17, with random weights and a fixed batch.
+
+        Equal seeds give equal weights at any batch. Raises ValueError if `batch` is below 1.
+        """
+        from tilewright.models.zoo._builder import GraphBuilder
+        from tilewright.models.zoo._description import append_network, zoo_sections
+
+        graph = GraphBuilder(self.name, batch=batch, seed=seed, weights=weights)
+        append_network(graph, self.description, zoo_sections(), quantized=self.quantized)
+        graph.model.graph.doc_string = self.source
+        return graph.model
+
+    def outline(self, *, batch: int = 1) -> onnx.ModelProto:
+        """The network with the shapes of its weights and none of their data.
+
+        Enough for shape inference and counting; it cannot run.
+        """
+        return self.build(batch=batch, weights=False)
+
+
+@cache
+def _entries() -> Mapping[str, ZooEntry]:
+    text = resources.files(__name__).joinpath("figures.toml").read_text(encoding="utf-8")
+    return {
+        name: convert({"name": name, "description": name} | figures, ZooEntry)
+        for name, figures in tomllib.loads(text).items()
+    }
 
 
 def names() -> tuple[str, ...]:
     """Names of all networks, in the order of the documentation."""
-    return tuple(_ENTRIES)
+    return tuple(_entries())
 
 
 def entry(name: str) -> ZooEntry:
@@ -60,15 +82,14 @@ def entry(name: str) -> ZooEntry:
 
     Raises LookupError(name) if the zoo has no such network.
     """
-    if name not in _ENTRIES:
+    if name not in _entries():
         raise LookupError(name)
-    return _ENTRIES[name]
+    return _entries()[name]
 
 
 def build(name: str, *, batch: int = 1, seed: int = 0) -> onnx.ModelProto:
-    """A network as an ONNX model, opset 17, with float32 inputs and a fixed batch.
+    """A network as an ONNX model: `entry(name).build(batch=batch, seed=seed)`.
 
-    Equal seeds give equal weights at any batch. Raises LookupError(name) if the zoo has no such
-    network and ValueError if `batch` is below 1.
+    Raises LookupError(name) if the zoo has no such network.
     """
     return entry(name).build(batch=batch, seed=seed)

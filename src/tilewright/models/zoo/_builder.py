@@ -7,32 +7,23 @@ import math
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import onnx
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from onnx import TensorProto, helper, numpy_helper
+from onnx.shape_inference import infer_node_outputs
 
-if TYPE_CHECKING:
-    import onnx
-    from numpy.typing import NDArray
+from tilewright.models.zoo._anchors import ssd_anchors
 
 OPSET = 17
 _IR_VERSION = 8  # the file version that came with opset 17
 
 Attribute: TypeAlias = int | float | str | Sequence[int]
 Extent: TypeAlias = int | tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """An edge of the graph: its name and its full shape, batch included."""
-
-    name: str
-    shape: tuple[int, ...]
-
-    @property
-    def channels(self) -> int:
-        """Extent of axis 1, the channels of an NCHW tensor."""
-        return self.shape[1]
+Padding: TypeAlias = Extent | Literal["same"]
+Shape: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +31,25 @@ class Convolution:
     """What a 2-D convolution needs besides its input.
 
     `kernel` and `stride` are one extent or (height, width). `padding` is one extent,
-    (height, width) or (top, left, bottom, right). The variance of the random weights is `gain` /
-    fan-in. After a ReLU a gain of 2 keeps the scale of activations (He et al., "Delving Deep into
-    Rectifiers", 2015, eq. 10); the default is lower by what the zoo's random batch normalization
-    adds, 13/12 * ln 3 = 1.19 of variance per layer. Where no ReLU comes before, 1 does.
+    (height, width), (top, left, bottom, right), or `same`, TensorFlow's: one output for each
+    stride, and of an odd number the larger half at the bottom and right. The variance of the random
+    weights is `gain` / fan-in. After a ReLU a gain of 2 keeps the scale of activations (He et al.,
+    "Delving Deep into Rectifiers", 2015, eq. 10); the default is lower by what the zoo's random
+    batch normalization adds, 13/12 * ln 3 = 1.19 of variance per layer. Where no ReLU comes
+    before, 1 does.
     """
 
     channels: int
     kernel: Extent = 1
     stride: Extent = 1
-    padding: Extent = 0
+    padding: Padding = 0
     groups: int = 1
     bias: bool = False
     gain: float = 1.7
 
-    def weight_shape(self, channels: int) -> tuple[int, ...]:
+    def weight_shape(self, channels: int) -> Shape:
         """[out, in / groups, height, width] for an input of so many channels."""
         return (self.channels, channels // self.groups, *_pair(self.kernel))
-
-    def weight_std(self, channels: int) -> float:
-        """Standard deviation of the random weights for an input of so many channels."""
-        return math.sqrt(self.gain / math.prod(self.weight_shape(channels)[1:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,50 +58,36 @@ class Pooling:
 
     kernel: Extent
     stride: Extent = 1
-    padding: Extent = 0
+    padding: Padding = 0
     ceil: bool = False
     count_padding: bool = True
 
 
 def _pair(extent: Extent) -> tuple[int, int]:
-    if isinstance(extent, int):
-        return extent, extent
-    height, width = extent
+    height, width = (extent, extent) if isinstance(extent, int) else extent
     return height, width
 
 
-def _pads(padding: Extent) -> tuple[int, int, int, int]:
-    if isinstance(padding, int):
-        return padding, padding, padding, padding
-    if len(padding) == 2:
-        return padding[0], padding[1], padding[0], padding[1]
-    top, left, bottom, right = padding
-    return top, left, bottom, right
-
-
-def _swept(x: Value, window: Convolution | Pooling, *, ceil: bool = False) -> tuple[int, int]:
-    """Output height and width of a window that slides over an NCHW tensor."""
-    top, left, bottom, right = _pads(window.padding)
-    room = (x.shape[2] + top + bottom, x.shape[3] + left + right)
-    kernel, stride = _pair(window.kernel), _pair(window.stride)
-    steps = [(r - k) / s for r, k, s in zip(room, kernel, stride, strict=True)]
-    height, width = (math.ceil(step) if ceil else math.floor(step) for step in steps)
-    return height + 1, width + 1
-
-
-def _empty_model(name: str) -> onnx.ModelProto:
-    from onnx import helper
-
-    return helper.make_model(
-        helper.make_graph([], name, [], []),
-        opset_imports=[helper.make_opsetid("", OPSET)],
-        ir_version=_IR_VERSION,
-        producer_name="tilewright",
-    )
+def _window(shape: Shape, window: Convolution | Pooling) -> dict[str, Attribute]:
+    """Attributes of a window that slides over an NCHW tensor; pads at top, left, bottom, right."""
+    kernel, stride, pads = _pair(window.kernel), _pair(window.stride), window.padding
+    if pads == "same":
+        axes = zip(shape[2:], kernel, stride, strict=True)
+        totals = [max((extent - 1) // s * s + k - extent, 0) for extent, k, s in axes]
+        pads = (*(total // 2 for total in totals), *(total - total // 2 for total in totals))
+    elif isinstance(pads, int):
+        pads = (pads,) * 4
+    ceil = {"ceil_mode": int(window.ceil)} if isinstance(window, Pooling) else {}
+    return {
+        "kernel_shape": kernel,
+        "pads": pads if len(pads) == 4 else pads * 2,
+        "strides": stride,
+        **ceil,
+    }
 
 
 class GraphBuilder:
-    """Appends nodes and parameters with readable, unique names.
+    """Appends nodes and parameters with readable, unique names; tensors go by their names.
 
     Nodes are named by their place in the network, for example `layer1.0.conv2`; a node's first
     output has the node's name. Initializers are the parameters and the running statistics of
@@ -120,36 +95,51 @@ class GraphBuilder:
     PyTorch state; everything else that is fixed is a Constant node. An initializer's values
     depend on the seed and its own name alone.
 
-    With `weights=False` the parameters carry shapes and no data (they claim to lie in an external
-    file): enough for shape inference, at no cost.
+    `model` is finished once the network has declared its outputs. With `weights=False` the
+    parameters carry shapes and no data (they claim to lie in an external file): enough for shape
+    inference, at no cost.
     """
 
     def __init__(self, name: str, *, batch: int = 1, seed: int = 0, weights: bool = True) -> None:
         if batch < 1:
             raise ValueError(f"batch must be at least 1, not {batch}")
-        self.name = name
         self.batch = batch
         self._seed = seed
         self.weights = weights
-        self._scopes: list[str] = []
+        self.scopes: list[str] = []
         self._taken: set[str] = set()
-        self._model = _empty_model(name)
-        self._graph = self._model.graph  # filled in place: messages are copied when assigned
+        self._types: dict[str, onnx.TypeProto] = {}
+        self._constants: dict[str, TensorProto] = {}
+        self.model = helper.make_model(
+            helper.make_graph([], name, [], []),
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=_IR_VERSION,
+            producer_name="tilewright",
+        )
+        self._graph = self.model.graph  # filled in place: messages are copied when assigned
+
+    def shape(self, tensor: str) -> Shape:
+        """Its full shape, batch included."""
+        return tuple(d.dim_value for d in self._types[tensor].tensor_type.shape.dim)
 
     # Names
 
     @contextmanager
-    def scope(self, name: str) -> Generator[None, None, None]:
-        """Prefixes the names given inside with `name` and a dot."""
-        self._scopes.append(name)
-        try:
-            yield
-        finally:
-            self._scopes.pop()
+    def scope(self, name: str | None) -> Generator[None]:
+        """Prefixes the names given inside with `name`, if there is one, and a dot."""
+        before = len(self.scopes)
+        if name:
+            self.scopes.append(name)
+        yield
+        del self.scopes[before:]
+
+    def path(self, name: str) -> str:
+        """The full path of a name given here."""
+        return ".".join((*self.scopes, name))
 
     def _claim(self, name: str) -> str:
-        path = ".".join((*self._scopes, name))
-        candidate, count = path, 0
+        path = candidate = self.path(name)
+        count = 0
         while candidate in self._taken:
             count += 1
             candidate = f"{path}_{count}"
@@ -158,279 +148,223 @@ class GraphBuilder:
 
     # The graph's ends
 
-    def input(self, name: str, shape: tuple[int, ...], *, integer: bool = False) -> Value:
+    def input(self, shape: Shape, *, integer: bool = False, name: str) -> str:
         """Declares a graph input of `shape` per batch item: float32, or int64 if `integer`."""
-        from onnx import TensorProto, helper
-
-        value = Value(self._claim(name), (self.batch, *shape))
         kind = TensorProto.INT64 if integer else TensorProto.FLOAT
-        self._graph.input.append(helper.make_tensor_value_info(value.name, kind, value.shape))
-        return value
+        info = helper.make_tensor_value_info(self._claim(name), kind, (self.batch, *shape))
+        self._graph.input.append(info)
+        self._types[info.name] = info.type
+        return info.name
 
-    def output(self, value: Value, name: str) -> Value:
-        """Makes the value just computed a graph output, renamed to `name`.
+    def output(self, tensor: str, name: str) -> str:
+        """Makes the tensor just computed a graph output, renamed to `name`.
 
-        Returns the renamed value, for later nodes to read.
+        Returns the new name, for later nodes to read.
         """
-        from onnx import TensorProto, helper
-
         node = self._graph.node[-1]
-        if list(node.output) != [value.name]:
-            raise ValueError(f"{value.name} is not the output of the last node, {node.name}")
-        renamed = Value(self._claim(name), value.shape)
-        node.output[0] = renamed.name
-        info = helper.make_tensor_value_info(renamed.name, TensorProto.FLOAT, renamed.shape)
-        self._graph.output.append(info)
+        if list(node.output) != [tensor]:
+            raise ValueError(f"{tensor} is not the output of the last node, {node.name}")
+        node.output[0] = renamed = self._claim(name)
+        self._types[renamed] = self._types[tensor]
+        self._graph.output.append(helper.make_value_info(renamed, self._types[renamed]))
         return renamed
 
-    def model(self) -> onnx.ModelProto:
-        """The model, finished once the network has declared its outputs."""
-        return self._model
-
-    # Parameters and constants
+    # Parameters
 
     def parameter(
-        self, name: str, array: NDArray[Any] | None, shape: tuple[int, ...], dtype: str = "float32"
-    ) -> Value:
+        self, path: str, array: NDArray[Any] | None, shape: Shape, dtype: str = "float32"
+    ) -> str:
         """An initializer of known values; without them it only claims to lie in a file."""
-        from onnx import TensorProto, helper
-
         tensor = self._graph.initializer.add()
-        tensor.name = name
+        tensor.name = path
         tensor.data_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         tensor.dims.extend(shape)
         if array is None:
             tensor.data_location = TensorProto.EXTERNAL
         else:
             tensor.raw_data = array.astype(dtype, copy=False).tobytes()
-        self._taken.add(name)
-        return Value(name, shape)
+        self._taken.add(path)
+        self._types[path] = helper.make_tensor_type_proto(tensor.data_type, shape)
+        return path
 
-    def path(self, name: str) -> str:
-        """The full path of a name given here."""
-        return ".".join((*self._scopes, name))
-
-    def drawn_normal(self, name: str, shape: tuple[int, ...], std: float) -> NDArray[Any]:
+    def drawn_normal(self, path: str, shape: Shape, std: float) -> NDArray[Any]:
         """What `normal` stores under this full path, of mean 0."""
-        array = self._generator(name).standard_normal(shape, dtype=np.float32)
+        array = self._generator(path).standard_normal(shape, dtype=np.float32)
         array *= np.float32(std)
         return array
 
-    def drawn_uniform(
-        self, name: str, shape: tuple[int, ...], low: float, high: float
-    ) -> NDArray[Any]:
+    def drawn_uniform(self, path: str, shape: Shape, low: float, high: float) -> NDArray[Any]:
         """What `uniform` stores under this full path."""
-        array = self._generator(name).random(shape, dtype=np.float32)
+        array = self._generator(path).random(shape, dtype=np.float32)
         array *= np.float32(high - low)
         array += np.float32(low)
         return array
 
-    def _generator(self, name: str) -> np.random.Generator:
-        digest = hashlib.sha256(f"{self._seed}:{name}".encode()).digest()
+    def _generator(self, path: str) -> np.random.Generator:
+        digest = hashlib.sha256(f"{self._seed}:{path}".encode()).digest()
         return np.random.default_rng(int.from_bytes(digest[:16], "little"))
 
-    def normal(self, name: str, shape: tuple[int, ...], std: float, mean: float = 0.0) -> Value:
-        """A parameter drawn from a normal distribution. `name` is its full path."""
-        array = self.drawn_normal(name, shape, std) if self.weights else None
+    def normal(self, shape: Shape, std: float, mean: float = 0.0, *, name: str) -> str:
+        """A parameter drawn from a normal distribution."""
+        path = self.path(name)
+        array = self.drawn_normal(path, shape, std) if self.weights else None
         if array is not None and mean:
             array += np.float32(mean)
-        return self.parameter(name, array, shape)
+        return self.parameter(path, array, shape)
 
-    def uniform(self, name: str, shape: tuple[int, ...], low: float, high: float) -> Value:
-        """A parameter drawn from a uniform distribution. `name` is its full path."""
-        array = self.drawn_uniform(name, shape, low, high) if self.weights else None
-        return self.parameter(name, array, shape)
+    def weights_of(self, shape: Shape, fan_in: int, gain: float = 1.0, *, name: str) -> str:
+        """A parameter of variance `gain` / `fan_in`."""
+        return self.normal(shape, math.sqrt(gain / fan_in), name=name)
 
-    def constant(self, array: NDArray[Any], name: str = "constant") -> Value:
-        """A Constant node."""
-        from onnx import helper, numpy_helper
+    def uniform(self, shape: Shape, low: float, high: float, *, name: str) -> str:
+        """A parameter drawn from a uniform distribution."""
+        path = self.path(name)
+        array = self.drawn_uniform(path, shape, low, high) if self.weights else None
+        return self.parameter(path, array, shape)
 
+    # Constants
+
+    def constant(
+        self, values: ArrayLike, dtype: DTypeLike = np.float32, name: str = "constant"
+    ) -> str:
+        """A Constant node: a number, or a vector such as a shape, axes or bounds."""
         name = self._claim(name)
-        tensor = numpy_helper.from_array(array, name)
-        self._graph.node.append(helper.make_node("Constant", [], [name], name=name, value=tensor))
-        return Value(name, tuple(array.shape))
+        self._constants[name] = tensor = numpy_helper.from_array(np.asarray(values, dtype), name)
+        return self._append(helper.make_node("Constant", [], [name], name=name, value=tensor))[0]
 
-    def integers(self, values: Sequence[int], name: str = "shape") -> Value:
-        """A Constant node that holds a vector of int64: a shape, axes or bounds."""
-        return self.constant(np.array(values, dtype=np.int64), name)
+    def full(self, shape: Shape, number: float, dtype: DTypeLike, name: str) -> str:
+        """One number everywhere."""
+        return self.constant(np.full(shape, number), dtype, name)
 
-    def scalar(self, number: float, name: str = "constant") -> Value:
-        """A Constant node that holds one float32."""
-        return self.constant(np.array(number, dtype=np.float32), name)
+    def positions(self, count: int, name: str) -> str:
+        """0, 1, 2 and so on as int64 of [1, count]."""
+        return self.constant(np.arange(count)[None], np.int64, name)
+
+    def lower_triangle(self, count: int, name: str) -> str:
+        """The mask that lets each position see itself and those before: [1, 1, count, count]."""
+        return self.constant(np.tril(np.ones((1, 1, count, count))), np.bool_, name)
+
+    def anchors(self, axis: int, name: str) -> str:
+        """A column of SSD's anchor boxes: [1, anchors, 1]."""
+        return self.constant(ssd_anchors()[None, :, axis : axis + 1], name=name)
 
     # Nodes
 
-    def node(
-        self,
-        kind: str,
-        inputs: Sequence[Value],
-        shape: tuple[int, ...],
-        name: str = "",
-        **attributes: Attribute,
-    ) -> Value:
-        """Appends a node of ONNX operator `kind` with one output of `shape`."""
-        from onnx import helper
-
+    def node(self, kind: str, *inputs: str | float, name: str = "", **attributes: Attribute) -> str:
+        """Appends a node of ONNX operator `kind` with one output; numbers become constants."""
+        operands = [x if isinstance(x, str) else self.constant(x) for x in inputs]
         path = self._claim(name or kind.lower())
-        names = [value.name for value in inputs]
-        node = helper.make_node(kind, names, [path], name=path)
+        node = helper.make_node(kind, operands, [path], name=path)
         node.attribute.extend(
             helper.make_attribute(key, value) for key, value in sorted(attributes.items())
         )
+        return self._append(node)[0]
+
+    def _append(self, node: onnx.NodeProto) -> list[str]:
         self._graph.node.append(node)
-        return Value(path, shape)
+        self._types |= infer_node_outputs(
+            onnx.defs.get_schema(node.op_type, OPSET),
+            node,
+            {name: self._types[name] for name in node.input},
+            {name: self._constants[name] for name in node.input if name in self._constants},
+            opset_imports=[*self.model.opset_import],
+            ir_version=_IR_VERSION,
+        )
+        return list(node.output)
 
-    def split(self, x: Value, parts: int, axis: int, name: str = "split") -> list[Value]:
+    def split(self, x: str, parts: int, axis: int, name: str = "split") -> list[str]:
         """Cuts an axis into equal parts."""
-        from onnx import helper
-
         path = self._claim(name)
-        size, rest = divmod(x.shape[axis], parts)
+        size, rest = divmod(self.shape(x)[axis], parts)
         if rest:
-            raise ValueError(f"axis of {x.shape[axis]} does not split into {parts} equal parts")
-        shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
-        sizes = self.integers([size] * parts, f"{name}_sizes")
-        values = [Value(f"{path}.{part}", shape) for part in range(parts)]
-        names = [value.name for value in values]
-        inputs = [x.name, sizes.name]
-        self._graph.node.append(helper.make_node("Split", inputs, names, name=path, axis=axis))
-        return values
+            raise ValueError(f"axis of {size * parts + rest} does not split into equal parts")
+        sizes = self.constant([size] * parts, np.int64, f"{name}_sizes")
+        names = [f"{path}.{part}" for part in range(parts)]
+        return self._append(helper.make_node("Split", [x, sizes], names, name=path, axis=axis))
 
-    def unary(self, kind: str, x: Value, name: str = "") -> Value:
-        """An elementwise operator of one input."""
-        return self.node(kind, [x], x.shape, name)
-
-    def relu(self, x: Value, name: str = "relu") -> Value:
-        """max(x, 0)."""
-        return self.unary("Relu", x, name)
-
-    def binary(self, kind: str, a: Value, b: Value | float, name: str = "") -> Value:
-        """An elementwise operator of two inputs with broadcasting; a number is a Constant node."""
-        if not isinstance(b, Value):
-            b = self.scalar(b)
-        return self.node(kind, [a, b], np.broadcast_shapes(a.shape, b.shape), name)
-
-    def add(self, a: Value, b: Value | float, name: str = "add") -> Value:
-        """a + b."""
-        return self.binary("Add", a, b, name)
-
-    def multiply(self, a: Value, b: Value | float, name: str = "mul") -> Value:
-        """a * b, elementwise."""
-        return self.binary("Mul", a, b, name)
-
-    def conv(self, x: Value, spec: Convolution, name: str = "conv") -> Value:
-        """A 2-D convolution over NCHW, with weights [out, in / groups, height, width]."""
-        path = self.path(name)
-        shape = spec.weight_shape(x.channels)
-        std = spec.weight_std(x.channels)
-        inputs = [self.normal(f"{path}.weight", shape, std)]
-        if spec.bias:
-            inputs.append(self.normal(f"{path}.bias", (spec.channels,), 0.05))
-        return self.convolve(x, spec, inputs, name)
-
-    def convolve(
-        self, x: Value, spec: Convolution, operands: Sequence[Value], name: str = "conv"
-    ) -> Value:
-        """A 2-D convolution with weights, and perhaps a bias, that are there already."""
-        return self.node(
-            "Conv",
-            [x, *operands],
-            (x.shape[0], spec.channels, *_swept(x, spec)),
-            name,
-            dilations=[1, 1],
-            group=spec.groups,
-            kernel_shape=_pair(spec.kernel),
-            pads=_pads(spec.padding),
-            strides=_pair(spec.stride),
-        )
-
-    def batch_norm(self, x: Value, name: str = "bn", epsilon: float = 1e-5) -> Value:
-        """Batch normalization in inference form, with statistics far from the identity."""
-        path = ".".join((*self._scopes, name))
-        shape = (x.channels,)
-        scale = self.uniform(f"{path}.weight", shape, 0.5, 1.5)
-        shift = self.normal(f"{path}.bias", shape, 0.1)
-        mean = self.normal(f"{path}.running_mean", shape, 0.1)
-        variance = self.uniform(f"{path}.running_var", shape, 0.5, 1.5)
-        inputs = [x, scale, shift, mean, variance]
-        return self.node("BatchNormalization", inputs, x.shape, name, epsilon=epsilon, momentum=0.9)
-
-    def conv_bn_relu(self, x: Value, spec: Convolution, name: str, epsilon: float = 1e-5) -> Value:
-        """`name.conv`, `name.bn` and `name.relu` in a row."""
-        with self.scope(name):
-            return self.relu(self.batch_norm(self.conv(x, spec), epsilon=epsilon))
-
-    def max_pool(self, x: Value, window: Pooling, name: str = "maxpool") -> Value:
-        """The largest value under a sliding window."""
-        shape = (*x.shape[:2], *_swept(x, window, ceil=window.ceil))
-        return self.node(
-            "MaxPool",
-            [x],
-            shape,
-            name,
-            ceil_mode=int(window.ceil),
-            kernel_shape=_pair(window.kernel),
-            pads=_pads(window.padding),
-            strides=_pair(window.stride),
-        )
-
-    def average_pool(self, x: Value, window: Pooling, name: str = "avgpool") -> Value:
-        """The mean under a sliding window."""
-        shape = (*x.shape[:2], *_swept(x, window, ceil=window.ceil))
-        return self.node(
-            "AveragePool",
-            [x],
-            shape,
-            name,
-            ceil_mode=int(window.ceil),
-            count_include_pad=int(window.count_padding),
-            kernel_shape=_pair(window.kernel),
-            pads=_pads(window.padding),
-            strides=_pair(window.stride),
-        )
-
-    def global_average_pool(self, x: Value, name: str = "avgpool") -> Value:
-        """The mean over height and width, which stay as axes of extent 1."""
-        return self.node("GlobalAveragePool", [x], (*x.shape[:2], 1, 1), name)
-
-    def flatten(self, x: Value, name: str = "flatten") -> Value:
-        """Everything but the batch in one axis."""
-        return self.node("Flatten", [x], (x.shape[0], math.prod(x.shape[1:])), name, axis=1)
-
-    def concat(self, values: Sequence[Value], axis: int = 1, name: str = "concat") -> Value:
-        """Values joined along `axis`, counted from the front."""
-        first = values[0].shape
-        extent = sum(value.shape[axis] for value in values)
-        shape = (*first[:axis], extent, *first[axis + 1 :])
-        return self.node("Concat", values, shape, name, axis=axis)
-
-    def reshape(self, x: Value, shape: tuple[int, ...], name: str = "reshape") -> Value:
+    def reshape(self, x: str, shape: Shape, name: str = "reshape") -> str:
         """The same elements in another shape, batch included."""
-        return self.node("Reshape", [x, self.integers(shape, f"{name}_shape")], shape, name)
+        return self.node("Reshape", x, self.constant(shape, np.int64, f"{name}_shape"), name=name)
 
-    def transpose(self, x: Value, order: tuple[int, ...], name: str = "transpose") -> Value:
-        """Axes reordered: output axis i is input axis `order[i]`."""
-        shape = tuple(x.shape[axis] for axis in order)
-        return self.node("Transpose", [x], shape, name, perm=order)
+    def flatten(self, x: str, name: str = "flatten") -> str:
+        """Everything but the batch in one axis."""
+        return self.node("Flatten", x, name=name, axis=1)
 
-    def gather(self, x: Value, index: Value, axis: int = 0, name: str = "gather") -> Value:
-        """Slices of `x` along `axis` picked by `index`; a scalar index drops the axis."""
-        shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
-        return self.node("Gather", [x, index], shape, name, axis=axis)
+    def conv(self, x: str, spec: Convolution, name: str = "conv") -> str:
+        """A 2-D convolution over NCHW, with weights [out, in / groups, height, width]."""
+        shape = spec.weight_shape(self.shape(x)[1])
+        fan_in = math.prod(shape[1:])
+        operands = [self.weights_of(shape, fan_in, spec.gain, name=f"{name}.weight")]
+        if spec.bias:
+            operands.append(self.normal((spec.channels,), 0.05, name=f"{name}.bias"))
+        return self.convolve(x, spec, operands, name)
 
-    def matmul(self, a: Value, b: Value, name: str = "matmul") -> Value:
-        """The matrix product over the last two axes, with broadcasting over the others."""
-        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        return self.node("MatMul", [a, b], (*lead, a.shape[-2], b.shape[-1]), name)
+    def convolve(self, x: str, spec: Convolution, operands: Sequence[str], name: str) -> str:
+        """A 2-D convolution with weights, and perhaps a bias, that are there already."""
+        attributes = _window(self.shape(x), spec) | {"dilations": (1, 1), "group": spec.groups}
+        return self.node("Conv", x, *operands, name=name, **attributes)
 
-    def gemm(self, x: Value, features: int, name: str = "fc", gain: float = 1.0) -> Value:
+    def depthwise(self, x: str, window: Pooling, name: str) -> str:
+        """A convolution of every channel by itself, one output for each."""
+        channels = self.shape(x)[1]
+        spec = Convolution(channels, window.kernel, window.stride, window.padding, groups=channels)
+        return self.conv(x, spec, name)
+
+    def norm(self, x: str, epsilon: float = 1e-5, name: str = "bn") -> str:
+        """Batch normalization in inference form, with statistics far from the identity."""
+        shape = self.shape(x)[1:2]
+        operands = (
+            self.uniform(shape, 0.5, 1.5, name=f"{name}.weight"),
+            self.normal(shape, 0.1, name=f"{name}.bias"),
+            self.normal(shape, 0.1, name=f"{name}.running_mean"),
+            self.uniform(shape, 0.5, 1.5, name=f"{name}.running_var"),
+        )
+        return self.node(
+            "BatchNormalization", x, *operands, name=name, epsilon=epsilon, momentum=0.9
+        )
+
+    def conv_norm(self, x: str, spec: Convolution, name: str) -> str:
+        """A convolution, a batch normalization and perhaps a ReLU: `conv1+bn1+relu` names them."""
+        conv, norm, *relu = name.split("+")
+        y = self.norm(self.conv(x, spec, conv), name=norm)
+        return self.node("Relu", y, name=relu[0]) if relu else y
+
+    def add_relu(self, a: str, b: str, name: str) -> str:
+        """max(a + b, 0); `add+relu` names both."""
+        add, relu = name.split("+")
+        return self.node("Relu", self.node("Add", a, b, name=add), name=relu)
+
+    def max_pool(self, x: str, window: Pooling, name: str = "maxpool") -> str:
+        """The largest value under a sliding window."""
+        return self.node("MaxPool", x, name=name, **_window(self.shape(x), window))
+
+    def average_pool(self, x: str, window: Pooling, name: str = "avgpool") -> str:
+        """The mean under a sliding window."""
+        counted, attributes = int(window.count_padding), _window(self.shape(x), window)
+        return self.node("AveragePool", x, name=name, count_include_pad=counted, **attributes)
+
+    def global_average_pool(self, x: str, name: str = "avgpool") -> str:
+        """The mean over height and width, which stay as axes of extent 1."""
+        return self.node("GlobalAveragePool", x, name=name)
+
+    def gemm(self, x: str, features: int, gain: float = 1.0, name: str = "fc") -> str:
         """A fully connected layer on [rows, columns], with weights [out, in] as in PyTorch."""
-        path = ".".join((*self._scopes, name))
-        rows, columns = x.shape
-        weight = self.normal(f"{path}.weight", (features, columns), math.sqrt(gain / columns))
-        bias = self.normal(f"{path}.bias", (features,), 0.05)
-        return self.node("Gemm", [x, weight, bias], (rows, features), name, transB=1)
+        _, columns = self.shape(x)
+        weight = self.weights_of((features, columns), columns, gain, name=f"{name}.weight")
+        bias = self.normal((features,), 0.05, name=f"{name}.bias")
+        return self.node("Gemm", x, weight, bias, name=name, transB=1)
 
-    def softmax(self, x: Value, name: str = "softmax") -> Value:
-        """Softmax over the last axis."""
-        return self.node("Softmax", [x], x.shape, name, axis=-1)
+    def linear(self, x: str, features: int, gain: float = 1.0, *, name: str) -> str:
+        """A linear layer on [batch, sequence, in]: MatMul with weights [in, out], then Add."""
+        width = self.shape(x)[-1]
+        weight = self.weights_of((width, features), width, gain, name=f"{name}.weight")
+        bias = self.normal((features,), 0.02, name=f"{name}.bias")
+        product = self.node("MatMul", x, weight, name=f"{name}.matmul")
+        return self.node("Add", product, bias, name=f"{name}.add")
+
+    def layer_norm(self, x: str, epsilon: float, name: str) -> str:
+        """Normalization over the last axis, as the operator of opset 17."""
+        shape = self.shape(x)[-1:]
+        scale = self.normal(shape, 0.05, mean=1.0, name=f"{name}.weight")
+        shift = self.normal(shape, 0.05, name=f"{name}.bias")
+        return self.node("LayerNormalization", x, scale, shift, name=name, axis=-1, epsilon=epsilon)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.models.zoo._builder import Convolution, GraphBuilder, Pooling, Value
+from tilewright.models.zoo._builder import Convolution, GraphBuilder, Pooling, Shape
 
 _MIDDLE = 128
 _DEVIATIONS = 5.0  # of a value that no code is left for
@@ -38,20 +38,15 @@ class Codes:
     and the zero point in the graph.
     """
 
-    value: Value
-    parameters: tuple[Value, Value]
+    tensor: str
+    parameters: tuple[str, str]
     power: int
     zero: int
     square: float
 
-    @property
-    def channels(self) -> int:
-        """Extent of axis 1."""
-        return self.value.channels
-
 
 class QuantizedBuilder:
-    """Appends quantized operators to a graph.
+    """Appends quantized operators to a graph: those of `GraphBuilder` under the same names.
 
     Weights and batch norms are those that `GraphBuilder` draws under the same names, so a network
     quantized here is the one in single precision of the same seed.
@@ -60,40 +55,40 @@ class QuantizedBuilder:
     def __init__(self, graph: GraphBuilder) -> None:
         self.graph = graph
 
-    def quantize(self, x: Value, square: float, *, signed: bool) -> Codes:
-        """QuantizeLinear of values with the expected mean square `square`."""
-        zero = _MIDDLE if signed else 0
-        # of values that a ReLU halved, the spread before it counts
-        spread = math.sqrt(square if signed else 2 * square)
-        power = math.ceil(math.log2(_DEVIATIONS * spread / (255 - zero)))
-        return self._coded(x, power, zero, square)
+    def input(self, shape: Shape, name: str) -> Codes:
+        """A float32 input, quantized as values from N(0, 1)."""
+        return self._quantized(self.graph.input(shape, name=name), 1.0, signed=True)
 
-    def conv_norm(
-        self, x: Codes, spec: Convolution, conv: str, norm: str, *, relu: bool = True
-    ) -> Codes:
-        """A convolution with the batch norm behind it folded in, and a ReLU."""
-        g, path = self.graph, self.graph.path(norm)
-        name, channels = g.path(conv), spec.channels
-        shape = spec.weight_shape(x.channels)
+    def output(self, x: Codes, name: str) -> str:
+        """Makes the dequantized tensor a graph output."""
+        return self.graph.output(self._decoded(x), name)
+
+    def conv_norm(self, x: Codes, spec: Convolution, name: str) -> Codes:
+        """A convolution with the batch norm behind it folded in, and perhaps a ReLU."""
+        g, channels = self.graph, spec.channels
+        conv, norm, *relu = name.split("+")
+        weights, folded = g.path(conv), g.path(norm)
+        shape = spec.weight_shape(g.shape(x.tensor)[1])
         arrays = None
         if g.weights:
-            weight = g.drawn_normal(f"{name}.weight", shape, spec.weight_std(x.channels))
-            scale = g.drawn_uniform(f"{path}.weight", (channels,), 0.5, 1.5)
-            shift = g.drawn_normal(f"{path}.bias", (channels,), _NORM_SHIFT)
-            mean = g.drawn_normal(f"{path}.running_mean", (channels,), _NORM_SHIFT)
-            variance = g.drawn_uniform(f"{path}.running_var", (channels,), 0.5, 1.5)
+            std = math.sqrt(spec.gain / math.prod(shape[1:]))
+            weight = g.drawn_normal(f"{weights}.weight", shape, std)
+            scale = g.drawn_uniform(f"{folded}.weight", (channels,), 0.5, 1.5)
+            shift = g.drawn_normal(f"{folded}.bias", (channels,), _NORM_SHIFT)
+            mean = g.drawn_normal(f"{folded}.running_mean", (channels,), _NORM_SHIFT)
+            variance = g.drawn_uniform(f"{folded}.running_var", (channels,), 0.5, 1.5)
             factor: NDArray[Any] = scale / np.sqrt(variance + np.float32(_EPSILON))
             arrays = weight * factor.reshape(-1, 1, 1, 1), shift - mean * factor
-        operands = self._weights(name, shape, arrays, x)
+        operands = self._weights(weights, shape, arrays, x)
         result = g.convolve(self._decoded(x), spec, operands, conv)
         square = _NORM_SQUARE * (spec.gain * x.square + _NORM_SHIFT**2) + _NORM_SHIFT**2
-        return self.quantize(result, square / 2 if relu else square, signed=not relu)
+        return self._quantized(result, square / 2 if relu else square, signed=not relu)
 
-    def add_relu(self, a: Codes, b: Codes, name: str = "add") -> Codes:
+    def add_relu(self, a: Codes, b: Codes, name: str) -> Codes:
         """max(a + b, 0)."""
-        total = self.graph.add(self._decoded(a), self._decoded(b), name)
+        total = self.graph.node("Add", self._decoded(a), self._decoded(b), name=name.split("+")[0])
         square = sum(c.square if c.zero == 0 else c.square / 2 for c in (a, b))
-        return self.quantize(total, square, signed=False)
+        return self._quantized(total, square, signed=False)
 
     def max_pool(self, x: Codes, window: Pooling) -> Codes:
         """The largest value under a 3x3 window behind a ReLU, at the same scale."""
@@ -101,78 +96,70 @@ class QuantizedBuilder:
         return self._coded(pooled, x.power, x.zero, _LARGEST_OF_NINE * 2 * x.square)
 
     def global_average_pool(self, x: Codes) -> Codes:
-        """The mean over height and width, at the same scale, without these axes."""
+        """The mean over height and width, at the same scale."""
         mean = self.graph.global_average_pool(self._decoded(x))
-        pooled = self._coded(mean, x.power, x.zero, x.square)
-        flat = self.graph.flatten(self._decoded(pooled))
-        return self._coded(flat, x.power, x.zero, x.square)
+        return self._coded(mean, x.power, x.zero, x.square)
 
-    def gemm(self, x: Codes, features: int, name: str = "fc") -> Codes:
+    def flatten(self, x: Codes) -> Codes:
+        """Everything but the batch in one axis."""
+        return self._coded(self.graph.flatten(self._decoded(x)), x.power, x.zero, x.square)
+
+    def gemm(self, x: Codes, features: int, name: str) -> Codes:
         """A fully connected layer on [rows, columns], with weights [out, in]."""
         g, path = self.graph, self.graph.path(name)
-        rows, columns = x.value.shape
+        columns = g.shape(x.tensor)[1]
         shape, arrays = (features, columns), None
         if g.weights:
             weight = g.drawn_normal(f"{path}.weight", shape, math.sqrt(1 / columns))
             arrays = weight, g.drawn_normal(f"{path}.bias", (features,), 0.05)
-        inputs = [self._decoded(x), *self._weights(path, shape, arrays, x)]
-        result = g.node("Gemm", inputs, (rows, features), name, transB=1)
-        return self.quantize(result, x.square, signed=True)
+        operands = self._decoded(x), *self._weights(path, shape, arrays, x)
+        result = g.node("Gemm", *operands, name=name, transB=1)
+        return self._quantized(result, x.square, signed=True)
 
-    def output(self, x: Codes, name: str) -> Value:
-        """Makes the dequantized tensor a graph output."""
-        return self.graph.output(self._decoded(x), name)
+    def _quantized(self, x: str, square: float, *, signed: bool) -> Codes:
+        """QuantizeLinear of values with the expected mean square `square`."""
+        zero = _MIDDLE if signed else 0
+        # of values that a ReLU halved, the spread before it counts
+        spread = math.sqrt(square if signed else 2 * square)
+        power = math.ceil(math.log2(_DEVIATIONS * spread / (255 - zero)))
+        return self._coded(x, power, zero, square)
 
-    def _coded(self, x: Value, power: int, zero: int, square: float) -> Codes:
+    def _coded(self, x: str, power: int, zero: int, square: float) -> Codes:
         """QuantizeLinear."""
         g = self.graph
-        scale = g.parameter(f"{x.name}_scale", np.asarray(math.ldexp(1.0, power)), ())
-        point = g.parameter(f"{x.name}_zero_point", np.asarray(zero), (), "uint8")
-        name = self._short(x, "_quantized")
-        codes = g.node("QuantizeLinear", [x, scale, point], x.shape, name)
+        scale = g.parameter(f"{x}_scale", np.asarray(math.ldexp(1.0, power)), ())
+        point = g.parameter(f"{x}_zero_point", np.asarray(zero), (), "uint8")
+        name = x.rpartition(".")[-1] + "_quantized"
+        codes = g.node("QuantizeLinear", x, scale, point, name=name)
         return Codes(codes, (scale, point), power, zero, square)
 
-    def _decoded(self, x: Codes) -> Value:
+    def _decoded(self, x: Codes) -> str:
         """DequantizeLinear."""
-        name = self._short(x.value, "_dequantized").replace("_quantized", "", 1)
-        inputs = [x.value, *x.parameters]
-        return self.graph.node("DequantizeLinear", inputs, x.value.shape, name)
-
-    def _short(self, x: Value, suffix: str) -> str:
-        """A name for this scope from the last part of a tensor's name."""
-        return x.name.rsplit(".", 1)[-1] + suffix
+        name = x.tensor.rpartition(".")[-1].replace("_quantized", "") + "_dequantized"
+        return self.graph.node("DequantizeLinear", x.tensor, *x.parameters, name=name)
 
     def _weights(
         self,
         name: str,
-        shape: tuple[int, ...],
+        shape: Shape,
         arrays: tuple[NDArray[Any], NDArray[Any]] | None,
         x: Codes,
-    ) -> list[Value]:
+    ) -> list[str]:
         """Weights and bias as codes with their DequantizeLinear; none of the data for outlines."""
-        channels = (shape[0],)
-        parts: dict[str, NDArray[Any] | None] = dict.fromkeys(_PARTS)
-        if arrays is not None:
-            parts = dict(zip(_PARTS, _as_codes(*arrays, x.power), strict=True))
+        g, channels = self.graph, shape[:1]
+        codes = _as_codes(*arrays, x.power) if arrays is not None else (None,) * len(_PARTS)
+        extents = {"weight": shape}
         stored = {
-            part: self.graph.parameter(
-                f"{name}.{part}", array, shape if part == "weight" else channels, _PARTS[part]
-            )
-            for part, array in parts.items()
+            part: g.parameter(f"{name}.{part}", array, extents.get(part, channels), _PARTS[part])
+            for part, array in zip(_PARTS, codes, strict=True)
         }
-        operands: list[Value] = []
+        operands: list[str] = []
         zeros, ending = np.zeros(channels, np.int32), name.rsplit(".", 1)[-1]
         for part in ("weight", "bias"):
-            zero = self.graph.parameter(f"{name}.{part}_zero_point", zeros, channels, _PARTS[part])
-            operands.append(
-                self.graph.node(
-                    "DequantizeLinear",
-                    [stored[part], stored[f"{part}_scale"], zero],
-                    stored[part].shape,
-                    f"{ending}_{part}_dequantized",
-                    axis=0,
-                )
-            )
+            zero = g.parameter(f"{name}.{part}_zero_point", zeros, channels, _PARTS[part])
+            inputs = stored[part], stored[f"{part}_scale"], zero
+            label = f"{ending}_{part}_dequantized"
+            operands.append(g.node("DequantizeLinear", *inputs, name=label, axis=0))
         return operands
 
 

@@ -6,10 +6,11 @@ import pytest
 from fake_measuring import PLACEMENT
 
 from tilewright.core.errors import InternalError, UsageError
-from tilewright.models import ModelOptions, load, sketch
-from tilewright.models.configurations import FAMILIES, drawn
-from tilewright.models.operator_forms import FORMS
-from tilewright.plan.preparation import prepare, prepare_sketch
+from tilewright.models import ModelOptions
+from tilewright.models.configurations import CONFIGURATIONS, drawn
+from tilewright.models.loading import load, load_outline
+from tilewright.models.single_operator import SIGNATURES
+from tilewright.plan.preparation import prepare, prepare_outline
 
 LARGE = [
     "conv2d[c=64,h=9,k=3,out=64,pad=1,bias=1,relu=1]",
@@ -21,28 +22,28 @@ LARGE = [
 ]
 
 
-@pytest.mark.parametrize("text", [*LARGE, *(f"{n}[{f.example}]" for n, f in FORMS.items())])
+@pytest.mark.parametrize("text", [*LARGE, *(f"{n}[{f.example}]" for n, f in SIGNATURES.items())])
 def test_every_form_has_the_tasks_of_the_whole_model(text: str):
     options = ModelOptions(seed=3)
-    whole, sketched = (p(f"op:{text}", options, PLACEMENT) for p in (prepare, prepare_sketch))
-    assert sketched.key == whole.key
-    assert list(sketched.tasks) == list(whole.tasks)
-    assert sketched.model.name == whole.model.name
-    assert sketched.plan.arena_bytes == whole.plan.arena_bytes
+    whole, outlined = (p(f"op:{text}", options, PLACEMENT) for p in (prepare, prepare_outline))
+    assert outlined.key == whole.key
+    assert list(outlined.tasks) == list(whole.tasks)
+    assert outlined.model.name == whole.model.name
+    assert outlined.plan.arena_bytes == whole.plan.arena_bytes
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CONFIGURATIONS)
 def test_drawn_configurations_have_the_tasks_of_the_whole_model(family: str):
     for numbers in islice(drawn(family, 7), 4):
-        text = FAMILIES[family].text(numbers)
-        whole, sketched = (p(text, ModelOptions(), PLACEMENT) for p in (prepare, prepare_sketch))
-        assert list(sketched.tasks) == list(whole.tasks), text
+        text = CONFIGURATIONS[family].text(numbers)
+        whole, outlined = (p(text, ModelOptions(), PLACEMENT) for p in (prepare, prepare_outline))
+        assert list(outlined.tasks) == list(whole.tasks), text
 
 
-def test_a_sketch_has_no_file_and_draws_no_large_weight():
-    model = sketch("op:dense[m=1,k=8192,n=4096]")
+def test_an_outline_has_no_file_and_draws_no_large_weight():
+    model = load_outline("op:dense[m=1,k=8192,n=4096]")
     assert model.reference is None
-    with pytest.raises(InternalError, match="sketch"):
+    with pytest.raises(InternalError, match="outline"):
         _ = model.onnx_path
     assert model.inputs.keys() == {"x"}
     ((_, weight),) = [(n, a) for n, a in model.graph.constants.items() if a.size > 1024]
@@ -50,10 +51,10 @@ def test_a_sketch_has_no_file_and_draws_no_large_weight():
 
 
 def test_options_that_change_shapes_and_other_models_are_loaded_whole():
-    batch = sketch("op:dense[m=1,k=64,n=64]", ModelOptions(batch=4))
+    batch = load_outline("op:dense[m=1,k=64,n=64]", ModelOptions(batch=4))
     assert batch.reference is not None
     assert batch.graph.types["y"].shape == (4, 64)
-    assert sketch("zoo:mlp").reference is not None
+    assert load_outline("zoo:mlp").reference is not None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_options_that_change_shapes_and_other_models_are_loaded_whole():
 )
 def test_what_is_not_possible_is_said_as_for_whole_models(text: str):
     said: list[str] = []
-    for read in (load, sketch):
+    for read in (load, load_outline):
         with pytest.raises(UsageError) as error:
             read(f"op:{text}")
         said.append(error.value.message)

@@ -1,16 +1,17 @@
 """`hf:bert[layers=2,...]`: architectures of transformers, by configuration, with random weights.
 
-Nothing of transformers is imported here: a form says which classes make the network and how our
+Nothing of transformers is imported here: a table says which classes make the network and how our
 parameters map to the fields of its configuration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from tilewright.core.errors import UsageError, close_matches
-from tilewright.models.bracketed import Value, label, read_values, split_brackets
+from tilewright.models.bracketed import Value, label, read_values, shown, split_brackets
 from tilewright.models.naming import quoted
 
 Values = Mapping[str, Value]
@@ -18,17 +19,8 @@ Field = int | bool | str | list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InputForm:
-    """An input: its shape without the batch from the parameters, integers below `limit` or not."""
-
-    name: str
-    shape: Callable[[Values], tuple[int, ...]]
-    integer: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformerForm:
-    """An architecture.
+class Architecture:
+    """A kind of network: of text where it has a vocabulary, else of images.
 
     `configuration` and `model` are class names in transformers; `defaults` our parameters (None:
     follows from the others, see `_completed`); `fields` maps them to the configuration's;
@@ -40,60 +32,42 @@ class TransformerForm:
     model: str
     defaults: Mapping[str, Value | None]
     fields: Mapping[str, str]
-    inputs: Sequence[InputForm]
     outputs: Sequence[str]
     extras: Callable[[Values], Mapping[str, Field]] = lambda _: {}
     positions: int | None = None
 
-    @property
-    def lists(self) -> tuple[str, ...]:
-        """The parameters that are one number per stage."""
-        return tuple(name for name, value in self.defaults.items() if isinstance(value, tuple))
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformerModel:
-    """A network to be made: classes, fields of the configuration, and inputs without the batch."""
-
-    name: str
-    configuration: str
-    model: str
-    fields: Mapping[str, Field]
-    inputs: Mapping[str, tuple[int, ...]]
-    integers: Sequence[str] = field(default_factory=tuple[str, ...])
-    outputs: Sequence[str] = field(default_factory=tuple[str, ...])
-    positions: int | None = None
-
-
-def transformer_model(text: str) -> TransformerModel:
-    """The network for the text after `hf:`.
+def transformer_model(text: str) -> tuple[str, dict[str, Any]]:
+    """A readable name and what the exporter has to know of the network for the text after `hf:`:
+    classes, fields of the configuration, and inputs without the batch.
 
     Raises UsageError for unknown architectures and parameters and for impossible values.
     """
     name, inside = split_brackets("hf", text)
-    if name not in FORMS:
+    if name not in ARCHITECTURES:
         raise UsageError(
             f"no architecture {quoted(name)} by configuration",
-            hint=f"{close_matches(name, FORMS)} Trained weights are not fetched: export the model "
-            "to ONNX, or write torch:MODULE:NAME.",
+            hint=f"{close_matches(name, ARCHITECTURES)} Trained weights are not fetched: export "
+            "the model to ONNX, or write torch:MODULE:NAME.",
         )
-    form = FORMS[name]
-    given = read_values(f"hf:{name}", inside, form.defaults, form.lists)
-    values = _completed(f"hf:{name}", {**form.defaults, **given})
-    fields: dict[str, Field] = {
-        theirs: list(value) if isinstance(value := values[ours], tuple) else value
-        for ours, theirs in form.fields.items()
+    kind = ARCHITECTURES[name]
+    lists = [key for key, value in kind.defaults.items() if isinstance(value, tuple)]
+    given = read_values(f"hf:{name}", inside, kind.defaults, lists)
+    values = _completed(f"hf:{name}", {**kind.defaults, **given})
+    text_inputs = {"input_ids": ("sequence",)} if "vocabulary" in kind.defaults else {}
+    inputs = text_inputs or {"pixel_values": ("channels", "image", "image")}
+    return label(name, given), {
+        "configuration": kind.configuration,
+        "model": kind.model,
+        "fields": {theirs: values[ours] for ours, theirs in kind.fields.items()}
+        | dict(kind.extras(values)),
+        "inputs": {
+            key: tuple(_whole(values, axis) for axis in axes) for key, axes in inputs.items()
+        },
+        "integers": list(text_inputs),
+        "outputs": kind.outputs,
+        "positions": kind.positions,
     }
-    return TransformerModel(
-        name=label(name, given),
-        configuration=form.configuration,
-        model=form.model,
-        fields={**fields, **form.extras(values)},
-        inputs={entry.name: entry.shape(values) for entry in form.inputs},
-        integers=tuple(entry.name for entry in form.inputs if entry.integer),
-        outputs=form.outputs,
-        positions=form.positions,
-    )
 
 
 def _completed(owner: str, given: Mapping[str, Value | None]) -> dict[str, Value]:
@@ -101,46 +75,37 @@ def _completed(owner: str, given: Mapping[str, Value | None]) -> dict[str, Value
     for key, value in given.items():
         numbers = value if isinstance(value, tuple) else (value,)
         if any(number is not None and number < _LEAST.get(key, 1) for number in numbers):
-            raise UsageError(f"{owner}: {key} cannot be {_shown(value)}")
+            raise UsageError(f"{owner}: {key} cannot be {shown(value)}")
     values = {key: value for key, value in given.items() if value is not None}
     if "heads" in given:
-        hidden = whole(values, "hidden")
+        hidden = _whole(values, "hidden")
         heads = values.setdefault("heads", max(1, hidden // 64))
         values.setdefault("intermediate", 4 * hidden)
-        if hidden % whole(values, "heads"):
+        if hidden % _whole(values, "heads"):
             raise UsageError(f"{owner}: {heads} heads do not divide hidden={hidden}")
-    if "patch" in given and whole(values, "image") % whole(values, "patch"):
+    if "patch" in given and _whole(values, "image") % _whole(values, "patch"):
         raise UsageError(
             f"{owner}: patch={values['patch']} does not divide image={values['image']}"
         )
     stages = {key: value for key, value in values.items() if isinstance(value, tuple)}
     if len({len(value) for value in stages.values()}) > 1:
-        listed = ", ".join(f"{key} {_shown(value)}" for key, value in stages.items())
+        listed = ", ".join(f"{key} {shown(value)}" for key, value in stages.items())
         raise UsageError(f"{owner}: not the same number of stages: {listed}")
     return values
 
 
-def whole(values: Values, key: str) -> int:
+def _whole(values: Values, key: str) -> int:
     """A parameter that is one number."""
+    return _listed(values, key)[0]
+
+
+def _listed(values: Values, key: str) -> tuple[int, ...]:
+    """A parameter that is one number per stage."""
     value = values[key]
-    return value if isinstance(value, int) else value[0]
-
-
-def _shown(value: Value | None) -> str:
-    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _sentence(values: Values) -> tuple[int, ...]:
-    return (whole(values, "sequence"),)
-
-
-def _picture(values: Values) -> tuple[int, ...]:
-    return (whole(values, "channels"), whole(values, "image"), whole(values, "image"))
+    return value if isinstance(value, tuple) else (value,)
 
 
 _LEAST = {"bottleneck": 0}
-_TOKENS = (InputForm(name="input_ids", shape=_sentence, integer=True),)
-_PIXELS = (InputForm(name="pixel_values", shape=_picture),)
 _BASE: dict[str, Value | None] = {
     "layers": 12, "hidden": 768, "heads": None, "intermediate": None,
 }  # fmt: skip
@@ -153,30 +118,28 @@ _ENCODER = {
 _IMAGES: dict[str, Value | None] = {"image": 224, "channels": 3, "classes": 1000}
 _STAGES = {"depths": "depths", "widths": "hidden_sizes", "channels": "num_channels"}
 
-FORMS: Mapping[str, TransformerForm] = {
-    "bert": TransformerForm(
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "bert": Architecture(
         configuration="BertConfig",
         model="BertModel",
         defaults={**_BASE, "vocabulary": 30522, "sequence": 128},
         fields={**_ENCODER, "vocabulary": "vocab_size"},
-        inputs=_TOKENS,
         outputs=("last_hidden_state", "pooler_output"),
-        extras=lambda v: {"max_position_embeddings": max(512, whole(v, "sequence"))},
+        extras=lambda v: {"max_position_embeddings": max(512, _whole(v, "sequence"))},
     ),
-    "roberta": TransformerForm(
+    "roberta": Architecture(
         configuration="RobertaConfig",
         model="RobertaModel",
         defaults={**_BASE, "vocabulary": 50265, "sequence": 128},
         fields={**_ENCODER, "vocabulary": "vocab_size"},
-        inputs=_TOKENS,
         outputs=("last_hidden_state", "pooler_output"),
         extras=lambda v: {
-            "max_position_embeddings": max(512, whole(v, "sequence")) + 2,
+            "max_position_embeddings": max(512, _whole(v, "sequence")) + 2,
             "type_vocab_size": 1,
         },
         positions=2,
     ),
-    "gpt2": TransformerForm(
+    "gpt2": Architecture(
         configuration="GPT2Config",
         model="GPT2LMHeadModel",
         defaults={**_BASE, "vocabulary": 50257, "sequence": 64},
@@ -187,11 +150,10 @@ FORMS: Mapping[str, TransformerForm] = {
             "intermediate": "n_inner",
             "vocabulary": "vocab_size",
         },
-        inputs=_TOKENS,
         outputs=("logits",),
-        extras=lambda v: {"n_positions": max(1024, whole(v, "sequence")), "use_cache": False},
+        extras=lambda v: {"n_positions": max(1024, _whole(v, "sequence")), "use_cache": False},
     ),
-    "vit": TransformerForm(
+    "vit": Architecture(
         configuration="ViTConfig",
         model="ViTForImageClassification",
         defaults={**_BASE, "patch": 16, **_IMAGES},
@@ -199,19 +161,19 @@ FORMS: Mapping[str, TransformerForm] = {
             **_ENCODER, "patch": "patch_size", "image": "image_size", "channels": "num_channels",
             "classes": "num_labels",
         },
-        inputs=_PIXELS,
         outputs=("logits",),
     ),
-    "convnext": TransformerForm(
+    "convnext": Architecture(
         configuration="ConvNextConfig",
         model="ConvNextForImageClassification",
         defaults={"depths": (3, 3, 9, 3), "widths": (96, 192, 384, 768), **_IMAGES},
         fields={**_STAGES, "classes": "num_labels"},
-        inputs=_PIXELS,
         outputs=("logits",),
-        extras=lambda v: {"num_stages": len(_stages(v)), "image_size": whole(v, "image")},
+        extras=lambda v: {
+            "num_stages": len(_listed(v, "depths")), "image_size": _whole(v, "image"),
+        },
     ),
-    "resnet": TransformerForm(
+    "resnet": Architecture(
         configuration="ResNetConfig",
         model="ResNetForImageClassification",
         defaults={
@@ -219,15 +181,9 @@ FORMS: Mapping[str, TransformerForm] = {
             "bottleneck": 1, **_IMAGES,
         },
         fields={**_STAGES, "embedding": "embedding_size", "classes": "num_labels"},
-        inputs=_PIXELS,
         outputs=("logits",),
-        extras=lambda v: {"layer_type": "bottleneck" if whole(v, "bottleneck") else "basic"},
+        extras=lambda v: {"layer_type": "bottleneck" if _whole(v, "bottleneck") else "basic"},
     ),
 }  # fmt: skip
 """Every architecture by name; the defaults are BERT base, RoBERTa base, GPT-2 small, ViT-B/16,
 ConvNeXt-T and ResNet-50."""
-
-
-def _stages(values: Values) -> tuple[int, ...]:
-    value = values["depths"]
-    return value if isinstance(value, tuple) else (value,)
