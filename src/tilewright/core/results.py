@@ -348,7 +348,11 @@ class SubgraphStudyResult(Displayed):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class DatabaseInfo(Displayed):
-    """`tilewright db info`."""
+    """`tilewright db info`: numbers of rows, and the cache of models.
+
+    `devices` counts device classes, `tasks` distinct workload keys; `size_bytes` includes the
+    write-ahead log.
+    """
 
     path: str
     schema_version: int
@@ -370,8 +374,8 @@ class CleanUp:
     measurements: int
     failures: int
     freed_bytes: int
-    cached_models: int
-    cache_freed_bytes: int
+    cached_models: int = 0
+    cache_freed_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
@@ -25,7 +24,7 @@ from tilewright.core.records import (
 )
 
 if TYPE_CHECKING:
-    from tilewright.core.results import ImportResult
+    from tilewright.core.results import CleanUp, DatabaseInfo, ImportResult
     from tilewright.graph.workload import Workload
     from tilewright.store.interchange.lines import Line
 
@@ -173,7 +172,7 @@ class Archive(Protocol):
     """What a store has that `tilewright db` can look into, copy, merge and clean."""
 
     def info(self) -> DatabaseInfo:
-        """What it holds: for `db info`, and for `doctor`."""
+        """What it holds, without what is said of the cache: for `db info`, and for `doctor`."""
         ...
 
     def export(self, path: Path, kind: str | None = None) -> int:
@@ -209,35 +208,9 @@ class Archive(Protocol):
         *,
         keep_versions: Iterable[str] = (),
         failures_older_than_s: float | None = None,
-    ) -> Removed:
+    ) -> CleanUp:
         """Remove what is of no more use: for `db gc`."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseInfo:
-    """Numbers of rows. `devices` counts device classes, `tasks` distinct workload keys.
-
-    `size_bytes` includes the write-ahead log.
-    """
-
-    path: Path
-    schema_version: int
-    measurements: int
-    failures: int
-    devices: int
-    tasks: int
-    runs: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removed:
-    """Rows removed and bytes won by a clean-up."""
-
-    measurements: int
-    failures: int
-    freed_bytes: int
 
 
 def archive_of(store: Store) -> Archive:

@@ -116,7 +116,7 @@ def connect(path: Path, *, readonly: bool, busy_timeout_s: float) -> Connections
         readonly=readonly,
         busy_timeout_s=busy_timeout_s,
         engine=_make_engine(_address(path, readonly=readonly), busy_timeout_s),
-        leaves_log=readonly and not any(each.exists() for each in _log_files(path)),
+        leaves_log=readonly and not any(each.exists() for each in log_files(path)),
     )
     with ExitStack() as undo:
         undo.callback(connections.close)
@@ -184,9 +184,7 @@ def _copied(path: Path, busy_timeout_s: float, copy: Callable[[Path], None]) -> 
 def _copy_files(path: Path, copy: Path) -> None:
     """Copy a database and its log, which nobody can be writing to."""
     try:
-        for source, target in zip(
-            (path, *_log_files(path)), (copy, *_log_files(copy)), strict=True
-        ):
+        for source, target in zip((path, *log_files(path)), (copy, *log_files(copy)), strict=True):
             if source.exists():
                 shutil.copyfile(source, target)
     except OSError as error:
@@ -209,7 +207,7 @@ def _check_place(path: Path, *, readonly: bool) -> None:
                 raise StoreError(f"There is no database at {path}.", hint=hint)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        for place in (path.parent, path, *_log_files(path)):
+        for place in (path.parent, path, *log_files(path)):
             if place.exists() and not os.access(place, os.W_OK):
                 raise StoreError(
                     f"{path} may not be written: no permission for {place}, or a read-only file "
@@ -226,12 +224,12 @@ def _address(path: Path, *, readonly: bool) -> str:
     uri = path.absolute().as_uri()
     if not readonly:
         return f"{uri}?mode=rwc"
-    log, _ = _log_files(path)
+    log, _ = log_files(path)
     frozen = not os.access(path.parent, os.W_OK) and not log.exists()
     return f"{uri}?mode=ro&immutable=1" if frozen else f"{uri}?mode=ro"
 
 
-def _log_files(path: Path) -> tuple[Path, Path]:
+def log_files(path: Path) -> tuple[Path, Path]:
     """The write-ahead log beside a database and its index."""
     return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
 
@@ -245,7 +243,7 @@ def _drop_log(path: Path) -> None:
 
 def _lacks_index(path: Path) -> bool:
     """Whether there is a log, of a process that crashed, and no index that SQLite could use."""
-    log, index = _log_files(path)
+    log, index = log_files(path)
     return log.exists() and not index.exists() and not os.access(path.parent, os.W_OK)
 
 

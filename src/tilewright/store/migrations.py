@@ -25,15 +25,13 @@ _BATCH_ROWS = 2000
 
 def _add_instances(connection: Connection) -> None:
     """Version 2: outcomes name the device of their class that was used."""
-    for table in ("measurements", "failures"):
-        connection.exec_driver_sql(
-            f"ALTER TABLE {table} ADD COLUMN instance VARCHAR DEFAULT '' NOT NULL"
-        )
+    for table in (schema.measurements, schema.failures):
+        _add_text(connection, table, "instance")
 
 
 def _add_plans(connection: Connection) -> None:
     """Version 3: shipments hold the layouts of their network."""
-    connection.exec_driver_sql("ALTER TABLE shipments ADD COLUMN plan VARCHAR DEFAULT '' NOT NULL")
+    _add_text(connection, schema.shipments, "plan")
 
 
 def _add_energy(connection: Connection) -> None:
@@ -102,7 +100,7 @@ def _carried_device(
     except (msgspec.MsgspecError, ValueError):
         return key, instance, facts
     classes.add(before, device, resources)
-    row = rows.device_row(device)
+    row = rows.row_of(device)
     return row["class_key"], row["instance"], row["facts"]
 
 

@@ -15,25 +15,21 @@ the record itself and come back exactly.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from tilewright.core.codec import to_builtins
-from tilewright.core.errors import TilewrightError
+from tilewright.core.errors import TargetError, TilewrightError
 from tilewright.core.forms import PLAIN, Form, blocked
-from tilewright.core.records import (
-    Candidate,
-    Failure,
-    FailureKind,
-    Measurement,
-    Placement,
-    Protocol,
-)
-from tilewright.graph.workload import Workload
+from tilewright.core.records import Candidate, FailureKind, Placement
+from tilewright.graph.collapse import collapse_rows
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Argument, Step, Workload
+from tilewright.hardware.device import described_placement
+from tilewright.hardware.target import read_target
 from tilewright.kernels.convolution import convolution
 from tilewright.kernels.registry import implementation
-from tilewright.store.interchange.devices import described_by, device_entry
-from tilewright.store.interchange.fitting import fitted
+from tilewright.store.interchange.foreign import KEY, fitted, foreign_line, restored
 from tilewright.store.interchange.lines import (
     IMPORTED,
     Json,
@@ -41,21 +37,17 @@ from tilewright.store.interchange.lines import (
     NotUnderstood,
     Source,
     finite,
-    json_object,
+    json_lines,
     mapping,
     readable,
     seconds,
     sequence,
+    understood,
     whole,
 )
-from tilewright.store.interchange.tasks import Shape, convolution_task, text_entries, workload_entry
 
-KEY = "tilewright"
+Shape = tuple[int, ...]
 KERNEL_HASH = f"{IMPORTED}autotvm"
-PROTOCOL = Protocol(
-    warmup=0, repeats=1, sample_s=0.0, rotation_bytes=0, activations="unknown", timeout_s=0.0
-)
-"""AutoTVM logs do not say how a kernel was timed; `repeats` is the number of samples."""
 
 _DIRECT = ("topi_x86_conv2d_NCHWc", "conv2d_NCHWc.x86", "conv2d_NCHWc", "topi_nn_conv2d")
 _NEEDED = ("tile_ic", "tile_oc", "tile_ow")
@@ -87,40 +79,16 @@ class _Entry:
 def read(source: Source) -> Iterator[Line]:
     """The records of a log, and the reason for each line that is none we understand."""
     with readable(source.path), source.path.open("rb") as file:
-        for number, text in enumerate(file, start=1):
-            if text.strip():
-                yield _line(number, text)
+        yield from understood(json_lines(file), _line)
 
 
-def _line(number: int, text: bytes) -> Line:
-    try:
-        given = json_object(text)
-        if given is None:
-            raise NotUnderstood("not a JSON object; is the file cut short?")
-        if KEY in given:
-            return restored(number, mapping(given[KEY], KEY))
-        entry = _entry(given)
-        placement = _placement(entry)
-        workload, candidate = _meaning(entry, placement)
-        return Line(
-            number=number,
-            record=_outcome(entry, workload, candidate, placement),
-            support=(device_entry(placement.device), workload_entry(workload)),
-            foreign=True,
-        )
-    except (NotUnderstood, TilewrightError) as error:
-        reason = error.message if isinstance(error, TilewrightError) else str(error)
-        return Line(number=number, reason=reason)
-
-
-def restored(number: int, extra: Mapping[str, Any]) -> Line:
-    """A record of ours that another program's format carries along under `KEY`."""
-    record = mapping(extra.get("record"), "the record")
-    device = extra.get("device")
-    support: tuple[Json, ...] = text_entries(record.get("workload_key"), extra.get("workload"))
-    if device is not None:
-        support = ({**mapping(device, "the device"), "record": "device"}, *support)
-    return Line(number=number, record=dict(record), support=support)
+def _line(number: int, given: Json) -> Line:
+    if KEY in given:
+        return restored(number, mapping(given[KEY], KEY))
+    entry = _entry(given)
+    placement = _placement(entry)
+    workload, candidate = _meaning(entry, placement)
+    return foreign_line(number, workload, placement, _told(entry, candidate))
 
 
 def _entry(given: Json) -> _Entry:
@@ -159,6 +127,21 @@ def _placement(entry: _Entry) -> Placement:
     return described_by(entry.target)
 
 
+@lru_cache(maxsize=64)
+def described_by(target: str) -> Placement:
+    """Where a log's target says that it was, somewhere else by definition.
+
+    A log tells neither caches nor threads, so even where this machine has the instruction set the
+    class is another one than this machine's: modest caches, and one thread unless the target says
+    `num-cores`. Raises `NotUnderstood` for targets that are no CPU.
+    """
+    try:
+        given = read_target(target)
+    except TargetError as error:
+        raise NotUnderstood(error.message) from error
+    return described_placement(given, given.get("num-cores"))
+
+
 def _meaning(entry: _Entry, placement: Placement) -> tuple[Workload, Candidate]:
     """What our direct convolution would be. Raises `NotUnderstood`."""
     strange = [name for name in entry.knobs if name not in _KNOWN]
@@ -184,13 +167,13 @@ def _meaning(entry: _Entry, placement: Placement) -> tuple[Workload, Candidate]:
         placement,
         (_form(block_in), PLAIN, _form(block_out)),
         {
-            "lanes": (block_out,),
-            "tile_width": (width,),
-            "tile_height": (height,),
-            "tile_out": (1,),
-            "in_block": (block_in,),
-            "unroll": ("kx",) if unroll else ("none",),
-            "reduce_order": ("chunk,ky,lane,kx",) if unroll else ("chunk,ky,kx,lane",),
+            "lanes": block_out,
+            "tile_width": width,
+            "tile_height": height,
+            "tile_out": 1,
+            "in_block": block_in,
+            "unroll": "kx" if unroll else "none",
+            "reduce_order": "chunk,ky,lane,kx" if unroll else "chunk,ky,kx,lane",
         },
     )
     return workload, candidate
@@ -235,6 +218,39 @@ def _workload(arguments: list[Any]) -> Workload:
     )
 
 
+def convolution_task(
+    data: Shape, weight: Shape, *, strides: Shape, padding: Shape, dilation: Shape
+) -> Workload:
+    """The bare convolution as our networks have it: constant weights, one group.
+
+    A 1×1 convolution with stride 1 has its rows collapsed, as everywhere in a network. Raises
+    `NotUnderstood` for shapes that fit no convolution.
+    """
+    workload = Workload(
+        arguments=(
+            Argument(type=TensorType(data)),
+            Argument(type=TensorType(weight), role="constant"),
+        ),
+        steps=(
+            Step(
+                operator="conv2d",
+                inputs=(0, 1),
+                attributes=(
+                    ("dilation", dilation),
+                    ("groups", 1),
+                    ("padding", padding),
+                    ("strides", strides),
+                ),
+            ),
+        ),
+    )
+    try:
+        collapsed = collapse_rows(workload)
+        return collapsed if collapsed.result.elements else workload
+    except TilewrightError as error:
+        raise NotUnderstood(error.message) from error
+
+
 def _tensor(value: object) -> Shape:
     parts = sequence(value, "a tensor")
     if len(parts) != 3 or parts[0] != "TENSOR" or parts[2] != "float32":
@@ -266,25 +282,19 @@ def _padding(value: object) -> Shape:
     return found * 2 if len(found) == 2 else found
 
 
-def _outcome(entry: _Entry, workload: Workload, candidate: Candidate, placement: Placement) -> Json:
+def _told(entry: _Entry, candidate: Candidate) -> Json:
+    """What a line says of a candidate: its times, or why there are none."""
     if len(entry.result) < 4:
         raise NotUnderstood("the result has fewer than 4 entries")
     costs, error = entry.result[0], whole(entry.result[1], "the error number")
-    shared: dict[str, Any] = {
-        "workload_key": workload.key,
+    told: Json = {
         "candidate": candidate,
-        "device_class": placement.device.class_key,
-        "resources": placement.resources,
         "kernel_hash": KERNEL_HASH,
         "versions": entry.version,
         "created_at": finite(entry.result[3], "the time stamp"),
     }
-    if error:
-        kind, message = _ERRORS[min(error, len(_ERRORS)) - 1]
-        texts = [text for text in sequence(costs, "the costs") if isinstance(text, str)]
-        failure = Failure(kind=kind, message="\n".join(texts) or message, **shared)
-        return {"record": "failure", **to_builtins(failure)}
-    samples_s = seconds(costs, "the costs")
-    protocol = replace(PROTOCOL, repeats=len(samples_s))
-    measurement = Measurement(protocol=protocol, samples_s=samples_s, build_s=0.0, **shared)
-    return {"record": "measurement", **to_builtins(measurement)}
+    if not error:
+        return told | {"samples_s": seconds(costs, "the costs"), "build_s": 0.0}
+    kind, message = _ERRORS[min(error, len(_ERRORS)) - 1]
+    texts = [text for text in sequence(costs, "the costs") if isinstance(text, str)]
+    return told | {"kind": kind, "message": "\n".join(texts) or message}

@@ -7,6 +7,8 @@ plain ones. The key `tilewright`, which AutoTVM ignores, holds the record itself
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,10 +16,10 @@ from tilewright.core.codec import to_builtins
 from tilewright.core.errors import TilewrightError
 from tilewright.core.forms import PLAIN, Form, channel_block
 from tilewright.core.records import Candidate, Device, Failure, FailureKind, KnobValue, Outcome
+from tilewright.core.targets import Resources
 from tilewright.graph.workload import Workload
 from tilewright.kernels.convolution import Convolution, convolution
-from tilewright.store.interchange.autotvm import KEY
-from tilewright.store.interchange.devices import target_words
+from tilewright.store.interchange.foreign import KEY, carried
 from tilewright.store.interchange.lines import Json
 from tilewright.store.interchange.tasks import readable_workloads
 
@@ -33,13 +35,13 @@ _ERROR_NUMBERS: Mapping[FailureKind, int] = {
 }
 
 
-def log_line(outcome: Outcome, texts: Mapping[str, str], device: Device | None) -> Json:
-    """One line of a log; `texts` are the workloads' texts by key."""
-    text = texts.get(outcome.workload_key)
+def log_line(outcome: Outcome, texts: Mapping[str, str], devices: Mapping[str, Device]) -> Json:
+    """One line of a log; `texts` are the workloads' texts by key, `devices` known ones by class."""
+    text, device = texts.get(outcome.workload_key), devices.get(outcome.device_class)
     found = readable_workloads([] if text is None else [text])
     task, arguments, entity = _task(outcome.candidate, found[0] if found else None)
     return {
-        "input": [target_words(device, outcome.resources), task, arguments, {}],
+        "input": [_target_words(device, outcome.resources), task, arguments, {}],
         "config": {"index": -1, "code_hash": None, "entity": entity},
         "result": _result(outcome),
         "version": 0.2,
@@ -48,10 +50,15 @@ def log_line(outcome: Outcome, texts: Mapping[str, str], device: Device | None) 
     }
 
 
-def carried(outcome: Outcome) -> Json:
-    """A record as it travels inside another program's format; its run stays behind."""
-    kind = "failure" if isinstance(outcome, Failure) else "measurement"
-    return {"record": {"record": kind, **to_builtins(outcome), "run_id": None}}
+def _target_words(device: Device | None, resources: Resources) -> str:
+    """A device's target in the older form that AutoTVM logs use; `llvm` for no device."""
+    if device is None:
+        return "llvm"
+    given: dict[str, Any] = json.loads(device.target.tvm_target(resources))
+    words = [str(given.pop("kind", "llvm"))]
+    for name, value in given.items():
+        words.append(f"-{name}={','.join(value) if isinstance(value, list) else value}")  # pyright: ignore[reportUnknownArgumentType]
+    return " ".join(words)
 
 
 def _task(candidate: Candidate, workload: Workload | None) -> tuple[str, list[Any], list[Any]]:
@@ -130,8 +137,5 @@ def _result(outcome: Outcome) -> list[Any]:
 
 
 def _tvm_version(versions: str) -> str:
-    for word in versions.split():
-        name, _, version = word.partition("=")
-        if name == "apache-tvm":
-            return version
-    return ""
+    found = re.search(r"(?:^|\s)apache-tvm=(\S*)", versions)
+    return "" if found is None else found[1]

@@ -16,6 +16,16 @@ TABLES = ("csv", "parquet")
 IMPORTS = ("autotvm", METASCHEDULE, "t4", "csv", "parquet", "jsonl", "json", DATABASE)
 EXPORTS = ("jsonl", "json", "csv", "parquet", "autotvm", "t4", METASCHEDULE)
 
+READERS = {
+    "autotvm": ("autotvm", "read"),
+    "t4": ("t4", "read"),
+    "csv": ("tables", "read_csv"),
+    "parquet": ("tables", "read_parquet"),
+    "jsonl": ("ours", "read_lines"),
+    "json": ("ours", "read_object"),
+}
+"""The file of this folder that reads a kind, and the function; MetaSchedule and databases are read
+elsewhere."""
 _ENDINGS = {
     ".jsonl": "jsonl",
     ".json": "json",

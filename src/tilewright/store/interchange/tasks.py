@@ -1,4 +1,4 @@
-"""Workloads that logs speak of: single anchors, and which known tasks they belong to."""
+"""Workloads that can be read, and which of them outcomes of other programs belong to."""
 
 from __future__ import annotations
 
@@ -7,45 +7,7 @@ from collections.abc import Iterable, Mapping
 from tilewright.core.errors import TilewrightError
 from tilewright.core.forms import PLAIN
 from tilewright.graph.anchors import bare_anchor
-from tilewright.graph.collapse import collapse_rows
-from tilewright.graph.tensor import TensorType
-from tilewright.graph.workload import Argument, Step, Workload, parse_workload
-from tilewright.store.interchange.lines import Json, NotUnderstood
-
-Shape = tuple[int, ...]
-
-
-def convolution_task(
-    data: Shape, weight: Shape, *, strides: Shape, padding: Shape, dilation: Shape
-) -> Workload:
-    """The bare convolution as our networks have it: constant weights, one group.
-
-    A 1×1 convolution with stride 1 has its rows collapsed, as everywhere in a network. Raises
-    `NotUnderstood` for shapes that fit no convolution.
-    """
-    workload = Workload(
-        arguments=(
-            Argument(type=TensorType(data)),
-            Argument(type=TensorType(weight), role="constant"),
-        ),
-        steps=(
-            Step(
-                operator="conv2d",
-                inputs=(0, 1),
-                attributes=(
-                    ("dilation", dilation),
-                    ("groups", 1),
-                    ("padding", padding),
-                    ("strides", strides),
-                ),
-            ),
-        ),
-    )
-    try:
-        collapsed = collapse_rows(workload)
-        return collapsed if collapsed.result.elements else workload
-    except TilewrightError as error:
-        raise NotUnderstood(error.message) from error
+from tilewright.graph.workload import Workload, parse_workload
 
 
 def readable_workloads(texts: Iterable[str]) -> list[Workload]:
@@ -74,13 +36,3 @@ def _bare_key(workload: Workload) -> str:
     """The key of a workload's anchor alone; its own where it has none."""
     bare = bare_anchor(workload, (PLAIN,) * (len(workload.arguments) + 1))
     return workload.key if bare is None else bare.workload.key
-
-
-def workload_entry(workload: Workload) -> Json:
-    """A workload as an entry that comes along with a record."""
-    return {"record": "workload", "key": workload.key, "text": workload.text}
-
-
-def text_entries(key: object, text: object) -> tuple[Json, ...]:
-    """The entry for a workload's text that a file holds beside a record; none for no text."""
-    return () if text is None else ({"record": "workload", "key": key, "text": text},)

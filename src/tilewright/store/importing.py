@@ -17,20 +17,13 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from tilewright.core.codec import convert
 from tilewright.core.fingerprints import canonical_json, digest
-from tilewright.core.records import (
-    Device,
-    EnergyUse,
-    Failure,
-    Measurement,
-    NetworkMeasurement,
-    Run,
-    ShippedPlan,
-)
+from tilewright.core.records import Device, Measurement, Run
 from tilewright.core.results import ImportResult, SkippedLine
 from tilewright.hardware.legacy import ClassesOfBefore, is_legacy, read_device
-from tilewright.store import rows, schema
+from tilewright.store import schema
 from tilewright.store.entries import BATCH_ROWS, Entry, device_facts
 from tilewright.store.interchange.lines import Line
+from tilewright.store.rows import KINDS, Kind, Row, has_samples, row_of
 from tilewright.store.shipped_plans import carried_over
 
 _COUNTED = (schema.measurements, schema.failures, schema.shipments, schema.networks, schema.peaks)
@@ -42,7 +35,7 @@ class BadEntry(ValueError):
 
 
 @dataclass(slots=True, kw_only=True)
-class Intake:
+class Import:
     """The state of one import, all of it inside one writing transaction."""
 
     connection: Connection
@@ -50,7 +43,7 @@ class Intake:
     added: Counter[str] = field(default_factory=Counter[str])
     present: Counter[str] = field(default_factory=Counter[str])
     taken: Counter[str] = field(default_factory=Counter[str])
-    waiting: list[tuple[Table, rows.Row]] = field(default_factory=list[tuple[Table, rows.Row]])
+    waiting: list[tuple[Table, Row]] = field(default_factory=list[tuple[Table, Row]])
     brought: set[str] = field(default_factory=set[str])
     _before: ClassesOfBefore | None = None
 
@@ -91,24 +84,27 @@ class Intake:
 
     def take(self, entry: Entry) -> None:
         """Take in one entry. Raises `BadEntry` with what is wrong."""
+        name = entry.get("record")
+        kind = KINDS.get(name) if isinstance(name, str) else None
+        if kind is None:
+            raise BadEntry(f"unknown kind of record {name!r:.80}")
         fields = {name: value for name, value in entry.items() if name != "record"}
         try:
-            match entry.get("record"):
+            match kind.name:
                 case "device":
-                    self._keep_first(schema.devices, rows.device_row(self._device(fields)))
+                    self._keep_first(kind.table, row_of(self._device(fields)))
                 case "workload":
-                    self._keep_first(schema.workloads, _workload_row(fields))
+                    self._keep_first(kind.table, _workload_row(fields))
                 case "run":
                     self._take_run(self._placed(fields))
                 case _:
-                    placed = self._placed(fields)
-                    self._queue(*_content_row(entry.get("record"), placed, self.run_ids))
-        except msgspec.ValidationError as error:
-            raise BadEntry(str(error)) from error
-        except OverflowError as error:
-            raise BadEntry("a number is out of range") from error
+                    self._queue(kind.table, self._counted_row(kind, self._placed(fields)))
         except UnicodeError as error:
             raise BadEntry("a text holds half a character") from error
+        except OverflowError as error:
+            raise BadEntry("a number is out of range") from error
+        except ValueError as error:
+            raise BadEntry(str(error)) from error
 
     def _device(self, fields: Entry) -> Device:
         """A device, be it one of before resources were told apart."""
@@ -138,7 +134,7 @@ class Intake:
             self._before.learn(device_facts(self.connection).values())
         return self._before
 
-    def _keep_first(self, table: Table, row: rows.Row) -> None:
+    def _keep_first(self, table: Table, row: Row) -> None:
         query = upsert(table).values(row).on_conflict_do_nothing()
         fresh = self.connection.execute(query).rowcount > 0
         self.added[table.name if fresh else "known"] += 1
@@ -148,7 +144,7 @@ class Intake:
         run = convert(fields, Run)
         if not isinstance(uid, str) or run.id is None:
             raise BadEntry("a run needs an id and a uid")
-        row = _checked(rows.run_row(run))
+        row = _checked(row_of(run))
         table = schema.runs
         known = self.connection.execute(
             select(table.c.id, table.c.spent_s).where(table.c.uid == uid)
@@ -164,7 +160,22 @@ class Intake:
         if run.spent_s > known.spent_s:
             self.connection.execute(update(table).where(table.c.id == known.id).values(row))
 
-    def _queue(self, table: Table, row: rows.Row) -> None:
+    def _counted_row(self, kind: Kind, fields: Entry) -> Row:
+        """The row of a record that is told by its content; its run is that of this database."""
+        if "run_id" in kind.table.c:
+            foreign_id = fields.get("run_id")
+            fields["run_id"] = self.run_ids.get(foreign_id) if isinstance(foreign_id, int) else None
+        if kind.table is schema.shipments:
+            fields = carried_over(fields)
+        record = convert(fields, kind.record)
+        if isinstance(record, Measurement) and not has_samples(record):
+            raise BadEntry("a measurement needs finite samples")
+        energy = getattr(record, "energy", None)
+        if energy is not None and not all(map(math.isfinite, energy.samples_j)):
+            raise BadEntry("samples of energy are not finite")
+        return row_of(record)
+
+    def _queue(self, table: Table, row: Row) -> None:
         self.waiting.append((table, _checked(row)))
         if len(self.waiting) >= BATCH_ROWS:
             self._flush()
@@ -179,7 +190,7 @@ class Intake:
                 counts.where(table.c.content.in_(sorted(unseen)))
             ):
                 self.present[content] = count
-            fresh: list[rows.Row] = []
+            fresh: list[Row] = []
             for row in mine:
                 self.taken[row["content"]] += 1
                 if self.taken[row["content"]] > self.present[row["content"]]:
@@ -191,7 +202,7 @@ class Intake:
         self.waiting.clear()
 
 
-def _workload_row(fields: Entry) -> rows.Row:
+def _workload_row(fields: Entry) -> Row:
     key, text = fields.get("key"), fields.get("text")
     if not isinstance(key, str) or not isinstance(text, str):
         raise BadEntry("a workload needs a key and a text")
@@ -200,35 +211,7 @@ def _workload_row(fields: Entry) -> rows.Row:
     return {"key": key, "text": text}
 
 
-def _content_row(kind: object, fields: Entry, run_ids: dict[int, int]) -> tuple[Table, rows.Row]:
-    if kind in ("measurement", "failure"):
-        foreign_id = fields.get("run_id")
-        fields["run_id"] = run_ids.get(foreign_id) if isinstance(foreign_id, int) else None
-        if kind == "failure":
-            return schema.failures, rows.outcome_row(convert(fields, Failure))
-        measurement = convert(fields, Measurement)
-        if not measurement.samples_s or not all(map(math.isfinite, measurement.samples_s)):
-            raise BadEntry("a measurement needs finite samples")
-        _check_energy(measurement.energy)
-        return schema.measurements, rows.outcome_row(measurement)
-    if kind == "shipment":
-        return schema.shipments, rows.shipped_row(convert(carried_over(fields), ShippedPlan))
-    if kind == "network":
-        network = convert(fields, NetworkMeasurement)
-        _check_energy(network.energy)
-        return schema.networks, rows.network_row(network)
-    if kind == "peak":
-        return schema.peaks, rows.peak_row(convert(fields, rows.Peak))
-    raise BadEntry(f"unknown kind of record {kind!r:.80}")
-
-
-def _check_energy(energy: EnergyUse | None) -> None:
-    """Refuse samples that a meter cannot have told; the other numbers are columns."""
-    if energy is not None and not all(map(math.isfinite, energy.samples_j)):
-        raise BadEntry("samples of energy are not finite")
-
-
-def _checked(row: rows.Row) -> rows.Row:
+def _checked(row: Row) -> Row:
     for name, value in row.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise BadEntry(f"{name} is not finite")
