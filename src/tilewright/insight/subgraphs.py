@@ -16,10 +16,10 @@ from statistics import median
 
 from tilewright.core.budget import Budget, Limit
 from tilewright.core.events import EventSink, Stage
-from tilewright.core.interrupts import graceful_interrupt
 from tilewright.core.records import Candidate, Measurement, Placement
 from tilewright.core.results import SubgraphStudyResult, SubgraphStudyRow
 from tilewright.core.scratch import scratch_folder
+from tilewright.core.signals import graceful_interrupt
 from tilewright.core.speedups import Speedup, speedup
 from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import Task, TaskKey

@@ -144,19 +144,15 @@ def connect_in_memory(*, readonly: bool) -> Connections:
     other process can share it.
     """
     folder = scratch_folder()
-    path = folder.path / "memory.db"
-    with ExitStack() as undo:
-        undo.callback(folder.close)
-        made = Connections(
-            path=path,
-            readonly=False,
-            busy_timeout_s=0.0,
-            engine=_make_engine(":memory:", 0.0, alone=True),
-            copy=folder,
-        )
-        with made.writing("creating the tables") as connection:
-            bring_up_to_date(connection, path)
-        undo.pop_all()
+    made = Connections(
+        path=folder.path / "memory.db",
+        readonly=False,
+        busy_timeout_s=0.0,
+        engine=_make_engine(":memory:", 0.0, alone=True),
+        copy=folder,
+    )
+    with made.writing("creating the tables") as connection:
+        bring_up_to_date(connection, made.path)
     return replace(made, readonly=readonly)
 
 
@@ -171,13 +167,10 @@ def may_be_written(path: Path) -> bool:
 
 def _copied(path: Path, busy_timeout_s: float, copy: Callable[[Path], None]) -> Connections:
     """A copy of our own, brought up to date, that answers as `path` would."""
-    with ExitStack() as undo:
-        folder = scratch_folder()
-        undo.callback(folder.close)
-        own = folder.path / path.name
-        copy(own)
-        opened = connect(own, readonly=False, busy_timeout_s=busy_timeout_s)
-        undo.pop_all()
+    folder = scratch_folder()
+    own = folder.path / path.name
+    copy(own)
+    opened = connect(own, readonly=False, busy_timeout_s=busy_timeout_s)
     return replace(opened, path=path, readonly=True, copy=folder)
 
 
@@ -254,10 +247,7 @@ def _make_engine(uri: str, busy_timeout_s: float, *, alone: bool = False) -> Eng
         connection = sqlite3.connect(
             uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
         )
-        with ExitStack() as undo:
-            undo.callback(connection.close)
-            connection.execute("PRAGMA synchronous = FULL")
-            undo.pop_all()
+        connection.execute("PRAGMA synchronous = FULL")
         return connection
 
     limits = {"pool_size": 1, "max_overflow": 0} if alone else {}
@@ -281,9 +271,8 @@ def _use_write_ahead_log(connections: Connections) -> None:
         while connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() != "wal":
             try:
                 connection.exec_driver_sql("PRAGMA journal_mode = WAL").scalar_one()
+                return
             except DBAPIError as error:
                 if error_name(error) != "SQLITE_BUSY" or time.monotonic() > deadline:
                     raise
                 time.sleep(_RETRY_S)
-            else:
-                return
