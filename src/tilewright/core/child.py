@@ -48,15 +48,10 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (int(limit), int(limit)))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not module.startswith(_PEERS):
-        _without_torch()
+        # TVM imports torch where it is there: two seconds of every process, for nothing of ours
+        sys.modules["torch"] = cast(ModuleType, None)
     sys.argv = [module, requests, answers]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
-def _without_torch() -> None:
-    """Hide torch from TVM, which would import it where it is installed: two seconds of every
-    process, for nothing that ours use."""
-    sys.modules["torch"] = cast(ModuleType, None)
 
 
 def _answer(handlers: Mapping[str, Callable[..., Any]], request: bytes) -> bytes:

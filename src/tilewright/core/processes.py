@@ -244,12 +244,11 @@ class Child:
     def _kill(self) -> None:
         """End the process, its descendants and its group with SIGKILL, and reap it."""
         self._close_channel()
-        process, self._process = self._process, None
-        scratch, self._scratch = self._scratch, None
-        if process is not None:
-            self._kill_all(process)
-        if scratch is not None:
-            scratch.close()
+        if self._process is not None:
+            self._kill_all(self._process)
+            self._process = None
+        if self._scratch is not None:
+            self._scratch.close()
 
     def _kill_all(self, process: subprocess.Popen[bytes]) -> None:
         descendants: list[psutil.Process] = []
@@ -268,12 +267,10 @@ class Child:
     def _post_mortem(self) -> ChildError:
         """Why the process ended, from its exit status and its last words."""
         process = self._process
-        if process is None:
-            return ChildCrash(0, "")
-        try:
+        assert process is not None
+        with suppress(subprocess.TimeoutExpired):
             process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        process.kill()
         exit_code = process.wait()
         self._kill()
         lines = self._stderr.decode(errors="replace").strip().splitlines()

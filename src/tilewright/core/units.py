@@ -62,5 +62,4 @@ def parse_bytes(text: str) -> int | None:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         return None
-    factor = _FACTORS[match[2].upper()]
-    return int(float(match[1]) * factor)
+    return int(float(match[1]) * _FACTORS[match[2].upper()])

@@ -151,7 +151,7 @@ class SqliteArchive:
 
         with self._connections.writing(f"importing {path}") as connection:
             texts = workload_texts(connection)
-            result = Import(connection=connection).take_all(watched())
+            result = Import(connection).take_all(watched())
         lost = count_unmatched(strangers, texts) if strangers else 0
         note = f"{lost} of {result.lines} lines fit no task of this database" if lost else ""
         return replace(result, path=str(path), kind=kind, unmatched=lost, note=note)

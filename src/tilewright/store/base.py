@@ -59,13 +59,11 @@ class Store(Protocol):
 
     def close(self) -> None:
         """End its use; harmless when it is closed."""
-        ...
 
     # Kernels
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
         """Keep outcomes, all or none; adding the same one twice keeps both samples."""
-        ...
 
     def outcomes(self, workload_key: str, placement: PlacementKey) -> list[Outcome]:
         """Everything known about a workload at a device class and resources, oldest first.
@@ -92,11 +90,9 @@ class Store(Protocol):
 
     def add_workload(self, workload: Workload) -> None:
         """Keep a workload, so that its key can be resolved later."""
-        ...
 
     def add_workloads(self, workloads: Iterable[Workload]) -> None:
         """Keep several at once; known ones stay."""
-        ...
 
     def workload(self, key: str) -> Workload | None:
         """The workload with this key; None when it was never added."""
@@ -114,7 +110,6 @@ class Store(Protocol):
 
     def update_run(self, run: Run) -> None:
         """Record what a run has spent so far and its state."""
-        ...
 
     def runs(self, network_key: str, placement: PlacementKey) -> list[Run]:
         """All runs on this network at a device class and resources, oldest first."""
@@ -126,7 +121,6 @@ class Store(Protocol):
 
     def ship(self, shipped: ShippedPlan) -> None:
         """Keep the plan that shipped."""
-        ...
 
     def shipped(self, network_key: str, placement: PlacementKey) -> ShippedPlan | None:
         """What shipped last for a network at a device class and resources."""
@@ -138,7 +132,6 @@ class Store(Protocol):
 
     def add_network(self, measured: NetworkMeasurement) -> None:
         """Keep what was measured of a whole network."""
-        ...
 
     def networks(self, network_key: str, placement: PlacementKey) -> list[NetworkMeasurement]:
         """What was measured of a whole network at a device class and resources, oldest first."""
@@ -148,7 +141,6 @@ class Store(Protocol):
 
     def add_device(self, device: Device) -> None:
         """Keep or replace what is known about a device of that class and instance."""
-        ...
 
     def devices(self) -> list[Device]:
         """All devices, by class and instance."""
@@ -160,7 +152,6 @@ class Store(Protocol):
 
     def add_peak(self, placement: PlacementKey, name: str, value: float) -> None:
         """Keep a peak that a device class reached with these resources: `flop_per_s`, say."""
-        ...
 
     def peak(self, placement: PlacementKey, name: str) -> float | None:
         """The newest value of a peak; None when it was never measured."""

@@ -28,11 +28,10 @@ _WRONG = "wrong result"
 
 def checked_settings(name: str) -> SettingsName:
     """One of the known choices; raises UsageError otherwise."""
-    for known in SETTINGS:
-        if name == known:
-            return known
     named = text_of(name, "settings")
-    raise UsageError(f"unknown settings {named!r}", hint=close_matches(named, SETTINGS))
+    if named not in SETTINGS:
+        raise UsageError(f"unknown settings {named!r}", hint=close_matches(named, SETTINGS))
+    return named
 
 
 def defaults(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import cached_property
 
 import msgspec
 from sqlalchemy import Connection, Table, func, insert, select, update
@@ -34,18 +35,17 @@ class BadEntry(ValueError):
     """An entry is malformed; the message says how."""
 
 
-@dataclass(slots=True, kw_only=True)
 class Import:
     """The state of one import, all of it inside one writing transaction."""
 
-    connection: Connection
-    run_ids: dict[int, int] = field(default_factory=dict[int, int])
-    added: Counter[str] = field(default_factory=Counter[str])
-    present: Counter[str] = field(default_factory=Counter[str])
-    taken: Counter[str] = field(default_factory=Counter[str])
-    waiting: list[tuple[Table, Row]] = field(default_factory=list[tuple[Table, Row]])
-    brought: set[str] = field(default_factory=set[str])
-    _before: ClassesOfBefore | None = None
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.run_ids: dict[int, int] = {}
+        self.added = Counter[str]()
+        self.present = Counter[str]()
+        self.taken = Counter[str]()
+        self.waiting: list[tuple[Table, Row]] = []
+        self.brought: set[str] = set()
 
     def take_all(self, lines: Iterable[Line]) -> ImportResult:
         """Take in what is understood of all lines; the rest is listed with its reason."""
@@ -57,9 +57,8 @@ class Import:
             if reason:
                 skipped.append(SkippedLine(line=line.number, reason=reason))
         self._flush()
-        result = ImportResult(
-            lines=count, imported=count - len(skipped) - self.added["known"], skipped=tuple(skipped)
-        )
+        imported = count - len(skipped) - self.added["known"]
+        result = ImportResult(lines=count, imported=imported, skipped=tuple(skipped))
         return replace(result, **self.added)
 
     def _refusal(self, line: Line) -> str:
@@ -75,12 +74,11 @@ class Import:
     def _bring_along(self, entry: Entry) -> None:
         """A device or workload that a record speaks of: no record of its own."""
         content = canonical_json(entry)
-        if content in self.brought:
-            return
-        known = self.added["known"]
-        self.take(entry)
-        self.added["known"] = known
-        self.brought.add(content)
+        if content not in self.brought:
+            known = self.added["known"]
+            self.take(entry)
+            self.added["known"] = known
+            self.brought.add(content)
 
     def take(self, entry: Entry) -> None:
         """Take in one entry. Raises `BadEntry` with what is wrong."""
@@ -126,13 +124,12 @@ class Import:
         resources = msgspec.to_builtins(found.resources)
         return fields | {"device_class": found.device_class, "resources": resources}
 
-    @property
+    @cached_property
     def classes_of_before(self) -> ClassesOfBefore:
         """What classes of before are, by the devices that the database knows."""
-        if self._before is None:
-            self._before = ClassesOfBefore()
-            self._before.learn(device_facts(self.connection).values())
-        return self._before
+        found = ClassesOfBefore()
+        found.learn(device_facts(self.connection).values())
+        return found
 
     def _keep_first(self, table: Table, row: Row) -> None:
         query = upsert(table).values(row).on_conflict_do_nothing()
@@ -146,19 +143,17 @@ class Import:
             raise BadEntry("a run needs an id and a uid")
         row = _checked(row_of(run))
         table = schema.runs
-        known = self.connection.execute(
-            select(table.c.id, table.c.spent_s).where(table.c.uid == uid)
-        ).one_or_none()
+        query = select(table.c.id, table.c.spent_s).filter_by(uid=uid)
+        known = self.connection.execute(query).one_or_none()
         if known is None:
-            result = self.connection.execute(insert(table), row | {"uid": uid})
-            if result.inserted_primary_key:
-                self.run_ids[run.id] = result.inserted_primary_key[0]
+            query = insert(table).values(row | {"uid": uid}).returning(table.c.id)
+            self.run_ids[run.id] = self.connection.execute(query).scalar_one()
             self.added["runs"] += 1
             return
         self.run_ids[run.id] = known.id
         self.added["known"] += 1
         if run.spent_s > known.spent_s:
-            self.connection.execute(update(table).where(table.c.id == known.id).values(row))
+            self.connection.execute(update(table).filter_by(id=known.id).values(row))
 
     def _counted_row(self, kind: Kind, fields: Entry) -> Row:
         """The row of a record that is told by its content; its run is that of this database."""
@@ -185,10 +180,9 @@ class Import:
         for table in _COUNTED:
             mine = [row for of, row in self.waiting if of is table]
             unseen = {row["content"] for row in mine} - self.taken.keys()
-            counts = select(table.c.content, func.count()).group_by(table.c.content)
-            for content, count in self.connection.execute(
-                counts.where(table.c.content.in_(sorted(unseen)))
-            ):
+            query = select(table.c.content, func.count()).group_by(table.c.content)
+            query = query.where(table.c.content.in_(sorted(unseen)))
+            for content, count in self.connection.execute(query):
                 self.present[content] = count
             fresh: list[Row] = []
             for row in mine:
@@ -197,8 +191,7 @@ class Import:
                     fresh.append(row)
             if fresh:
                 self.connection.execute(insert(table), fresh)
-            self.added[table.name] += len(fresh)
-            self.added["known"] += len(mine) - len(fresh)
+            self.added += {table.name: len(fresh), "known": len(mine) - len(fresh)}
         self.waiting.clear()
 
 

@@ -110,7 +110,9 @@ def columns_of(record: object) -> Row:
 def record_of(kind: Kind, row: RowMapping) -> Any:
     """The record of this kind in a row of its table. Raises `DamagedRow`."""
     try:
-        known = {str(name): _value(name, cell) for name, cell in row.items()}
+        known = {str(name): cell for name, cell in row.items()}
+        for name in known.keys() & _READ.keys():
+            known[name] = None if known[name] is None else _READ[name](known[name])
         if "facts" in known:
             return convert(known["facts"], kind.record)
         found = convert(known | parts_of(known), kind.record)
@@ -156,11 +158,6 @@ def _cell(name: str, value: Any) -> Any:
         value = _WRITE[name](value)
     # lone surrogates (undecodable bytes of a log) are escaped, since SQLite refuses them
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
-
-
-def _value(name: str, cell: Any) -> Any:
-    """What a column says."""
-    return _READ[name](cell) if cell is not None and name in _READ else cell
 
 
 def _protocol_text(protocol: Row) -> str:

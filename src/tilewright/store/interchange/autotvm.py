@@ -50,6 +50,8 @@ Shape = tuple[int, ...]
 KERNEL_HASH = f"{IMPORTED}autotvm"
 
 _DIRECT = ("topi_x86_conv2d_NCHWc", "conv2d_NCHWc.x86", "conv2d_NCHWc", "topi_nn_conv2d")
+_NAMES = (("input", "result", "entity"), ("i", "r", "e"))
+"""How formats 0.2 and 0.1 call a task, a result, and the knobs of a configuration."""
 _NEEDED = ("tile_ic", "tile_oc", "tile_ow")
 _KNOWN = (*_NEEDED, "tile_oh", "unroll_kw")
 _ERRORS: tuple[tuple[FailureKind, str], ...] = (
@@ -92,19 +94,15 @@ def _line(number: int, given: Json) -> Line:
 
 
 def _entry(given: Json) -> _Entry:
-    if "input" in given:
-        source, config = sequence(given["input"], "input"), given.get("config")
-        result, entities = given.get("result"), "entity"
-    elif "i" in given:
-        source = sequence(given["i"], "i")
-        config = source[-1] if source else None
-        result, entities = given.get("r"), "e"
-    else:
+    names = next((names for names in _NAMES if names[0] in given), None)
+    if names is None:
         raise NotUnderstood("neither AutoTVM's format 0.1 nor 0.2")
+    source = sequence(given[names[0]], names[0])
+    config = given.get("config") if names[0] == "input" else (source or [None])[-1]
     if len(source) < 3 or not isinstance(source[0], str) or not isinstance(source[1], str):
         raise NotUnderstood("the line names no target and task")
     knobs: dict[str, Any] = {}
-    for item in sequence(mapping(config, "the configuration").get(entities), "its knobs"):
+    for item in sequence(mapping(config, "the configuration").get(names[2]), "its knobs"):
         parts = sequence(item, "a knob")
         if len(parts) != 3 or not isinstance(parts[0], str):
             raise NotUnderstood(f"a knob reads {item!r:.60}")
@@ -115,7 +113,7 @@ def _entry(given: Json) -> _Entry:
         task=source[1],
         arguments=sequence(source[2], "the arguments"),
         knobs=knobs,
-        result=sequence(result, "the result"),
+        result=sequence(given.get(names[1]), "the result"),
         version=version,
     )
 
@@ -209,12 +207,13 @@ def _workload(arguments: list[Any]) -> Workload:
     lists = [item for item in rest if not isinstance(item, str)]
     if len(lists) < 2:
         raise NotUnderstood("the task has no strides and padding")
+    lists.append(None)
     return convolution_task(
         data,
         weight,
-        strides=_pair(lists[0], "strides"),
-        padding=_padding(lists[1]),
-        dilation=_pair(lists[2], "dilation") if len(lists) > 2 and lists[2] else (1, 1),
+        strides=_counts(lists[0], "strides", 1, (2,)),
+        padding=(_counts(lists[1], "padding", 0, (2, 4)) * 2)[:4],
+        dilation=_counts(lists[2] or [1, 1], "dilation", 1, (2,)),
     )
 
 
@@ -259,27 +258,19 @@ def _tensor(value: object) -> Shape:
 
 
 def _unpacked(shape: Shape, *, packed: int) -> Shape:
-    if len(shape) == 4:
-        return shape
-    if len(shape) != packed:
+    if len(shape) not in (4, packed):
         raise NotUnderstood(f"a tensor has {len(shape)} axes")
-    if packed == 5:
-        return (shape[0], shape[1] * shape[4], *shape[2:4])
-    return (shape[0] * shape[5], shape[1] * shape[4], *shape[2:4])
+    blocks = {4: (1, 1), 5: (1, shape[-1]), 6: (shape[-1], shape[-2])}[len(shape)]
+    return (shape[0] * blocks[0], shape[1] * blocks[1], *shape[2:4])
 
 
-def _pair(value: object, what: str) -> Shape:
-    found = tuple(whole(item, what, least=1) for item in sequence(value, what))
-    if len(found) != 2:
-        raise NotUnderstood(f"{what} has {len(found)} entries, not 2")
+def _counts(value: object, what: str, least: int, lengths: tuple[int, ...]) -> Shape:
+    found = tuple(whole(item, what, least=least) for item in sequence(value, what))
+    if len(found) not in lengths:
+        raise NotUnderstood(
+            f"{what} has {len(found)} entries, not {' or '.join(map(str, lengths))}"
+        )
     return found
-
-
-def _padding(value: object) -> Shape:
-    found = tuple(whole(item, "padding") for item in sequence(value, "padding"))
-    if len(found) not in (2, 4):
-        raise NotUnderstood(f"padding has {len(found)} entries, not 2 or 4")
-    return found * 2 if len(found) == 2 else found
 
 
 def _told(entry: _Entry, candidate: Candidate) -> Json:

@@ -69,15 +69,11 @@ def import_kind(path: Path, kind: str | None) -> str:
         raise ModelError(f"{path} is a device or a pipe, not a file.")
     if kind is not None:
         return checked_kind(kind, IMPORTS) or kind
-    if path.is_dir():
-        from_content = METASCHEDULE if list(path.glob("*tuning_record*.json")) else ""
-    else:
-        with readable(path), path.open("rb") as file:
-            from_content = _kind_of_content(file.read(_LOOKED_AT_BYTES))
+    if path.is_dir() and list(path.glob("*tuning_record*.json")):
+        return METASCHEDULE
+    with readable(path), path.open("rb") as file:
+        from_content = _kind_of_content(file.read(_LOOKED_AT_BYTES))
     chosen = from_content or _ENDINGS.get(path.suffix.lower(), "")
-    if path.is_dir() and not from_content:
-        with readable(path):
-            path.open("rb").close()
     if not chosen:
         raise UsageError(
             f"Cannot tell what kind of records {path} holds.",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -150,13 +150,9 @@ def finite(value: object, what: str) -> float:
     """`value` as a finite number. Raises `NotUnderstood`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise NotUnderstood(f"{what} is {value!r:.40}, not a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = float("inf")
-    if not isfinite(number):
+    if not abs(value) <= sys.float_info.max:
         raise NotUnderstood(f"{what} is not finite")
-    return number
+    return float(value)
 
 
 def seconds(values: object, what: str, *, scale: float = 1.0) -> tuple[float, ...]:

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from tilewright.core.codec import to_builtins
 from tilewright.core.errors import ModelError
 from tilewright.core.forms import PLAIN
@@ -107,19 +109,21 @@ def read(source: Source) -> Iterator[Line]:
     yield from understood(json_items(text, start), partial(_line, source, brought))
 
 
+class _Metadata(msgspec.Struct):
+    """What `t4_header` wrote under a key of our own."""
+
+    workloads: dict[str, Any]
+    devices: list[dict[str, Any]]
+
+
 def _brought(head: str) -> tuple[Json, dict[str, Json]]:
     """Workload texts by key and devices by class, from the metadata before the results."""
     try:
-        value: Any = json.loads(head.rstrip().removesuffix(",") + "}")
-    except (ValueError, RecursionError):
+        value = json.loads(head.rstrip().removesuffix(",") + "}")
+        ours = msgspec.convert(value["metadata"][KEY], _Metadata)
+    except (ValueError, RecursionError, KeyError, TypeError):
         return {}, {}
-    try:
-        ours = mapping(mapping(value.get("metadata"), "metadata").get(KEY), KEY)
-        texts = dict(mapping(ours.get("workloads"), "workloads"))
-        devices = [mapping(item, "a device") for item in sequence(ours.get("devices"), "devices")]
-    except NotUnderstood:
-        return {}, {}
-    return texts, {str(device.get("class_key")): dict(device) for device in devices}
+    return ours.workloads, {str(device.get("class_key")): device for device in ours.devices}
 
 
 def _line(source: Source, brought: tuple[Json, dict[str, Json]], number: int, item: Json) -> Line:

@@ -28,11 +28,8 @@ def count_unmatched(outcomes: Mapping[str, int], texts: Mapping[str, str]) -> in
 
     A bare anchor fits every task that is built around it.
     """
-    bare = {_bare_key(workload) for workload in readable_workloads(texts.values())}
+    bare: set[str] = set()
+    for workload in readable_workloads(texts.values()):
+        found = bare_anchor(workload, (PLAIN,) * (len(workload.arguments) + 1))
+        bare.add(workload.key if found is None else found.workload.key)
     return sum(n for key, n in outcomes.items() if key not in texts and key not in bare)
-
-
-def _bare_key(workload: Workload) -> str:
-    """The key of a workload's anchor alone; its own where it has none."""
-    bare = bare_anchor(workload, (PLAIN,) * (len(workload.arguments) + 1))
-    return workload.key if bare is None else bare.workload.key
