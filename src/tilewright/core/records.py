@@ -1,4 +1,4 @@
-"""The records everything is made of: placements, candidates, measurements, failures.
+"""The records everything is made of: placements, candidates, measurements, failures, checks.
 
 Frozen values; numbers carry their unit in the name; SI inside, scaled only when shown.
 """
@@ -268,3 +268,24 @@ class NetworkMeasurement:
     versions: str = ""
     created_at: float = 0.0
     instance: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCheck:
+    """`error` is relative to sum |w||x|; None when there is no reference in numpy, or when the
+    memory did not suffice for a check."""
+
+    error: float | None
+    bound: float
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkCheck:
+    """The network's outputs against the reference's: largest absolute error, the largest error
+    relative to the largest value of its output, and the name of that output; empty where all are
+    the same."""
+
+    max_abs_error: float
+    max_rel_error: float
+    output: str = ""

@@ -107,7 +107,7 @@ class CompareRow:
     """One model against one peer at one precision, timed in turn.
 
     `precision` is fp32, bf16, fp16 or int8. `speedup_low` and `speedup_high` bound the speed-up
-    (`core.speedups`), None where it was not timed in several rounds. Errors are ours against ONNX
+    (`core.timings`), None where it was not timed in several rounds. Errors are ours against ONNX
     Runtime: absolute, and relative to the largest value of the output.
     """
 
@@ -169,7 +169,7 @@ class TaskSearchReport:
     """What one run's search did for a task.
 
     `first_s` is the time of our default settings, `gain` that over the best, with bounds: the two
-    were timed on two occasions (`core.speedups.speedup_apart`), and of many candidates the fastest
+    were timed on two occasions (`core.timings.speedup_apart`), and of many candidates the fastest
     was also a lucky one. `trials` are this run's, in the order of measuring.
     """
 
@@ -192,7 +192,7 @@ class OptimizeResult(Displayed):
 
     `measurements` counts the candidate rows made by this run. `level` is op, subgraph or graph.
     `rest_s` is what lies outside the tasks: the network's time that no task takes in place. The
-    tasks' shares and `rest_share` add up to 1. Speed-ups have bounds (`core.speedups`), None where
+    tasks' shares and `rest_share` add up to 1. Speed-ups have bounds (`core.timings`), None where
     the two were not timed in turn. Variations are those of the rounds that were timed: (slowest -
     fastest) / median. `reference_untimed` says why the reference has no time, empty where it has.
     """

@@ -20,7 +20,7 @@ from tilewright.core.records import Candidate, Measurement, Placement
 from tilewright.core.results import SubgraphStudyResult, SubgraphStudyRow
 from tilewright.core.scratch import scratch_folder
 from tilewright.core.signals import graceful_interrupt
-from tilewright.core.speedups import Speedup, speedup
+from tilewright.core.timings import Speedup, speedup
 from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.insight.int8_case import int8_tasks

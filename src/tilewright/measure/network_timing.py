@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.core.budget import Budget
-from tilewright.core.speedups import NOISY_ROUNDS
-from tilewright.core.timings import Timing
+from tilewright.core.timings import NOISY_ROUNDS, Timing
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.measure.networks import NetworkRunner

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from tilewright.core.display import show_by
-from tilewright.core.evaluations import EvaluateResult
 from tilewright.core.predictions import (
     CollectResult,
+    EvaluateResult,
     ExplainResult,
     FitResult,
     PredictResult,

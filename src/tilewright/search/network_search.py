@@ -8,10 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from tilewright.core.budget import Budget
-from tilewright.core.checks import KernelCheck
 from tilewright.core.errors import NegativeVerdict, StoreError
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.records import Candidate, Outcome, Placement
+from tilewright.core.records import Candidate, KernelCheck, Outcome, Placement
 from tilewright.core.signals import graceful_interrupt
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import PlanResult

@@ -13,7 +13,7 @@ from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, KnobValue, Measurement, Outcome, Placement, Protocol
 from tilewright.core.results import CurvePoint, TaskSearchReport
 from tilewright.core.results import Trial as TrialReport
-from tilewright.core.speedups import speedup_apart
+from tilewright.core.timings import speedup_apart
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
 from tilewright.kernels.search_space import SearchSpace

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tilewright.core.budget import Budget
-from tilewright.core.checks import KernelCheck
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Note
-from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Placement
+from tilewright.core.records import Candidate, Failure, KernelCheck, Measurement, Outcome, Placement
 from tilewright.core.records import Protocol as TimingProtocol
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import CallResult, PlanResult

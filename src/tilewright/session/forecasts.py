@@ -17,8 +17,8 @@ from tilewright.core.arguments import (
     texts_of,
     truth_of,
 )
-from tilewright.core.evaluations import EvaluateResult
 from tilewright.core.events import Stage
+from tilewright.core.predictions import EvaluateResult
 from tilewright.hardware.device import local_placement, parse_target
 from tilewright.hardware.gpus import is_cuda
 from tilewright.models import ModelOptions

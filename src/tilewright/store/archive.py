@@ -17,14 +17,13 @@ from tilewright.core.errors import StoreError, UsageError
 from tilewright.core.records import Placement
 from tilewright.core.results import CleanUp, DatabaseInfo, ImportResult
 from tilewright.store import schema
-from tilewright.store.connections import Connections, connect, log_files
+from tilewright.store.connections import Connections, connect, explained, log_files
 from tilewright.store.entries import stream_lines, workload_texts
 from tilewright.store.exporting import WRITERS
-from tilewright.store.faults import explained
 from tilewright.store.importing import Import
+from tilewright.store.interchange.foreign import count_unmatched
 from tilewright.store.interchange.kinds import DATABASE, READERS, export_kind, import_kind
 from tilewright.store.interchange.lines import Line, Source, readable
-from tilewright.store.interchange.tasks import count_unmatched
 from tilewright.store.migrations import schema_version
 from tilewright.store.output import replacing
 

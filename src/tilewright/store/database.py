@@ -197,7 +197,7 @@ class SqliteStore(SqliteArchive):
 
     def workloads(self) -> list[Workload]:
         """All workloads that were added, less those whose text cannot be read."""
-        from tilewright.store.interchange.tasks import readable_workloads
+        from tilewright.store.interchange.foreign import readable_workloads
 
         with self._connections.reading() as connection:
             return readable_workloads(workload_texts(connection).values())

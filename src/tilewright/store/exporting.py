@@ -69,7 +69,7 @@ def _measurements(connection: Connection) -> Iterator[Measurement]:
 
 
 def _autotvm(connection: Connection, path: Path) -> int:
-    from tilewright.store.interchange.autotvm_export import log_line
+    from tilewright.store.interchange.autotvm import log_line
 
     texts, devices = workload_texts(connection), device_facts(connection)
     outcomes = stream_outcomes(connection)

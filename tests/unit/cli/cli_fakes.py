@@ -11,10 +11,12 @@ from typing import Any
 import forecast_fakes
 import numpy as np
 
-from tilewright.core.evaluations import EvaluatePick, EvaluateResult, EvaluateRow
 from tilewright.core.events import Event, EventSink, Note, discard
 from tilewright.core.predictions import (
     CollectResult,
+    EvaluatePick,
+    EvaluateResult,
+    EvaluateRow,
     ExplainResult,
     FitResult,
     PredictResult,

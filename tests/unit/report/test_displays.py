@@ -12,7 +12,7 @@ from report_results import COMPARED, OPTIMIZED
 
 from tilewright.core import evaluations, predictions, results
 from tilewright.core.display import Displayed
-from tilewright.core.evaluations import EvaluateResult
+from tilewright.core.predictions import EvaluateResult
 from tilewright.core.results import DatabaseInfo, ImportResult, SkippedLine
 from tilewright.report import displays
 from tilewright.report.tables import Column, Table

@@ -1,6 +1,7 @@
-"""AutoTVM logs, format 0.1 (`i`, `r`) and 0.2 (`input`, `config`, `result`): reading them.
+"""AutoTVM logs: reading formats 0.1 (`i`, `r`) and 0.2 (`input`, `config`, `result`), writing 0.2.
 
-Direct convolutions of the x86 template NCHWc become settings of `conv2d_direct`:
+Direct convolutions of the x86 template NCHWc become settings of `conv2d_direct`, and those lines of
+the template `conv2d_NCHWc.x86`:
 
     tile_ic [-1, b]  the data's channel block, and `in_block`
     tile_oc [-1, b]  the result's channel block, and `lanes`
@@ -8,28 +9,49 @@ Direct convolutions of the x86 template NCHWc become settings of `conv2d_direct`
     tile_oh b        `tile_height` (1×1 only)
     unroll_kw        `unroll` of kx, innermost as in the template
 
-AutoTVM timed kernels on packed tensors, as we do. Lines that `autotvm_export` wrote hold
-the record itself and come back exactly.
+AutoTVM timed kernels on packed tensors, as we do. What we write has knobs that AutoTVM does not
+have as further entries, and everything but direct convolutions as a task `tilewright.NAME` with its
+knobs as plain ones. The key `tilewright`, which AutoTVM ignores, holds the record itself, so that
+it comes back exactly.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from tilewright.core.codec import to_builtins
 from tilewright.core.errors import TargetError, TilewrightError
-from tilewright.core.forms import PLAIN, Form, blocked
-from tilewright.core.records import Candidate, FailureKind, Placement
+from tilewright.core.forms import PLAIN, Form, blocked, channel_block
+from tilewright.core.records import (
+    Candidate,
+    Device,
+    Failure,
+    FailureKind,
+    KnobValue,
+    Outcome,
+    Placement,
+)
+from tilewright.core.targets import Resources
 from tilewright.graph.collapse import collapse_rows
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import described_placement
 from tilewright.hardware.target import read_target
-from tilewright.kernels.convolution import convolution
+from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.registry import implementation
-from tilewright.store.interchange.foreign import KEY, fitted, foreign_line, restored
+from tilewright.store.interchange.foreign import (
+    KEY,
+    carried,
+    fitted,
+    foreign_line,
+    readable_workloads,
+    restored,
+)
 from tilewright.store.interchange.lines import (
     IMPORTED,
     Json,
@@ -49,6 +71,16 @@ from tilewright.store.interchange.lines import (
 Shape = tuple[int, ...]
 KERNEL_HASH = f"{IMPORTED}autotvm"
 
+_IMPLEMENTATION = "conv2d_direct"
+_FAILED_S = 1e9
+_ERROR_NUMBERS: Mapping[FailureKind, int] = {
+    "build": 2,
+    "out of memory": 4,
+    "device lost": 4,
+    "crash": 4,
+    "wrong result": 5,
+    "timeout": 7,
+}
 _DIRECT = ("topi_x86_conv2d_NCHWc", "conv2d_NCHWc.x86", "conv2d_NCHWc", "topi_nn_conv2d")
 _NAMES = (("input", "result", "entity"), ("i", "r", "e"))
 """How formats 0.2 and 0.1 call a task, a result, and the knobs of a configuration."""
@@ -160,7 +192,7 @@ def _meaning(entry: _Entry, placement: Placement) -> tuple[Workload, Candidate]:
         width, height = width * height, 1
     unroll = bool(entry.knobs.get("unroll_kw", False)) and conv.kernel[1] > 1
     candidate = fitted(
-        implementation("conv2d_direct"),
+        implementation(_IMPLEMENTATION),
         workload,
         placement,
         (_form(block_in), PLAIN, _form(block_out)),
@@ -289,3 +321,109 @@ def _told(entry: _Entry, candidate: Candidate) -> Json:
     kind, message = _ERRORS[min(error, len(_ERRORS)) - 1]
     texts = [text for text in sequence(costs, "the costs") if isinstance(text, str)]
     return told | {"kind": kind, "message": "\n".join(texts) or message}
+
+
+def log_line(outcome: Outcome, texts: Mapping[str, str], devices: Mapping[str, Device]) -> Json:
+    """One line of a log; `texts` are the workloads' texts by key, `devices` known ones by class."""
+    text, device = texts.get(outcome.workload_key), devices.get(outcome.device_class)
+    found = readable_workloads([] if text is None else [text])
+    task, arguments, entity = _task(outcome.candidate, found[0] if found else None)
+    return {
+        "input": [_target_words(device, outcome.resources), task, arguments, {}],
+        "config": {"index": -1, "code_hash": None, "entity": entity},
+        "result": _result(outcome),
+        "version": 0.2,
+        "tvm_version": _tvm_version(outcome.versions),
+        KEY: carried(outcome) | {"workload": text, "device": to_builtins(device)},
+    }
+
+
+def _target_words(device: Device | None, resources: Resources) -> str:
+    """A device's target in the older form that AutoTVM logs use; `llvm` for no device."""
+    if device is None:
+        return "llvm"
+    given: dict[str, Any] = json.loads(device.target.tvm_target(resources))
+    words = [str(given.pop("kind", "llvm"))]
+    for name, value in given.items():
+        words.append(f"-{name}={','.join(value) if isinstance(value, list) else value}")  # pyright: ignore[reportUnknownArgumentType]
+    return " ".join(words)
+
+
+def _task(candidate: Candidate, workload: Workload | None) -> tuple[str, list[Any], list[Any]]:
+    """Task name, arguments and knobs."""
+    if workload is not None and candidate.implementation == _IMPLEMENTATION:
+        conv = _convolution(workload)
+        if conv is not None:
+            return "conv2d_NCHWc.x86", _convolution_arguments(conv), _template(conv, candidate)
+    arguments = [] if workload is None else [_tensor_entry(a.type.shape, a.type.dtype)
+                                             for a in workload.arguments]  # fmt: skip
+    return f"tilewright.{candidate.implementation}", arguments, _entries(candidate.settings)
+
+
+def _convolution(workload: Workload) -> Convolution | None:
+    """The geometry where AutoTVM's template could compute it."""
+    try:
+        conv = convolution(workload)
+    except TilewrightError:
+        return None
+    plain = workload.types[conv.data].dtype == "float32" and conv.groups == 1
+    return conv if plain else None
+
+
+def _convolution_arguments(conv: Convolution) -> list[Any]:
+    return [
+        _tensor_entry((conv.batch, conv.in_channels, conv.in_height, conv.in_width), "float32"),
+        _tensor_entry((conv.out_channels, conv.in_channels, *conv.kernel), "float32"),
+        list(conv.strides),
+        list(conv.padding),
+        list(conv.dilation),
+        "NCHW",
+        "NCHW",
+        "float32",
+    ]
+
+
+def _template(conv: Convolution, candidate: Candidate) -> list[Any]:
+    settings = dict(candidate.settings)
+    data = candidate.forms[conv.data] if conv.data < len(candidate.forms) - 1 else PLAIN
+    block_in = settings.pop("in_block", None) or max(1, _lanes(data))
+    block_out = settings.get("lanes") or max(1, _lanes(candidate.forms[-1]))
+    entity: list[Any] = [
+        ["tile_ic", "sp", [-1, block_in]],
+        ["tile_oc", "sp", [-1, block_out]],
+        ["tile_ow", "sp", [-1, settings.get("tile_width", 1)]],
+    ]
+    if conv.kernel == (1, 1):
+        entity.append(["tile_oh", "ot", settings.pop("tile_height", 1)])
+    else:
+        entity.append(["unroll_kw", "ot", settings.pop("unroll", "none") == "kx"])
+    settings.pop("lanes", None)
+    settings.pop("tile_width", None)
+    return entity + _entries(tuple(settings.items()))
+
+
+def _lanes(form: Form) -> int:
+    try:
+        return channel_block(form)
+    except TilewrightError:
+        return 0
+
+
+def _entries(settings: tuple[tuple[str, KnobValue], ...]) -> list[Any]:
+    return [[name, "ot", value] for name, value in settings]
+
+
+def _tensor_entry(shape: tuple[int, ...], dtype: str) -> list[Any]:
+    return ["TENSOR", list(shape), dtype]
+
+
+def _result(outcome: Outcome) -> list[Any]:
+    """Costs, error number, seconds spent in all, time stamp."""
+    if isinstance(outcome, Failure):
+        return [[_FAILED_S], _ERROR_NUMBERS.get(outcome.kind, 8), 0.0, outcome.created_at]
+    return [list(outcome.samples_s), 0, outcome.build_s, outcome.created_at]
+
+
+def _tvm_version(versions: str) -> str:
+    found = re.search(r"(?:^|\s)apache-tvm=(\S*)", versions)
+    return "" if found is None else found[1]

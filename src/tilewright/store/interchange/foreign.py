@@ -1,14 +1,15 @@
 """Records in the files of other programs: ours, which travel along under a key of our own, and
-theirs, as outcomes of tasks of ours."""
+theirs, as outcomes of tasks of ours; and which known tasks these fit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from tilewright.core.codec import to_builtins
-from tilewright.core.forms import Form
+from tilewright.core.errors import TilewrightError
+from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import (
     Candidate,
     Failure,
@@ -18,7 +19,8 @@ from tilewright.core.records import (
     Placement,
     Protocol,
 )
-from tilewright.graph.workload import Workload
+from tilewright.graph.anchors import bare_anchor
+from tilewright.graph.workload import Workload, parse_workload
 from tilewright.kernels.base import Implementation
 from tilewright.store.interchange.lines import Json, Line, NotUnderstood, device_entry, mapping
 
@@ -100,3 +102,28 @@ def fitted(
 def _entry(outcome: Outcome) -> Json:
     kind = "failure" if isinstance(outcome, Failure) else "measurement"
     return {"record": kind, **to_builtins(outcome)}
+
+
+def readable_workloads(texts: Iterable[str]) -> list[Workload]:
+    """The workloads of all texts that are some."""
+    found: list[Workload] = []
+    for text in texts:
+        try:
+            workload = parse_workload(text)
+            if workload.key:
+                found.append(workload)
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError, TilewrightError):
+            continue
+    return found
+
+
+def count_unmatched(outcomes: Mapping[str, int], texts: Mapping[str, str]) -> int:
+    """How many outcomes, counted by workload key, fit no task among `texts` (by key).
+
+    A bare anchor fits every task that is built around it.
+    """
+    bare: set[str] = set()
+    for workload in readable_workloads(texts.values()):
+        found = bare_anchor(workload, (PLAIN,) * (len(workload.arguments) + 1))
+        bare.add(workload.key if found is None else found.workload.key)
+    return sum(n for key, n in outcomes.items() if key not in texts and key not in bare)
