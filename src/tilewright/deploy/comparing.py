@@ -36,7 +36,7 @@ from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
 from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
 from tilewright.store.base import Store
-from tilewright.store.choices import MAX_ERROR, SettingsName, choose_plan
+from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan
 
 _OURS = "tilewright"
 

@@ -39,7 +39,7 @@ from tilewright.search.tuners.registry import DEFAULT, tuner_factory
 from tilewright.search.tuning import NetworkTuner, TuningTerms
 from tilewright.search.winners import Referee
 from tilewright.store.base import Store
-from tilewright.store.choices import ranked
+from tilewright.store.known_candidates import ranked
 
 _TURNS = 3
 _CASE_MEASUREMENTS = 48

@@ -33,7 +33,7 @@ from tilewright.search.requests import OptimizeRequest
 from tilewright.search.tuning import Guess, NetworkTuner, TuningTerms, no_guess
 from tilewright.search.winners import LAST, Referee, Searched, measured_last
 from tilewright.store.base import Store
-from tilewright.store.choices import defaults
+from tilewright.store.known_candidates import defaults
 from tilewright.store.shipped_plans import candidates_of, plan_of, shipping_key
 
 SHIPPED_BEFORE = "shipped before"

@@ -28,7 +28,7 @@ from tilewright.search.precedents import best_elsewhere, neighbours_in_store, pr
 from tilewright.search.tuners.base import LateTuner, Tuner, TuningTask
 from tilewright.search.tuners.registry import DEFAULT, make_tuner
 from tilewright.store.base import Store
-from tilewright.store.choices import known_outcomes
+from tilewright.store.known_candidates import known_outcomes
 
 _LONGEST = 120
 

@@ -22,7 +22,7 @@ from tilewright.measure.checking import check_kernels
 from tilewright.search.levels import Level, bare_task, carried_over
 from tilewright.search.tuning import TuningTerms
 from tilewright.store.base import Store
-from tilewright.store.choices import ranked
+from tilewright.store.known_candidates import ranked
 
 FINALISTS = 3
 LAST = "last measurements"

@@ -9,13 +9,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from sqlalchemy import CompoundSelect, Connection, Table, delete, func, select, union
 
 from tilewright.core.errors import StoreError, UsageError
 from tilewright.core.records import Placement
 from tilewright.core.results import CleanUp, DatabaseInfo, ImportResult
+from tilewright.graph.workload import Workload
 from tilewright.store import schema
 from tilewright.store.connections import Connections, connect, explained, log_files
 from tilewright.store.entries import stream_lines, workload_texts
@@ -26,9 +27,6 @@ from tilewright.store.interchange.kinds import DATABASE, READERS, export_kind, i
 from tilewright.store.interchange.lines import Line, Source, readable
 from tilewright.store.migrations import schema_version
 from tilewright.store.output import replacing
-
-if TYPE_CHECKING:
-    from tilewright.graph.workload import Workload
 
 _READING = "reading its records"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 from tilewright.core.errors import StoreError
 from tilewright.core.records import (
@@ -22,11 +22,9 @@ from tilewright.core.records import (
     Run,
     ShippedPlan,
 )
-
-if TYPE_CHECKING:
-    from tilewright.core.results import CleanUp, DatabaseInfo, ImportResult
-    from tilewright.graph.workload import Workload
-    from tilewright.store.interchange.lines import Line
+from tilewright.core.results import CleanUp, DatabaseInfo, ImportResult
+from tilewright.graph.workload import Workload
+from tilewright.store.interchange.lines import Line
 
 
 class Store(Protocol):

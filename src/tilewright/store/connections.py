@@ -214,9 +214,9 @@ def _copied(path: Path, busy_timeout_s: float, copy: Callable[[Path], None]) -> 
 def _copy_files(path: Path, copy: Path) -> None:
     """Copy a database and its log, which nobody can be writing to."""
     try:
-        for source, target in zip((path, *log_files(path)), (copy, *log_files(copy)), strict=True):
+        for source in (path, *log_files(path)):
             if source.exists():
-                shutil.copyfile(source, target)
+                shutil.copyfile(source, copy.with_name(source.name))
     except OSError as error:
         raise StoreError(
             f"{path} cannot be copied, which reading it needs where it may not be written: "

@@ -6,7 +6,7 @@ import datetime
 import time
 import uuid
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
@@ -24,13 +24,11 @@ from tilewright.core.records import (
     ShippedPlan,
 )
 from tilewright.core.targets import parse_resources
+from tilewright.graph.workload import Workload, parse_workload
 from tilewright.store import schema
 from tilewright.store.archive import SqliteArchive
 from tilewright.store.entries import device_facts, matching, stream_records, workload_texts
 from tilewright.store.rows import KINDS, TABLES, Peak, Row, record_of, row_of
-
-if TYPE_CHECKING:
-    from tilewright.graph.workload import Workload
 
 
 class SqliteStore(SqliteArchive):
@@ -188,8 +186,6 @@ class SqliteStore(SqliteArchive):
 
     def workload(self, key: str) -> Workload | None:
         """Rebuild a workload from its key; None when it was never added."""
-        from tilewright.graph.workload import parse_workload
-
         query = select(schema.workloads.c.text).filter_by(key=key)
         with self._connections.reading() as connection:
             text = connection.execute(query).scalar_one_or_none()

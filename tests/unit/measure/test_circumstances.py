@@ -34,8 +34,8 @@ from tilewright.predict.collected import family_of
 from tilewright.predict.modelling import predictors_of
 from tilewright.search.precedents import best_elsewhere
 from tilewright.store import open_store
-from tilewright.store.choices import known_outcomes, ranked
 from tilewright.store.database import SqliteStore
+from tilewright.store.known_candidates import known_outcomes, ranked
 from tilewright.store.rows import row_of
 
 FOUR = altered(PLACEMENT, access="here", threads=1, cpus=(0, 1, 2, 3))

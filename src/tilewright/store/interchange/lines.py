@@ -9,15 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from tilewright.core.codec import to_builtins
 from tilewright.core.errors import ModelError, TilewrightError
 from tilewright.core.input_files import require_regular
 from tilewright.core.records import Device, Placement
-
-if TYPE_CHECKING:
-    from tilewright.graph.workload import Workload
+from tilewright.graph.workload import Workload
 
 Json = dict[str, Any]
 
