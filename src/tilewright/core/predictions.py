@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tilewright.core.display import Displayed
+from tilewright.core.results import NetworkResult
 
 METRICS = ("latency", "power", "energy", "memory")
 """What `predict` can tell of a network."""
@@ -102,14 +103,11 @@ class NetworkForecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class PredictResult(Displayed):
+class PredictResult(NetworkResult, Displayed):
     """`tilewright predict`; `network` is None for a table of operators. `metrics` are those that
     were asked for; without latency a network has no `operators`. `energy_reason` says why there is
     neither power nor energy, where one of them was asked for."""
 
-    model: str
-    target: str
-    threads: int
     settings: str
     network: NetworkForecast | None
     operators: tuple[OperatorForecast, ...]

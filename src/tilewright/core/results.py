@@ -80,14 +80,20 @@ class MemoryUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ProfileResult(Displayed):
-    """`tilewright profile`. `energy` is None unless it was asked for; `memory` is planned, and
-    measured where that was asked for. `rest_s` is what lies outside the tasks: the network's time
-    that no task takes in place. The tasks' shares and `rest_share` add up to 1."""
+class NetworkResult:
+    """What a verb says of a network on a target begins with these."""
 
     model: str
     target: str
     threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ProfileResult(NetworkResult, Displayed):
+    """`tilewright profile`. `energy` is None unless it was asked for; `memory` is planned, and
+    measured where that was asked for. `rest_s` is what lies outside the tasks: the network's time
+    that no task takes in place. The tasks' shares and `rest_share` add up to 1."""
+
     tasks: tuple[TaskReport, ...]
     network_latency_s: float
     tasks_latency_s: float
@@ -187,7 +193,7 @@ class TaskSearchReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class OptimizeResult(Displayed):
+class OptimizeResult(NetworkResult, Displayed):
     """`tilewright optimize` and `tilewright tune`.
 
     `measurements` counts the candidate rows made by this run. `level` is op, subgraph or graph.
@@ -197,9 +203,6 @@ class OptimizeResult(Displayed):
     fastest) / median. `reference_untimed` says why the reference has no time, empty where it has.
     """
 
-    model: str
-    target: str
-    threads: int
     latency_s: float
     baseline_latency_s: float | None
     reference_latency_s: float | None

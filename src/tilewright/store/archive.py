@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -19,10 +18,9 @@ from tilewright.core.results import CleanUp, DatabaseInfo, ImportResult
 from tilewright.graph.workload import Workload
 from tilewright.store import schema
 from tilewright.store.connections import Connections, connect, explained, log_files
-from tilewright.store.entries import stream_lines, workload_texts
+from tilewright.store.entries import stream_lines
 from tilewright.store.exporting import WRITERS
 from tilewright.store.importing import Import
-from tilewright.store.interchange.foreign import count_unmatched
 from tilewright.store.interchange.kinds import DATABASE, READERS, export_kind, import_kind
 from tilewright.store.interchange.lines import Line, Source, readable
 from tilewright.store.migrations import schema_version
@@ -138,20 +136,11 @@ class SqliteArchive:
     def take_in(self, lines: Iterable[Line], path: Path, kind: str) -> ImportResult:
         """Take in what a reader made of the file at `path`, in one transaction, and say how many
         outcomes of another program fit no task known before."""
-        strangers: Counter[str] = Counter()
-
-        def watched() -> Iterator[Line]:
-            for line in lines:
-                if line.foreign and line.record is not None:
-                    strangers[line.record["workload_key"]] += 1
-                yield line
-
         with self._connections.writing(f"importing {path}") as connection:
-            texts = workload_texts(connection)
-            result = Import(connection).take_all(watched())
-        lost = count_unmatched(strangers, texts) if strangers else 0
+            result = Import(connection).take_all(lines)
+        lost = result.unmatched
         note = f"{lost} of {result.lines} lines fit no task of this database" if lost else ""
-        return replace(result, path=str(path), kind=kind, unmatched=lost, note=note)
+        return replace(result, path=str(path), kind=kind, note=note)
 
     def gc(
         self,

@@ -28,7 +28,7 @@ from tilewright.graph.workload import Workload, parse_workload
 from tilewright.store import schema
 from tilewright.store.archive import SqliteArchive
 from tilewright.store.entries import device_facts, matching, stream_records, workload_texts
-from tilewright.store.rows import KINDS, TABLES, Peak, Row, record_of, row_of
+from tilewright.store.rows import KINDS, TABLES, Peak, record_of, row_of
 
 
 class SqliteStore(SqliteArchive):
@@ -41,18 +41,16 @@ class SqliteStore(SqliteArchive):
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
         """Keep outcomes, all or none; adding the same one twice keeps both samples."""
-        good: list[Row] = []
-        bad: list[Row] = []
-        for outcome in outcomes:
-            (bad if isinstance(outcome, Failure) else good).append(row_of(outcome))
-        if not good and not bad:
+        found = list(outcomes)
+        bad = [row_of(outcome) for outcome in found if isinstance(outcome, Failure)]
+        good = [row_of(outcome) for outcome in found if isinstance(outcome, Measurement)]
+        if not found:
             return
         doing = f"adding {len(good)} measurements and {len(bad)} failures"
         with self._connections.writing(doing) as connection:
-            if good:
-                connection.execute(insert(schema.measurements), good)
-            if bad:
-                connection.execute(insert(schema.failures), bad)
+            for table, new in ((schema.measurements, good), (schema.failures, bad)):
+                if new:
+                    connection.execute(insert(table), new)
 
     def outcomes(self, workload_key: str, placement: PlacementKey) -> list[Outcome]:
         """Everything known about a workload at a device class and resources, oldest first.

@@ -22,7 +22,8 @@ from tilewright.core.records import Device, Measurement, Run
 from tilewright.core.results import ImportResult, SkippedLine
 from tilewright.hardware.legacy import ClassesOfBefore, is_legacy, read_device
 from tilewright.store import schema
-from tilewright.store.entries import BATCH_ROWS, Entry, device_facts
+from tilewright.store.entries import BATCH_ROWS, Entry, device_facts, workload_texts
+from tilewright.store.interchange.foreign import count_unmatched
 from tilewright.store.interchange.lines import Line
 from tilewright.store.rows import KINDS, Kind, Row, has_samples, row_of
 from tilewright.store.shipped_plans import carried_over
@@ -48,17 +49,25 @@ class Import:
         self.brought: set[str] = set()
 
     def take_all(self, lines: Iterable[Line]) -> ImportResult:
-        """Take in what is understood of all lines; the rest is listed with its reason."""
+        """Take in what is understood of all lines; the rest is listed with its reason. Outcomes of
+        another program are counted that fit no task known before."""
         skipped: list[SkippedLine] = []
+        strangers = Counter[str]()
+        texts = workload_texts(self.connection)
         count = 0
         for line in lines:
             count += 1
+            if line.foreign and line.record is not None:
+                strangers[line.record["workload_key"]] += 1
             reason = line.reason or self._refusal(line)
             if reason:
                 skipped.append(SkippedLine(line=line.number, reason=reason))
         self._flush()
         imported = count - len(skipped) - self.added["known"]
-        result = ImportResult(lines=count, imported=imported, skipped=tuple(skipped))
+        unmatched = count_unmatched(strangers, texts) if strangers else 0
+        result = ImportResult(
+            lines=count, imported=imported, skipped=tuple(skipped), unmatched=unmatched
+        )
         return replace(result, **self.added)
 
     def _refusal(self, line: Line) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, cast
 
 from tilewright.core.errors import ModelError, UsageError, close_matches
-from tilewright.store.interchange.lines import json_object, readable
+from tilewright.store.interchange.lines import json_value, readable
 
 METASCHEDULE = "metaschedule"
 DATABASE = "db"
@@ -89,22 +87,15 @@ def _kind_of_content(start: bytes) -> str:
     text = start.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
     if text.startswith(_CSV_COLUMNS):
         return "csv"
-    first = text.partition("\n")[0]
-    line = json_object(first)
-    if line is not None and line.get("record") == "tilewright":
-        return "jsonl"
-    if line is not None and ({"input", "result"} <= line.keys() or {"i", "r"} <= line.keys()):
-        return "autotvm"
-    if _is_list(first):
-        return METASCHEDULE
+    match json_value(text.partition("\n")[0]):
+        case {"record": "tilewright"}:
+            return "jsonl"
+        case {"input": _, "result": _} | {"i": _, "r": _}:
+            return "autotvm"
+        case [_, _]:
+            return METASCHEDULE
+        case _:
+            pass
     if text.startswith("{") and '"results"' in text:
         return "t4"
     return "json" if text.startswith("{") and '"records"' in text else ""
-
-
-def _is_list(text: str) -> bool:
-    try:
-        value: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, list) and len(cast("list[Any]", value)) == 2

@@ -111,11 +111,16 @@ def json_items(text: str, start: int) -> Iterator[tuple[int, Json | None]]:
 
 def json_object(text: str | bytes) -> Json | None:
     """The JSON object in a line; None when it is none."""
+    value = json_value(text)
+    return cast(Json, value) if isinstance(value, dict) else None
+
+
+def json_value(text: str | bytes) -> Any:
+    """The JSON value in a line; None when it is none."""
     try:
-        value: Any = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return cast(Json, value) if isinstance(value, dict) else None
 
 
 def device_entry(device: Device) -> Json:

@@ -18,6 +18,7 @@ from tilewright.store.interchange.lines import (
     NotUnderstood,
     Source,
     finite,
+    json_value,
     mapping,
     readable,
     sequence,
@@ -94,10 +95,7 @@ def _of_csv(row: Mapping[Any, Any]) -> Json:
     cells = dict(row) | {name: _number(row.get(name), kind) for name, kind in _NUMBERS.items()}
     for name in ("workload", "energy_method", "energy_samples_j"):
         cells[name] = row.get(name) or None
-    try:
-        cells["samples_s"] = json.loads(row.get("samples_s") or "null")
-    except (ValueError, RecursionError):
-        cells["samples_s"] = None
+    cells["samples_s"] = json_value(row.get("samples_s") or "")
     return cells
 
 
