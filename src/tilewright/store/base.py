@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from tilewright.core.errors import StoreError
 from tilewright.core.records import (
@@ -23,8 +23,10 @@ from tilewright.core.records import (
     ShippedPlan,
 )
 from tilewright.core.results import CleanUp, DatabaseInfo, ImportResult
-from tilewright.graph.workload import Workload
-from tilewright.store.interchange.lines import Line
+
+if TYPE_CHECKING:
+    from tilewright.graph.workload import Workload
+    from tilewright.store.interchange.lines import Line
 
 
 class Store(Protocol):

@@ -9,13 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tilewright.core.codec import to_builtins
 from tilewright.core.errors import ModelError, TilewrightError
 from tilewright.core.input_files import require_regular
 from tilewright.core.records import Device, Placement
-from tilewright.graph.workload import Workload
+
+if TYPE_CHECKING:
+    from tilewright.graph.workload import Workload
 
 Json = dict[str, Any]
 
