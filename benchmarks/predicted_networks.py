@@ -38,7 +38,7 @@ from tilewright.measure.networks import NetworkWorker
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
 from tilewright.store import open_store
-from tilewright.store.choices import SettingsName, choose_plan
+from tilewright.store.known_candidates import SettingsName, choose_plan
 
 HERE = Path(__file__).parent
 NETWORKS = (

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from pages import replace_between
 from tilewright.core.errors import ModelError
-from tilewright.core.evaluations import EvaluateResult
 from tilewright.core.events import discard
+from tilewright.core.predictions import EvaluateResult
 from tilewright.core.records import Placement
 from tilewright.insight.evaluating import KernelQuestion, KernelSplit, evaluate_kernels
 from tilewright.predict.judged import Evaluation

@@ -12,8 +12,7 @@ from every_anchor import CASES
 from fake_measuring import failed
 from one_kernel import run_kernel, step, workload
 
-from tilewright.core.checks import KernelCheck
-from tilewright.core.records import Candidate, Failure, FailureKind
+from tilewright.core.records import Candidate, Failure, FailureKind, KernelCheck
 from tilewright.graph.network import Array
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload

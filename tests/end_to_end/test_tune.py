@@ -148,7 +148,9 @@ def test_a_kernel_is_rebuilt_from_workload_and_candidate_alone(folder: Path) -> 
         kernels = [
             (parse_workload(workload.text), outcome)
             for workload in store.workloads()
-            for outcome in store.measurements(workload.key, placement.key)
+            for outcome in store.stored_measurements(
+                workload_key=workload.key, placement=placement.key
+            )
         ]
     random.Random(0).shuffle(kernels)
     with KernelMeasurer(placement, seed=1) as measurer:

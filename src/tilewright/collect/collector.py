@@ -21,9 +21,9 @@ from tilewright.collect.schedule_settings import BestKnown, candidates_of
 from tilewright.core.budget import Budget
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage, TuningProgress
-from tilewright.core.interrupts import graceful_interrupt
 from tilewright.core.predictions import CollectResult, CollectRound
 from tilewright.core.records import Candidate, Failure, Outcome, Placement, Run
+from tilewright.core.signals import graceful_interrupt
 from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
 from tilewright.hardware.meters import Meter, named_meter

@@ -13,9 +13,8 @@ from tilewright.core.records import Placement
 from tilewright.core.results import ImportResult, SkippedLine
 from tilewright.store import open_store
 from tilewright.store.base import Store, archive_of
-from tilewright.store.interchange.devices import device_entry
 from tilewright.store.interchange.kinds import METASCHEDULE, TABLES, export_kind, import_kind
-from tilewright.store.interchange.lines import Line
+from tilewright.store.interchange.lines import Line, device_entry
 
 if TYPE_CHECKING:
     from tilewright.graph.workload import Workload

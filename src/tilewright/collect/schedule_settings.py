@@ -16,7 +16,7 @@ from tilewright.kernels.spaces import TaskSpace, default_candidate, spaces
 from tilewright.measure.circumstances import is_usual
 from tilewright.predict.modelling import Predictors
 from tilewright.predict.zero_shot import BestGuesses
-from tilewright.store.choices import own, ranked
+from tilewright.store.known_candidates import own, ranked
 
 _USUAL, _ANYWHERE = 0.75, 0.25
 """Part of the random settings in the layouts a network would have, and in any layouts at all."""

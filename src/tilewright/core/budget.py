@@ -92,21 +92,15 @@ class Budget:
         self.count = 0
         self._clock = clock
         self._began_s = clock() if began_s is None else began_s
-        self._earlier_s = 0.0
-        self._earlier_count = 0
-        self._kept_s = 0.0
-        self._kept_count = 0
-        self._expected_s: dict[str, float] = {}
-        self._expected_count: dict[str, int] = {}
+        self._earlier = [*earlier]
+        self._kept: list[Limit] = []
+        self._expected: dict[str, Limit] = {}
         self._seconds: dict[str, float] = {}
         self._open: list[_Phase] = []
-        self.charge(earlier)
 
     def charge(self, earlier: Iterable[Run]) -> None:
         """Count what earlier runs spent of the same limit."""
-        for run in earlier:
-            self._earlier_s += run.spent_s
-            self._earlier_count += run.measurements + run.failures
+        self._earlier += earlier
 
     def measured(self, count: int = 1) -> None:
         """Count candidates that were measured or failed."""
@@ -114,15 +108,13 @@ class Budget:
 
     def expect(self, phase: str, *, seconds: float = 0.0, measurements: int = 0) -> None:
         """Keep back what a phase will take, until it begins; replaces what was expected of it."""
-        self._expected_s[phase] = seconds
-        self._expected_count[phase] = measurements
+        self._expected[phase] = Limit(seconds=seconds, measurements=measurements)
 
     @contextmanager
     def phase(self, name: str, *, keep: float = 0.0) -> Generator[None]:
         """Count the block's wall clock for a phase, whatever happens inside; what was expected of
         it is free now. `keep` is as in `keeping`."""
-        self._expected_s.pop(name, None)
-        self._expected_count.pop(name, None)
+        self._expected.pop(name, None)
         phase = _Phase(name, self._clock())
         self._open.append(phase)
         try:
@@ -138,16 +130,16 @@ class Budget:
     @contextmanager
     def keeping(self, share: float) -> Generator[None]:
         """Keep back a share of what is left now, for what comes after the block."""
-        kept_s = share * max(0.0, self.remaining_s) if isfinite(self.remaining_s) else 0.0
-        left = self.remaining_count
-        kept_count = int(share * max(0.0, left)) if isfinite(left) else 0
-        self._kept_s += kept_s
-        self._kept_count += kept_count
+        left_s, left = max(0.0, self.remaining_s), max(0.0, self.remaining_count)
+        kept = Limit(
+            seconds=share * left_s if isfinite(left_s) else 0.0,
+            measurements=int(share * left) if isfinite(left) else 0,
+        )
+        self._kept.append(kept)
         try:
             yield
         finally:
-            self._kept_s -= kept_s
-            self._kept_count -= kept_count
+            self._kept.remove(kept)
 
     def credit(self, name: str, seconds: float) -> None:
         """Count seconds of the phase that runs for another one: what a part of it says it took."""
@@ -177,14 +169,18 @@ class Budget:
     @property
     def remaining_s(self) -> float:
         """Seconds left for measuring."""
-        kept_s = self._kept_s + sum(self._expected_s.values())
-        return self.limit.seconds - self._earlier_s - self.elapsed_s - kept_s
+        spent_s = self.elapsed_s + sum(run.spent_s for run in self._earlier)
+        return self.limit.seconds - spent_s - sum(kept.seconds for kept in self._kept_back)
 
     @property
     def remaining_count(self) -> float:
         """Measurements left."""
-        kept = self._kept_count + sum(self._expected_count.values())
-        return self.limit.measurements - self._earlier_count - self.count - kept
+        spent = self.count + sum(run.measurements + run.failures for run in self._earlier)
+        return self.limit.measurements - spent - sum(kept.measurements for kept in self._kept_back)
+
+    @property
+    def _kept_back(self) -> list[Limit]:
+        return [*self._kept, *self._expected.values()]
 
     @property
     def exhausted(self) -> bool:

@@ -48,27 +48,10 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (int(limit), int(limit)))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not module.startswith(_PEERS):
-        _without_torch()
+        # TVM imports torch where it is there: two seconds of every process, for nothing of ours
+        sys.modules["torch"] = cast(ModuleType, None)
     sys.argv = [module, requests, answers]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
-def _without_torch() -> None:
-    """Hide torch from TVM, which would import it where it is installed: two seconds of every
-    process, for nothing that ours use."""
-    sys.modules["torch"] = cast(ModuleType, None)
-
-
-def _read_exactly(descriptor: int, size: int) -> bytes | None:
-    """`size` bytes, or None when the other side has closed the pipe."""
-    chunks: list[bytes] = []
-    while size > 0:
-        chunk = os.read(descriptor, min(size, 1 << 20))
-        if not chunk:
-            return None
-        chunks.append(chunk)
-        size -= len(chunk)
-    return b"".join(chunks)
 
 
 def _answer(handlers: Mapping[str, Callable[..., Any]], request: bytes) -> bytes:
@@ -92,17 +75,16 @@ def serve(handlers: Mapping[str, Callable[..., Any]]) -> None:
     that `Child` starts, under `if __name__ == "__main__"`. Values that cross must be picklable and
     must not be instances of classes defined in that module.
     """
-    requests, answers = int(sys.argv[1]), int(sys.argv[2])
-    while True:
-        header = _read_exactly(requests, LENGTH.size)
-        request = None if header is None else _read_exactly(requests, LENGTH.unpack(header)[0])
-        if request is None:
-            return
-        answer = _answer(handlers, request)
-        del request
-        frame = memoryview(LENGTH.pack(len(answer)) + answer)
-        while frame:
-            frame = frame[os.write(answers, frame) :]
+    with (
+        os.fdopen(int(sys.argv[1]), "rb") as requests,
+        os.fdopen(int(sys.argv[2]), "wb") as answers,
+    ):
+        while len(header := requests.read(LENGTH.size)) == LENGTH.size:
+            request = requests.read(*LENGTH.unpack(header))
+            answer = _answer(handlers, request)
+            del request
+            answers.write(LENGTH.pack(len(answer)) + answer)
+            answers.flush()
 
 
 def wait_until_asleep(limit_s: float = 2.0, pause_s: float = 0.02) -> bool:

@@ -6,41 +6,35 @@ and for kinds it does not know, a result is its fields.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, cast
 
-
-class Displays(Protocol):
-    """What shows results; None for a kind that it does not know."""
-
-    def text(self, result: object) -> str | None:
-        """As lines for a terminal."""
-        ...
-
-    def html(self, result: object) -> str | None:
-        """As a fragment of a page, every name escaped."""
-        ...
+Show = Callable[[object], str | None]
+"""Shows a result; None for a kind that it does not know."""
 
 
 class Displayed:
     """A result that shows itself; a base of frozen dataclasses with `repr=False`."""
 
     __slots__ = ()
-    _by: ClassVar[Displays | None] = None
+    _text: ClassVar[Show | None] = None
+    _html: ClassVar[Show | None] = None
 
     def __repr__(self) -> str:
-        shown = Displayed._by.text(self) if Displayed._by is not None else None
-        return _fields(self) if shown is None else shown
+        shown = Displayed._text(self) if Displayed._text is not None else None
+        if shown is not None:
+            return shown
+        own = (each.name for each in fields(cast(Any, self)))
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in own)
+        return f"{type(self).__name__}({values})"
 
     def _repr_html_(self) -> str | None:
-        return Displayed._by.html(self) if Displayed._by is not None else None
+        return Displayed._html(self) if Displayed._html is not None else None
 
 
-def show_by(displays: Displays) -> None:
-    """Have results shown by these from now on."""
-    Displayed._by = displays  # pyright: ignore[reportPrivateUsage] - this module's own
-
-
-def _fields(result: Any) -> str:
-    values = (f"{each.name}={getattr(result, each.name)!r}" for each in fields(result))
-    return f"{type(result).__name__}({', '.join(values)})"
+def show_by(*, text: Show, html: Show) -> None:
+    """Have results shown by these from now on: lines for a terminal, and a fragment of a page in
+    which every name is escaped."""
+    Displayed._text = text  # pyright: ignore[reportPrivateUsage] - this module's own
+    Displayed._html = html  # pyright: ignore[reportPrivateUsage] - this module's own

@@ -8,6 +8,7 @@ else lists types to tell them apart.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -75,71 +76,52 @@ class ElementType:
         return np.dtype(getattr(import_module(self.library), scalar))
 
 
-_TYPES: dict[str, ElementType] = {}
-
-
-def register(kind: ElementType) -> None:
-    """Make a type known; raises InternalError for another one of a known name."""
-    if _TYPES.setdefault(kind.name, kind) != kind:
-        raise InternalError(f"there is another element type {kind.name!r}")
-
-
-def element_type(name: str) -> ElementType:
-    """The type of that name; raises InternalError where there is none."""
-    found = _TYPES.get(name)
-    if found is None:
-        _register_offered()
-        found = _TYPES.get(name)
-    if found is None:
-        raise InternalError(f"unknown element type {name!r}; known are {', '.join(_TYPES)}")
-    return found
-
-
-def is_element_type(name: str) -> bool:
-    """Whether there is a type of that name."""
-    if name not in _TYPES:
-        _register_offered()
-    return name in _TYPES
-
-
-def element_types() -> tuple[ElementType, ...]:
-    """All types: ours, then those of other packages."""
-    _register_offered()
-    return tuple(_TYPES.values())
-
-
-def _register_offered() -> None:
-    """Make types of other packages known; they are asked for where a name is not one of ours. One
-    that cannot be used is none, and ours stay as they are."""
-    for offered in _OFFERS.usable().values():
-        _TYPES.setdefault(offered.name, offered)
-
-
-_OFFERS = Offers[ElementType](GROUP, kind="element type", built_in={}, needs=("name", "bytes"))
-
-
-def _register_usual() -> None:
+def _usual() -> Iterator[ElementType]:
     for name, size, digits, accumulator, library in (
         ("float64", 8, 53, "float64", "numpy"),
         ("float32", 4, 24, "float32", "numpy"),
         ("float16", 2, 11, "float32", "numpy"),
         ("bfloat16", 2, 8, "float32", "ml_dtypes"),
     ):
-        register(
-            ElementType(
-                name=name,
-                bytes=size,
-                kind="float",
-                unit_roundoff=2.0**-digits,
-                accumulator=accumulator,
-                library=library,
-            )
+        yield ElementType(
+            name=name,
+            bytes=size,
+            kind="float",
+            unit_roundoff=2.0**-digits,
+            accumulator=accumulator,
+            library=library,
         )
     for size in (8, 4, 2, 1):
         for kind in ("int", "uint"):
             name = f"{kind}{8 * size}"
-            register(ElementType(name=name, bytes=size, kind=kind, accumulator=name))
-    register(ElementType(name="bool", bytes=1, kind="bool", accumulator="bool"))
+            yield ElementType(name=name, bytes=size, kind=kind, accumulator=name)
+    yield ElementType(name="bool", bytes=1, kind="bool", accumulator="bool")
 
 
-_register_usual()
+_TYPES = {kind.name: kind for kind in _usual()}
+_OFFERS = Offers[ElementType](GROUP, kind="element type", built_in={}, needs=("name", "bytes"))
+
+
+def element_type(name: str) -> ElementType:
+    """The type of that name; raises InternalError where there is none."""
+    if not is_element_type(name):
+        raise InternalError(f"unknown element type {name!r}; known are {', '.join(_TYPES)}")
+    return _TYPES[name]
+
+
+def is_element_type(name: str) -> bool:
+    """Whether there is a type of that name."""
+    return name in _TYPES or name in _with_offered()
+
+
+def element_types() -> tuple[ElementType, ...]:
+    """All types: ours, then those of other packages."""
+    return tuple(_with_offered().values())
+
+
+def _with_offered() -> dict[str, ElementType]:
+    """All types, those of other packages too; they are asked for where a name is not one of ours.
+    One that cannot be used is none, and ours stay as they are."""
+    for offered in _OFFERS.usable().values():
+        _TYPES.setdefault(offered.name, offered)
+    return _TYPES

@@ -116,10 +116,8 @@ def close_matches(name: str, known: Iterable[str], shown: Callable[[str], str] =
     `bert_base`, but not `warm` for `worst`. `shown` makes a name fit for a message.
     """
     choices = sorted(known)
-    near = near_names(name, choices)
-    if near:
-        return "Did you mean " + " or ".join(map(shown, near)) + "?"
-    return all_known(choices, shown)
+    near = " or ".join(map(shown, near_names(name, choices)))
+    return f"Did you mean {near}?" if near else all_known(choices, shown)
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:

@@ -81,13 +81,9 @@ class Layout:
 
     def places(self, rank: int) -> tuple[tuple[int, int], ...]:
         """What the physical axes are, slowest first: the logical axis, and which part of it."""
-        seen = [0] * rank
-        inner: list[tuple[int, int]] = []
-        order = self.axes(rank)
-        for axis, _ in self.blocks:
-            seen[axis] += 1
-            inner.append((axis, seen[axis]))
-        return (*((axis, 0) for axis in order), *inner)
+        cut = [axis for axis, _ in self.blocks]
+        inner = ((axis, cut[: place + 1].count(axis)) for place, axis in enumerate(cut))
+        return (*((axis, 0) for axis in self.axes(rank)), *inner)
 
     def physical_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape in memory of a tensor of a logical shape."""

@@ -12,7 +12,9 @@ else with it. Where a package and tilewright offer the same name, the package's 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from tilewright.core.errors import (
@@ -24,7 +26,7 @@ from tilewright.core.errors import (
 )
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint, EntryPoints
+    from importlib.metadata import EntryPoint
 
 PREFIX = "tilewright."
 """What the names of our groups of entry points begin with."""
@@ -64,8 +66,7 @@ class Offers(Generic[_Offered]):
         _forgetters.append(self.forget)
 
     def forget(self) -> None:
-        """Look for packages anew."""
-        self._points: Mapping[str, list[EntryPoint]] | None = None
+        """Import anew what is asked for."""
         self._imported: dict[str, _Offered] = {}
         self._usable: dict[str, _Offered] | None = None
 
@@ -75,7 +76,7 @@ class Offers(Generic[_Offered]):
 
     def others(self) -> Collection[str]:
         """The names that other packages offer; they are not imported."""
-        return self._entry_points().keys()
+        return _points().get(self.group, {}).keys()
 
     def find(self, name: str) -> _Offered | None:
         """What goes by this name, None where nothing does; dashes and underscores count alike.
@@ -84,7 +85,7 @@ class Offers(Generic[_Offered]):
         """
         if name not in self.others() and name not in self._built_in:
             name = {_alike(other): other for other in self.names()}.get(_alike(name), name)
-        points = self._entry_points().get(name)
+        points = _points().get(self.group, {}).get(name)
         if points is None:
             return self._built_in.get(name)
         if name not in self._imported:
@@ -112,19 +113,11 @@ class Offers(Generic[_Offered]):
         """All that can be used: ours, then those of other packages. A package's that has the name
         of ours stands in its place; what cannot be imported is left out."""
         if self._usable is None:
-            found: dict[str, _Offered] = {}
+            self._usable = {}
             for name in self.names():
-                try:
-                    found[name] = self.named(name)
-                except PluginError:
-                    continue
-            self._usable = found
+                with suppress(PluginError):
+                    self._usable[name] = self.named(name)
         return self._usable
-
-    def _entry_points(self) -> Mapping[str, list[EntryPoint]]:
-        if self._points is None:
-            self._points = _by_name(_points_of(self.group))
-        return self._points
 
     def _import(self, name: str, points: list[EntryPoint]) -> _Offered:
         offered = _loaded(self.kind, name, points)
@@ -157,33 +150,30 @@ class Plugin:
 
 def offered_names(*groups: str) -> list[str]:
     """The names that packages offer in some of our groups; nothing is imported."""
-    return sorted({point.name for group in groups for point in _points_of(group)})
+    return sorted({name for group in groups for name in _points().get(group, {})})
 
 
 def installed_plugins(untried: Collection[str] = ()) -> list[Plugin]:
     """What other packages offer in all our groups; those of the groups `untried` are not imported,
     others are."""
     found: list[Plugin] = []
-    for group in _our_groups():
-        for name, points in _by_name(_points_of(group)).items():
+    for group, named in _points().items():
+        words = group.removeprefix(PREFIX).replace("_", " ")
+        kind = words.removesuffix("es") if words.endswith("sses") else words.removesuffix("s")
+        for name, points in named.items():
             fault = None
             if group not in untried:
                 try:
-                    _loaded(_kind_of(group), name, points)
+                    _loaded(kind, name, points)
                 except PluginError as error:
                     fault = error.message
             found.append(Plugin(group=group, name=name, package=_packages(points), fault=fault))
     return found
 
 
-def _kind_of(group: str) -> str:
-    """One of a group, in words: `tilewright.element_types` → `element type`."""
-    words = group.removeprefix(PREFIX).replace("_", " ")
-    return words.removesuffix("es") if words.endswith("sses") else words.removesuffix("s")
-
-
 def forget_plugins() -> None:
     """Look for packages anew wherever something is offered: some came, or went, meanwhile."""
+    _points.cache_clear()
     for forget in _forgetters:
         forget()
 
@@ -196,23 +186,17 @@ def _alike(name: object) -> str:
     return str(name).replace("-", "_")
 
 
-def _points_of(group: str) -> EntryPoints:
-    """Those of all packages in a group; what reads them takes a while to import."""
+@lru_cache(maxsize=1)
+def _points() -> Mapping[str, Mapping[str, list[EntryPoint]]]:
+    """Those of all packages in our groups, by group and name; what reads them takes a while to
+    import."""
     from importlib.metadata import entry_points
 
-    return entry_points(group=group)
-
-
-def _our_groups() -> list[str]:
-    from importlib.metadata import entry_points
-
-    return sorted(name for name in entry_points().groups if name.startswith(PREFIX))
-
-
-def _by_name(points: Collection[EntryPoint]) -> dict[str, list[EntryPoint]]:
-    found: dict[str, list[EntryPoint]] = {}
-    for point in points:
-        found.setdefault(point.name, []).append(point)
+    known = entry_points()
+    found: dict[str, dict[str, list[EntryPoint]]] = {}
+    for group in sorted(name for name in known.groups if name.startswith(PREFIX)):
+        for point in known.select(group=group):
+            found.setdefault(group, {}).setdefault(point.name, []).append(point)
     return found
 
 

@@ -1,4 +1,5 @@
-"""What `collect`, `fit` and `predict` answer: fields of the JSON contract, as in `results`."""
+"""What `collect`, `fit`, `predict`, `explain` and `evaluate` answer: fields of the JSON contract,
+as in `results`."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tilewright.core.display import Displayed
+from tilewright.core.results import NetworkResult
 
 METRICS = ("latency", "power", "energy", "memory")
 """What `predict` can tell of a network."""
@@ -101,14 +103,11 @@ class NetworkForecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class PredictResult(Displayed):
+class PredictResult(NetworkResult, Displayed):
     """`tilewright predict`; `network` is None for a table of operators. `metrics` are those that
     were asked for; without latency a network has no `operators`. `energy_reason` says why there is
     neither power nor energy, where one of them was asked for."""
 
-    model: str
-    target: str
-    threads: int
     settings: str
     network: NetworkForecast | None
     operators: tuple[OperatorForecast, ...]
@@ -223,3 +222,91 @@ class ThreadsResult(Displayed):
     measured: tuple[ThreadTime, ...]
     best_threads: int
     loss_of_all: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateRow:
+    """Predictions of one target for one group of a family's rows: an implementation, a network, a
+    device, or all.
+
+    Errors are |predicted ÷ measured − 1| as fractions: mean, median, 90th percentile, shares of at
+    most 0.05, 0.1 and 0.2. `spearman` is None where all are equal, `coverage_90` is the share of
+    rows inside their 90 % interval.
+    """
+
+    family: str
+    target: str
+    group: str
+    n: int
+    mape: float
+    median_ape: float
+    p90_ape: float
+    within_5: float
+    within_10: float
+    within_20: float
+    spearman: float | None
+    coverage_90: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatePick:
+    """A search by prediction: after `shots` samples the `verified` best guesses are measured.
+
+    `regret` is how much slower the best of all these is than the best there is, as a fraction.
+    """
+
+    group: str
+    shots: int
+    verified: int
+    regret: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class EvaluateResult(Displayed):
+    """`tilewright evaluate`; `notes` say which rows were left out; a card for each family and
+    target."""
+
+    family: str
+    split: str
+    shots: int
+    rows: tuple[EvaluateRow, ...]
+    picks: tuple[EvaluatePick, ...] = ()
+    notes: tuple[str, ...] = ()
+    cards: tuple[PredictorCard, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    """The range of a number of the operators that were learnt from, least and greatest."""
+
+    name: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictorCard:
+    """One predictor: a family's, of one target.
+
+    `devices` are the device classes that its data is of, `rows` measurements of `configurations`
+    different operators; `data_hash` identifies them; `measured_from` and `measured_until` are the
+    days of the measurements of these classes, None where they were not recorded. `split` is what
+    the errors are of; `limits` are sentences. `date` is the day of the evaluation, `version` that
+    of tilewright.
+    """
+
+    family: str
+    target: str
+    devices: tuple[str, ...]
+    rows: int
+    configurations: int
+    data_hash: str
+    measured_from: str | None
+    measured_until: str | None
+    split: str
+    folds: int
+    seed: int
+    covers: tuple[Covered, ...]
+    limits: tuple[str, ...]
+    date: str
+    version: str

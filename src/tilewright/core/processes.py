@@ -16,32 +16,16 @@ from typing import Any, Self
 
 import psutil
 
-from tilewright.core.child import (
-    ANSWER,
-    LENGTH,
-    OUT_OF_MEMORY,
-    serve,
-    wait_until_asleep,
-)
+from tilewright.core.child import ANSWER, LENGTH, OUT_OF_MEMORY
 from tilewright.core.scratch import PrivateFolder, scratch_folder
 from tilewright.core.settings import child_environment
-
-__all__ = [
-    "Child",
-    "ChildCrash",
-    "ChildError",
-    "ChildOutOfMemory",
-    "ChildTimeout",
-    "RemoteError",
-    "serve",
-    "wait_until_asleep",
-]
 
 _START = "from tilewright.core.child import main; main()"
 _STDERR_BYTES = 16 << 10
 _STDERR_LINES = 40
 _SLICE_S = 0.2
 _STOP_S = 2.0
+_SIGNALS = {number.value: number.name for number in signal.Signals}
 _MEMORY_SIGNS = ("bad_alloc", "MemoryError", "out of memory", "Cannot allocate memory")
 
 
@@ -60,7 +44,9 @@ class ChildCrash(ChildError):
     """
 
     def __init__(self, exit_code: int, stderr: str) -> None:
-        name = f"signal {_signal_name(-exit_code)}" if exit_code < 0 else f"exit code {exit_code}"
+        name = f"exit code {exit_code}"
+        if exit_code < 0:
+            name = f"signal {_SIGNALS.get(-exit_code, -exit_code)}"
         super().__init__(f"child process ended with {name}" + (f":\n{stderr}" if stderr else ""))
         self.exit_code = exit_code
         self.stderr = stderr
@@ -82,13 +68,6 @@ class RemoteError(Exception):
 
 class _Disconnected(Exception):
     """The channel broke in the middle of a request."""
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)
 
 
 class Child:
@@ -265,12 +244,11 @@ class Child:
     def _kill(self) -> None:
         """End the process, its descendants and its group with SIGKILL, and reap it."""
         self._close_channel()
-        process, self._process = self._process, None
-        scratch, self._scratch = self._scratch, None
-        if process is not None:
-            self._kill_all(process)
-        if scratch is not None:
-            scratch.close()
+        if self._process is not None:
+            self._kill_all(self._process)
+            self._process = None
+        if self._scratch is not None:
+            self._scratch.close()
 
     def _kill_all(self, process: subprocess.Popen[bytes]) -> None:
         descendants: list[psutil.Process] = []
@@ -289,12 +267,10 @@ class Child:
     def _post_mortem(self) -> ChildError:
         """Why the process ended, from its exit status and its last words."""
         process = self._process
-        if process is None:
-            return ChildCrash(0, "")
-        try:
+        assert process is not None
+        with suppress(subprocess.TimeoutExpired):
             process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        process.kill()
         exit_code = process.wait()
         self._kill()
         lines = self._stderr.decode(errors="replace").strip().splitlines()

@@ -1,4 +1,4 @@
-"""The records everything is made of: placements, candidates, measurements, failures.
+"""The records everything is made of: placements, candidates, measurements, failures, checks.
 
 Frozen values; numbers carry their unit in the name; SI inside, scaled only when shown.
 """
@@ -141,7 +141,22 @@ class EnergyUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class Tried:
+    """A candidate of a workload that was tried on one device class, with some of its resources."""
+
+    workload_key: str
+    candidate: Candidate
+    device_class: str
+    resources: Resources
+
+    @property
+    def placement_key(self) -> PlacementKey:
+        """What it is looked up by."""
+        return PlacementKey(device_class=self.device_class, resources=self.resources)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement(Tried):
     """Raw samples of one candidate on one device class, with some of its resources.
 
     `samples_s` are seconds per call in the order they were taken. `kernel_hash` identifies the
@@ -150,10 +165,6 @@ class Measurement:
     None where nobody asked for it.
     """
 
-    workload_key: str
-    candidate: Candidate
-    device_class: str
-    resources: Resources
     protocol: Protocol
     kernel_hash: str
     samples_s: tuple[float, ...]
@@ -164,11 +175,6 @@ class Measurement:
     instance: str = ""
     binding: Binding = Binding()
     energy: EnergyUse | None = None
-
-    @property
-    def placement_key(self) -> PlacementKey:
-        """What it is looked up by."""
-        return PlacementKey(device_class=self.device_class, resources=self.resources)
 
     @property
     def latency_s(self) -> float:
@@ -182,13 +188,9 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(Tried):
     """A candidate that gave no time: a value, never an exception that ends a run."""
 
-    workload_key: str
-    candidate: Candidate
-    device_class: str
-    resources: Resources
     kind: FailureKind
     message: str
     kernel_hash: str = ""
@@ -197,11 +199,6 @@ class Failure:
     run_id: int | None = None
     instance: str = ""
     binding: Binding = Binding()
-
-    @property
-    def placement_key(self) -> PlacementKey:
-        """What it is looked up by."""
-        return PlacementKey(device_class=self.device_class, resources=self.resources)
 
 
 Outcome = Measurement | Failure
@@ -230,17 +227,23 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShippedPlan:
+class OfNetwork:
+    """A record about a whole network on a device class, with some of its resources."""
+
+    network_key: str
+    device_class: str
+    resources: Resources
+    model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShippedPlan(OfNetwork):
     """The plan that shipped for a network on a device class.
 
     `latency_s` is the network's; `plan` is the plan as `graph.plan_fields` writes it, or as
     databases had it before; `numbers` holds further figures by name (baseline, reference, errors).
     """
 
-    network_key: str
-    device_class: str
-    resources: Resources
-    model: str
     plan: Mapping[str, Any]
     latency_s: float
     numbers: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
@@ -248,7 +251,7 @@ class ShippedPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkMeasurement:
+class NetworkMeasurement(OfNetwork):
     """A whole network as `profile` found it on a device class.
 
     `latency_s` is the median, `planned_bytes` the memory it was to take at its peak, and
@@ -256,10 +259,6 @@ class NetworkMeasurement:
     they were not asked for, or could not be had.
     """
 
-    network_key: str
-    device_class: str
-    resources: Resources
-    model: str
     latency_s: float
     planned_bytes: int
     measured_bytes: int | None = None
@@ -268,3 +267,24 @@ class NetworkMeasurement:
     versions: str = ""
     created_at: float = 0.0
     instance: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCheck:
+    """`error` is relative to sum |w||x|; None when there is no reference in numpy, or when the
+    memory did not suffice for a check."""
+
+    error: float | None
+    bound: float
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkCheck:
+    """The network's outputs against the reference's: largest absolute error, the largest error
+    relative to the largest value of its output, and the name of that output; empty where all are
+    the same."""
+
+    max_abs_error: float
+    max_rel_error: float
+    output: str = ""

@@ -83,14 +83,20 @@ class MemoryUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ProfileResult(Displayed):
-    """`tilewright profile`. `energy` is None unless it was asked for; `memory` is planned, and
-    measured where that was asked for. `rest_s` is what lies outside the tasks: the network's time
-    that no task takes in place. The tasks' shares and `rest_share` add up to 1."""
+class NetworkResult:
+    """What a verb says of a network on a target begins with these."""
 
     model: str
     target: str
     threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ProfileResult(NetworkResult, Displayed):
+    """`tilewright profile`. `energy` is None unless it was asked for; `memory` is planned, and
+    measured where that was asked for. `rest_s` is what lies outside the tasks: the network's time
+    that no task takes in place. The tasks' shares and `rest_share` add up to 1."""
+
     tasks: tuple[TaskReport, ...]
     network_latency_s: float
     tasks_latency_s: float
@@ -110,7 +116,7 @@ class CompareRow:
     """One model against one peer at one precision, timed in turn.
 
     `precision` is fp32, bf16, fp16 or int8. `speedup_low` and `speedup_high` bound the speed-up
-    (`core.speedups`), None where it was not timed in several rounds. Errors are ours against ONNX
+    (`core.timings`), None where it was not timed in several rounds. Errors are ours against ONNX
     Runtime: absolute, and relative to the largest value of the output.
     """
 
@@ -172,7 +178,7 @@ class TaskSearchReport:
     """What one run's search did for a task.
 
     `first_s` is the time of our default settings, `gain` that over the best, with bounds: the two
-    were timed on two occasions (`core.speedups.speedup_apart`), and of many candidates the fastest
+    were timed on two occasions (`core.timings.speedup_apart`), and of many candidates the fastest
     was also a lucky one. `trials` are this run's, in the order of measuring.
     """
 
@@ -190,19 +196,16 @@ class TaskSearchReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class OptimizeResult(Displayed):
+class OptimizeResult(NetworkResult, Displayed):
     """`tilewright optimize` and `tilewright tune`.
 
     `measurements` counts the candidate rows made by this run. `level` is op, subgraph or graph.
     `rest_s` is what lies outside the tasks: the network's time that no task takes in place. The
-    tasks' shares and `rest_share` add up to 1. Speed-ups have bounds (`core.speedups`), None where
+    tasks' shares and `rest_share` add up to 1. Speed-ups have bounds (`core.timings`), None where
     the two were not timed in turn. Variations are those of the rounds that were timed: (slowest -
     fastest) / median. `reference_untimed` says why the reference has no time, empty where it has.
     """
 
-    model: str
-    target: str
-    threads: int
     latency_s: float
     baseline_latency_s: float | None
     reference_latency_s: float | None
@@ -351,7 +354,11 @@ class SubgraphStudyResult(Displayed):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class DatabaseInfo(Displayed):
-    """`tilewright db info`."""
+    """`tilewright db info`: numbers of rows, and the cache of models.
+
+    `devices` counts device classes, `tasks` distinct workload keys; `size_bytes` includes the
+    write-ahead log.
+    """
 
     path: str
     schema_version: int
@@ -373,8 +380,8 @@ class CleanUp:
     measurements: int
     failures: int
     freed_bytes: int
-    cached_models: int
-    cache_freed_bytes: int
+    cached_models: int = 0
+    cache_freed_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,14 +127,12 @@ def _made(parent: Path, prefix: str) -> tuple[Path, int]:
 def _held(folder: Path) -> int | None:
     """A descriptor of the folder with a lock that others may share; None where it is gone."""
     lock = None
-    try:
+    with suppress(OSError):
         lock = os.open(folder, _FOLDER_ITSELF)
         with suppress(OSError):  # where a file system has no locks, nothing is removed either
             fcntl.flock(lock, fcntl.LOCK_SH)
         if os.path.samestat(folder.stat(), os.fstat(lock)):
             return lock
-    except OSError:
-        pass
     _close(lock)
     return None
 

@@ -39,22 +39,20 @@ def read_settings() -> UserSettings:
     default = Path(platformdirs.user_data_dir("tilewright")) / "tilewright.db"
     cache = os.environ.get("TILEWRIGHT_CACHE")
     omp = os.environ.get("OMP_NUM_THREADS", "")
+    limit = os.environ.get("TILEWRIGHT_CACHE_LIMIT")
+    limit_bytes = parse_bytes(limit) if limit else CACHE_LIMIT_BYTES
+    if limit_bytes is None:
+        raise UsageError(
+            f"TILEWRIGHT_CACHE_LIMIT is {limit!r}, which is no size.",
+            hint="For example 20GB, or 0.",
+        )
     return UserSettings(
         database=location_of(database, "TILEWRIGHT_DB") if database else str(default),
         cache=Path(cache or platformdirs.user_cache_dir("tilewright")).expanduser(),
-        cache_limit_bytes=_cache_limit(os.environ.get("TILEWRIGHT_CACHE_LIMIT")),
+        cache_limit_bytes=limit_bytes,
         omp_threads=int(omp) if omp.isdigit() and int(omp) > 0 else None,
         no_color=bool(os.environ.get("NO_COLOR")),
     )
-
-
-def _cache_limit(text: str | None) -> int:
-    limit_bytes = parse_bytes(text) if text else CACHE_LIMIT_BYTES
-    if limit_bytes is None:
-        raise UsageError(
-            f"TILEWRIGHT_CACHE_LIMIT is {text!r}, which is no size.", hint="For example 20GB, or 0."
-        )
-    return limit_bytes
 
 
 def child_environment(**overrides: str) -> dict[str, str]:

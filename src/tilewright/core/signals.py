@@ -1,4 +1,7 @@
-"""What ends a process from outside: signals, and the death of its parent."""
+"""What ends a process from outside: signals, and the death of its parent.
+
+The first of Ctrl-C, SIGTERM and SIGHUP may ask to stop after the candidate in flight.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import ctypes
 import os
 import signal
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, a polite kill (of `kill`, `timeout`, a scheduler, a container's stop), a closed terminal:
@@ -15,7 +19,7 @@ all three ask for the same."""
 _PR_SET_PDEATHSIG = 1
 
 
-def heeded() -> list[signal.Signals]:
+def _heeded() -> list[signal.Signals]:
     """Those of `STOPPING` that end this process as it stands.
 
     None outside the main thread. Signals that are ignored stay so: shells tell what they start in
@@ -33,16 +37,47 @@ def heeded() -> list[signal.Signals]:
     ]
 
 
+class Interruption:
+    """Whether a signal asked to stop."""
+
+    requested = False
+
+    def __call__(self) -> bool:
+        return self.requested
+
+
 @contextmanager
-def as_interrupts() -> Generator[None]:
+def graceful_interrupt() -> Generator[Interruption]:
+    """Turn the first stopping signal into a request; a second one raises KeyboardInterrupt.
+
+    Outside the main thread signals are left alone, and so are those that the process ignores or
+    has a handler of its own for; SIGINT alone is taken from any handler.
+    """
+    interruption = Interruption()
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        if interruption.requested:
+            raise KeyboardInterrupt
+        interruption.requested = True
+
+    with _handled_by(ask):
+        yield interruption
+
+
+def as_interrupts() -> AbstractContextManager[None]:
     """Let every stopping signal raise KeyboardInterrupt, as Ctrl-C does, so that blocks clean up
     behind themselves."""
-    before = {number: signal.signal(number, signal.default_int_handler) for number in heeded()}
+    return _handled_by(signal.default_int_handler)
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
+    before = {number: signal.signal(number, handler) for number in _heeded()}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, usual in before.items():
+            signal.signal(number, usual)
 
 
 def left_to_parent() -> None:

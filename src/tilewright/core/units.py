@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from math import isfinite
 
 _TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
@@ -23,26 +24,23 @@ _SECONDS = (3600.0, 60.0, 1.0)
 
 def format_seconds(value_s: float) -> str:
     """`0.0123` → `12.3 ms`."""
-    for scale, unit in _TIME:
-        if abs(value_s) >= scale:
-            return f"{value_s / scale:.3g} {unit}"
-    return f"{value_s / 1e-9:.3g} ns"
+    return _scaled(value_s, _TIME, 3)
 
 
 def format_joules(value_j: float) -> str:
     """`0.0123` → `12.3 mJ`."""
-    for scale, unit in _ENERGY:
-        if abs(value_j) >= scale:
-            return f"{value_j / scale:.3g} {unit}"
-    return f"{value_j / 1e-6:.3g} µJ"
+    return _scaled(value_j, _ENERGY, 3)
 
 
 def format_bytes(value_bytes: float) -> str:
     """`1536` → `1.5 KiB`."""
-    for scale, unit in _BYTES:
-        if abs(value_bytes) >= scale:
-            return f"{value_bytes / scale:.4g} {unit}"
-    return "0 B"
+    return _scaled(value_bytes, _BYTES, 4)
+
+
+def _scaled(value: float, units: Sequence[tuple[float, str]], digits: int) -> str:
+    """A number in the largest unit that it reaches, in the smallest one where it reaches none."""
+    scale, unit = next((each for each in units if abs(value) >= each[0]), units[-1])
+    return f"{value / scale:.{digits}g} {unit}"
 
 
 def parse_duration(text: str) -> float | None:
@@ -64,5 +62,4 @@ def parse_bytes(text: str) -> int | None:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         return None
-    factor = _FACTORS[match[2].upper()]
-    return int(float(match[1]) * factor)
+    return int(float(match[1]) * _FACTORS[match[2].upper()])

@@ -7,10 +7,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tilewright.core.checks import NetworkCheck
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.records import Placement
+from tilewright.core.records import NetworkCheck, Placement
 from tilewright.core.results import CompareResult, CompareRow
 from tilewright.core.scratch import scratch_folder
 from tilewright.core.timings import Timing
@@ -37,7 +36,7 @@ from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
 from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
 from tilewright.store.base import Store
-from tilewright.store.choices import MAX_ERROR, SettingsName, choose_plan
+from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan
 
 _OURS = "tilewright"
 

@@ -39,7 +39,7 @@ from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
 from tilewright.report.task_rows import explain_difference, outside_tasks, seen_peaks, task_reports
 from tilewright.store.base import Store
-from tilewright.store.choices import MAX_ERROR, SettingsName, choose_plan
+from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan
 
 _WARMUP, _REPEATS = 5, 15
 _NAME = "network"

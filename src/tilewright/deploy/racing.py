@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright.core.budget import Budget
-from tilewright.core.checks import NetworkCheck
 from tilewright.core.errors import ModelError, NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.records import Placement
+from tilewright.core.records import NetworkCheck, Placement
 from tilewright.core.timings import Timing
 from tilewright.deploy.bisecting import ROUNDING, name_culprit
 from tilewright.graph.network import Array

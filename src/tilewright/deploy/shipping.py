@@ -12,8 +12,7 @@ from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import EventSink, Note
 from tilewright.core.records import Placement, ShippedPlan
 from tilewright.core.results import OptimizeResult
-from tilewright.core.speedups import Speedup
-from tilewright.core.timings import Timing
+from tilewright.core.timings import Speedup, Timing
 from tilewright.cost.floors import Peaks
 from tilewright.deploy.racing import Race
 from tilewright.deploy.reuse import artifact_fingerprint, shipped_already, weights_digest

@@ -19,7 +19,7 @@ from tilewright.models.source import is_model_file
 from tilewright.plan.preparation import prepare
 from tilewright.report.shown import brief
 from tilewright.store.base import Store
-from tilewright.store.choices import ranked
+from tilewright.store.known_candidates import ranked
 
 VIEWS = ("graph", "tir", "asm")
 _TIMEOUT_S = 120.0

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
 
-from tilewright.core.checks import KernelCheck, NetworkCheck
-from tilewright.core.records import Measurement
+from tilewright.core.records import KernelCheck, Measurement, NetworkCheck
 from tilewright.core.solutions import Solution
 from tilewright.core.timings import Timing
 from tilewright.graph.plan import NetworkPlan

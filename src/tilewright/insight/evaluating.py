@@ -12,8 +12,8 @@ from threadpoolctl import threadpool_limits
 
 from tilewright.core.arguments import count_of, path_or_none, text_of
 from tilewright.core.errors import ModelError, TilewrightError, UsageError, close_matches
-from tilewright.core.evaluations import EvaluateResult, EvaluateRow
 from tilewright.core.events import EventSink, Note, Stage
+from tilewright.core.predictions import EvaluateResult, EvaluateRow
 from tilewright.insight.network_rows import members_of, operators_of
 from tilewright.predict.base import Trees
 from tilewright.predict.cards import (

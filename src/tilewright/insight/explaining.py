@@ -35,7 +35,7 @@ from tilewright.predict.insight import Exchange, Influence, differences, influen
 from tilewright.predict.kernel_facts import Kernel
 from tilewright.predict.kernel_models import KernelModel
 from tilewright.predict.modelling import Predictors
-from tilewright.store.choices import own, ranked
+from tilewright.store.known_candidates import own, ranked
 
 _SETTINGS = 400
 _EXCHANGED = 100

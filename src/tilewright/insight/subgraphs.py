@@ -16,11 +16,11 @@ from statistics import median
 
 from tilewright.core.budget import Budget, Limit
 from tilewright.core.events import EventSink, Stage
-from tilewright.core.interrupts import graceful_interrupt
 from tilewright.core.records import Candidate, Measurement, Placement
 from tilewright.core.results import SubgraphStudyResult, SubgraphStudyRow
 from tilewright.core.scratch import scratch_folder
-from tilewright.core.speedups import Speedup, speedup
+from tilewright.core.signals import graceful_interrupt
+from tilewright.core.timings import Speedup, speedup
 from tilewright.cost.floors import Peaks
 from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import Task, TaskKey
@@ -40,7 +40,7 @@ from tilewright.search.tuners.registry import DEFAULT, tuner_factory
 from tilewright.search.tuning import NetworkTuner, TuningTerms
 from tilewright.search.winners import Referee
 from tilewright.store.base import Store
-from tilewright.store.choices import ranked
+from tilewright.store.known_candidates import ranked
 
 _TURNS = 3
 _CASE_MEASUREMENTS = 48

@@ -15,7 +15,7 @@ from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
 from tilewright.predict.thread_counts import best_count, counts_to_measure
 from tilewright.store.base import Store
-from tilewright.store.choices import SettingsName, choose_plan
+from tilewright.store.known_candidates import SettingsName, choose_plan
 
 _REPEATS, _WARMUP = 15, 2
 

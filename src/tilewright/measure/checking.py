@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from tilewright.core.checks import KernelCheck, NetworkCheck
-from tilewright.core.records import Candidate, Failure
+from tilewright.core.records import Candidate, Failure, KernelCheck, NetworkCheck
 from tilewright.graph.evaluate import in_single, magnitude, run_workload
 from tilewright.graph.indices import argument_uses
 from tilewright.graph.network import Array

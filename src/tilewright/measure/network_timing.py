@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tilewright.core.budget import Budget
-from tilewright.core.speedups import NOISY_ROUNDS
-from tilewright.core.timings import Timing
+from tilewright.core.timings import NOISY_ROUNDS, Timing
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.measure.networks import NetworkRunner

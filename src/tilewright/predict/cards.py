@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.core.cards import Covered, PredictorCard
-from tilewright.core.evaluations import EvaluateRow
 from tilewright.core.fingerprints import digest
+from tilewright.core.predictions import Covered, EvaluateRow, PredictorCard
 from tilewright.core.version import own_version
 from tilewright.predict.kernel_facts import implementation_of
 from tilewright.predict.kernel_models import TrainingSet

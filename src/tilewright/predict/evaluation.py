@@ -10,10 +10,15 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.core.cards import Covered, PredictorCard
 from tilewright.core.errors import ModelError, UsageError, close_matches
-from tilewright.core.evaluations import EvaluatePick, EvaluateResult, EvaluateRow
 from tilewright.core.fingerprints import digest
+from tilewright.core.predictions import (
+    Covered,
+    EvaluatePick,
+    EvaluateResult,
+    EvaluateRow,
+    PredictorCard,
+)
 from tilewright.predict.base import Facts, Family, Floats, Target
 from tilewright.predict.cards import KeptAside, Learnt, card
 from tilewright.predict.crossfit import cross_fit, part_of

@@ -29,7 +29,7 @@ from tilewright.predict.kernel_models import KernelModel
 from tilewright.predict.modelling import Predictors, predictors_of
 from tilewright.predict.operator_facts import roofline_s
 from tilewright.store.base import Store
-from tilewright.store.choices import MAX_ERROR, SettingsName, choose_plan
+from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan
 
 IN_SEQUENCE = 1.04
 """A network's time over the sum of its kernels' times alone; docs/benchmarks-predictors.md has how

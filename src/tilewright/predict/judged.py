@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.core.evaluations import EvaluateResult
+from tilewright.core.predictions import EvaluateResult
 from tilewright.predict.base import Floats
 from tilewright.predict.metrics import Score, score
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tilewright.core.cards import PredictorCard
-from tilewright.core.evaluations import EvaluateRow
+from tilewright.core.predictions import EvaluateRow, PredictorCard
 from tilewright.predict.judged import Evaluation, Judged
 from tilewright.report import scatter, views
 from tilewright.report.formats import escaped, to_markdown

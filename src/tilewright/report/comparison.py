@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 
 from tilewright.core.results import CompareRow
-from tilewright.core.speedups import Speedup
+from tilewright.core.timings import Speedup
 
 OUR_PRECISION = "fp32"
 

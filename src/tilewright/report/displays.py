@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from tilewright.core.display import show_by
-from tilewright.core.evaluations import EvaluateResult
 from tilewright.core.predictions import (
     CollectResult,
+    EvaluateResult,
     ExplainResult,
     FitResult,
     PredictResult,
@@ -80,19 +80,17 @@ def page(result: object) -> Page | None:
     return None
 
 
-class _Displays:
-    """Implements `Displays` of core."""
+def _text(result: object) -> str | None:
+    found = page(result)
+    if found is None:
+        return None
+    tables = map(table_text, found.tables)
+    return "\n\n".join([*tables, *map(visible, found.sentences)])
 
-    def text(self, result: object) -> str | None:
-        found = page(result)
-        if found is None:
-            return None
-        tables = map(table_text, found.tables)
-        return "\n\n".join([*tables, *map(visible, found.sentences)])
 
-    def html(self, result: object) -> str | None:
-        found = page(result)
-        return None if found is None else notebook_html(found)
+def _html(result: object) -> str | None:
+    found = page(result)
+    return None if found is None else notebook_html(found)
 
 
 def notebook_html(shown: Page, *, report: str = "") -> str:
@@ -103,7 +101,7 @@ def notebook_html(shown: Page, *, report: str = "") -> str:
 
 def install() -> None:
     """Have the results of all verbs show themselves like this."""
-    show_by(_Displays())
+    show_by(text=_text, html=_html)
 
 
 def table_text(table: Table) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.core.results import OptimizeResult, ProfileResult, TaskReport
-from tilewright.core.speedups import NOISY_ROUNDS
+from tilewright.core.timings import NOISY_ROUNDS
 from tilewright.report import shown
 
 NOISY_NETWORK = 0.1

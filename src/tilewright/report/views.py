@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.core.evaluations import EvaluatePick, EvaluateRow
+from tilewright.core.predictions import EvaluatePick, EvaluateRow
 from tilewright.core.results import (
     CompareResult,
     DatabaseInfo,
@@ -21,7 +21,7 @@ from tilewright.core.results import (
     TaskSearchReport,
     TunerStudyRow,
 )
-from tilewright.core.speedups import NOISY_ROUNDS
+from tilewright.core.timings import NOISY_ROUNDS
 from tilewright.report import shown
 from tilewright.report.comparison import OUR_PRECISION
 from tilewright.report.tables import Column, Table, facts_table, record_of, records_of

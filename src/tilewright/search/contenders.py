@@ -8,7 +8,7 @@ from tilewright.core.records import Placement
 from tilewright.graph.plan_result import CallResult, PlanResult
 from tilewright.graph.tasks import TaskKey
 from tilewright.kernels.plans import with_candidates
-from tilewright.store.choices import defaults
+from tilewright.store.known_candidates import defaults
 
 TUNED, DEFAULT = "tuned", "default"
 """The best settings in the default layouts; our default settings in these. Others are what the

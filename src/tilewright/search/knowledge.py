@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.core.records import Candidate, Measurement, Outcome
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
-from tilewright.store.choices import own, ranked
+from tilewright.store.known_candidates import own, ranked
 
 Hashes = Callable[[Sequence[tuple[Workload, Candidate]]], Sequence[str | None]]
 _Group = tuple[TaskKey, str]

@@ -17,7 +17,7 @@ from tilewright.kernels.spaces import default_candidate, ranked_defaults, too_in
 from tilewright.plan.network_problem import Time
 from tilewright.search.places import Places
 from tilewright.store.base import Store
-from tilewright.store.choices import own, ranked
+from tilewright.store.known_candidates import own, ranked
 
 _Kernel = tuple[Candidate, float]
 """What computes a workload, and its seconds."""

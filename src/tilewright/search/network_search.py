@@ -8,11 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from tilewright.core.budget import Budget
-from tilewright.core.checks import KernelCheck
 from tilewright.core.errors import NegativeVerdict, StoreError
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.interrupts import graceful_interrupt
-from tilewright.core.records import Candidate, Outcome, Placement
+from tilewright.core.records import Candidate, KernelCheck, Outcome, Placement
+from tilewright.core.signals import graceful_interrupt
 from tilewright.cost.floors import Peaks
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import PlanResult
@@ -34,7 +33,7 @@ from tilewright.search.requests import OptimizeRequest
 from tilewright.search.tuning import Guess, NetworkTuner, TuningTerms, no_guess
 from tilewright.search.winners import LAST, Referee, Searched, measured_last
 from tilewright.store.base import Store
-from tilewright.store.choices import defaults
+from tilewright.store.known_candidates import defaults
 from tilewright.store.shipped_plans import candidates_of, plan_of, shipping_key
 
 SHIPPED_BEFORE = "shipped before"

@@ -15,7 +15,7 @@ from tilewright.kernels.spaces import search_space
 from tilewright.measure.circumstances import is_usual
 from tilewright.search.tuners.base import Precedent
 from tilewright.store.base import Store
-from tilewright.store.choices import ranked
+from tilewright.store.known_candidates import ranked
 
 _TASKS = 6
 _LEAST = 8

@@ -13,7 +13,7 @@ from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, KnobValue, Measurement, Outcome, Placement, Protocol
 from tilewright.core.results import CurvePoint, TaskSearchReport
 from tilewright.core.results import Trial as TrialReport
-from tilewright.core.speedups import speedup_apart
+from tilewright.core.timings import speedup_apart
 from tilewright.cost.floors import Peaks
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
@@ -28,7 +28,7 @@ from tilewright.search.precedents import best_elsewhere, neighbours_in_store, pr
 from tilewright.search.tuners.base import LateTuner, Tuner, TuningTask
 from tilewright.search.tuners.registry import DEFAULT, make_tuner
 from tilewright.store.base import Store
-from tilewright.store.choices import known_outcomes
+from tilewright.store.known_candidates import known_outcomes
 
 _LONGEST = 120
 

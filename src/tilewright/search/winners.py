@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tilewright.core.budget import Budget
-from tilewright.core.checks import KernelCheck
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Note
-from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Placement
+from tilewright.core.records import Candidate, Failure, KernelCheck, Measurement, Outcome, Placement
 from tilewright.core.records import Protocol as TimingProtocol
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import CallResult, PlanResult
@@ -23,7 +22,7 @@ from tilewright.measure.checking import check_kernels
 from tilewright.search.levels import Level, bare_task, carried_over
 from tilewright.search.tuning import TuningTerms
 from tilewright.store.base import Store
-from tilewright.store.choices import ranked
+from tilewright.store.known_candidates import ranked
 
 FINALISTS = 3
 LAST = "last measurements"

@@ -17,8 +17,8 @@ from tilewright.core.arguments import (
     texts_of,
     truth_of,
 )
-from tilewright.core.evaluations import EvaluateResult
 from tilewright.core.events import Stage
+from tilewright.core.predictions import EvaluateResult
 from tilewright.hardware.device import local_placement, parse_target
 from tilewright.hardware.gpus import is_cuda
 from tilewright.models import ModelOptions
@@ -26,7 +26,7 @@ from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
 from tilewright.session.networks import BUDGET
 from tilewright.session.opened import Opened
-from tilewright.store.choices import MAX_ERROR
+from tilewright.store.known_candidates import MAX_ERROR
 
 if TYPE_CHECKING:
     from tilewright.collect.design import Design
@@ -99,7 +99,7 @@ class ForecastVerbs(Opened):
         from tilewright.plan.preparation import prepare
         from tilewright.predict.energies import known_metrics
         from tilewright.predict.forecasting import forecaster_of
-        from tilewright.store.choices import checked_settings
+        from tilewright.store.known_candidates import checked_settings
 
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = error_of(max_error), known_metrics(texts_of(metrics, "metrics"))
@@ -121,7 +121,7 @@ class ForecastVerbs(Opened):
         from tilewright.plan.preparation import prepare_outline
         from tilewright.predict.forecasting import forecaster_of
         from tilewright.predict.table import read_texts
-        from tilewright.store.choices import checked_settings
+        from tilewright.store.known_candidates import checked_settings
 
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = error_of(max_error), texts_of(metrics, "metrics")
@@ -169,7 +169,7 @@ class ForecastVerbs(Opened):
     ) -> ThreadsResult:
         """The fastest of up to five numbers of threads, each measured."""
         from tilewright.insight.thread_counts import network_timer, study_threads
-        from tilewright.store.choices import checked_settings
+        from tilewright.store.known_candidates import checked_settings
 
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         argument = self._given(model, said).argument

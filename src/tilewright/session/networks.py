@@ -26,7 +26,7 @@ from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
 from tilewright.session.opened import Opened
-from tilewright.store.choices import MAX_ERROR
+from tilewright.store.known_candidates import MAX_ERROR
 
 if TYPE_CHECKING:
     from tilewright.search.levels import GraphLevel
@@ -147,7 +147,7 @@ class NetworkVerbs(Opened):
         """
         from tilewright.deploy.profiling import Profiler
         from tilewright.hardware.meters import named_meter
-        from tilewright.store.choices import checked_settings
+        from tilewright.store.known_candidates import checked_settings
 
         named = text_or_none(meter, "meter")
         profiler = Profiler(
@@ -176,7 +176,7 @@ class NetworkVerbs(Opened):
     ) -> CompareResult:
         """Time one network or several in turn with their peers."""
         from tilewright.deploy.comparing import Comparer, checked_peers, require_models
-        from tilewright.store.choices import checked_settings
+        from tilewright.store.known_candidates import checked_settings
 
         compared = several_models(models)
         require_models(compared)

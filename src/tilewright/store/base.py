@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
@@ -23,9 +22,9 @@ from tilewright.core.records import (
     Run,
     ShippedPlan,
 )
+from tilewright.core.results import CleanUp, DatabaseInfo, ImportResult
 
 if TYPE_CHECKING:
-    from tilewright.core.results import ImportResult
     from tilewright.graph.workload import Workload
     from tilewright.store.interchange.lines import Line
 
@@ -60,13 +59,11 @@ class Store(Protocol):
 
     def close(self) -> None:
         """End its use; harmless when it is closed."""
-        ...
 
     # Kernels
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
         """Keep outcomes, all or none; adding the same one twice keeps both samples."""
-        ...
 
     def outcomes(self, workload_key: str, placement: PlacementKey) -> list[Outcome]:
         """Everything known about a workload at a device class and resources, oldest first.
@@ -93,11 +90,9 @@ class Store(Protocol):
 
     def add_workload(self, workload: Workload) -> None:
         """Keep a workload, so that its key can be resolved later."""
-        ...
 
     def add_workloads(self, workloads: Iterable[Workload]) -> None:
         """Keep several at once; known ones stay."""
-        ...
 
     def workload(self, key: str) -> Workload | None:
         """The workload with this key; None when it was never added."""
@@ -115,7 +110,6 @@ class Store(Protocol):
 
     def update_run(self, run: Run) -> None:
         """Record what a run has spent so far and its state."""
-        ...
 
     def runs(self, network_key: str, placement: PlacementKey) -> list[Run]:
         """All runs on this network at a device class and resources, oldest first."""
@@ -127,7 +121,6 @@ class Store(Protocol):
 
     def ship(self, shipped: ShippedPlan) -> None:
         """Keep the plan that shipped."""
-        ...
 
     def shipped(self, network_key: str, placement: PlacementKey) -> ShippedPlan | None:
         """What shipped last for a network at a device class and resources."""
@@ -139,7 +132,6 @@ class Store(Protocol):
 
     def add_network(self, measured: NetworkMeasurement) -> None:
         """Keep what was measured of a whole network."""
-        ...
 
     def networks(self, network_key: str, placement: PlacementKey) -> list[NetworkMeasurement]:
         """What was measured of a whole network at a device class and resources, oldest first."""
@@ -149,7 +141,6 @@ class Store(Protocol):
 
     def add_device(self, device: Device) -> None:
         """Keep or replace what is known about a device of that class and instance."""
-        ...
 
     def devices(self) -> list[Device]:
         """All devices, by class and instance."""
@@ -161,7 +152,6 @@ class Store(Protocol):
 
     def add_peak(self, placement: PlacementKey, name: str, value: float) -> None:
         """Keep a peak that a device class reached with these resources: `flop_per_s`, say."""
-        ...
 
     def peak(self, placement: PlacementKey, name: str) -> float | None:
         """The newest value of a peak; None when it was never measured."""
@@ -173,7 +163,7 @@ class Archive(Protocol):
     """What a store has that `tilewright db` can look into, copy, merge and clean."""
 
     def info(self) -> DatabaseInfo:
-        """What it holds: for `db info`, and for `doctor`."""
+        """What it holds, without what is said of the cache: for `db info`, and for `doctor`."""
         ...
 
     def export(self, path: Path, kind: str | None = None) -> int:
@@ -209,35 +199,9 @@ class Archive(Protocol):
         *,
         keep_versions: Iterable[str] = (),
         failures_older_than_s: float | None = None,
-    ) -> Removed:
+    ) -> CleanUp:
         """Remove what is of no more use: for `db gc`."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseInfo:
-    """Numbers of rows. `devices` counts device classes, `tasks` distinct workload keys.
-
-    `size_bytes` includes the write-ahead log.
-    """
-
-    path: Path
-    schema_version: int
-    measurements: int
-    failures: int
-    devices: int
-    tasks: int
-    runs: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removed:
-    """Rows removed and bytes won by a clean-up."""
-
-    measurements: int
-    failures: int
-    freed_bytes: int
 
 
 def archive_of(store: Store) -> Archive:

@@ -1,4 +1,5 @@
-"""Connections to the database file, and the rules every transaction follows.
+"""Connections to the database file, the rules every transaction follows, and what SQLite reports,
+said so that a person can act on it.
 
 WAL mode lets others read while one process writes; `synchronous=FULL` makes a commit durable
 before it returns. Writers take the lock at once (BEGIN IMMEDIATE), so none of them can fail
@@ -27,9 +28,45 @@ from sqlalchemy.pool import QueuePool
 from tilewright.core.errors import StoreError
 from tilewright.core.scratch import PrivateFolder, scratch_folder
 from tilewright.store import schema
-from tilewright.store.faults import error_name, explained
 from tilewright.store.migrations import bring_up_to_date, schema_version
+from tilewright.store.rows import DamagedRow
 
+_OTHER_FILE = "or choose another file with --db PATH."
+_FREE_SPACE = f"Free some space and repeat the command, {_OTHER_FILE}"
+
+_EXPLANATIONS: dict[str, tuple[str, str]] = {
+    "SQLITE_BUSY": (
+        "is locked by another process",
+        f"Wait until the other command has ended, {_OTHER_FILE}",
+    ),
+    "SQLITE_FULL": ("cannot grow: the disk is full", _FREE_SPACE),
+    "SQLITE_IOERR": (
+        "cannot be read or written: the disk, a quota or a file-size limit stands in the way",
+        _FREE_SPACE,
+    ),
+    "SQLITE_READONLY": (
+        "may not be written: no permission, or a read-only file system",
+        f"Make the file and its folder writable, {_OTHER_FILE}",
+    ),
+    "SQLITE_CANTOPEN": (
+        "cannot be opened: no permission for the file or its folder, or too many open files",
+        f"Make the file and its folder writable, {_OTHER_FILE}",
+    ),
+    "SQLITE_CORRUPT": (
+        "is damaged",
+        f"Restore a copy or move it away (a new one is made), {_OTHER_FILE}",
+    ),
+    "SQLITE_NOTADB": (
+        "is not an SQLite database; left untouched",
+        "Choose another file with --db PATH.",
+    ),
+    "SQLITE_PROTOCOL": (
+        "cannot be locked, as happens on network file systems",
+        f"Move it to a local disk, {_OTHER_FILE}",
+    ),
+}
+_DAMAGED = "SQLITE_CORRUPT"
+_SAME = {"LOCKED": "BUSY", "PERM": "READONLY", "AUTH": "READONLY", "NOTFOUND": "CORRUPT"}
 _RETRY_S = 0.02
 _engines: WeakSet[Engine] = WeakSet()
 
@@ -116,7 +153,7 @@ def connect(path: Path, *, readonly: bool, busy_timeout_s: float) -> Connections
         readonly=readonly,
         busy_timeout_s=busy_timeout_s,
         engine=_make_engine(_address(path, readonly=readonly), busy_timeout_s),
-        leaves_log=readonly and not any(each.exists() for each in _log_files(path)),
+        leaves_log=readonly and not any(each.exists() for each in log_files(path)),
     )
     with ExitStack() as undo:
         undo.callback(connections.close)
@@ -144,19 +181,15 @@ def connect_in_memory(*, readonly: bool) -> Connections:
     other process can share it.
     """
     folder = scratch_folder()
-    path = folder.path / "memory.db"
-    with ExitStack() as undo:
-        undo.callback(folder.close)
-        made = Connections(
-            path=path,
-            readonly=False,
-            busy_timeout_s=0.0,
-            engine=_make_engine(":memory:", 0.0, alone=True),
-            copy=folder,
-        )
-        with made.writing("creating the tables") as connection:
-            bring_up_to_date(connection, path)
-        undo.pop_all()
+    made = Connections(
+        path=folder.path / "memory.db",
+        readonly=False,
+        busy_timeout_s=0.0,
+        engine=_make_engine(":memory:", 0.0, alone=True),
+        copy=folder,
+    )
+    with made.writing("creating the tables") as connection:
+        bring_up_to_date(connection, made.path)
     return replace(made, readonly=readonly)
 
 
@@ -171,24 +204,19 @@ def may_be_written(path: Path) -> bool:
 
 def _copied(path: Path, busy_timeout_s: float, copy: Callable[[Path], None]) -> Connections:
     """A copy of our own, brought up to date, that answers as `path` would."""
-    with ExitStack() as undo:
-        folder = scratch_folder()
-        undo.callback(folder.close)
-        own = folder.path / path.name
-        copy(own)
-        opened = connect(own, readonly=False, busy_timeout_s=busy_timeout_s)
-        undo.pop_all()
+    folder = scratch_folder()
+    own = folder.path / path.name
+    copy(own)
+    opened = connect(own, readonly=False, busy_timeout_s=busy_timeout_s)
     return replace(opened, path=path, readonly=True, copy=folder)
 
 
 def _copy_files(path: Path, copy: Path) -> None:
     """Copy a database and its log, which nobody can be writing to."""
     try:
-        for source, target in zip(
-            (path, *_log_files(path)), (copy, *_log_files(copy)), strict=True
-        ):
+        for source in (path, *log_files(path)):
             if source.exists():
-                shutil.copyfile(source, target)
+                shutil.copyfile(source, copy.with_name(source.name))
     except OSError as error:
         raise StoreError(
             f"{path} cannot be copied, which reading it needs where it may not be written: "
@@ -209,7 +237,7 @@ def _check_place(path: Path, *, readonly: bool) -> None:
                 raise StoreError(f"There is no database at {path}.", hint=hint)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        for place in (path.parent, path, *_log_files(path)):
+        for place in (path.parent, path, *log_files(path)):
             if place.exists() and not os.access(place, os.W_OK):
                 raise StoreError(
                     f"{path} may not be written: no permission for {place}, or a read-only file "
@@ -226,12 +254,12 @@ def _address(path: Path, *, readonly: bool) -> str:
     uri = path.absolute().as_uri()
     if not readonly:
         return f"{uri}?mode=rwc"
-    log, _ = _log_files(path)
+    log, _ = log_files(path)
     frozen = not os.access(path.parent, os.W_OK) and not log.exists()
     return f"{uri}?mode=ro&immutable=1" if frozen else f"{uri}?mode=ro"
 
 
-def _log_files(path: Path) -> tuple[Path, Path]:
+def log_files(path: Path) -> tuple[Path, Path]:
     """The write-ahead log beside a database and its index."""
     return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
 
@@ -245,7 +273,7 @@ def _drop_log(path: Path) -> None:
 
 def _lacks_index(path: Path) -> bool:
     """Whether there is a log, of a process that crashed, and no index that SQLite could use."""
-    log, index = _log_files(path)
+    log, index = log_files(path)
     return log.exists() and not index.exists() and not os.access(path.parent, os.W_OK)
 
 
@@ -256,10 +284,7 @@ def _make_engine(uri: str, busy_timeout_s: float, *, alone: bool = False) -> Eng
         connection = sqlite3.connect(
             uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
         )
-        with ExitStack() as undo:
-            undo.callback(connection.close)
-            connection.execute("PRAGMA synchronous = FULL")
-            undo.pop_all()
+        connection.execute("PRAGMA synchronous = FULL")
         return connection
 
     limits = {"pool_size": 1, "max_overflow": 0} if alone else {}
@@ -283,9 +308,51 @@ def _use_write_ahead_log(connections: Connections) -> None:
         while connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() != "wal":
             try:
                 connection.exec_driver_sql("PRAGMA journal_mode = WAL").scalar_one()
+                return
             except DBAPIError as error:
                 if error_name(error) != "SQLITE_BUSY" or time.monotonic() > deadline:
                     raise
                 time.sleep(_RETRY_S)
-            else:
-                return
+
+
+def error_name(error: DBAPIError | sqlite3.Error) -> str:
+    """SQLite's primary result code, e.g. `SQLITE_BUSY`; empty when it gave none."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    name: str = getattr(cause, "sqlite_errorname", "") or ""
+    primary = "_".join(name.split("_")[:2])
+    same = _SAME.get(primary.removeprefix("SQLITE_"))
+    return f"SQLITE_{same}" if same else primary
+
+
+def explain(
+    error: DBAPIError | sqlite3.Error | UnicodeDecodeError, path: Path, doing: str, *, lost: bool
+) -> StoreError:
+    """The error to raise instead: what failed, in which file, what was lost, what to do."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    # what SQLite says of a damaged schema may itself be no text
+    name = _DAMAGED if isinstance(error, UnicodeDecodeError) else error_name(error)
+    meaning, hint = _EXPLANATIONS.get(
+        name, ("failed", f"Check it with `tilewright db info`, {_OTHER_FILE}")
+    )
+    outcome = (
+        f"Lost: {doing}. Everything stored before is safe." if lost else f"Failed while {doing}."
+    )
+    return StoreError(f"{path} {meaning} (SQLite: {cause}). {outcome}", hint=hint)
+
+
+@contextmanager
+def explained(path: Path, doing: str, *, lost: bool = False) -> Generator[None]:
+    """Turn errors of SQLite inside the block into `StoreError`.
+
+    `lost` says that the block writes, so that what it was doing is undone.
+    """
+    try:
+        yield
+    except DamagedRow as error:
+        raise StoreError(
+            f"{path} is damaged: {error.message}",
+            hint=f"`tilewright db import {path} --kind db --db NEW.db` takes over all rows that "
+            "can be read. Then choose that file with --db.",
+        ) from error
+    except (DBAPIError, sqlite3.Error, UnicodeDecodeError) as error:
+        raise explain(error, path, doing, lost=lost) from error

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
 import polars
 
 from tilewright.core.fingerprints import canonical_json
-from tilewright.core.forms import form_texts
 from tilewright.core.records import Measurement
-from tilewright.store.rows import energy_row
+from tilewright.store.rows import columns_of
 
 COLUMNS = {
     "workload_key": polars.String,
@@ -50,42 +51,24 @@ COLUMNS = {
 number; the columns from `warmup` to `neighbours` are the protocol's, those from `energy_j` on the
 measured energy of a call, null where it was not measured; `energy_samples_j` is a JSON list."""
 
-
+_BATCH_ROWS = 500
 EXPORTED_COLUMNS = COLUMNS | {"workload": polars.String}
 """What a file holds besides: the workload's text, so that the row means something elsewhere."""
 
 
 def flat(measurement: Measurement) -> dict[str, Any]:
     """One row."""
-    candidate, protocol = measurement.candidate, measurement.protocol
     samples_s = measurement.samples_s
-    return {
-        "workload_key": measurement.workload_key,
-        "device_class": measurement.device_class,
-        "resources": str(measurement.resources),
-        "implementation": candidate.implementation,
-        "settings": canonical_json(dict(candidate.settings)),
-        "layouts": canonical_json(form_texts(candidate.forms)),
-        "kernel_hash": measurement.kernel_hash,
-        "versions": measurement.versions,
-        "created_at": measurement.created_at,
-        "run_id": measurement.run_id,
-        "instance": measurement.instance,
-        "binding": ",".join(map(str, measurement.binding.cpus)),
-        "build_s": measurement.build_s,
-        "warmup": protocol.warmup,
-        "repeats": protocol.repeats,
-        "sample_s": protocol.sample_s,
-        "rotation_bytes": protocol.rotation_bytes,
-        "activations": protocol.activations,
-        "timeout_s": protocol.timeout_s,
-        "neighbours": protocol.neighbours,
+    values = {
+        **columns_of(measurement),
+        **asdict(measurement.protocol),
+        "settings": canonical_json(dict(measurement.candidate.settings)),
         "samples": len(samples_s),
         "samples_s": list(samples_s),
         "minimum_s": min(samples_s, default=None),
         "latency_s": measurement.latency_s if samples_s else None,
-        **energy_row(measurement.energy),
     }
+    return {name: values[name] for name in COLUMNS}
 
 
 def exported(measurement: Measurement, texts: Mapping[str, str]) -> dict[str, Any]:
@@ -99,22 +82,14 @@ def to_frame(measurements: Iterable[Measurement]) -> polars.DataFrame:
 
 
 def to_lazy_frame(
-    batches: Callable[[], Iterator[list[Measurement]]], texts: Mapping[str, str]
+    measurements: Callable[[], Iterator[Measurement]], texts: Mapping[str, str]
 ) -> polars.LazyFrame:
     """A lazy frame of exported rows that asks for one batch after the other when written."""
     from polars.io.plugins import register_io_source
 
-    def source(
-        _columns: list[str] | None,
-        _predicate: polars.Expr | None,
-        _rows: int | None,
-        _batch_rows: int | None,
-    ) -> Iterator[polars.DataFrame]:
-        return (
-            polars.DataFrame(
-                [exported(m, texts) for m in batch], schema=EXPORTED_COLUMNS, orient="row"
-            )
-            for batch in batches()
-        )
+    def source(*_asked: object) -> Iterator[polars.DataFrame]:
+        found = measurements()
+        while batch := [exported(each, texts) for each in islice(found, _BATCH_ROWS)]:
+            yield polars.DataFrame(batch, schema=EXPORTED_COLUMNS, orient="row")
 
     return register_io_source(source, schema=EXPORTED_COLUMNS)

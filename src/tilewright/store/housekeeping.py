@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from tilewright.core.results import CleanUp, DatabaseInfo
@@ -15,16 +16,9 @@ from tilewright.store.base import Store, archive_of
 
 def describe(store: Store) -> DatabaseInfo:
     """Counts of the database, and what the cache of models takes."""
-    found, settings = archive_of(store).info(), read_settings()
-    return DatabaseInfo(
-        path=str(found.path),
-        schema_version=found.schema_version,
-        measurements=found.measurements,
-        failures=found.failures,
-        devices=found.devices,
-        tasks=found.tasks,
-        runs=found.runs,
-        size_bytes=found.size_bytes,
+    settings = read_settings()
+    return replace(
+        archive_of(store).info(),
         cache=str(settings.cache),
         cache_bytes=cache_bytes(settings.cache),
         cache_limit_bytes=settings.cache_limit_bytes,
@@ -50,10 +44,4 @@ def clean_up(
     )
     dropped = shrink(settings.cache, limit_bytes)
     remove_leftovers(Path(tempfile.gettempdir()), SCRATCH)
-    return CleanUp(
-        measurements=removed.measurements,
-        failures=removed.failures,
-        freed_bytes=removed.freed_bytes,
-        cached_models=dropped.models,
-        cache_freed_bytes=dropped.freed_bytes,
-    )
+    return replace(removed, cached_models=dropped.models, cache_freed_bytes=dropped.freed_bytes)

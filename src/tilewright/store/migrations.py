@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Table, bindparam, select, update
+from sqlalchemy import Connection, RowMapping, Table, bindparam, delete, insert, select, update
 
 from tilewright.core.errors import StoreError
 from tilewright.core.fingerprints import canonical_json
@@ -25,15 +25,13 @@ _BATCH_ROWS = 2000
 
 def _add_instances(connection: Connection) -> None:
     """Version 2: outcomes name the device of their class that was used."""
-    for table in ("measurements", "failures"):
-        connection.exec_driver_sql(
-            f"ALTER TABLE {table} ADD COLUMN instance VARCHAR DEFAULT '' NOT NULL"
-        )
+    for table in (schema.measurements, schema.failures):
+        _add_text(connection, table, "instance")
 
 
 def _add_plans(connection: Connection) -> None:
     """Version 3: shipments hold the layouts of their network."""
-    connection.exec_driver_sql("ALTER TABLE shipments ADD COLUMN plan VARCHAR DEFAULT '' NOT NULL")
+    _add_text(connection, schema.shipments, "plan")
 
 
 def _add_energy(connection: Connection) -> None:
@@ -47,15 +45,11 @@ def _add_energy(connection: Connection) -> None:
 def _add_resources(connection: Connection) -> None:
     """Version 5: classes of devices know no threads; all times name the resources they took."""
     classes = ClassesOfBefore()
-    devices: dict[tuple[str, str], tuple[str, str, str]] = {}
-    for key, instance, facts in connection.exec_driver_sql(
-        "SELECT class_key, instance, facts FROM devices ORDER BY class_key, instance"
-    ):
-        row = _carried_device(key, instance, facts, classes)
-        devices[row[0], row[1]] = row
-    connection.exec_driver_sql("DELETE FROM devices")
-    for row in devices.values():
-        connection.exec_driver_sql("INSERT INTO devices VALUES (?, ?, ?)", row)
+    query = select(schema.devices).order_by("class_key", "instance")
+    devices = [_carried_device(row, classes) for row in connection.execute(query).mappings()]
+    connection.execute(delete(schema.devices))
+    if devices:
+        connection.execute(insert(schema.devices).prefix_with("OR REPLACE"), devices)
     outcomes = (schema.measurements, schema.failures)
     for table in (*outcomes, schema.runs, schema.shipments, schema.networks, schema.peaks):
         _add_text(connection, table, "resources")
@@ -92,18 +86,15 @@ def _add_network_plans(connection: Connection) -> None:
     _hash_anew(connection, schema.shipments)
 
 
-def _carried_device(
-    key: str, instance: str, facts: str, classes: ClassesOfBefore
-) -> tuple[str, str, str]:
+def _carried_device(row: RowMapping, classes: ClassesOfBefore) -> rows.Row:
     """The row of a device of before; one that cannot be read stays as it is."""
     try:
-        fields = msgspec.json.decode(facts, type=dict[str, Any])
+        fields = msgspec.json.decode(row["facts"], type=dict[str, Any])
         device, before, resources = read_device(fields)
-    except (msgspec.MsgspecError, ValueError):
-        return key, instance, facts
+    except ValueError:
+        return dict(row)
     classes.add(before, device, resources)
-    row = rows.device_row(device)
-    return row["class_key"], row["instance"], row["facts"]
+    return rows.row_of(device)
 
 
 def _add_text(connection: Connection, table: Table, name: str) -> None:

@@ -9,14 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tilewright.core.errors import StoreError
 from tilewright.core.plugins import Offers, PluginError
 from tilewright.store.base import Store
-
-if TYPE_CHECKING:
-    from tilewright.store.database import SqliteStore
 
 GROUP = "tilewright.stores"
 BUSY_TIMEOUT_S = 20.0
@@ -37,28 +33,26 @@ def open_store(
     wrong with the place: permission, a folder, a foreign or damaged file, a newer schema, a lock, a
     package that does not load.
     """
-    scheme, rest = split_location(location)
+    scheme, rest = _split(location)
     if not scheme:
-        return _open_file(Path(rest), readonly, busy_timeout_s)
+        return _open_file(rest, readonly, busy_timeout_s)
     try:
         return STORES.named(scheme)(rest, readonly)
     except PluginError as error:
         raise StoreError(error.message, hint=error.hint) from error
 
 
-def open_for_reading(location: Location, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Store:
+def open_for_reading(location: Location) -> Store:
     """Open a store for work that only reads it.
 
     Where it may be written it is opened so, and made or brought up to date; where it may not, on a
     read-only disk or in another person's folder, it is read as it is. Raises as `open_store`.
     """
-    scheme, rest = split_location(location)
-    if not scheme:
+    path = database_file(location)
+    if path is not None:
         from tilewright.store.connections import may_be_written
 
-        path = Path(rest).expanduser()
-        readonly = path.exists() and not may_be_written(path)
-        return _open_file(path, readonly, busy_timeout_s)
+        return open_store(location, readonly=path.exists() and not may_be_written(path))
     try:
         return open_store(location)
     except StoreError as error:
@@ -68,7 +62,13 @@ def open_for_reading(location: Location, *, busy_timeout_s: float = BUSY_TIMEOUT
             raise error from None
 
 
-def split_location(location: Location) -> tuple[str, str]:
+def database_file(location: Location) -> Path | None:
+    """The SQLite file at a location; None for another kind of store."""
+    scheme, rest = _split(location)
+    return Path(rest).expanduser() if scheme in ("", _FILE) else None
+
+
+def _split(location: Location) -> tuple[str, str]:
     """Scheme and rest: `toy:x` → `toy`, `x`; of a path the scheme is empty.
 
     Only a scheme that is known counts, and a file that exists wins.
@@ -80,22 +80,12 @@ def split_location(location: Location) -> tuple[str, str]:
     return scheme, rest
 
 
-def database_file(location: Location) -> Path | None:
-    """The SQLite file at a location; None for another kind of store."""
-    scheme, rest = split_location(location)
-    return Path(rest).expanduser() if scheme in ("", _FILE) else None
-
-
-def _open_file(path: Path, readonly: bool, busy_timeout_s: float) -> SqliteStore:
+def _open_file(rest: str, readonly: bool, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Store:
+    """An SQLite file, whatever its name looks like."""
     from tilewright.store.connections import connect
     from tilewright.store.database import SqliteStore
 
-    return SqliteStore(connect(path, readonly=readonly, busy_timeout_s=busy_timeout_s))
-
-
-def _sqlite(rest: str, readonly: bool) -> Store:
-    """An SQLite file, whatever its name looks like."""
-    return _open_file(Path(rest), readonly, BUSY_TIMEOUT_S)
+    return SqliteStore(connect(Path(rest), readonly=readonly, busy_timeout_s=busy_timeout_s))
 
 
 def _memory(rest: str, readonly: bool) -> Store:
@@ -112,7 +102,7 @@ _FILE = "sqlite"
 STORES = Offers[StoreOpener](
     GROUP,
     kind="store of measurements",
-    built_in={_FILE: _sqlite, "memory": _memory},
+    built_in={_FILE: _open_file, "memory": _memory},
     needs=("__call__",),
 )
 """What opens each kind of store, by scheme."""

@@ -11,10 +11,12 @@ from typing import Any
 import forecast_fakes
 import numpy as np
 
-from tilewright.core.evaluations import EvaluatePick, EvaluateResult, EvaluateRow
 from tilewright.core.events import Event, EventSink, Note, discard
 from tilewright.core.predictions import (
     CollectResult,
+    EvaluatePick,
+    EvaluateResult,
+    EvaluateRow,
     ExplainResult,
     FitResult,
     PredictResult,
@@ -23,6 +25,7 @@ from tilewright.core.predictions import (
 )
 from tilewright.core.results import (
     Check,
+    CleanUp,
     CompareResult,
     CompareRow,
     DatabaseInfo,
@@ -175,35 +178,28 @@ class FakeOutcome:
     result: OptimizeResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreInfo:
-    path: Path = Path("known.db")
-    schema_version: int = 1
-    measurements: int = 12345
-    failures: int = 2
-    devices: int = 1
-    tasks: int = 20
-    runs: int = 3
-    size_bytes: int = 4096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    measurements: int = 5
-    failures: int = 0
-    freed_bytes: int = 2048
+STORED = DatabaseInfo(
+    path="known.db",
+    schema_version=1,
+    measurements=12345,
+    failures=2,
+    devices=1,
+    tasks=20,
+    runs=3,
+    size_bytes=4096,
+)
 
 
 @dataclass
 class FakeStore:
     calls: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
 
-    def info(self) -> StoreInfo:
-        return StoreInfo()
+    def info(self) -> DatabaseInfo:
+        return STORED
 
-    def gc(self, **options: object) -> Counts:
+    def gc(self, **options: object) -> CleanUp:
         self.calls.append(("gc", options))
-        return Counts()
+        return CleanUp(measurements=5, failures=0, freed_bytes=2048)
 
     def export(self) -> None:
         """No verb asks for this here, nor for its like, but an archive has them."""

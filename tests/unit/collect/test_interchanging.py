@@ -20,8 +20,8 @@ from tilewright.measure import metaschedule
 from tilewright.search.knowledge import believed
 from tilewright.session.facade import Session
 from tilewright.store import open_store
-from tilewright.store.choices import known_outcomes
 from tilewright.store.interchange.lines import IMPORTED
+from tilewright.store.known_candidates import known_outcomes
 
 WORKLOAD = Workload(
     arguments=(Argument(type=TensorType((4,))),), steps=(Step(operator="relu", inputs=(0,)),)

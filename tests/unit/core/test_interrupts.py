@@ -8,8 +8,7 @@ import threading
 
 import pytest
 
-from tilewright.core.interrupts import graceful_interrupt
-from tilewright.core.signals import STOPPING, as_interrupts
+from tilewright.core.signals import STOPPING, as_interrupts, graceful_interrupt
 
 
 @pytest.fixture(autouse=True)

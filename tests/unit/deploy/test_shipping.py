@@ -38,8 +38,8 @@ from tilewright.search.contenders import DEFAULT, TUNED, in_default_settings
 from tilewright.search.graph_search import RECONSIDERED
 from tilewright.search.places import Places, places_of
 from tilewright.store import open_store
-from tilewright.store.choices import defaults
 from tilewright.store.database import SqliteStore
+from tilewright.store.known_candidates import defaults
 
 WINOGRAD = "conv2d_winograd"
 NETWORK = prepared(two_convolutions())

@@ -72,7 +72,7 @@ def test_a_row_of_measurements() -> None:
         samples_s=(0.5, 0.25),
         build_s=1.0,
     )
-    row = rows.outcome_row(measured)
+    row = rows.row_of(measured)
     assert row["layouts"] == '["blocked16","plain","acdb"]'
     assert content_of_before(row) == "282b6c17d1447d91677af240771b4bf8"
 

@@ -9,7 +9,7 @@ import pytest
 from graph_arrangement import arranged
 from graph_builder import Builder
 
-from tilewright.core.checks import KernelCheck
+from tilewright.core.records import KernelCheck
 from tilewright.graph.plan_result import NOTHING, CallResult, PlanResult
 
 

@@ -34,9 +34,9 @@ from tilewright.predict.collected import family_of
 from tilewright.predict.modelling import predictors_of
 from tilewright.search.precedents import best_elsewhere
 from tilewright.store import open_store
-from tilewright.store.choices import known_outcomes, ranked
 from tilewright.store.database import SqliteStore
-from tilewright.store.rows import outcome_row
+from tilewright.store.known_candidates import known_outcomes, ranked
+from tilewright.store.rows import row_of
 
 FOUR = altered(PLACEMENT, access="here", threads=1, cpus=(0, 1, 2, 3))
 COLD = Circumstances(usual=PLACEMENT, cache="cold")
@@ -222,8 +222,8 @@ def test_rows_of_before_there_were_neighbours(store: SqliteStore, tmp_path: Path
     crowded = replace(
         alone, protocol=CROWDED.protocol, device_class=CROWDED.placement.device.class_key
     )
-    assert "neighbours" not in outcome_row(alone)["protocol"]
-    assert '"neighbours":2' in outcome_row(crowded)["protocol"]
+    assert "neighbours" not in row_of(alone)["protocol"]
+    assert '"neighbours":2' in row_of(crowded)["protocol"]
     store.add_workload(TASK.workload)
     store.add([alone, crowded])
     table = tmp_path / "rows.csv"

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.core.budget import Budget, Limit
-from tilewright.core.speedups import CONFIDENCE, interval_of_median, speedup
-from tilewright.core.timings import Timing
+from tilewright.core.timings import CONFIDENCE, Timing, interval_of_median, speedup
 from tilewright.measure.network_timing import Rounds, Runner, time_together
 
 pytestmark = pytest.mark.regression

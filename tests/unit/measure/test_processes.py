@@ -16,13 +16,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tilewright.core.child import wait_until_asleep
 from tilewright.core.processes import (
     Child,
     ChildCrash,
     ChildOutOfMemory,
     ChildTimeout,
     RemoteError,
-    wait_until_asleep,
 )
 
 LONG_S = 60.0

@@ -10,9 +10,9 @@ import forecast_fakes
 import pytest
 from report_results import COMPARED, OPTIMIZED
 
-from tilewright.core import evaluations, predictions, results
+from tilewright.core import predictions, results
 from tilewright.core.display import Displayed
-from tilewright.core.evaluations import EvaluateResult
+from tilewright.core.predictions import EvaluateResult
 from tilewright.core.results import DatabaseInfo, ImportResult, SkippedLine
 from tilewright.report import displays
 from tilewright.report.tables import Column, Table
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.regression
 
 KINDS = {
     kind
-    for module in (evaluations, predictions, results)
+    for module in (predictions, results)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, Displayed) and kind is not Displayed
 }

@@ -8,8 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from tilewright.core.cards import Covered, PredictorCard
-from tilewright.core.evaluations import EvaluateResult
+from tilewright.core.predictions import Covered, EvaluateResult, PredictorCard
 from tilewright.predict.cards import KeptAside, Learnt, card
 from tilewright.predict.evaluation import row_of
 from tilewright.predict.judged import Evaluation, Judged

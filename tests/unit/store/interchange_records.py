@@ -11,8 +11,7 @@ from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Protocol
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
-from tilewright.store.interchange.devices import described_by
-from tilewright.store.interchange.tasks import convolution_task
+from tilewright.store.interchange.autotvm import convolution_task, described_by
 
 SHARED_LOG = "autotvm_v01_resnet18_skylake.log"
 SKYLAKE = "llvm -mcpu=skylake-avx512"

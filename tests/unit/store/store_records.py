@@ -30,6 +30,7 @@ from tilewright.core.targets import (
     Target,
     threads_alone,
 )
+from tilewright.store.base import Store
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 SECONDS = st.floats(min_value=0, max_value=1e6, allow_nan=False)
@@ -202,6 +203,17 @@ def failure(*, number: int = 0, message: str = "segmentation fault") -> Failure:
         message=message,
         created_at=float(number),
     )
+
+
+def measurements(store: Store, workload_key: str, placement: PlacementKey) -> list[Measurement]:
+    """The successes among the outcomes of a workload, oldest first."""
+    return store.stored_measurements(workload_key=workload_key, placement=placement)
+
+
+def failures(store: Store, workload_key: str, placement: PlacementKey) -> list[Failure]:
+    """The failures among them, oldest first."""
+    known = store.outcomes(workload_key, placement)
+    return [outcome for outcome in known if isinstance(outcome, Failure)]
 
 
 def shipped_plan() -> ShippedPlan:

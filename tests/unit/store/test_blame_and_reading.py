@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from fake_measuring import PLACEMENT
-from store_records import CPU_A, ONE, measurement, shipped_plan
+from store_records import CPU_A, ONE, measurement, measurements, shipped_plan
 
 from tilewright.collect.interchanging import merge
 from tilewright.core.errors import ModelError, StoreError, TilewrightError
@@ -92,7 +92,7 @@ def refused(do: Callable[[], object], bad: Path, good: Path) -> None:
     assert "move it away" not in str(caught.value)
     assert bad.read_bytes() == before
     with open_store(good) as store:
-        assert store.measurements(*KEY) == [measurement()]
+        assert measurements(store, *KEY) == [measurement()]
 
 
 def imported(good: Path, bad: Path) -> None:
@@ -224,7 +224,7 @@ def read(path: Path, tmp_path: Path) -> None:
         assert store.readonly and store.path == path
         info = store.info()
         assert (info.measurements, info.schema_version) == (1, SCHEMA_VERSION)
-        assert store.measurements(*KEY) == [measurement()]
+        assert measurements(store, *KEY) == [measurement()]
         assert store.export(tmp_path / "all.jsonl") == 1
         with pytest.raises(StoreError, match="reading only"):
             store.add([measurement()])

@@ -16,6 +16,7 @@ from interchange_records import (
     version_1,
     version_2,
 )
+from store_records import failures
 
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate, Measurement, Protocol
@@ -26,8 +27,7 @@ from tilewright.kernels.convolution import convolution
 from tilewright.kernels.registry import implementation
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
-from tilewright.store.interchange.devices import described_by
-from tilewright.store.interchange.tasks import convolution_task
+from tilewright.store.interchange.autotvm import convolution_task, described_by
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -116,7 +116,7 @@ def test_failures_keep_their_kind(store: SqliteStore, tmp_path: Path) -> None:
     key = convolution_task(
         (1, 64, 56, 56), (64, 64, 3, 3), strides=(1, 1), padding=(1,) * 4, dilation=(1, 1)
     ).key
-    found = store.failures(key, described_by(SKYLAKE).key)
+    found = failures(store, key, described_by(SKYLAKE).key)
     kinds = ["build", "build", "build", "crash", "wrong result", "timeout", "timeout", "crash"]
     assert [failure.kind for failure in found] == [*kinds, "crash"]
     assert found[-1].message == "no room"

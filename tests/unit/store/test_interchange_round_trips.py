@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from interchange_records import CONVOLUTION, PLACEMENT, convolution_outcomes
 from msgspec import structs
-from store_records import MEASUREMENTS, OUTCOMES, failure, measurement
+from store_records import MEASUREMENTS, OUTCOMES, failure, failures, measurement
 
 from tilewright.core.errors import ModelError
 from tilewright.core.forms import PLAIN
@@ -233,7 +233,7 @@ def test_t4_of_another_tuner(store: SqliteStore, tmp_path: Path) -> None:
     assert first.created_at == 1703155482.236642
     assert dict(first.candidate.settings) == fits
     assert first.kernel_hash.startswith("imported:")
-    assert [f.kind for f in store.failures(CONVOLUTION.key, PLACEMENT.key)] == ["build"]
+    assert [f.kind for f in failures(store, CONVOLUTION.key, PLACEMENT.key)] == ["build"]
 
 
 def test_files_that_are_no_t4(store: SqliteStore, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from forking import in_child
-from store_records import CPU_A, measurement
+from store_records import CPU_A, failures, measurement, measurements
 
 from tilewright.store import open_store
 
@@ -56,13 +56,13 @@ def test_every_acknowledged_row_survives_kill_9(tmp_path: Path) -> None:
         writer.stdin.close()
         writer.stdout.close()
         with open_store(path) as store:
-            known = store.measurements("conv2d-1", CPU_A)
-            failures = store.failures("conv2d-1", CPU_A)
+            known = measurements(store, "conv2d-1", CPU_A)
+            failed = failures(store, "conv2d-1", CPU_A)
         for writer_name, count in acknowledged.items():
             numbers = [m.created_at for m in known if m.versions == writer_name]
             assert numbers == [float(n) for n in range(len(numbers))]
             assert count <= len(numbers) <= count + 1
-        assert len(failures) == len(known)
+        assert len(failed) == len(known)
 
 
 def test_two_processes_create_and_write_at_once(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_two_processes_create_and_write_at_once(tmp_path: Path) -> None:
         assert writer.returncode == 0
         assert output.split() == ["open", *map(str, range(60))]
     with open_store(path) as store:
-        known = store.measurements("conv2d-1", CPU_A)
+        known = measurements(store, "conv2d-1", CPU_A)
         assert store.info().failures == 120
     for name in ("a", "b"):
         assert [m.created_at for m in known if m.versions == name] == list(range(60))
@@ -104,9 +104,9 @@ def test_a_store_goes_on_in_a_forked_process(tmp_path: Path) -> None:
             open_files = {os.path.realpath(entry) for entry in Path("/proc/self/fd").iterdir()}
             assert not [name for name in open_files if name.startswith(str(path.resolve()))]
             store.add([measurement(number=1)])
-            assert len(store.measurements("conv2d-1", CPU_A)) == 2
+            assert len(measurements(store, "conv2d-1", CPU_A)) == 2
 
         in_child(child)
         store.add([measurement(number=2)])
-        known = store.measurements("conv2d-1", CPU_A)
+        known = measurements(store, "conv2d-1", CPU_A)
     assert sorted(m.created_at for m in known) == [0, 1, 2]

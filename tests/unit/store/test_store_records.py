@@ -19,7 +19,9 @@ from store_records import (
     SHIPPED,
     C,
     failure,
+    failures,
     measurement,
+    measurements,
 )
 
 from tilewright.core.records import (
@@ -68,8 +70,8 @@ def test_outcomes_come_back_exactly_and_oldest_first(given_outcomes: list[Outcom
                     good = [o for o in mine if isinstance(o, Measurement)]
                     bad = [o for o in mine if isinstance(o, Failure)]
                     assert exact(store.outcomes(key, placement)) == exact(mine)
-                    assert exact(store.measurements(key, placement)) == exact(good)
-                    assert exact(store.failures(key, placement)) == exact(bad)
+                    assert exact(measurements(store, key, placement)) == exact(good)
+                    assert exact(failures(store, key, placement)) == exact(bad)
 
 
 def at(record: Run | ShippedPlan | NetworkMeasurement) -> PlacementKey:
@@ -98,14 +100,14 @@ def test_runs_devices_networks_and_shipments_come_back_exactly(
 def test_adding_the_same_outcome_twice_keeps_both(store: SqliteStore) -> None:
     as_protocol: Archive = store
     as_protocol.add([measurement(), failure(), measurement()])
-    assert len(store.measurements("conv2d-1", CPU_A)) == 2
+    assert len(measurements(store, "conv2d-1", CPU_A)) == 2
     assert store.outcomes("conv2d-1", CPU_B) == []
     store.add([])
 
 
 def test_an_undecodable_log_is_kept_escaped(store: SqliteStore) -> None:
     store.add([failure(message="bad \udcff byte, a \0 and an \x1b[31m")])
-    (kept,) = store.failures("conv2d-1", CPU_A)
+    (kept,) = failures(store, "conv2d-1", CPU_A)
     assert kept.message == "bad \\udcff byte, a \0 and an \x1b[31m"
 
 

@@ -29,7 +29,9 @@ from store_records import (
     SHIPPED,
     C,
     failure,
+    failures,
     measurement,
+    measurements,
 )
 
 from tilewright.core.errors import ModelError, OutputError, StoreError, UsageError
@@ -106,8 +108,8 @@ def test_import_counts_and_keeps_device_classes_apart(store: SqliteStore, tmp_pa
     assert (first.measurements, first.failures, first.known) == (2, 1, 2)
     again = store.merge(tmp_path / "other.db")
     assert (again.measurements, again.failures, again.known) == (0, 0, 5)
-    assert len(store.measurements("conv2d-1", CPU_A)) == 4
-    assert len(store.measurements("conv2d-1", replace(CPU_A, device_class="gpu"))) == 1
+    assert len(measurements(store, "conv2d-1", CPU_A)) == 4
+    assert len(measurements(store, "conv2d-1", replace(CPU_A, device_class="gpu"))) == 1
     assert store.info().devices == 2
     assert store.merge(store.path).measurements == 0
 
@@ -148,7 +150,7 @@ def test_merged_measurements_follow_their_run(store: SqliteStore, tmp_path: Path
     assert store.merge(tmp_path / "other.db").runs == 1
     mine, copied = store.runs("net", C)
     assert mine.id != copied.id
-    known = store.measurements("conv2d-1", CPU_A)
+    known = measurements(store, "conv2d-1", CPU_A)
     assert [m.run_id for m in known] == [copied.id, None]
     with other_store(tmp_path) as other:
         other.update_run(replace(theirs, state="done", spent_s=9.0))
@@ -193,7 +195,7 @@ def test_places_an_export_cannot_go(store: SqliteStore, tmp_path: Path) -> None:
     for own in (store.path, tmp_path / "link.jsonl", Path(f"{store.path}-wal")):
         with pytest.raises(UsageError, match="database itself"):
             store.export(own, "jsonl")
-    assert len(store.measurements("conv2d-1", CPU_A)) == 1
+    assert len(measurements(store, "conv2d-1", CPU_A)) == 1
 
 
 @pytest.mark.parametrize("format", ["csv", "jsonl", "json", "parquet"])
@@ -321,11 +323,11 @@ def test_gc_removes_superseded_kernels_and_old_failures(store: SqliteStore) -> N
         ]
     )
     assert store.gc(keep_versions=["0.1"]).measurements == 1
-    assert [m.created_at for m in store.measurements("conv2d-1", CPU_A)] == [2, 3, 4]
+    assert [m.created_at for m in measurements(store, "conv2d-1", CPU_A)] == [2, 3, 4]
     removed = store.gc(failures_older_than_s=3600)
     assert (removed.measurements, removed.failures) == (1, 1)
-    assert [m.kernel_hash for m in store.measurements("conv2d-1", CPU_B)] == ["old"]
-    assert len(store.failures("conv2d-1", CPU_A)) == 1
+    assert [m.kernel_hash for m in measurements(store, "conv2d-1", CPU_B)] == ["old"]
+    assert len(failures(store, "conv2d-1", CPU_A)) == 1
 
 
 def test_gc_shrinks_the_file(store: SqliteStore) -> None:

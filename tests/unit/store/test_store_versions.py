@@ -9,7 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from store_records import CPU_A, ONE, failure, measurement, shipped_plan, without_plans
+from store_records import (
+    CPU_A,
+    ONE,
+    failure,
+    measurement,
+    measurements,
+    shipped_plan,
+    without_plans,
+)
 
 from tilewright.core.errors import StoreError
 from tilewright.core.records import EnergyUse, NetworkMeasurement
@@ -52,15 +60,15 @@ def first_version(tmp_path: Path) -> Path:
 def test_version_1_is_brought_up_to_date(first_version: Path, tmp_path: Path) -> None:
     one = measurement()
     with open_store(first_version) as store:
-        assert store.measurements(one.workload_key, one.placement_key) == [one]
+        assert measurements(store, one.workload_key, one.placement_key) == [one]
         named = replace(one, instance="rpc:box@10.0.0.5:9090")
         store.add([named])
-        found = store.measurements(one.workload_key, one.placement_key)
+        found = measurements(store, one.workload_key, one.placement_key)
         assert {m.instance for m in found} == {"", named.instance}
         assert set(to_frame(store.stored_measurements())["instance"]) == {"", named.instance}
         used = replace(one, energy=EnergyUse(method="none", reason="no sensor"))
         store.add([used])
-        assert used in store.measurements(one.workload_key, one.placement_key)
+        assert used in measurements(store, one.workload_key, one.placement_key)
         network = NetworkMeasurement(
             network_key="net",
             device_class="cpu-a",

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from store_records import measurements
 
 from tilewright.core.records import PlacementKey
 from tilewright.core.targets import Resources, threads_alone
 from tilewright.hardware.legacy import ClassesOfBefore, class_of_before
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
-from tilewright.store.rows import outcome_row
+from tilewright.store.rows import row_of
 from tilewright.store.shipped_plans import candidates_of
 
 FILES = Path(__file__).parents[2] / "fixtures/version_4"
@@ -91,7 +92,7 @@ def test_every_row_belongs_to_the_new_class_and_its_resources(before: Path) -> N
 def test_contents_are_those_of_rows_written_today(before: Path) -> None:
     with open_store(before) as store:
         today = Counter(
-            ("measurements", outcome_row(row)["content"]) for row in store.stored_measurements()
+            ("measurements", row_of(row)["content"]) for row in store.stored_measurements()
         )
     kept = contents(before)
     assert today == Counter({key: n for key, n in kept.items() if key[0] == "measurements"})
@@ -108,7 +109,7 @@ def test_what_was_tuned_with_some_threads_is_found_with_them_alone(
         (run,) = [run for run in store.runs(shipped.network_key, here) if run.command == "optimize"]
         assert run.state in ("done", "converged", "converged graph")
         assert store.peak(here, "flop_per_s")
-        known = {w.key for w in store.workloads() if store.measurements(w.key, here)}
+        known = {w.key for w in store.workloads() if measurements(store, w.key, here)}
         assert candidates_of(shipped) and known
         assert store.all_shipped(elsewhere) == []
         assert store.peak(elsewhere, "flop_per_s") is None

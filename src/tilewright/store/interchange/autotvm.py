@@ -1,6 +1,7 @@
-"""AutoTVM logs, format 0.1 (`i`, `r`) and 0.2 (`input`, `config`, `result`): reading them.
+"""AutoTVM logs: reading formats 0.1 (`i`, `r`) and 0.2 (`input`, `config`, `result`), writing 0.2.
 
-Direct convolutions of the x86 template NCHWc become settings of `conv2d_direct`:
+Direct convolutions of the x86 template NCHWc become settings of `conv2d_direct`, and those lines of
+the template `conv2d_NCHWc.x86`:
 
     tile_ic [-1, b]  the data's channel block, and `in_block`
     tile_oc [-1, b]  the result's channel block, and `lanes`
@@ -8,32 +9,49 @@ Direct convolutions of the x86 template NCHWc become settings of `conv2d_direct`
     tile_oh b        `tile_height` (1×1 only)
     unroll_kw        `unroll` of kx, innermost as in the template
 
-AutoTVM timed kernels on packed tensors, as we do. Lines that `autotvm_export` wrote hold
-the record itself and come back exactly.
+AutoTVM timed kernels on packed tensors, as we do. What we write has knobs that AutoTVM does not
+have as further entries, and everything but direct convolutions as a task `tilewright.NAME` with its
+knobs as plain ones. The key `tilewright`, which AutoTVM ignores, holds the record itself, so that
+it comes back exactly.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tilewright.core.codec import to_builtins
-from tilewright.core.errors import TilewrightError
-from tilewright.core.forms import PLAIN, Form, blocked
+from tilewright.core.errors import TargetError, TilewrightError
+from tilewright.core.forms import PLAIN, Form, blocked, channel_block
 from tilewright.core.records import (
     Candidate,
+    Device,
     Failure,
     FailureKind,
-    Measurement,
+    KnobValue,
+    Outcome,
     Placement,
-    Protocol,
 )
-from tilewright.graph.workload import Workload
-from tilewright.kernels.convolution import convolution
+from tilewright.core.targets import Resources
+from tilewright.graph.tasks import collapse_rows
+from tilewright.graph.tensor import TensorType
+from tilewright.graph.workload import Argument, Step, Workload
+from tilewright.hardware.device import described_placement
+from tilewright.hardware.target import read_target
+from tilewright.kernels.convolution import Convolution, convolution
 from tilewright.kernels.registry import implementation
-from tilewright.store.interchange.devices import described_by, device_entry
-from tilewright.store.interchange.fitting import fitted
+from tilewright.store.interchange.foreign import (
+    KEY,
+    carried,
+    fitted,
+    foreign_line,
+    readable_workloads,
+    restored,
+)
 from tilewright.store.interchange.lines import (
     IMPORTED,
     Json,
@@ -41,23 +59,31 @@ from tilewright.store.interchange.lines import (
     NotUnderstood,
     Source,
     finite,
-    json_object,
+    json_lines,
     mapping,
     readable,
     seconds,
     sequence,
+    understood,
     whole,
 )
-from tilewright.store.interchange.tasks import Shape, convolution_task, text_entries, workload_entry
 
-KEY = "tilewright"
+Shape = tuple[int, ...]
 KERNEL_HASH = f"{IMPORTED}autotvm"
-PROTOCOL = Protocol(
-    warmup=0, repeats=1, sample_s=0.0, rotation_bytes=0, activations="unknown", timeout_s=0.0
-)
-"""AutoTVM logs do not say how a kernel was timed; `repeats` is the number of samples."""
 
+_IMPLEMENTATION = "conv2d_direct"
+_FAILED_S = 1e9
+_ERROR_NUMBERS: Mapping[FailureKind, int] = {
+    "build": 2,
+    "out of memory": 4,
+    "device lost": 4,
+    "crash": 4,
+    "wrong result": 5,
+    "timeout": 7,
+}
 _DIRECT = ("topi_x86_conv2d_NCHWc", "conv2d_NCHWc.x86", "conv2d_NCHWc", "topi_nn_conv2d")
+_NAMES = (("input", "result", "entity"), ("i", "r", "e"))
+"""How formats 0.2 and 0.1 call a task, a result, and the knobs of a configuration."""
 _NEEDED = ("tile_ic", "tile_oc", "tile_ow")
 _KNOWN = (*_NEEDED, "tile_oh", "unroll_kw")
 _ERRORS: tuple[tuple[FailureKind, str], ...] = (
@@ -87,56 +113,28 @@ class _Entry:
 def read(source: Source) -> Iterator[Line]:
     """The records of a log, and the reason for each line that is none we understand."""
     with readable(source.path), source.path.open("rb") as file:
-        for number, text in enumerate(file, start=1):
-            if text.strip():
-                yield _line(number, text)
+        yield from understood(json_lines(file), _line)
 
 
-def _line(number: int, text: bytes) -> Line:
-    try:
-        given = json_object(text)
-        if given is None:
-            raise NotUnderstood("not a JSON object; is the file cut short?")
-        if KEY in given:
-            return restored(number, mapping(given[KEY], KEY))
-        entry = _entry(given)
-        placement = _placement(entry)
-        workload, candidate = _meaning(entry, placement)
-        return Line(
-            number=number,
-            record=_outcome(entry, workload, candidate, placement),
-            support=(device_entry(placement.device), workload_entry(workload)),
-            foreign=True,
-        )
-    except (NotUnderstood, TilewrightError) as error:
-        reason = error.message if isinstance(error, TilewrightError) else str(error)
-        return Line(number=number, reason=reason)
-
-
-def restored(number: int, extra: Mapping[str, Any]) -> Line:
-    """A record of ours that another program's format carries along under `KEY`."""
-    record = mapping(extra.get("record"), "the record")
-    device = extra.get("device")
-    support: tuple[Json, ...] = text_entries(record.get("workload_key"), extra.get("workload"))
-    if device is not None:
-        support = ({**mapping(device, "the device"), "record": "device"}, *support)
-    return Line(number=number, record=dict(record), support=support)
+def _line(number: int, given: Json) -> Line:
+    if KEY in given:
+        return restored(number, mapping(given[KEY], KEY))
+    entry = _entry(given)
+    placement = _placement(entry)
+    workload, candidate = _meaning(entry, placement)
+    return foreign_line(number, workload, placement, _told(entry, candidate))
 
 
 def _entry(given: Json) -> _Entry:
-    if "input" in given:
-        source, config = sequence(given["input"], "input"), given.get("config")
-        result, entities = given.get("result"), "entity"
-    elif "i" in given:
-        source = sequence(given["i"], "i")
-        config = source[-1] if source else None
-        result, entities = given.get("r"), "e"
-    else:
+    names = next((names for names in _NAMES if names[0] in given), None)
+    if names is None:
         raise NotUnderstood("neither AutoTVM's format 0.1 nor 0.2")
+    source = sequence(given[names[0]], names[0])
+    config = given.get("config") if names[0] == "input" else (source or [None])[-1]
     if len(source) < 3 or not isinstance(source[0], str) or not isinstance(source[1], str):
         raise NotUnderstood("the line names no target and task")
     knobs: dict[str, Any] = {}
-    for item in sequence(mapping(config, "the configuration").get(entities), "its knobs"):
+    for item in sequence(mapping(config, "the configuration").get(names[2]), "its knobs"):
         parts = sequence(item, "a knob")
         if len(parts) != 3 or not isinstance(parts[0], str):
             raise NotUnderstood(f"a knob reads {item!r:.60}")
@@ -147,7 +145,7 @@ def _entry(given: Json) -> _Entry:
         task=source[1],
         arguments=sequence(source[2], "the arguments"),
         knobs=knobs,
-        result=sequence(result, "the result"),
+        result=sequence(given.get(names[1]), "the result"),
         version=version,
     )
 
@@ -157,6 +155,21 @@ def _placement(entry: _Entry) -> Placement:
     if kind and not entry.target.startswith("{") and kind[0] != "llvm":
         raise NotUnderstood(f"task {entry.task} is for {kind[0]}, not for a CPU")
     return described_by(entry.target)
+
+
+@lru_cache(maxsize=64)
+def described_by(target: str) -> Placement:
+    """Where a log's target says that it was, somewhere else by definition.
+
+    A log tells neither caches nor threads, so even where this machine has the instruction set the
+    class is another one than this machine's: modest caches, and one thread unless the target says
+    `num-cores`. Raises `NotUnderstood` for targets that are no CPU.
+    """
+    try:
+        given = read_target(target)
+    except TargetError as error:
+        raise NotUnderstood(error.message) from error
+    return described_placement(given, given.get("num-cores"))
 
 
 def _meaning(entry: _Entry, placement: Placement) -> tuple[Workload, Candidate]:
@@ -179,18 +192,18 @@ def _meaning(entry: _Entry, placement: Placement) -> tuple[Workload, Candidate]:
         width, height = width * height, 1
     unroll = bool(entry.knobs.get("unroll_kw", False)) and conv.kernel[1] > 1
     candidate = fitted(
-        implementation("conv2d_direct"),
+        implementation(_IMPLEMENTATION),
         workload,
         placement,
         (_form(block_in), PLAIN, _form(block_out)),
         {
-            "lanes": (block_out,),
-            "tile_width": (width,),
-            "tile_height": (height,),
-            "tile_out": (1,),
-            "in_block": (block_in,),
-            "unroll": ("kx",) if unroll else ("none",),
-            "reduce_order": ("chunk,ky,lane,kx",) if unroll else ("chunk,ky,kx,lane",),
+            "lanes": block_out,
+            "tile_width": width,
+            "tile_height": height,
+            "tile_out": 1,
+            "in_block": block_in,
+            "unroll": "kx" if unroll else "none",
+            "reduce_order": "chunk,ky,lane,kx" if unroll else "chunk,ky,kx,lane",
         },
     )
     return workload, candidate
@@ -226,13 +239,47 @@ def _workload(arguments: list[Any]) -> Workload:
     lists = [item for item in rest if not isinstance(item, str)]
     if len(lists) < 2:
         raise NotUnderstood("the task has no strides and padding")
+    lists.append(None)
     return convolution_task(
         data,
         weight,
-        strides=_pair(lists[0], "strides"),
-        padding=_padding(lists[1]),
-        dilation=_pair(lists[2], "dilation") if len(lists) > 2 and lists[2] else (1, 1),
+        strides=_counts(lists[0], "strides", 1, (2,)),
+        padding=(_counts(lists[1], "padding", 0, (2, 4)) * 2)[:4],
+        dilation=_counts(lists[2] or [1, 1], "dilation", 1, (2,)),
     )
+
+
+def convolution_task(
+    data: Shape, weight: Shape, *, strides: Shape, padding: Shape, dilation: Shape
+) -> Workload:
+    """The bare convolution as our networks have it: constant weights, one group.
+
+    A 1×1 convolution with stride 1 has its rows collapsed, as everywhere in a network. Raises
+    `NotUnderstood` for shapes that fit no convolution.
+    """
+    workload = Workload(
+        arguments=(
+            Argument(type=TensorType(data)),
+            Argument(type=TensorType(weight), role="constant"),
+        ),
+        steps=(
+            Step(
+                operator="conv2d",
+                inputs=(0, 1),
+                attributes=(
+                    ("dilation", dilation),
+                    ("groups", 1),
+                    ("padding", padding),
+                    ("strides", strides),
+                ),
+            ),
+        ),
+    )
+    try:
+        collapsed = collapse_rows(workload)
+        return collapsed if collapsed.result.elements else workload
+    except TilewrightError as error:
+        raise NotUnderstood(error.message) from error
 
 
 def _tensor(value: object) -> Shape:
@@ -243,48 +290,140 @@ def _tensor(value: object) -> Shape:
 
 
 def _unpacked(shape: Shape, *, packed: int) -> Shape:
-    if len(shape) == 4:
-        return shape
-    if len(shape) != packed:
+    if len(shape) not in (4, packed):
         raise NotUnderstood(f"a tensor has {len(shape)} axes")
-    if packed == 5:
-        return (shape[0], shape[1] * shape[4], *shape[2:4])
-    return (shape[0] * shape[5], shape[1] * shape[4], *shape[2:4])
+    blocks = {4: (1, 1), 5: (1, shape[-1]), 6: (shape[-1], shape[-2])}[len(shape)]
+    return (shape[0] * blocks[0], shape[1] * blocks[1], *shape[2:4])
 
 
-def _pair(value: object, what: str) -> Shape:
-    found = tuple(whole(item, what, least=1) for item in sequence(value, what))
-    if len(found) != 2:
-        raise NotUnderstood(f"{what} has {len(found)} entries, not 2")
+def _counts(value: object, what: str, least: int, lengths: tuple[int, ...]) -> Shape:
+    found = tuple(whole(item, what, least=least) for item in sequence(value, what))
+    if len(found) not in lengths:
+        raise NotUnderstood(
+            f"{what} has {len(found)} entries, not {' or '.join(map(str, lengths))}"
+        )
     return found
 
 
-def _padding(value: object) -> Shape:
-    found = tuple(whole(item, "padding") for item in sequence(value, "padding"))
-    if len(found) not in (2, 4):
-        raise NotUnderstood(f"padding has {len(found)} entries, not 2 or 4")
-    return found * 2 if len(found) == 2 else found
-
-
-def _outcome(entry: _Entry, workload: Workload, candidate: Candidate, placement: Placement) -> Json:
+def _told(entry: _Entry, candidate: Candidate) -> Json:
+    """What a line says of a candidate: its times, or why there are none."""
     if len(entry.result) < 4:
         raise NotUnderstood("the result has fewer than 4 entries")
     costs, error = entry.result[0], whole(entry.result[1], "the error number")
-    shared: dict[str, Any] = {
-        "workload_key": workload.key,
+    told: Json = {
         "candidate": candidate,
-        "device_class": placement.device.class_key,
-        "resources": placement.resources,
         "kernel_hash": KERNEL_HASH,
         "versions": entry.version,
         "created_at": finite(entry.result[3], "the time stamp"),
     }
-    if error:
-        kind, message = _ERRORS[min(error, len(_ERRORS)) - 1]
-        texts = [text for text in sequence(costs, "the costs") if isinstance(text, str)]
-        failure = Failure(kind=kind, message="\n".join(texts) or message, **shared)
-        return {"record": "failure", **to_builtins(failure)}
-    samples_s = seconds(costs, "the costs")
-    protocol = replace(PROTOCOL, repeats=len(samples_s))
-    measurement = Measurement(protocol=protocol, samples_s=samples_s, build_s=0.0, **shared)
-    return {"record": "measurement", **to_builtins(measurement)}
+    if not error:
+        return told | {"samples_s": seconds(costs, "the costs"), "build_s": 0.0}
+    kind, message = _ERRORS[min(error, len(_ERRORS)) - 1]
+    texts = [text for text in sequence(costs, "the costs") if isinstance(text, str)]
+    return told | {"kind": kind, "message": "\n".join(texts) or message}
+
+
+def log_line(outcome: Outcome, texts: Mapping[str, str], devices: Mapping[str, Device]) -> Json:
+    """One line of a log; `texts` are the workloads' texts by key, `devices` known ones by class."""
+    text, device = texts.get(outcome.workload_key), devices.get(outcome.device_class)
+    found = readable_workloads([] if text is None else [text])
+    task, arguments, entity = _task(outcome.candidate, found[0] if found else None)
+    return {
+        "input": [_target_words(device, outcome.resources), task, arguments, {}],
+        "config": {"index": -1, "code_hash": None, "entity": entity},
+        "result": _result(outcome),
+        "version": 0.2,
+        "tvm_version": _tvm_version(outcome.versions),
+        KEY: carried(outcome) | {"workload": text, "device": to_builtins(device)},
+    }
+
+
+def _target_words(device: Device | None, resources: Resources) -> str:
+    """A device's target in the older form that AutoTVM logs use; `llvm` for no device."""
+    if device is None:
+        return "llvm"
+    given: dict[str, Any] = json.loads(device.target.tvm_target(resources))
+    words = [str(given.pop("kind", "llvm"))]
+    for name, value in given.items():
+        words.append(f"-{name}={','.join(value) if isinstance(value, list) else value}")  # pyright: ignore[reportUnknownArgumentType]
+    return " ".join(words)
+
+
+def _task(candidate: Candidate, workload: Workload | None) -> tuple[str, list[Any], list[Any]]:
+    """Task name, arguments and knobs."""
+    if workload is not None and candidate.implementation == _IMPLEMENTATION:
+        conv = _convolution(workload)
+        if conv is not None:
+            return "conv2d_NCHWc.x86", _convolution_arguments(conv), _template(conv, candidate)
+    arguments = [] if workload is None else [_tensor_entry(a.type.shape, a.type.dtype)
+                                             for a in workload.arguments]  # fmt: skip
+    return f"tilewright.{candidate.implementation}", arguments, _entries(candidate.settings)
+
+
+def _convolution(workload: Workload) -> Convolution | None:
+    """The geometry where AutoTVM's template could compute it."""
+    try:
+        conv = convolution(workload)
+    except TilewrightError:
+        return None
+    plain = workload.types[conv.data].dtype == "float32" and conv.groups == 1
+    return conv if plain else None
+
+
+def _convolution_arguments(conv: Convolution) -> list[Any]:
+    return [
+        _tensor_entry((conv.batch, conv.in_channels, conv.in_height, conv.in_width), "float32"),
+        _tensor_entry((conv.out_channels, conv.in_channels, *conv.kernel), "float32"),
+        list(conv.strides),
+        list(conv.padding),
+        list(conv.dilation),
+        "NCHW",
+        "NCHW",
+        "float32",
+    ]
+
+
+def _template(conv: Convolution, candidate: Candidate) -> list[Any]:
+    settings = dict(candidate.settings)
+    data = candidate.forms[conv.data] if conv.data < len(candidate.forms) - 1 else PLAIN
+    block_in = settings.pop("in_block", None) or max(1, _lanes(data))
+    block_out = settings.get("lanes") or max(1, _lanes(candidate.forms[-1]))
+    entity: list[Any] = [
+        ["tile_ic", "sp", [-1, block_in]],
+        ["tile_oc", "sp", [-1, block_out]],
+        ["tile_ow", "sp", [-1, settings.get("tile_width", 1)]],
+    ]
+    if conv.kernel == (1, 1):
+        entity.append(["tile_oh", "ot", settings.pop("tile_height", 1)])
+    else:
+        entity.append(["unroll_kw", "ot", settings.pop("unroll", "none") == "kx"])
+    settings.pop("lanes", None)
+    settings.pop("tile_width", None)
+    return entity + _entries(tuple(settings.items()))
+
+
+def _lanes(form: Form) -> int:
+    try:
+        return channel_block(form)
+    except TilewrightError:
+        return 0
+
+
+def _entries(settings: tuple[tuple[str, KnobValue], ...]) -> list[Any]:
+    return [[name, "ot", value] for name, value in settings]
+
+
+def _tensor_entry(shape: tuple[int, ...], dtype: str) -> list[Any]:
+    return ["TENSOR", list(shape), dtype]
+
+
+def _result(outcome: Outcome) -> list[Any]:
+    """Costs, error number, seconds spent in all, time stamp."""
+    if isinstance(outcome, Failure):
+        return [[_FAILED_S], _ERROR_NUMBERS.get(outcome.kind, 8), 0.0, outcome.created_at]
+    return [list(outcome.samples_s), 0, outcome.build_s, outcome.created_at]
+
+
+def _tvm_version(versions: str) -> str:
+    found = re.search(r"(?:^|\s)apache-tvm=(\S*)", versions)
+    return "" if found is None else found[1]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, cast
 
 from tilewright.core.errors import ModelError, UsageError, close_matches
-from tilewright.store.interchange.lines import json_object, readable
+from tilewright.store.interchange.lines import json_value, readable
 
 METASCHEDULE = "metaschedule"
 DATABASE = "db"
@@ -16,6 +14,16 @@ TABLES = ("csv", "parquet")
 IMPORTS = ("autotvm", METASCHEDULE, "t4", "csv", "parquet", "jsonl", "json", DATABASE)
 EXPORTS = ("jsonl", "json", "csv", "parquet", "autotvm", "t4", METASCHEDULE)
 
+READERS = {
+    "autotvm": ("autotvm", "read"),
+    "t4": ("t4", "read"),
+    "csv": ("tables", "read_csv"),
+    "parquet": ("tables", "read_parquet"),
+    "jsonl": ("ours", "read_lines"),
+    "json": ("ours", "read_object"),
+}
+"""The file of this folder that reads a kind, and the function; MetaSchedule and databases are read
+elsewhere."""
 _ENDINGS = {
     ".jsonl": "jsonl",
     ".json": "json",
@@ -59,15 +67,11 @@ def import_kind(path: Path, kind: str | None) -> str:
         raise ModelError(f"{path} is a device or a pipe, not a file.")
     if kind is not None:
         return checked_kind(kind, IMPORTS) or kind
-    if path.is_dir():
-        from_content = METASCHEDULE if list(path.glob("*tuning_record*.json")) else ""
-    else:
-        with readable(path), path.open("rb") as file:
-            from_content = _kind_of_content(file.read(_LOOKED_AT_BYTES))
+    if path.is_dir() and list(path.glob("*tuning_record*.json")):
+        return METASCHEDULE
+    with readable(path), path.open("rb") as file:
+        from_content = _kind_of_content(file.read(_LOOKED_AT_BYTES))
     chosen = from_content or _ENDINGS.get(path.suffix.lower(), "")
-    if path.is_dir() and not from_content:
-        with readable(path):
-            path.open("rb").close()
     if not chosen:
         raise UsageError(
             f"Cannot tell what kind of records {path} holds.",
@@ -83,22 +87,15 @@ def _kind_of_content(start: bytes) -> str:
     text = start.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
     if text.startswith(_CSV_COLUMNS):
         return "csv"
-    first = text.partition("\n")[0]
-    line = json_object(first)
-    if line is not None and line.get("record") == "tilewright":
-        return "jsonl"
-    if line is not None and ({"input", "result"} <= line.keys() or {"i", "r"} <= line.keys()):
-        return "autotvm"
-    if _is_list(first):
-        return METASCHEDULE
+    match json_value(text.partition("\n")[0]):
+        case {"record": "tilewright"}:
+            return "jsonl"
+        case {"input": _, "result": _} | {"i": _, "r": _}:
+            return "autotvm"
+        case [_, _]:
+            return METASCHEDULE
+        case _:
+            pass
     if text.startswith("{") and '"results"' in text:
         return "t4"
     return "json" if text.startswith("{") and '"records"' in text else ""
-
-
-def _is_list(text: str) -> bool:
-    try:
-        value: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, list) and len(cast("list[Any]", value)) == 2

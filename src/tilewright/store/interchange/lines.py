@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import isfinite
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tilewright.core.errors import ModelError
+from tilewright.core.codec import to_builtins
+from tilewright.core.errors import ModelError, TilewrightError
 from tilewright.core.input_files import require_regular
-from tilewright.core.records import Placement
+from tilewright.core.records import Device, Placement
 
 if TYPE_CHECKING:
     from tilewright.graph.workload import Workload
@@ -64,13 +66,68 @@ def readable(path: Path) -> Generator[None]:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
+def understood(
+    items: Iterable[tuple[int, Json | None]], read: Callable[[int, Json], Line]
+) -> Iterator[Line]:
+    """What `read` makes of each numbered object of a file; the reason where it is none, or where
+    `read` raises `NotUnderstood` or an error of ours."""
+    for number, item in items:
+        try:
+            if item is None:
+                raise NotUnderstood("not a JSON object; is the file cut short?")
+            line = read(number, item)
+        except TilewrightError as error:
+            line = Line(number=number, reason=error.message)
+        except NotUnderstood as error:
+            line = Line(number=number, reason=str(error))
+        yield line
+
+
+def json_lines(texts: Iterable[bytes], first: int = 1) -> Iterator[tuple[int, Json | None]]:
+    """The objects in lines that are not empty, numbered from `first`; None for what is none."""
+    for number, text in enumerate(texts, start=first):
+        if text.strip():
+            yield number, json_object(text)
+
+
+def json_items(text: str, start: int) -> Iterator[tuple[int, Json | None]]:
+    """The objects of the first list behind `start`, numbered from 1; None for what is none.
+
+    A file that was cut short gives those before the cut: where the text breaks off or stops being
+    JSON, one None comes last.
+    """
+    decoder = json.JSONDecoder()
+    position = text.find("[", start) + 1 or len(text)
+    for number in count(1):
+        while position < len(text) and text[position] in " \t\r\n,":
+            position += 1
+        if text.startswith("]", position):
+            return
+        try:
+            value, position = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            yield number, None
+            return
+        yield number, cast(Json, value) if isinstance(value, dict) else None
+
+
 def json_object(text: str | bytes) -> Json | None:
     """The JSON object in a line; None when it is none."""
+    value = json_value(text)
+    return cast(Json, value) if isinstance(value, dict) else None
+
+
+def json_value(text: str | bytes) -> Any:
+    """The JSON value in a line; None when it is none."""
     try:
-        value: Any = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return cast(Json, value) if isinstance(value, dict) else None
+
+
+def device_entry(device: Device) -> Json:
+    """A device as an entry that comes along with a record."""
+    return {"record": "device", **to_builtins(device)}
 
 
 def mapping(value: object, what: str) -> Mapping[str, Any]:
@@ -98,13 +155,9 @@ def finite(value: object, what: str) -> float:
     """`value` as a finite number. Raises `NotUnderstood`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise NotUnderstood(f"{what} is {value!r:.40}, not a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = float("inf")
-    if not isfinite(number):
+    if not abs(value) <= sys.float_info.max:
         raise NotUnderstood(f"{what} is not finite")
-    return number
+    return float(value)
 
 
 def seconds(values: object, what: str, *, scale: float = 1.0) -> tuple[float, ...]:

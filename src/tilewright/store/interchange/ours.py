@@ -6,10 +6,20 @@ import re
 from collections.abc import Iterator
 
 from tilewright.core.errors import ModelError
-from tilewright.store.interchange.header import header, unreadable_version
-from tilewright.store.interchange.lines import Json, Line, Source, json_object, readable
-from tilewright.store.interchange.stream import array_items
+from tilewright.store.interchange.lines import (
+    Json,
+    Line,
+    Source,
+    json_items,
+    json_lines,
+    json_object,
+    readable,
+    understood,
+)
+from tilewright.store.schema import SCHEMA_VERSION
 
+HEADER = {"record": "tilewright", "schema_version": SCHEMA_VERSION}
+"""The first entry of an export, which says who wrote it and in which form."""
 _VERSION = re.compile(r'"schema_version"\s*:\s*(\d+)')
 
 
@@ -17,19 +27,10 @@ def read_lines(source: Source) -> Iterator[Line]:
     """The records of a `jsonl` export. Raises `ModelError` when the header is missing."""
     with readable(source.path), source.path.open("rb") as file:
         first = json_object(file.readline())
-        if first is None or first.get("record") != header()["record"]:
+        if first is None or first.get("record") != HEADER["record"]:
             raise _refused(source, "this is no export of tilewright, its header is missing")
-        reason = unreadable_version(first.get("schema_version"))
-        if reason:
-            raise _refused(source, reason)
-        for number, text in enumerate(file, start=2):
-            if not text.strip():
-                continue
-            entry = json_object(text)
-            if entry is None:
-                yield Line(number=number, reason="not a JSON object; is the file cut short?")
-            else:
-                yield _line(number, entry)
+        _check_version(source, first.get("schema_version"))
+        yield from understood(json_lines(file, first=2), _line)
 
 
 def read_object(source: Source) -> Iterator[Line]:
@@ -38,18 +39,25 @@ def read_object(source: Source) -> Iterator[Line]:
         text = source.path.read_text(encoding="utf-8", errors="replace")
     start = text.find('"records"')
     version = _VERSION.search(text[: max(0, start)])
-    reason = unreadable_version(int(version[1]) if version else None)
-    if start < 0 or reason:
-        raise _refused(source, reason or "it has no list of records")
-    for number, item in enumerate(array_items(text, start), start=1):
-        if item is None:
-            yield Line(number=number, reason="not a JSON object; is the file cut short?")
-        else:
-            yield _line(number, item)
+    _check_version(source, int(version[1]) if version else None)
+    if start < 0:
+        raise _refused(source, "it has no list of records")
+    yield from understood(json_items(text, start), _line)
 
 
 def _line(number: int, entry: Json) -> Line:
     return Line(number=number, record=entry)
+
+
+def _check_version(source: Source, version: object) -> None:
+    """Raise `ModelError` for an export of a schema version that cannot be read."""
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise _refused(source, "the header has no schema_version")
+    if version > SCHEMA_VERSION:
+        raise _refused(
+            source,
+            f"made by a newer tilewright (schema version {version}); update tilewright",
+        )
 
 
 def _refused(source: Source, reason: str) -> ModelError:

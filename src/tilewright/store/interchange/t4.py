@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from tilewright.core.codec import to_builtins
 from tilewright.core.errors import ModelError
@@ -23,16 +25,12 @@ from tilewright.core.records import (
     Failure,
     FailureKind,
     KnobValue,
-    Measurement,
     Outcome,
     Placement,
 )
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import applicable
-from tilewright.store.interchange.autotvm import KEY, PROTOCOL, restored
-from tilewright.store.interchange.autotvm_export import carried
-from tilewright.store.interchange.devices import device_entry
-from tilewright.store.interchange.fitting import fitted
+from tilewright.store.interchange.foreign import KEY, carried, fitted, foreign_line, restored
 from tilewright.store.interchange.lines import (
     IMPORTED,
     Json,
@@ -40,13 +38,13 @@ from tilewright.store.interchange.lines import (
     NotUnderstood,
     Source,
     finite,
+    json_items,
     mapping,
     readable,
     seconds,
     sequence,
+    understood,
 )
-from tilewright.store.interchange.stream import array_items
-from tilewright.store.interchange.tasks import workload_entry
 
 VERSION = "1.0.0"
 KERNEL_HASH = f"{IMPORTED}t4"
@@ -79,7 +77,6 @@ def result_of(outcome: Outcome) -> Json:
     """One result of the format."""
     failed = isinstance(outcome, Failure)
     samples_ms = [] if failed else [second / _MS for second in outcome.samples_s]
-    measured = [] if failed else [_measured("time", outcome.latency_s / _MS)]
     return {
         "timestamp": _time_text(outcome.created_at),
         "configuration": dict(outcome.candidate.settings),
@@ -93,7 +90,7 @@ def result_of(outcome: Outcome) -> Json:
         },
         "invalidity": _INVALIDITY.get(outcome.kind, "runtime") if failed else "correct",
         "correctness": 0 if failed and outcome.kind == "wrong result" else 1,
-        "measurements": measured,
+        "measurements": [] if failed else [_measured(outcome.latency_s / _MS)],
         KEY: carried(outcome),
     }
 
@@ -108,33 +105,28 @@ def read(source: Source) -> Iterator[Line]:
             f"{source.path}: this is no T4 results file, it has no list of results. "
             "Nothing was imported."
         )
-    texts, devices = _brought(text[:start])
-    for number, item in enumerate(array_items(text, start), start=1):
-        if item is None:
-            yield Line(number=number, reason="not a JSON object; is the file cut short?")
-            continue
-        try:
-            yield _line(number, item, source, (texts, devices))
-        except NotUnderstood as error:
-            yield Line(number=number, reason=str(error))
+    brought = _brought(text[:start])
+    yield from understood(json_items(text, start), partial(_line, source, brought))
+
+
+class _Metadata(msgspec.Struct):
+    """What `t4_header` wrote under a key of our own."""
+
+    workloads: dict[str, Any]
+    devices: list[dict[str, Any]]
 
 
 def _brought(head: str) -> tuple[Json, dict[str, Json]]:
     """Workload texts by key and devices by class, from the metadata before the results."""
     try:
-        value: Any = json.loads(head.rstrip().removesuffix(",") + "}")
-    except (ValueError, RecursionError):
+        value = json.loads(head.rstrip().removesuffix(",") + "}")
+        ours = msgspec.convert(value["metadata"][KEY], _Metadata)
+    except (ValueError, RecursionError, KeyError, TypeError):
         return {}, {}
-    try:
-        ours = mapping(mapping(value.get("metadata"), "metadata").get(KEY), KEY)
-        texts = dict(mapping(ours.get("workloads"), "workloads"))
-        devices = [mapping(item, "a device") for item in sequence(ours.get("devices"), "devices")]
-    except NotUnderstood:
-        return {}, {}
-    return texts, {str(device.get("class_key")): dict(device) for device in devices}
+    return ours.workloads, {str(device.get("class_key")): device for device in ours.devices}
 
 
-def _line(number: int, item: Json, source: Source, brought: tuple[Json, dict[str, Json]]) -> Line:
+def _line(source: Source, brought: tuple[Json, dict[str, Json]], number: int, item: Json) -> Line:
     if KEY in item:
         extra = mapping(item[KEY], KEY)
         record = mapping(extra.get("record"), "the record")
@@ -147,40 +139,29 @@ def _line(number: int, item: Json, source: Source, brought: tuple[Json, dict[str
         return restored(number, known)
     if source.task is None or source.placement is None:
         raise NotUnderstood("the result names no task and no device; say --task KEY and --target")
-    record = _record(item, source.task, source.placement)
-    support = (device_entry(source.placement.device), workload_entry(source.task))
-    return Line(number=number, record=record, support=support, foreign=True)
+    told = _told(item, source.task, source.placement)
+    return foreign_line(number, source.task, source.placement, told)
 
 
-def _record(item: Json, task: Workload, placement: Placement) -> Json:
-    """A result of another tuner as an outcome of a task of ours, in plain layouts."""
-    shared: dict[str, Any] = {
-        "workload_key": task.key,
-        "candidate": _candidate(
-            mapping(item.get("configuration"), "configuration"), task, placement
-        ),
-        "device_class": placement.device.class_key,
-        "resources": placement.resources,
+def _told(item: Json, task: Workload, placement: Placement) -> Json:
+    """What a result of another tuner says of a candidate in plain layouts: its times, or why there
+    are none."""
+    configuration = mapping(item.get("configuration"), "configuration")
+    told: Json = {
+        "candidate": _candidate(configuration, task, placement),
         "kernel_hash": KERNEL_HASH,
         "created_at": _seconds_of(item.get("timestamp")),
         "versions": "t4",
     }
     invalidity = str(item.get("invalidity"))
     if invalidity in _FAILURES:
-        failure = Failure(kind=_FAILURES[invalidity], message=f"T4: {invalidity}", **shared)
-        return {"record": "failure", **to_builtins(failure)}
+        return told | {"kind": _FAILURES[invalidity], "message": f"T4: {invalidity}"}
     if invalidity != "correct":
         raise NotUnderstood(f"the configuration is not valid ({invalidity:.40})")
     times = mapping(item.get("times"), "times")
-    samples_s = _samples(times, item)
+    told |= {"samples_s": _samples(times, item)}
     build = times.get("compilation_time", times.get("compilation", 0.0))
-    measurement = Measurement(
-        protocol=replace(PROTOCOL, repeats=len(samples_s)),
-        samples_s=samples_s,
-        build_s=finite(build, "the compilation time") * _MS,
-        **shared,
-    )
-    return {"record": "measurement", **to_builtins(measurement)}
+    return told | {"build_s": finite(build, "the compilation time") * _MS}
 
 
 def _samples(times: Mapping[str, Any], item: Json) -> tuple[float, ...]:
@@ -208,8 +189,7 @@ def _candidate(configuration: Mapping[str, Any], task: Workload, placement: Plac
             knob.name for knob in spec.knobs(task, placement.target, placement.resources, forms)
         }
         if knobs and knobs == given.keys():
-            wanted = {name: (value,) for name, value in given.items()}
-            return fitted(spec, task, placement, forms, wanted)
+            return fitted(spec, task, placement, forms, given)
         names.append(f"{spec.name} ({', '.join(sorted(knobs)) or 'no knobs'})")
     raise NotUnderstood(
         f"the knobs {', '.join(given) or 'none'} are those of no implementation of {task.key}: "
@@ -217,8 +197,8 @@ def _candidate(configuration: Mapping[str, Any], task: Workload, placement: Plac
     )
 
 
-def _measured(name: str, value: float) -> Json:
-    return {"name": name, "value": value, "unit": "ms"}
+def _measured(latency_ms: float) -> Json:
+    return {"name": "time", "value": latency_ms, "unit": "ms"}
 
 
 def _time_text(created_at: float) -> str:
@@ -228,11 +208,10 @@ def _time_text(created_at: float) -> str:
         return ""
 
 
-def _seconds_of(timestamp: object) -> float:
+def _seconds_of(timestamp: Any) -> float:
+    """Seconds since 1970, in UTC where no time zone is given; 0 for what is no time."""
     try:
-        found = datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else None
-    except ValueError:
-        found = None
-    if found is None:
+        found = datetime.fromisoformat(timestamp)
+    except (TypeError, ValueError):
         return 0.0
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

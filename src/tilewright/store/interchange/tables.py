@@ -8,22 +8,22 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
-import msgspec
-
-from tilewright.core.errors import InternalError, ModelError
+from tilewright.core.codec import to_builtins
+from tilewright.core.errors import ModelError
 from tilewright.core.records import Protocol
-from tilewright.core.targets import Binding, parse_resources
+from tilewright.store.interchange.foreign import text_entries
 from tilewright.store.interchange.lines import (
     Json,
     Line,
     NotUnderstood,
     Source,
     finite,
+    json_value,
     mapping,
     readable,
     sequence,
 )
-from tilewright.store.interchange.tasks import text_entries
+from tilewright.store.rows import parts_of, read_binding, read_resources
 
 _TEXTS = ("workload_key", "device_class", "kernel_hash", "versions")
 _NEEDED = (
@@ -36,8 +36,13 @@ _NEEDED = (
     *(name for name in Protocol.__dataclass_fields__ if name != "neighbours"),
     "samples_s",
 )
-_ENERGY = ("energy_j", "power_w", "idle_power_w", "energy_window_s")
-"""Numbers of the columns of energy, which tables of earlier versions do not have."""
+_NUMBERS: Mapping[str, type[int] | type[float]] = {
+    **dict.fromkeys(("created_at", "build_s", "sample_s", "timeout_s", "latency_s"), float),
+    **dict.fromkeys(("energy_j", "power_w", "idle_power_w", "energy_window_s"), float),
+    **dict.fromkeys(("warmup", "repeats", "rotation_bytes", "neighbours", "samples"), int),
+    "energy_runs": int,
+}
+"""Columns that hold numbers; tables of earlier versions do not have those of energy."""
 _LARGEST_CELL = 1 << 24
 
 
@@ -51,16 +56,12 @@ def read_csv(source: Source) -> Iterator[Line]:
         reader = csv.DictReader(file)
         _check_columns(source, list(reader.fieldnames or ()))
         start = reader.line_num + 1
-        while True:
-            try:
-                row = next(reader, None)
-            except csv.Error as error:
-                yield Line(number=start, reason=f"not a row of a CSV file: {error}")
-                return
-            if row is None:
-                return
-            yield _line(start, _of_csv(row))
-            start = reader.line_num + 1
+        try:
+            for row in reader:
+                yield _line(start, _of_csv(row))
+                start = reader.line_num + 1
+        except csv.Error as error:
+            yield Line(number=start, reason=f"not a row of a CSV file: {error}")
 
 
 def read_parquet(source: Source) -> Iterator[Line]:
@@ -91,17 +92,10 @@ def _check_columns(source: Source, columns: list[str]) -> None:
 
 def _of_csv(row: Mapping[Any, Any]) -> Json:
     """A row with its cells read as numbers where columns hold some."""
-    cells = dict(row)
-    for name in ("created_at", "build_s", "sample_s", "timeout_s", "latency_s", *_ENERGY):
-        cells[name] = _number(cells.get(name), float)
-    for name in ("warmup", "repeats", "rotation_bytes", "neighbours", "samples", "energy_runs"):
-        cells[name] = _number(cells.get(name), int)
-    try:
-        cells["samples_s"] = json.loads(cells.get("samples_s") or "null")
-    except (ValueError, RecursionError):
-        cells["samples_s"] = None
+    cells = dict(row) | {name: _number(row.get(name), kind) for name, kind in _NUMBERS.items()}
     for name in ("workload", "energy_method", "energy_samples_j"):
-        cells[name] = cells.get(name) or None
+        cells[name] = row.get(name) or None
+    cells["samples_s"] = json_value(row.get("samples_s") or "")
     return cells
 
 
@@ -122,35 +116,39 @@ def _line(number: int, row: Mapping[str, Any]) -> Line:
 
 
 def _record(row: Mapping[str, Any]) -> Json:
-    if any(row.get(name) is None for name in _NEEDED):
-        empty = [name for name in _NEEDED if row.get(name) is None]
+    empty = [name for name in _NEEDED if row.get(name) is None]
+    if empty:
         raise NotUnderstood(
             f"no value that can be read in {', '.join(empty)}; is the file cut short?"
         )
-    samples_s = [finite(value, "samples_s") for value in sequence(row["samples_s"], "samples_s")]
+    samples_s = _numbers(row["samples_s"], "samples_s")
     if not samples_s:
         raise NotUnderstood("a measurement needs samples")
-    shown = row.get("latency_s"), row.get("samples")
-    if shown[0] != median(samples_s) or shown[1] != len(samples_s):
+    if row.get("latency_s") != median(samples_s) or row.get("samples") != len(samples_s):
         raise NotUnderstood("the samples do not fit their median; is the file cut short?")
-    settings = mapping(_parsed(row["settings"], "settings"), "settings")
+    known = {
+        **row,
+        "settings": sorted(mapping(_parsed(row["settings"], "settings"), "settings").items()),
+        "layouts": sequence(_parsed(row["layouts"], "layouts"), "layouts"),
+    }
+    if row.get("energy_method") is not None:
+        samples_j = _parsed(row.get("energy_samples_j"), "energy_samples_j")
+        known["energy_samples_j"] = _numbers(samples_j, "energy_samples_j")
+        known["energy_reason"] = row.get("energy_reason") or ""
     return {
         "record": "measurement",
-        **{name: row[name] for name in _TEXTS},
-        "candidate": {
-            "implementation": row["implementation"],
-            "settings": sorted(settings.items()),
-            "layouts": sequence(_parsed(row["layouts"], "layouts"), "layouts"),
-        },
+        **{name: row[name] for name in (*_TEXTS, "build_s", "created_at")},
+        **parts_of(known),
         "protocol": _protocol(row),
         "samples_s": samples_s,
-        "build_s": row["build_s"],
-        "created_at": row["created_at"],
         "run_id": None,
         "instance": row.get("instance") or "",
-        "energy": _energy(row),
         **_placement(row),
     }
+
+
+def _numbers(values: object, what: str) -> list[float]:
+    return [finite(value, what) for value in sequence(values, what)]
 
 
 def _placement(row: Mapping[str, Any]) -> Json:
@@ -158,31 +156,11 @@ def _placement(row: Mapping[str, Any]) -> Json:
     if not row.get("resources"):
         return {}
     try:
-        resources = parse_resources(str(row["resources"]))
-        cpus = [int(cpu) for cpu in str(row.get("binding") or "").split(",") if cpu]
-    except (InternalError, ValueError):
+        resources = read_resources(str(row["resources"]))
+        binding = read_binding(str(row.get("binding") or ""))
+    except ValueError:
         raise NotUnderstood(f"resources {row['resources']!r:.40} cannot be read") from None
-    return {
-        "resources": msgspec.to_builtins(resources),
-        "binding": msgspec.to_builtins(Binding(cpus=tuple(cpus))),
-    }
-
-
-def _energy(row: Mapping[str, Any]) -> Json | None:
-    """The measured energy of a row; None where its columns are empty or missing."""
-    if row.get("energy_method") is None:
-        return None
-    samples = sequence(_parsed(row.get("energy_samples_j"), "energy_samples_j"), "energy_samples_j")
-    return {
-        "method": row["energy_method"],
-        "energy_j": row.get("energy_j"),
-        "power_w": row.get("power_w"),
-        "idle_power_w": row.get("idle_power_w"),
-        "reason": row.get("energy_reason") or "",
-        "samples_j": [finite(value, "energy_samples_j") for value in samples],
-        "runs": row.get("energy_runs"),
-        "window_s": row.get("energy_window_s"),
-    }
+    return {"resources": to_builtins(resources), "binding": to_builtins(binding)}
 
 
 def _protocol(row: Mapping[str, Any]) -> Json:

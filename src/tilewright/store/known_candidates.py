@@ -1,4 +1,5 @@
-"""Which candidate each task gets: our default, the best known, or what shipped."""
+"""Which candidates are known of each task, and which of them a network gets: our default, the best
+known, or what shipped."""
 
 from __future__ import annotations
 
@@ -28,11 +29,10 @@ _WRONG = "wrong result"
 
 def checked_settings(name: str) -> SettingsName:
     """One of the known choices; raises UsageError otherwise."""
-    for known in SETTINGS:
-        if name == known:
-            return known
     named = text_of(name, "settings")
-    raise UsageError(f"unknown settings {named!r}", hint=close_matches(named, SETTINGS))
+    if named not in SETTINGS:
+        raise UsageError(f"unknown settings {named!r}", hint=close_matches(named, SETTINGS))
+    return named
 
 
 def defaults(
@@ -85,20 +85,17 @@ def choose_plan(
     No candidate has an error bound above `max_error` where a more exact one is to be had, but in
     what shipped: its outputs were checked. Raises UsageError where nothing has shipped.
     """
-    if settings == "shipped":
-        shipped = store.shipped(network.key, placement.key)
-        if shipped is None:
-            raise UsageError(
-                f"nothing has shipped for {network.model.name} on this device",
-                hint="Run `tilewright optimize` first, or use --settings best.",
-            )
-        return plan_of(shipped, network, placement)
-    tasks = network.tasks
     if settings == "best":
-        chosen = best_known(tasks, store, placement, max_error)
-    else:
-        chosen = defaults(tasks, placement, max_error)
-    return with_candidates(network.plan, chosen)
+        return with_candidates(network.plan, best_known(network.tasks, store, placement, max_error))
+    if settings == "default":
+        return with_candidates(network.plan, defaults(network.tasks, placement, max_error))
+    shipped = store.shipped(network.key, placement.key)
+    if shipped is None:
+        raise UsageError(
+            f"nothing has shipped for {network.model.name} on this device",
+            hint="Run `tilewright optimize` first, or use --settings best.",
+        )
+    return plan_of(shipped, network, placement)
 
 
 def best_known(
@@ -110,9 +107,9 @@ def best_known(
     """The fastest that is known of each task, our default settings where nothing is."""
     chosen = defaults(tasks, placement, max_error)
     for key, task in tasks.items():
-        best = ranked(own(known_outcomes(task, store, placement)))
         out = too_inexact(task.workload, task.forms, placement, max_error)
-        exact = [found for found in best if found.candidate.implementation not in out]
-        if exact:
-            chosen[key] = exact[0].candidate
+        for found in ranked(own(known_outcomes(task, store, placement))):
+            if found.candidate.implementation not in out:
+                chosen[key] = found.candidate
+                break
     return chosen

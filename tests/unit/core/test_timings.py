@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.core.speedups import speedup_apart
+from tilewright.core.timings import speedup_apart
 
 SAMPLES = st.lists(st.floats(1e-7, 1.0), min_size=1, max_size=12)
 

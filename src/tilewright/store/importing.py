@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import cached_property
 
 import msgspec
 from sqlalchemy import Connection, Table, func, insert, select, update
@@ -17,20 +18,14 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from tilewright.core.codec import convert
 from tilewright.core.fingerprints import canonical_json, digest
-from tilewright.core.records import (
-    Device,
-    EnergyUse,
-    Failure,
-    Measurement,
-    NetworkMeasurement,
-    Run,
-    ShippedPlan,
-)
+from tilewright.core.records import Device, Measurement, Run
 from tilewright.core.results import ImportResult, SkippedLine
 from tilewright.hardware.legacy import ClassesOfBefore, is_legacy, read_device
-from tilewright.store import rows, schema
-from tilewright.store.entries import BATCH_ROWS, Entry, device_facts
+from tilewright.store import schema
+from tilewright.store.entries import BATCH_ROWS, Entry, device_facts, workload_texts
+from tilewright.store.interchange.foreign import count_unmatched
 from tilewright.store.interchange.lines import Line
+from tilewright.store.rows import KINDS, Kind, Row, has_samples, row_of
 from tilewright.store.shipped_plans import carried_over
 
 _COUNTED = (schema.measurements, schema.failures, schema.shipments, schema.networks, schema.peaks)
@@ -41,31 +36,37 @@ class BadEntry(ValueError):
     """An entry is malformed; the message says how."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Intake:
+class Import:
     """The state of one import, all of it inside one writing transaction."""
 
-    connection: Connection
-    run_ids: dict[int, int] = field(default_factory=dict[int, int])
-    added: Counter[str] = field(default_factory=Counter[str])
-    present: Counter[str] = field(default_factory=Counter[str])
-    taken: Counter[str] = field(default_factory=Counter[str])
-    waiting: list[tuple[Table, rows.Row]] = field(default_factory=list[tuple[Table, rows.Row]])
-    brought: set[str] = field(default_factory=set[str])
-    _before: ClassesOfBefore | None = None
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.run_ids: dict[int, int] = {}
+        self.added = Counter[str]()
+        self.present = Counter[str]()
+        self.taken = Counter[str]()
+        self.waiting: list[tuple[Table, Row]] = []
+        self.brought: set[str] = set()
 
     def take_all(self, lines: Iterable[Line]) -> ImportResult:
-        """Take in what is understood of all lines; the rest is listed with its reason."""
+        """Take in what is understood of all lines; the rest is listed with its reason. Outcomes of
+        another program are counted that fit no task known before."""
         skipped: list[SkippedLine] = []
+        strangers = Counter[str]()
+        texts = workload_texts(self.connection)
         count = 0
         for line in lines:
             count += 1
+            if line.foreign and line.record is not None:
+                strangers[line.record["workload_key"]] += 1
             reason = line.reason or self._refusal(line)
             if reason:
                 skipped.append(SkippedLine(line=line.number, reason=reason))
         self._flush()
+        imported = count - len(skipped) - self.added["known"]
+        unmatched = count_unmatched(strangers, texts) if strangers else 0
         result = ImportResult(
-            lines=count, imported=count - len(skipped) - self.added["known"], skipped=tuple(skipped)
+            lines=count, imported=imported, skipped=tuple(skipped), unmatched=unmatched
         )
         return replace(result, **self.added)
 
@@ -82,33 +83,35 @@ class Intake:
     def _bring_along(self, entry: Entry) -> None:
         """A device or workload that a record speaks of: no record of its own."""
         content = canonical_json(entry)
-        if content in self.brought:
-            return
-        known = self.added["known"]
-        self.take(entry)
-        self.added["known"] = known
-        self.brought.add(content)
+        if content not in self.brought:
+            known = self.added["known"]
+            self.take(entry)
+            self.added["known"] = known
+            self.brought.add(content)
 
     def take(self, entry: Entry) -> None:
         """Take in one entry. Raises `BadEntry` with what is wrong."""
+        name = entry.get("record")
+        kind = KINDS.get(name) if isinstance(name, str) else None
+        if kind is None:
+            raise BadEntry(f"unknown kind of record {name!r:.80}")
         fields = {name: value for name, value in entry.items() if name != "record"}
         try:
-            match entry.get("record"):
+            match kind.name:
                 case "device":
-                    self._keep_first(schema.devices, rows.device_row(self._device(fields)))
+                    self._keep_first(kind.table, row_of(self._device(fields)))
                 case "workload":
-                    self._keep_first(schema.workloads, _workload_row(fields))
+                    self._keep_first(kind.table, _workload_row(fields))
                 case "run":
                     self._take_run(self._placed(fields))
                 case _:
-                    placed = self._placed(fields)
-                    self._queue(*_content_row(entry.get("record"), placed, self.run_ids))
-        except msgspec.ValidationError as error:
-            raise BadEntry(str(error)) from error
-        except OverflowError as error:
-            raise BadEntry("a number is out of range") from error
+                    self._queue(kind.table, self._counted_row(kind, self._placed(fields)))
         except UnicodeError as error:
             raise BadEntry("a text holds half a character") from error
+        except OverflowError as error:
+            raise BadEntry("a number is out of range") from error
+        except ValueError as error:
+            raise BadEntry(str(error)) from error
 
     def _device(self, fields: Entry) -> Device:
         """A device, be it one of before resources were told apart."""
@@ -130,15 +133,14 @@ class Intake:
         resources = msgspec.to_builtins(found.resources)
         return fields | {"device_class": found.device_class, "resources": resources}
 
-    @property
+    @cached_property
     def classes_of_before(self) -> ClassesOfBefore:
         """What classes of before are, by the devices that the database knows."""
-        if self._before is None:
-            self._before = ClassesOfBefore()
-            self._before.learn(device_facts(self.connection).values())
-        return self._before
+        found = ClassesOfBefore()
+        found.learn(device_facts(self.connection).values())
+        return found
 
-    def _keep_first(self, table: Table, row: rows.Row) -> None:
+    def _keep_first(self, table: Table, row: Row) -> None:
         query = upsert(table).values(row).on_conflict_do_nothing()
         fresh = self.connection.execute(query).rowcount > 0
         self.added[table.name if fresh else "known"] += 1
@@ -148,23 +150,36 @@ class Intake:
         run = convert(fields, Run)
         if not isinstance(uid, str) or run.id is None:
             raise BadEntry("a run needs an id and a uid")
-        row = _checked(rows.run_row(run))
+        row = _checked(row_of(run))
         table = schema.runs
-        known = self.connection.execute(
-            select(table.c.id, table.c.spent_s).where(table.c.uid == uid)
-        ).one_or_none()
+        query = select(table.c.id, table.c.spent_s).filter_by(uid=uid)
+        known = self.connection.execute(query).one_or_none()
         if known is None:
-            result = self.connection.execute(insert(table), row | {"uid": uid})
-            if result.inserted_primary_key:
-                self.run_ids[run.id] = result.inserted_primary_key[0]
+            query = insert(table).values(row | {"uid": uid}).returning(table.c.id)
+            self.run_ids[run.id] = self.connection.execute(query).scalar_one()
             self.added["runs"] += 1
             return
         self.run_ids[run.id] = known.id
         self.added["known"] += 1
         if run.spent_s > known.spent_s:
-            self.connection.execute(update(table).where(table.c.id == known.id).values(row))
+            self.connection.execute(update(table).filter_by(id=known.id).values(row))
 
-    def _queue(self, table: Table, row: rows.Row) -> None:
+    def _counted_row(self, kind: Kind, fields: Entry) -> Row:
+        """The row of a record that is told by its content; its run is that of this database."""
+        if "run_id" in kind.table.c:
+            foreign_id = fields.get("run_id")
+            fields["run_id"] = self.run_ids.get(foreign_id) if isinstance(foreign_id, int) else None
+        if kind.table is schema.shipments:
+            fields = carried_over(fields)
+        record = convert(fields, kind.record)
+        if isinstance(record, Measurement) and not has_samples(record):
+            raise BadEntry("a measurement needs finite samples")
+        energy = getattr(record, "energy", None)
+        if energy is not None and not all(map(math.isfinite, energy.samples_j)):
+            raise BadEntry("samples of energy are not finite")
+        return row_of(record)
+
+    def _queue(self, table: Table, row: Row) -> None:
         self.waiting.append((table, _checked(row)))
         if len(self.waiting) >= BATCH_ROWS:
             self._flush()
@@ -174,24 +189,22 @@ class Intake:
         for table in _COUNTED:
             mine = [row for of, row in self.waiting if of is table]
             unseen = {row["content"] for row in mine} - self.taken.keys()
-            counts = select(table.c.content, func.count()).group_by(table.c.content)
-            for content, count in self.connection.execute(
-                counts.where(table.c.content.in_(sorted(unseen)))
-            ):
+            query = select(table.c.content, func.count()).group_by(table.c.content)
+            query = query.where(table.c.content.in_(sorted(unseen)))
+            for content, count in self.connection.execute(query):
                 self.present[content] = count
-            fresh: list[rows.Row] = []
+            fresh: list[Row] = []
             for row in mine:
                 self.taken[row["content"]] += 1
                 if self.taken[row["content"]] > self.present[row["content"]]:
                     fresh.append(row)
             if fresh:
                 self.connection.execute(insert(table), fresh)
-            self.added[table.name] += len(fresh)
-            self.added["known"] += len(mine) - len(fresh)
+            self.added += {table.name: len(fresh), "known": len(mine) - len(fresh)}
         self.waiting.clear()
 
 
-def _workload_row(fields: Entry) -> rows.Row:
+def _workload_row(fields: Entry) -> Row:
     key, text = fields.get("key"), fields.get("text")
     if not isinstance(key, str) or not isinstance(text, str):
         raise BadEntry("a workload needs a key and a text")
@@ -200,35 +213,7 @@ def _workload_row(fields: Entry) -> rows.Row:
     return {"key": key, "text": text}
 
 
-def _content_row(kind: object, fields: Entry, run_ids: dict[int, int]) -> tuple[Table, rows.Row]:
-    if kind in ("measurement", "failure"):
-        foreign_id = fields.get("run_id")
-        fields["run_id"] = run_ids.get(foreign_id) if isinstance(foreign_id, int) else None
-        if kind == "failure":
-            return schema.failures, rows.outcome_row(convert(fields, Failure))
-        measurement = convert(fields, Measurement)
-        if not measurement.samples_s or not all(map(math.isfinite, measurement.samples_s)):
-            raise BadEntry("a measurement needs finite samples")
-        _check_energy(measurement.energy)
-        return schema.measurements, rows.outcome_row(measurement)
-    if kind == "shipment":
-        return schema.shipments, rows.shipped_row(convert(carried_over(fields), ShippedPlan))
-    if kind == "network":
-        network = convert(fields, NetworkMeasurement)
-        _check_energy(network.energy)
-        return schema.networks, rows.network_row(network)
-    if kind == "peak":
-        return schema.peaks, rows.peak_row(convert(fields, rows.Peak))
-    raise BadEntry(f"unknown kind of record {kind!r:.80}")
-
-
-def _check_energy(energy: EnergyUse | None) -> None:
-    """Refuse samples that a meter cannot have told; the other numbers are columns."""
-    if energy is not None and not all(map(math.isfinite, energy.samples_j)):
-        raise BadEntry("samples of energy are not finite")
-
-
-def _checked(row: rows.Row) -> rows.Row:
+def _checked(row: Row) -> Row:
     for name, value in row.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise BadEntry(f"{name} is not finite")
