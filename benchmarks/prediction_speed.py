@@ -33,7 +33,7 @@ from tilewright.models.configurations import drawn, family_named
 from tilewright.plan.preparation import prepare, prepare_sketch
 from tilewright.predict.collected import family_of
 from tilewright.predict.forecasting import Forecaster, forecaster_of
-from tilewright.predict.kernel_facts import Kernel
+from tilewright.predict.kernel_features import Kernel
 from tilewright.store import open_store
 
 FAMILY = "conv2d"

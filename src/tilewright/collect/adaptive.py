@@ -25,10 +25,10 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import applicable, implementation
 from tilewright.kernels.spaces import TaskSpace
-from tilewright.predict.base import Trees
 from tilewright.predict.collected import family_of
-from tilewright.predict.kernel_models import KernelModel, fit_kernel_model
+from tilewright.predict.family_models import FamilyModel, fit_kernels
 from tilewright.predict.modelling import Predictors, predictors_of
+from tilewright.predict.regressors import Trees
 from tilewright.store.base import Store
 
 ROUND = 100
@@ -40,7 +40,7 @@ TOLERATED = 0.1
 _SPAWNED = 0.5
 """Part of a round that neighbours take at most."""
 
-_TREES = Trees(rounds=100, rate=0.15, depth=6, least_weight=2.0, column_share=0.3, members=4)
+_TREES = Trees(rounds=100, rate=0.15, depth=6, least_weight=2.0, column_share=0.3)
 """Smaller than a family's model that is kept: it is fitted again for every round."""
 
 Kernel = tuple[str, Candidate]
@@ -66,7 +66,7 @@ class Feedback:
     events: EventSink
     rounds: list[CollectRound] = field(default_factory=list[CollectRound])
     _predictors: Predictors | None = None
-    _models: dict[str, KernelModel | None] = field(default_factory=dict[str, KernelModel | None])
+    _models: dict[str, FamilyModel | None] = field(default_factory=dict[str, FamilyModel | None])
     _times_s: dict[Kernel, float] = field(default_factory=dict[Kernel, float])
 
     def begin_round(self, planned: Sequence[Planned], before: int) -> int:
@@ -106,8 +106,10 @@ class Feedback:
         model = self._model(family_of(workload))
         if model is None or self._predictors is None or not candidates:
             return (None,) * len(candidates)
-        table = self._predictors.table([(workload, candidate) for candidate in candidates], model)
-        return tuple(float(seconds) for seconds in model.times(table).latency_s)
+        table = self._predictors.features(
+            [(workload, candidate) for candidate in candidates], model
+        )
+        return tuple(float(seconds) for seconds in model.predict(table).predicted)
 
     def misses(self, planned: Sequence[Planned]) -> list[Miss]:
         """The kernels that were predicted badly and have no neighbours yet, the worst first."""
@@ -128,12 +130,12 @@ class Feedback:
                     if seconds is not None and kernel in self._times_s:
                         yield kernel, abs(seconds / self._times_s[kernel] - 1)
 
-    def _model(self, family: str) -> KernelModel | None:
+    def _model(self, family: str) -> FamilyModel | None:
         if family not in self._models:
             self._models[family] = self._fitted(family)
         return self._models[family]
 
-    def _fitted(self, family: str) -> KernelModel | None:
+    def _fitted(self, family: str) -> FamilyModel | None:
         """A model of this very class's rows; None where they are too few."""
         if self._predictors is None:
             return None
@@ -141,7 +143,7 @@ class Feedback:
             data = self._predictors.training_set(family)
             if data.device_class != str(self.placement.key):
                 return None
-            return fit_kernel_model(data, trees=_TREES)
+            return fit_kernels(data, trees=_TREES)
         except ModelError:
             return None
 

@@ -126,7 +126,7 @@ class FamilyPlan:
                 )
             )
             return iter(offered)
-        table = predictors.table(list(kernels.values()), model)
+        table = predictors.features(list(kernels.values()), model)
         count = min(self.request.samples, len(kernels))
         places = list(kernels)
         chosen = informative(model, table, count, self.request.seed)

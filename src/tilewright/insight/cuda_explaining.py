@@ -22,9 +22,9 @@ from tilewright.insight.single_operators import (
 from tilewright.measure.cuda import CudaInspector
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
-from tilewright.predict.gpu_facts import (
-    code_facts,
-    kernel_facts,
+from tilewright.predict.gpu_features import (
+    code_features,
+    kernel_features,
     main_kernel,
     roofline_s,
     waves,
@@ -83,11 +83,11 @@ class CudaExplainer:
             source="roofline",
             factors=(),
             turning_points=points,
-            facts=code_facts(code, self.gpu),
+            facts=code_features(code, self.gpu),
             ratio=_ratio(times_s),
             differences=self._differences(codes),
             functions=tuple(
-                {"function": kernel.name, **kernel_facts(kernel, self.gpu)}
+                {"function": kernel.name, **kernel_features(kernel, self.gpu)}
                 for kernel in code.kernels
             ),
             reason=code.reason,
@@ -104,10 +104,10 @@ class CudaExplainer:
         return main_task(name, self.options, local_placement(1)).workload
 
     def _differences(self, codes: Sequence[CudaCode]) -> tuple[FactDifference, ...]:
-        """Facts that differ, the largest ratios first and texts before all."""
+        """Features that differ, the largest ratios first and texts before all."""
         if len(codes) < 2:
             return ()
-        first, second = (code_facts(code, self.gpu) for code in codes)
+        first, second = (code_features(code, self.gpu) for code in codes)
         names = [fact for fact in {**first, **second} if _differ(first.get(fact), second.get(fact))]
         return tuple(
             FactDifference(fact=fact, first=first.get(fact), second=second.get(fact), share=None)

@@ -13,10 +13,10 @@ from tilewright.insight.single_operators import default_kernel
 from tilewright.measure.protocols import PROBE
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import FAMILIES
+from tilewright.predict.base import Integers
 from tilewright.predict.collected import Row
 from tilewright.predict.modelling import Predictors
 from tilewright.predict.networks import zoo_tasks
-from tilewright.predict.splits import Integers
 
 
 def members_of(rows: Sequence[Row], predictors: Predictors) -> dict[str, Integers]:

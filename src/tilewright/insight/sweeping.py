@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from tilewright.core.errors import UsageError
-from tilewright.core.events import EventSink
 from tilewright.core.predictions import SweepResult, SweepRow
-from tilewright.core.records import Placement
 from tilewright.insight.single_operators import (
-    KernelTimer,
+    Measurers,
     around,
     default_kernel,
+    kernel_times,
     numbers_of,
     with_number,
 )
-from tilewright.measure.base import Measurer
 from tilewright.measure.measurers import opened
 from tilewright.models import ModelOptions
 from tilewright.models.single_operator import with_default
 from tilewright.predict.forecasting import Forecaster
-from tilewright.predict.kernel_facts import kernel_table
+from tilewright.predict.kernel_features import kernel_table
 from tilewright.predict.modelling import Predictors
-from tilewright.predict.operator_facts import roofline_s
+from tilewright.predict.operator_features import roofline_s
 
 _PADDINGS = (0, 1, 2, 3)
 _MOST_FACTS = 6
@@ -44,11 +41,9 @@ _SHOWN = (
 class Sweeping:
     """One `study padding` command."""
 
-    placement: Placement
     predictors: Predictors
-    events: EventSink
     options: ModelOptions
-    measurers: Callable[[Placement, int], Measurer] = opened
+    measurers: Measurers = opened
 
     def run(self, operator: str, parameter: str, values: tuple[int, ...]) -> SweepResult:
         """Measure and predict the operator at each value, in its default settings.
@@ -66,31 +61,21 @@ class Sweeping:
             raise UsageError(
                 f"{operator} has no number {parameter!r}", hint="It has " + ", ".join(known)
             )
+        predictors, placement = self.predictors, self.predictors.placement
         steps = values or _steps(parameter, known[parameter])
         kernels = [
-            default_kernel(with_number(written, parameter, step), self.options, self.placement)
+            default_kernel(with_number(written, parameter, step), self.options, placement)
             for step in steps
         ]
-        timer = KernelTimer(
-            placement=self.placement,
-            store=self.predictors.store,
-            events=self.events,
-            seed=self.options.seed,
-            measurers=self.measurers,
-        )
-        times_s = timer.times(kernels)
-        forecaster = Forecaster(
-            placement=self.placement, predictors=self.predictors, events=self.events
-        )
-        estimates = forecaster.modelled(kernels)
-        peaks = self.predictors.peaks
-        table = kernel_table(kernels, self.placement, peaks)
-        changing = [
-            name
-            for column, name in enumerate(table.names)
-            if name in _SHOWN and len(np.unique(table.values[:, column])) > 1
-        ]
-        shown = table.aligned(changing[:_MOST_FACTS])
+        times_s = kernel_times(kernels, predictors, self.options.seed, self.measurers)
+        estimates = Forecaster(predictors=predictors).modelled(kernels)
+        features = kernel_table(kernels, placement, predictors.peaks)
+        changing = {
+            name: column
+            for name, column in zip(features.names, features.values.T, strict=True)
+            if name in _SHOWN and len(np.unique(column)) > 1
+        }
+        shown = list(changing.items())[:_MOST_FACTS]
         return SweepResult(
             operator=operator,
             parameter=parameter,
@@ -99,12 +84,9 @@ class Sweeping:
                     value=step,
                     latency_s=times_s[number],
                     predicted_s=estimates[number].latency_s,
-                    roof_s=roofline_s(kernels[number][0], peaks),
+                    roof_s=roofline_s(kernels[number][0], predictors.peaks),
                     implementation=kernels[number][1].implementation,
-                    facts={
-                        name: float(value)
-                        for name, value in zip(changing, shown[number], strict=False)
-                    },
+                    facts={name: float(column[number]) for name, column in shown},
                 )
                 for number, step in enumerate(steps)
             ),

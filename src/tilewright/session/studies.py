@@ -92,9 +92,7 @@ class StudyVerbs(Opened):
 
         name, steps = text_of(operator, "operator"), counts_of(values, "values")
         sweeping = Sweeping(
-            placement=self.placement,
             predictors=predictors_of(self.placement, self.store, self.events),
-            events=self.events,
             options=options_of(options, self.seed),
         )
         return sweeping.run(name, text_of(parameter, "parameter"), steps)

@@ -44,9 +44,7 @@ def predictors(tmp_path: Path) -> Iterator[Predictors]:
 
 @pytest.fixture
 def explainer(predictors: Predictors) -> Explainer:
-    return Explainer(
-        placement=PLACEMENT, predictors=predictors, events=discard, options=ModelOptions()
-    )
+    return Explainer(predictors=predictors, options=ModelOptions())
 
 
 def test_an_operator_is_explained(explainer: Explainer) -> None:
@@ -68,9 +66,7 @@ def test_an_operator_is_explained(explainer: Explainer) -> None:
 def confirming(predictors: Predictors, truth: Truth) -> tuple[Explainer, Opened]:
     measurer = Opened(truth)
     explainer = Explainer(
-        placement=PLACEMENT,
         predictors=predictors,
-        events=discard,
         options=ModelOptions(),
         measurers=lambda _placement, _seed: measurer,  # pyright: ignore[reportArgumentType]
     )
@@ -154,9 +150,7 @@ def test_no_guess_without_a_model_of_this_class(predictors: Predictors) -> None:
 def sweeping(predictors: Predictors) -> Sweeping:
     measurer = Opened(lambda workload, _candidate: workload.flop / 1e10 or None)
     return Sweeping(
-        placement=PLACEMENT,
         predictors=predictors,
-        events=discard,
         options=ModelOptions(),
         measurers=lambda _placement, _seed: measurer,  # pyright: ignore[reportArgumentType]
     )
