@@ -11,6 +11,7 @@ coverage goes on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -72,44 +73,46 @@ class Feedback:
     def begin_round(self, planned: Sequence[Planned], before: int) -> int:
         """Read what was measured meanwhile, and account for the entries from `before` on, those of
         the last round. How many entries there are now."""
-        self._predictors = predictors_of(self.placement, self.store, discard)
-        self._models = {}
+        self._predictors, self._models = predictors_of(self.placement, self.store, discard), {}
         self._times_s = {
             (row.workload.key, row.candidate): row.latency_s for row in self._predictors.own_rows
         }
-        errors = [error for _, error in self._errors(planned[before:])]
-        if errors:
-            self.rounds.append(
-                CollectRound(
-                    family=self.name,
-                    device_class=str(self.placement.key),
-                    kernels=len(errors),
-                    mape=float(np.mean(errors)),
-                    above=float(np.mean(np.array(errors) > TOLERATED)),
-                )
+        errors = np.array([error for _, error in self._errors(planned[before:])])
+        if len(errors):
+            last = CollectRound(
+                family=self.name,
+                device_class=str(self.placement.key),
+                kernels=len(errors),
+                mape=float(np.mean(errors)),
+                above=float(np.mean(errors > TOLERATED)),
             )
-            last = self.rounds[-1]
-            self.events(
-                Stage(
-                    name="round",
-                    detail=f"{self.name}: predicted {last.kernels} kernels before "
-                    f"measuring them, mean error {last.mape:.1%}, {last.above:.0%} above "
-                    f"{TOLERATED:.0%}",
-                )
+            self.rounds.append(last)
+            detail = (
+                f"{self.name}: predicted {last.kernels} kernels before measuring them, mean error "
+                f"{last.mape:.1%}, {last.above:.0%} above {TOLERATED:.0%}"
             )
+            self.events(Stage(name="round", detail=detail))
         return len(planned)
 
     def predicted_s(
         self, workload: Workload, candidates: Sequence[Candidate]
     ) -> tuple[float | None, ...]:
-        """Seconds of each candidate by the round's model; None where too little is known."""
-        model = self._model(family_of(workload))
-        if model is None or self._predictors is None or not candidates:
+        """Seconds of each candidate by the round's model, which learns from this very class's rows;
+        None where these are too few."""
+        family, predictors = family_of(workload), self._predictors
+        if predictors is None or not candidates:
             return (None,) * len(candidates)
-        table = self._predictors.features(
-            [(workload, candidate) for candidate in candidates], model
-        )
-        return tuple(float(seconds) for seconds in model.predict(table).predicted)
+        if family not in self._models:
+            self._models[family] = None
+            with suppress(ModelError):
+                data = predictors.training_set(family)
+                if data.device_class == str(self.placement.key):
+                    self._models[family] = fit_kernels(data, trees=_TREES)
+        model = self._models[family]
+        if model is None:
+            return (None,) * len(candidates)
+        kernels = [(workload, candidate) for candidate in candidates]
+        return tuple(model.predict(predictors.features(kernels, model)).predicted.tolist())
 
     def misses(self, planned: Sequence[Planned]) -> list[Miss]:
         """The kernels that were predicted badly and have no neighbours yet, the worst first."""
@@ -123,29 +126,11 @@ class Feedback:
         return sorted(found, key=lambda miss: -miss.error)
 
     def _errors(self, planned: Sequence[Planned]) -> Iterator[tuple[Kernel, float]]:
-        for entry in planned:
-            for batch in entry.batches[:1]:
-                for candidate, seconds in zip(batch.candidates, batch.predicted_s, strict=True):
-                    kernel = (batch.workload_key, candidate)
-                    if seconds is not None and kernel in self._times_s:
-                        yield kernel, abs(seconds / self._times_s[kernel] - 1)
-
-    def _model(self, family: str) -> FamilyModel | None:
-        if family not in self._models:
-            self._models[family] = self._fitted(family)
-        return self._models[family]
-
-    def _fitted(self, family: str) -> FamilyModel | None:
-        """A model of this very class's rows; None where they are too few."""
-        if self._predictors is None:
-            return None
-        try:
-            data = self._predictors.training_set(family)
-            if data.device_class != str(self.placement.key):
-                return None
-            return fit_kernels(data, trees=_TREES)
-        except ModelError:
-            return None
+        for batch in (batch for entry in planned for batch in entry.batches[:1]):
+            for candidate, seconds in zip(batch.candidates, batch.predicted_s, strict=True):
+                kernel = (batch.workload_key, candidate)
+                if seconds is not None and kernel in self._times_s:
+                    yield kernel, abs(seconds / self._times_s[kernel] - 1)
 
 
 def most_spawned(wanted: int) -> int:

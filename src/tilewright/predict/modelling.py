@@ -58,8 +58,10 @@ class Predictors:
     cache: Path
     events: EventSink
     _loaded: dict[str, FamilyModel | None] = field(default_factory=dict[str, FamilyModel | None])
-    _measured: dict[str, MeasuredKernels] = field(default_factory=dict[str, MeasuredKernels])
-    _slowdowns: dict[str, float] = field(default_factory=dict[str, float])
+    _measured: dict[str, MeasuredKernels] = field(
+        default_factory=dict[str, MeasuredKernels], init=False
+    )
+    _slowdowns: dict[str, float] = field(default_factory=dict[str, float], init=False)
 
     @property
     def shipped(self) -> ShippedData | None:

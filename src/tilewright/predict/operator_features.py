@@ -115,12 +115,6 @@ def lanes_of(workloads: Sequence[Workload], target: Target) -> Floats:
     return by_type([workload.computed_in for workload in workloads], target.lanes)
 
 
-def operator_features(workload: Workload, placement: Placement) -> dict[str, float]:
-    """Features by name, for any workload."""
-    columns = operator_columns([workload], sizes_of([workload]), placement)
-    return {name: float(found[0]) for name, found in columns.items()}
-
-
 def operator_columns(workloads: Sequence[Workload], sizes: Sizes, placement: Placement) -> Columns:
     """The facts of many workloads, `sizes` being theirs; NaN where one does not have a fact."""
     moved_bytes = sizes.constant_bytes + sizes.data_bytes + sizes.result_bytes

@@ -60,8 +60,7 @@ class ForecastVerbs(Opened):
     ) -> CollectResult:
         """Measure operators for predictors to learn from; see `tilewright collect --help`."""
         from tilewright.collect.collector import collector_of
-        from tilewright.collect.design import Design, collect_request
-        from tilewright.collect.places import places_of
+        from tilewright.collect.design import Design, circumstances_of, collect_request
         from tilewright.core.budget import parse_budget
         from tilewright.measure.targeting import placement_of, usable_placement
 
@@ -76,7 +75,7 @@ class ForecastVerbs(Opened):
         )
         counts = request.design.threads or (self._threads,)
         targets = [placement_of(self._target, self._tracker, count) for count in counts]
-        places = places_of([usable_placement(target) for target in targets], request.design)
+        places = circumstances_of([usable_placement(target) for target in targets], request.design)
         meter = text_or_none(self.meter, "meter")
         return collector_of(places, self.store, self.events, meter).run(request)
 

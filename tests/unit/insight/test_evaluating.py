@@ -20,14 +20,13 @@ from tilewright.core.records import Candidate, Run
 from tilewright.graph.workload import Workload
 from tilewright.insight import evaluating, network_rows
 from tilewright.insight.evaluating import evaluate_kernels
-from tilewright.insight.network_rows import members_of, operators_of
+from tilewright.insight.network_rows import members_of, operators_of, zoo_tasks
 from tilewright.insight.single_operators import default_kernel
 from tilewright.models import ModelOptions
 from tilewright.models.zoo import names
 from tilewright.predict import device_classes, evaluation
 from tilewright.predict.family_models import TrainingSet, fit_kernels
 from tilewright.predict.modelling import Predictors, predictors_of
-from tilewright.predict.networks import zoo_tasks
 from tilewright.predict.splits import Question, Split
 from tilewright.store.database import SqliteStore
 

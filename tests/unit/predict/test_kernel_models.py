@@ -26,7 +26,7 @@ from tilewright.predict.family_models import (
 )
 from tilewright.predict.kernel_features import Kernel, kernel_table
 from tilewright.predict.metrics import score
-from tilewright.predict.operator_features import operator_features, roofline_s
+from tilewright.predict.operator_features import operator_columns, roofline_s, sizes_of
 from tilewright.predict.shipped import shipped_classes, shipped_placements
 
 
@@ -167,8 +167,8 @@ def test_facts_do_not_depend_on_what_else_is_asked_about() -> None:
 
 def test_padding_and_what_follows_from_it_are_facts() -> None:
     without, padded = convolution(16, 16, 14, padding=0), convolution(16, 16, 14)
-    facts = operator_features(without, PLACEMENT), operator_features(padded, PLACEMENT)
-    differing = {name for name in facts[0] if facts[0][name] != facts[1][name]}
+    found = operator_columns([without, padded], sizes_of([without, padded]), PLACEMENT)
+    differing = {name for name, column in found.items() if column[0] != column[1]}
     assert {"padding", "border_share", "out_pixels", "flop", "halo"} <= differing
 
 
