@@ -57,7 +57,7 @@ def network_times(forecaster: Forecaster, name: str, repeats: int) -> tuple[floa
             forecaster.predictors.measured(family)
 
     began = perf_counter()
-    network = prepare(name, ModelOptions(), forecaster.placement)
+    network = prepare(name, ModelOptions(), forecaster.predictors.placement)
     load()
     loading_s = perf_counter() - began
     first_s = seconds(lambda: forecaster.network(network, "default"))

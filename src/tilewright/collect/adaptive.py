@@ -38,7 +38,7 @@ ROUND = 100
 TOLERATED = 0.1
 """Relative error of a prediction above which a kernel spawns neighbours."""
 
-_SPAWNED = 0.5
+SPAWNED = 0.5
 """Part of a round that neighbours take at most."""
 
 _TREES = Trees(rounds=100, rate=0.15, depth=6, least_weight=2.0, column_share=0.3)
@@ -131,11 +131,6 @@ class Feedback:
                 kernel = (batch.workload_key, candidate)
                 if seconds is not None and kernel in self._times_s:
                     yield kernel, abs(seconds / self._times_s[kernel] - 1)
-
-
-def most_spawned(wanted: int) -> int:
-    """How many of a round's kernels may be neighbours."""
-    return int(_SPAWNED * wanted)
 
 
 def settings_beside(

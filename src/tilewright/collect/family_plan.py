@@ -9,11 +9,11 @@ from itertools import chain, islice
 
 from tilewright.collect.adaptive import (
     ROUND,
+    SPAWNED,
     Feedback,
     Kernel,
     Miss,
     carried,
-    most_spawned,
     settings_beside,
 )
 from tilewright.collect.design import CollectRequest
@@ -67,7 +67,7 @@ class FamilyPlan:
             end = len(self._planned) + wanted
             if self.feedback is not None:
                 accounted = self.feedback.begin_round(self.journal.of(self.name), accounted)
-                enough = len(self._planned) + most_spawned(wanted)
+                enough = len(self._planned) + int(SPAWNED * wanted)
                 for entry in self._spawned(self.feedback):
                     yield from self._new(entry)
                     if len(self._planned) >= enough:

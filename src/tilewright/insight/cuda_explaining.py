@@ -6,19 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, log
 
-from tilewright.core.errors import ModelError, UsageError
+from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.gpus import CudaCode, CudaKernel, Gpu
 from tilewright.core.predictions import ExplainResult, FactDifference, TurningPoint
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.target import parse_gpu
-from tilewright.insight.single_operators import (
-    around,
-    main_task,
-    numbers_of,
-    with_number,
-)
+from tilewright.insight.single_operators import along, main_task, numbers_of
 from tilewright.measure.cuda import CudaInspector
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
@@ -134,12 +129,12 @@ class CudaExplainer:
     ) -> Iterator[_Point]:
         """The operator along one number; values of which there is no operator or no code are left
         out."""
-        for step in around(value):
-            try:
-                workload = self.workload(with_number(name, parameter, step))
-                code = inspector.code(workload, compiled=False)
-            except (UsageError, ModelError):
-                continue
+
+        def made(text: str) -> tuple[Workload, CudaCode]:
+            workload = self.workload(text)
+            return workload, inspector.code(workload, compiled=False)
+
+        for step, (workload, code) in along(name, parameter, value, made).items():
             found = main_kernel(code)
             count = waves(with_report(found, kernel.report), self.gpu)
             if count is not None and workload.flop:

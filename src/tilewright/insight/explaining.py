@@ -15,12 +15,11 @@ from tilewright.core.predictions import ExplainResult, FactDifference, Factor, T
 from tilewright.insight.factors import differences, influences, knob_exchanges
 from tilewright.insight.single_operators import (
     Measurers,
-    around,
+    along,
     default_kernel,
     kernel_times,
     main_task,
     numbers_of,
-    with_number,
 )
 from tilewright.insight.turning_points import Sweep, confirmed, turning_points
 from tilewright.kernels.spaces import default_candidate, spaces
@@ -167,14 +166,9 @@ class Explainer:
         """The operator's kernels along each of its numbers; values that make no operator are left
         out, numbers with a single value, too."""
         found: dict[str, Sweep] = {}
+        made = partial(default_kernel, options=self.options, placement=self.predictors.placement)
         for parameter, value in numbers_of(name).items():
-            kernels: dict[int, Kernel] = {}
-            for step in around(value):
-                text = with_number(name, parameter, step)
-                try:
-                    kernels[step] = default_kernel(text, self.options, self.predictors.placement)
-                except (UsageError, ModelError):
-                    continue
+            kernels = along(name, parameter, value, made)
             if len(kernels) > 1:
                 found[parameter] = Sweep(values=list(kernels), kernels=list(kernels.values()))
         return found

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar
 
 import numpy as np
 
+from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import Stage
 from tilewright.core.records import Measurement, Placement
 from tilewright.graph.tasks import Task
@@ -23,6 +26,7 @@ _NUMBER = re.compile(r"(\w+)=(\d+)(?=[,\]])")
 _STEPS = 17
 _FLAGS = frozenset({"bias", "relu", "groups", "dilation", "n"})
 
+Made = TypeVar("Made")
 Measurers = Callable[[Placement, int], Measurer]
 """Opens the measurer of a device, with a seed."""
 
@@ -68,6 +72,16 @@ def numbers_of(name: str, *, batch: bool = False) -> dict[str, int]:
 def with_number(name: str, parameter: str, value: int) -> str:
     """The operator with another value of one of its numbers."""
     return re.sub(rf"(?<=[\[,]){parameter}=\d+", f"{parameter}={value}", name)
+
+
+def along(name: str, parameter: str, value: int, make: Callable[[str], Made]) -> dict[int, Made]:
+    """What is made of the operator with values of a number around its own; values of which nothing
+    can be made are left out."""
+    found: dict[int, Made] = {}
+    for step in around(value):
+        with suppress(UsageError, ModelError):
+            found[step] = make(with_number(name, parameter, step))
+    return found
 
 
 def around(value: int) -> list[int]:

@@ -148,7 +148,7 @@ class Lenders:
     def nearest(self, one: Predictors, own: Sequence[Row]) -> int:
         """The place of the class that one is most like, by what was measured on it."""
         known = [other.placement for other in self.classes]
-        return nearest(one.placement, own, known, lambda place: self.classes[place].rows).place
+        return nearest(one.placement, own, known, lambda place: self.classes[place].rows)[0]
 
     def model(self, place: int) -> FamilyModel:
         """The model of a class, fitted once."""

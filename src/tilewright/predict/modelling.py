@@ -87,10 +87,10 @@ class Predictors:
         exact = [found for found in known if found.exact]
         if exact or len(known) < 2:
             return next(iter(exact or known), None), 0
-        found = nearest(
+        place, probes = nearest(
             self.placement, self.own_rows, [k.placement for k in known], lambda n: known[n].rows
         )
-        return known[found.place], found.probes
+        return known[place], probes
 
     @property
     def known(self) -> bool:

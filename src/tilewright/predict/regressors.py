@@ -24,6 +24,7 @@ _ROWS_PER_THREAD = 2000
 
 _LARGEST, _TILT = 3.0, 0.7
 _SMALL_ERROR = 0.1
+_LEAST_BEND = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,7 @@ def _tilted(
         longer = np.clip(margin - guess, -_LARGEST, _LARGEST)
         tilt = np.exp(np.clip(longer, -_TILT, _TILT))
         bend = counts * tilt / np.sqrt(1 + (longer / _SMALL_ERROR) ** 2)
-        return -bend * longer, bend
+        return -bend * longer, bend + _LEAST_BEND
 
     return derivatives
 

@@ -15,7 +15,6 @@ model gives have a common factor, and what the shipped rows say is moved by it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import log2
 from typing import Any
 
@@ -37,34 +36,26 @@ _ALIKE = 0.03
 """A factor nearer to 1 than this is none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nearest:
-    """The place of the class that a device is most like; `probes` is the number of kernels that
-    told so, 0 where datasheets did."""
-
-    place: int
-    probes: int = 0
-
-
 def nearest(
     placement: Placement,
     own: Sequence[Row],
     known: Sequence[Placement],
     rows: Callable[[int], Sequence[Row]],
-) -> Nearest:
+) -> tuple[int, int]:
     """Which of the `known` classes, at least one, a device is most like on which the `own` kernels
     were measured: the one with the least `unlikeness` where each shares `LEAST_PROBES` kernels with
-    it, else the one whose datasheet is closest. `rows` reads what was measured at a place."""
+    it, else the one whose datasheet is closest: its place, and how many kernels told so, 0 where
+    datasheets did. `rows` reads what was measured at a place."""
     places = range(len(known))
     by_datasheet = min(places, key=lambda place: distance(known[place], placement))
     if len(own) < LEAST_PROBES or len(known) == 1:
-        return Nearest(place=by_datasheet)
+        return by_datasheet, 0
     times = _times(own)
     told = [_ratios(times, _times(rows(place))) for place in places]
     if min(map(len, told)) < LEAST_PROBES:
-        return Nearest(place=by_datasheet)
+        return by_datasheet, 0
     place = min(places, key=lambda place: unlikeness(told[place]))
-    return Nearest(place=place, probes=len(told[place]))
+    return place, len(told[place])
 
 
 def _times(rows: Sequence[Row]) -> dict[tuple[str, Candidate], float]:

@@ -15,7 +15,6 @@ from predictor_rows import fitted, rows_of_convolutions
 from tilewright.predict.collected import Row
 from tilewright.predict.similarity import (
     LEAST_PROBES,
-    Nearest,
     enough,
     nearest,
     slowdown,
@@ -39,27 +38,27 @@ def uneven() -> list[Row]:
     ]
 
 
-def found(own: list[Row], *measured: list[Row]) -> Nearest:
+def found(own: list[Row], *measured: list[Row]) -> tuple[int, int]:
     """The nearest of the twin and the stranger, on which these kernels were measured."""
     return nearest(NEW, own, [TWIN, STRANGER], lambda place: measured[place])
 
 
 def test_probes_know_better_than_datasheets() -> None:
-    assert found([], uneven(), slower(5)) == Nearest(place=0)
-    assert found(KERNELS, uneven(), slower(5)) == Nearest(place=1, probes=len(KERNELS))
+    assert found([], uneven(), slower(5)) == (0, 0)
+    assert found(KERNELS, uneven(), slower(5)) == (1, len(KERNELS))
 
 
 @pytest.mark.parametrize("shared", [0, LEAST_PROBES - 1])
 def test_too_few_kernels_in_common_say_nothing(shared: int) -> None:
-    assert found(KERNELS, uneven(), slower(5)[:shared]) == Nearest(place=0)
-    assert found(KERNELS[:shared], uneven(), slower(5)) == Nearest(place=0)
+    assert found(KERNELS, uneven(), slower(5)[:shared]) == (0, 0)
+    assert found(KERNELS[:shared], uneven(), slower(5)) == (0, 0)
 
 
 def test_a_single_class_is_not_read() -> None:
     def read(place: int) -> list[Row]:
         raise AssertionError(f"nobody needs the rows of {place}")
 
-    assert nearest(NEW, KERNELS, [STRANGER], read) == Nearest(place=0)
+    assert nearest(NEW, KERNELS, [STRANGER], read) == (0, 0)
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=30), st.floats(0.01, 100))
