@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tilewright.core.errors import UsageError
@@ -37,60 +35,59 @@ _SHOWN = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sweeping:
-    """One `study padding` command."""
+def swept(
+    operator: str,
+    parameter: str,
+    values: tuple[int, ...],
+    *,
+    predictors: Predictors,
+    options: ModelOptions,
+    measurers: Measurers = opened,
+) -> SweepResult:
+    """Measure and predict the operator at each value, in its default settings.
 
-    predictors: Predictors
-    options: ModelOptions
-    measurers: Measurers = opened
-
-    def run(self, operator: str, parameter: str, values: tuple[int, ...]) -> SweepResult:
-        """Measure and predict the operator at each value, in its default settings.
-
-        Raises UsageError for what is no single operator or has no such number.
-        """
-        if not operator.startswith("op:"):
-            raise UsageError(
-                f"{operator!r} is no single operator",
-                hint="tilewright study padding 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]'",
-            )
-        written = with_default(operator, parameter)
-        known = numbers_of(written)
-        if parameter not in known:
-            raise UsageError(
-                f"{operator} has no number {parameter!r}", hint="It has " + ", ".join(known)
-            )
-        predictors, placement = self.predictors, self.predictors.placement
-        steps = values or _steps(parameter, known[parameter])
-        kernels = [
-            default_kernel(with_number(written, parameter, step), self.options, placement)
-            for step in steps
-        ]
-        times_s = kernel_times(kernels, predictors, self.options.seed, self.measurers)
-        estimates = Forecaster(predictors=predictors).modelled(kernels)
-        features = kernel_table(kernels, placement, predictors.peaks)
-        changing = {
-            name: column
-            for name, column in zip(features.names, features.values.T, strict=True)
-            if name in _SHOWN and len(np.unique(column)) > 1
-        }
-        shown = list(changing.items())[:_MOST_FACTS]
-        return SweepResult(
-            operator=operator,
-            parameter=parameter,
-            rows=tuple(
-                SweepRow(
-                    value=step,
-                    latency_s=times_s[number],
-                    predicted_s=estimates[number].latency_s,
-                    roof_s=roofline_s(kernels[number][0], predictors.peaks),
-                    implementation=kernels[number][1].implementation,
-                    facts={name: float(column[number]) for name, column in shown},
-                )
-                for number, step in enumerate(steps)
-            ),
+    Raises UsageError for what is no single operator or has no such number.
+    """
+    if not operator.startswith("op:"):
+        raise UsageError(
+            f"{operator!r} is no single operator",
+            hint="tilewright study padding 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]'",
         )
+    written = with_default(operator, parameter)
+    known = numbers_of(written)
+    if parameter not in known:
+        raise UsageError(
+            f"{operator} has no number {parameter!r}", hint="It has " + ", ".join(known)
+        )
+    placement = predictors.placement
+    steps = values or _steps(parameter, known[parameter])
+    kernels = [
+        default_kernel(with_number(written, parameter, step), options, placement) for step in steps
+    ]
+    times_s = kernel_times(kernels, predictors, options.seed, measurers)
+    estimates = Forecaster(predictors=predictors).modelled(kernels)
+    features = kernel_table(kernels, placement, predictors.peaks)
+    changing = {
+        name: column
+        for name, column in zip(features.names, features.values.T, strict=True)
+        if name in _SHOWN and len(np.unique(column)) > 1
+    }
+    shown = list(changing.items())[:_MOST_FACTS]
+    return SweepResult(
+        operator=operator,
+        parameter=parameter,
+        rows=tuple(
+            SweepRow(
+                value=step,
+                latency_s=times_s[number],
+                predicted_s=estimates[number].latency_s,
+                roof_s=roofline_s(kernels[number][0], predictors.peaks),
+                implementation=kernels[number][1].implementation,
+                facts={name: float(column[number]) for name, column in shown},
+            )
+            for number, step in enumerate(steps)
+        ),
+    )
 
 
 def _steps(parameter: str, value: int) -> tuple[int, ...]:
