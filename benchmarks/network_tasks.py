@@ -3,17 +3,19 @@
     python benchmarks/network_tasks.py
 
 Builds every network, cuts it into tasks, and writes their keys to
-src/tilewright/predict/networks.json. To be run again when cleaning, fusion or the zoo changes;
+src/tilewright/insight/networks.json. To be run again when cleaning, fusion or the zoo changes;
 tests notice where it was not. Nothing is timed.
 """
 
 from __future__ import annotations
 
+import json
+
 from tilewright.graph.tasks import fused_network
+from tilewright.insight.network_rows import FILE, PREFIX
 from tilewright.models import ModelOptions
 from tilewright.models.loading import load
 from tilewright.models.zoo import names
-from tilewright.predict.networks import PREFIX, write_tasks
 
 
 def keys_of(name: str) -> frozenset[str]:
@@ -25,7 +27,8 @@ def keys_of(name: str) -> frozenset[str]:
 def main() -> None:
     """Write the file and say how many kernels each network has."""
     tasks = {name: keys_of(name) for name in names()}
-    write_tasks(tasks)
+    content = {name: sorted(keys) for name, keys in tasks.items()}
+    FILE.write_text(json.dumps(content, indent=0) + "\n", encoding="utf-8")
     for name, keys in tasks.items():
         print(f"{name:20} {len(keys)}")
 

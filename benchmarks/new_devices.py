@@ -24,7 +24,6 @@ from tilewright.core.records import PlacementKey
 from tilewright.hardware.device import local_placement
 from tilewright.predict.collected import family_of
 from tilewright.predict.device_classes import Lenders, Samples, classes_of
-from tilewright.predict.kernel_models import DEFAULT_TREES
 from tilewright.predict.modelling import Predictors, predictors_of
 from tilewright.predict.shipped import shipped_placements
 from tilewright.store import open_store
@@ -70,8 +69,8 @@ def errors_of(
         return None
     found: dict[bool, tuple[float, float]] = {}
     for informed, rows in taken.items():
-        times = lenders.answering(one, rows)[1].times(judged.table)
-        errors = np.abs(times.latency_s / judged.latency_s - 1)
+        said = lenders.answering(one, rows)[1].predict(judged.features)
+        errors = np.abs(said.predicted / judged.target - 1)
         found[informed] = (float(errors.mean()), float(np.median(errors)))
     return found
 
@@ -108,7 +107,7 @@ def main() -> None:
     lines: list[tuple[str, ...]] = []
     for one in known:
         others = [other for other in known if other is not one and other.placement.key in came]
-        lenders = Lenders(classes=others, family=arguments.family, trees=DEFAULT_TREES)
+        lenders = Lenders(classes=others, family=arguments.family)
         lines += rows_of(one, lenders, arguments.seeds)
     print(table(HEADER, lines))
 

@@ -27,10 +27,10 @@ from tilewright.core.records import Placement
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.sample import random_inputs
 from tilewright.hardware.device import local_placement
+from tilewright.insight.thread_counts import best_count, counts_to_measure
 from tilewright.measure.networks import NetworkWorker, ToCompile, compile_all
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare
-from tilewright.predict.thread_counts import best_count, counts_to_measure
 
 HERE = Path(__file__).parent
 NETWORKS = (

@@ -33,7 +33,7 @@ from tilewright.models.configurations import configurations_of, drawn
 from tilewright.plan.preparation import prepare, prepare_outline
 from tilewright.predict.collected import family_of
 from tilewright.predict.forecasting import Forecaster, forecaster_of
-from tilewright.predict.kernel_facts import Kernel
+from tilewright.predict.kernel_features import Kernel
 from tilewright.store import open_store
 
 FAMILY = "conv2d"
@@ -57,7 +57,7 @@ def network_times(forecaster: Forecaster, name: str, repeats: int) -> tuple[floa
             forecaster.predictors.measured(family)
 
     began = perf_counter()
-    network = prepare(name, ModelOptions(), forecaster.placement)
+    network = prepare(name, ModelOptions(), forecaster.predictors.placement)
     load()
     loading_s = perf_counter() - began
     first_s = seconds(lambda: forecaster.network(network, "default"))

@@ -24,10 +24,11 @@ from tilewright.core.errors import ModelError
 from tilewright.core.events import discard
 from tilewright.core.predictions import EvaluateResult
 from tilewright.core.records import Placement
-from tilewright.insight.evaluating import KernelQuestion, KernelSplit, evaluate_kernels
-from tilewright.predict.judged import Evaluation
+from tilewright.insight.evaluating import evaluate_kernels
+from tilewright.predict.metrics import Evaluation
 from tilewright.predict.modelling import Predictors, predictors_of
 from tilewright.predict.shipped import shipped_placements
+from tilewright.predict.splits import Question, Split
 from tilewright.report import cards
 from tilewright.report.formats import to_markdown
 from tilewright.report.predictor_cards import write_pictures
@@ -66,14 +67,12 @@ that neighbours in size stay. Families that are missing have no such kernel.
 """
 
 
-def judged(
-    predictors: Predictors, split: KernelSplit, family: str, kept: Path
-) -> Evaluation | None:
+def judged(predictors: Predictors, split: Split, family: str, kept: Path) -> Evaluation | None:
     """One evaluation, from its file where it was made before; None where too little is known."""
     path = kept / f"{split}-{family}.pickle"
     if not path.exists():
         print(f"{family} by {split}", flush=True)
-        question = KernelQuestion(family=family, split=split)
+        question = Question(family=family, split=split)
         try:
             found = evaluate_kernels(predictors, question)
         except ModelError as error:
@@ -93,11 +92,11 @@ def together(found: Sequence[Evaluation]) -> Evaluation:
         rows=tuple(row for one in results for row in one.rows),
         cards=tuple(card for one in results for card in one.cards),
     )
-    return Evaluation(result=result, judged=tuple(part for one in found for part in one.judged))
+    return Evaluation(result=result, held_out=tuple(part for one in found for part in one.held_out))
 
 
 def evaluations(
-    placement: Placement, only: Sequence[str], split: KernelSplit, kept: Path
+    placement: Placement, only: Sequence[str], split: Split, kept: Path
 ) -> Iterator[Evaluation]:
     """Every family that can be judged so on a device class."""
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "none.db") as store:

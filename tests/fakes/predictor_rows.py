@@ -13,9 +13,9 @@ from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import spaces
-from tilewright.predict.base import Trees
 from tilewright.predict.collected import Row, training_set
-from tilewright.predict.kernel_models import KernelModel, fit_kernel_model
+from tilewright.predict.family_models import FamilyModel, fit_kernels
+from tilewright.predict.regressors import Trees
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 
@@ -40,10 +40,10 @@ def _candidates(workload: Workload) -> list[Candidate]:
 
 
 @cache
-def fitted() -> KernelModel:
+def fitted() -> FamilyModel:
     """A model of those rows."""
     data = training_set(rows_of_convolutions(), "conv2d", PLACEMENT, PEAKS)
-    return fit_kernel_model(data, trees=SMALL)
+    return fit_kernels(data, trees=SMALL)
 
 
 def known_store(path: Path) -> SqliteStore:

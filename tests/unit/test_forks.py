@@ -9,8 +9,7 @@ import pytest
 from forking import in_child
 
 from tilewright.core.forks import call_native, calls_native, is_forked
-from tilewright.predict.base import Facts, Trees
-from tilewright.predict.trees import fit_trees
+from tilewright.predict.regressors import Trees
 
 pytestmark = pytest.mark.regression
 
@@ -53,12 +52,12 @@ def test_errors_come_out_as_they_are() -> None:
 def test_predictors_learn_and_answer_in_a_child() -> None:
     rng = np.random.default_rng(0)
     values = rng.random((8000, 3))
-    facts = Facts(names=("a", "b", "c"), values=values, scale=np.ones(len(values)))
+    margin = -np.log(1 + values[:, 0])
     trees = Trees(rounds=3, threads=2)
-    wanted = fit_trees(facts, 1 + values[:, 0], trees, 0).margin(values)
+    wanted = trees.fit(values, margin, 0).margin(values)
 
     def child() -> None:
-        found = fit_trees(facts, 1 + values[:, 0], trees, 0).margin(values)
+        found = trees.fit(values, margin, 0).margin(values)
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
     in_child(child)

@@ -11,6 +11,7 @@ coverage goes on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,10 +26,10 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import applicable, implementation
 from tilewright.kernels.spaces import TaskSpace
-from tilewright.predict.base import Trees
 from tilewright.predict.collected import family_of
-from tilewright.predict.kernel_models import KernelModel, fit_kernel_model
+from tilewright.predict.family_models import FamilyModel, fit_kernels
 from tilewright.predict.modelling import Predictors, predictors_of
+from tilewright.predict.regressors import Trees
 from tilewright.store.base import Store
 
 ROUND = 100
@@ -37,10 +38,10 @@ ROUND = 100
 TOLERATED = 0.1
 """Relative error of a prediction above which a kernel spawns neighbours."""
 
-_SPAWNED = 0.5
+SPAWNED = 0.5
 """Part of a round that neighbours take at most."""
 
-_TREES = Trees(rounds=100, rate=0.15, depth=6, least_weight=2.0, column_share=0.3, members=4)
+_TREES = Trees(rounds=100, rate=0.15, depth=6, least_weight=2.0, column_share=0.3)
 """Smaller than a family's model that is kept: it is fitted again for every round."""
 
 Kernel = tuple[str, Candidate]
@@ -66,48 +67,52 @@ class Feedback:
     events: EventSink
     rounds: list[CollectRound] = field(default_factory=list[CollectRound])
     _predictors: Predictors | None = None
-    _models: dict[str, KernelModel | None] = field(default_factory=dict[str, KernelModel | None])
+    _models: dict[str, FamilyModel | None] = field(default_factory=dict[str, FamilyModel | None])
     _times_s: dict[Kernel, float] = field(default_factory=dict[Kernel, float])
 
     def begin_round(self, planned: Sequence[Planned], before: int) -> int:
         """Read what was measured meanwhile, and account for the entries from `before` on, those of
         the last round. How many entries there are now."""
-        self._predictors = predictors_of(self.placement, self.store, discard)
-        self._models = {}
+        self._predictors, self._models = predictors_of(self.placement, self.store, discard), {}
         self._times_s = {
             (row.workload.key, row.candidate): row.latency_s for row in self._predictors.own_rows
         }
-        errors = [error for _, error in self._errors(planned[before:])]
-        if errors:
-            self.rounds.append(
-                CollectRound(
-                    family=self.name,
-                    device_class=str(self.placement.key),
-                    kernels=len(errors),
-                    mape=float(np.mean(errors)),
-                    above=float(np.mean(np.array(errors) > TOLERATED)),
-                )
+        errors = np.array([error for _, error in self._errors(planned[before:])])
+        if len(errors):
+            last = CollectRound(
+                family=self.name,
+                device_class=str(self.placement.key),
+                kernels=len(errors),
+                mape=float(np.mean(errors)),
+                above=float(np.mean(errors > TOLERATED)),
             )
-            last = self.rounds[-1]
-            self.events(
-                Stage(
-                    name="round",
-                    detail=f"{self.name}: predicted {last.kernels} kernels before "
-                    f"measuring them, mean error {last.mape:.1%}, {last.above:.0%} above "
-                    f"{TOLERATED:.0%}",
-                )
+            self.rounds.append(last)
+            detail = (
+                f"{self.name}: predicted {last.kernels} kernels before measuring them, mean error "
+                f"{last.mape:.1%}, {last.above:.0%} above {TOLERATED:.0%}"
             )
+            self.events(Stage(name="round", detail=detail))
         return len(planned)
 
     def predicted_s(
         self, workload: Workload, candidates: Sequence[Candidate]
     ) -> tuple[float | None, ...]:
-        """Seconds of each candidate by the round's model; None where too little is known."""
-        model = self._model(family_of(workload))
-        if model is None or self._predictors is None or not candidates:
+        """Seconds of each candidate by the round's model, which learns from this very class's rows;
+        None where these are too few."""
+        family, predictors = family_of(workload), self._predictors
+        if predictors is None or not candidates:
             return (None,) * len(candidates)
-        table = self._predictors.table([(workload, candidate) for candidate in candidates], model)
-        return tuple(float(seconds) for seconds in model.times(table).latency_s)
+        if family not in self._models:
+            self._models[family] = None
+            with suppress(ModelError):
+                data = predictors.training_set(family)
+                if data.device_class == str(self.placement.key):
+                    self._models[family] = fit_kernels(data, trees=_TREES)
+        model = self._models[family]
+        if model is None:
+            return (None,) * len(candidates)
+        kernels = [(workload, candidate) for candidate in candidates]
+        return tuple(model.predict(predictors.features(kernels, model)).predicted.tolist())
 
     def misses(self, planned: Sequence[Planned]) -> list[Miss]:
         """The kernels that were predicted badly and have no neighbours yet, the worst first."""
@@ -121,34 +126,11 @@ class Feedback:
         return sorted(found, key=lambda miss: -miss.error)
 
     def _errors(self, planned: Sequence[Planned]) -> Iterator[tuple[Kernel, float]]:
-        for entry in planned:
-            for batch in entry.batches[:1]:
-                for candidate, seconds in zip(batch.candidates, batch.predicted_s, strict=True):
-                    kernel = (batch.workload_key, candidate)
-                    if seconds is not None and kernel in self._times_s:
-                        yield kernel, abs(seconds / self._times_s[kernel] - 1)
-
-    def _model(self, family: str) -> KernelModel | None:
-        if family not in self._models:
-            self._models[family] = self._fitted(family)
-        return self._models[family]
-
-    def _fitted(self, family: str) -> KernelModel | None:
-        """A model of this very class's rows; None where they are too few."""
-        if self._predictors is None:
-            return None
-        try:
-            data = self._predictors.training_set(family)
-            if data.device_class != str(self.placement.key):
-                return None
-            return fit_kernel_model(data, trees=_TREES)
-        except ModelError:
-            return None
-
-
-def most_spawned(wanted: int) -> int:
-    """How many of a round's kernels may be neighbours."""
-    return int(_SPAWNED * wanted)
+        for batch in (batch for entry in planned for batch in entry.batches[:1]):
+            for candidate, seconds in zip(batch.candidates, batch.predicted_s, strict=True):
+                kernel = (batch.workload_key, candidate)
+                if seconds is not None and kernel in self._times_s:
+                    yield kernel, abs(seconds / self._times_s[kernel] - 1)
 
 
 def settings_beside(

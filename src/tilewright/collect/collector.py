@@ -7,6 +7,7 @@ the last one stopped and never measures anything twice.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from tilewright.collect.adaptive import Feedback
 from tilewright.collect.design import CollectRequest
 from tilewright.collect.family_plan import Batches, FamilyPlan, is_operator
 from tilewright.collect.planned import journal_of
-from tilewright.collect.schedule_settings import BestKnown, candidates_of
+from tilewright.collect.schedule_settings import candidates_of
 from tilewright.core.budget import Budget
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage, TuningProgress
@@ -33,45 +34,13 @@ from tilewright.measure.circumstances import PROBE, Circumstances
 from tilewright.measure.measurers import open_measurer_under
 from tilewright.measure.peaks import measured_peaks
 from tilewright.plan.preparation import prepare
-from tilewright.predict.modelling import predictors_of
+from tilewright.predict.kernel_features import Kernel
+from tilewright.predict.modelling import Predictors, predictors_of
 from tilewright.store.base import Store
 
 _PROBE_EVERY = 25
 _SLOW_S = 0.05
 """Candidates slower than this get a single sample."""
-
-
-@dataclass(slots=True)
-class _Count:
-    """Candidates by what became of them, first those of operators, which were asked for by number,
-    then copies between layouts and probes of the machine's speed."""
-
-    measured: int = 0
-    known: int = 0
-    failures: int = 0
-    beside: int = 0
-    beside_failures: int = 0
-
-    @property
-    def timed(self) -> int:
-        """All that have a time."""
-        return self.measured + self.beside
-
-    @property
-    def failed(self) -> int:
-        """All that have none."""
-        return self.failures + self.beside_failures
-
-    def add(self, outcome: Outcome, *, beside: bool) -> None:
-        """Count one more."""
-        failed = isinstance(outcome, Failure)
-        if beside:
-            self.beside += not failed
-            self.beside_failures += failed
-        else:
-            self.measured += not failed
-            self.failures += failed
-
 
 Measurers = Callable[[Circumstances, int], Measurer]
 """Opens the measurer of a place, with a seed."""
@@ -81,14 +50,19 @@ Measurers = Callable[[Circumstances, int], Measurer]
 class Collector:
     """One `collect` command, in every place in turn: each gets an equal part of the budget that is
     left when it begins. With a `meter`, by which `measurers` then tell energy, too, kernels without
-    energy are not known yet."""
+    energy are not known yet.
+
+    `count` has candidates by what became of them: of operators, which were asked for by number,
+    those measured, known and failed; `beside`, copies between layouts and probes of the machine's
+    speed, and which of these failed.
+    """
 
     places: Sequence[Circumstances]
     store: Store
     events: EventSink
     measurers: Measurers = open_measurer_under
     meter: Meter | None = None
-    count: _Count = field(default_factory=_Count)
+    count: Counter[str] = field(default_factory=Counter[str])
     rounds: list[CollectRound] = field(default_factory=list[CollectRound])
     wants_energy: bool = False
 
@@ -112,10 +86,10 @@ class Collector:
             if states[-1] == "interrupted":
                 raise KeyboardInterrupt
         return CollectResult(
-            samples=self.count.measured,
-            beside=self.count.beside + self.count.beside_failures,
-            known=self.count.known,
-            failures=self.count.failures,
+            samples=self.count["measured"],
+            beside=self.count["beside"] + self.count["beside failed"],
+            known=self.count["known"],
+            failures=self.count["failed"],
             complete=all(state == "done" for state in states),
             elapsed_s=budget.elapsed_s,
             rounds=tuple(self.rounds),
@@ -125,7 +99,7 @@ class Collector:
         """Collect in one place, with a row of what that spent; the state it ended in."""
         placement = place.placement
         self.store.add_device(placement.device)
-        before, before_s = replace(self.count), budget.elapsed_s
+        before, before_s = Counter(self.count), budget.elapsed_s
         run = self.store.begin_run(
             Run(
                 command="collect",
@@ -140,34 +114,20 @@ class Collector:
         )
         state = "interrupted"
         try:
-            state = _Visit(
-                collector=self, request=request, place=place, budget=budget, run=run
-            ).collect()
+            visit = _Visit(collector=self, request=request, place=place, budget=budget, run=run)
+            state = visit.collect()
         finally:
+            spent = self.count - before
             self.store.update_run(
                 replace(
                     run,
                     state=state,
                     spent_s=budget.elapsed_s - before_s,
-                    measurements=self.count.timed - before.timed,
-                    failures=self.count.failed - before.failed,
+                    measurements=spent["measured"] + spent["beside"],
+                    failures=spent["failed"] + spent["beside failed"],
                 )
             )
         return state
-
-    def tell(self, task: Task, budget: Budget) -> None:
-        """Say how far the command is."""
-        left_s = budget.remaining_s
-        self.events(
-            TuningProgress(
-                task=task.name,
-                measurements=self.count.measured,
-                failures=self.count.failures,
-                best_s=None,
-                network_s=None,
-                remaining_s=left_s if left_s < float("inf") else None,
-            )
-        )
 
 
 def collector_of(
@@ -199,8 +159,8 @@ class _Visit:
 
     def collect(self) -> str:
         """Go through all tasks; the state this run ended in. Workers start with the first kernel
-        that is not known."""
-        probe: _Probe | None = None
+        that is not known; one kernel of this machine is timed again and again meanwhile."""
+        opened: tuple[Measurer, Kernel] | None = None
         with graceful_interrupt() as interruption, ExitStack() as stack:
             for number, (task, candidates) in enumerate(self._plan()):
                 if interruption.requested:
@@ -210,99 +170,113 @@ class _Visit:
                     continue
                 if self.budget.exhausted:
                     return "spent"
-                if probe is None:
-                    probe = self._begun(stack)
+                if opened is None:
+                    opened = self._begun(stack)
+                measurer, (workload, candidate) = opened
                 self.collector.store.add_workload(task.workload)
                 if number % _PROBE_EVERY == 0:
-                    self._measure(probe, probe.workload, [probe.candidate])
-                self._measure(probe, task.workload, wanted)
-                self.collector.tell(task, self.budget)
+                    self._measure(measurer, workload, [candidate], beside=True)
+                beside = task.workload is workload or not is_operator(task.workload)
+                self._measure(measurer, task.workload, wanted, beside=beside)
+                self._tell(task)
         return "done"
 
-    def _begun(self, stack: ExitStack) -> _Probe:
+    def _begun(self, stack: ExitStack) -> tuple[Measurer, Kernel]:
         """Start the workers, until the stack ends, and look at the device's peaks."""
-        placement = self.place.placement
+        store, placement = self.collector.store, self.place.placement
         measurer = self.collector.measurers(self.place, self.request.seed)
         stack.enter_context(measurer)
         measurer.start()
-        measured_peaks(self.collector.store, placement, measurer)
+        measured_peaks(store, placement, measurer)
         tasks = prepare(PROBE, self.request.options, placement).tasks.values()
         task = next(task for task in tasks if is_operator(task.workload))
-        self.collector.store.add_workload(task.workload)
-        return _Probe(
-            measurer=measurer,
-            workload=task.workload,
-            candidate=default_candidate(task.workload, task.forms, placement)[0],
-        )
+        store.add_workload(task.workload)
+        probe = default_candidate(task.workload, task.forms, placement)[0]
+        return measurer, (task.workload, probe)
 
     def _plan(self) -> Batches:
         """The tasks with their candidates, families in turn, then the models' own."""
-        store, events = self.collector.store, self.collector.events
-        placement, request = self.place.placement, self.request
+        store, events, request = self.collector.store, self.collector.events, self.request
+        placement = self.place.placement
         journal = journal_of(store, placement, request.key, events)
-        best = BestKnown(predictors=predictors_of(self.place.usual, store, events))
-        streams: list[Batches] = []
-        for name in request.families:
-            feedback = None
-            if request.design.adaptive:
-                feedback = Feedback(name=name, placement=placement, store=store, events=events)
-                feedback.rounds = self.collector.rounds
-            plan = FamilyPlan(
+        predictors = predictors_of(self.place.usual, store, events)
+        plans = [
+            FamilyPlan(
                 name=name,
                 request=request,
                 placement=placement,
-                store=store,
-                events=events,
+                predictors=predictors,
                 journal=journal,
-                best=best,
-                feedback=feedback,
+                feedback=Feedback(
+                    name=name,
+                    placement=placement,
+                    store=store,
+                    events=events,
+                    rounds=self.collector.rounds,
+                )
+                if request.design.adaptive
+                else None,
             )
-            streams.append(plan.batches())
-        return chain(_in_turn(streams), *(self._of_model(name, best) for name in request.models))
+            for name in request.families
+        ]
+        models = (self._of_model(name, predictors) for name in request.models)
+        return chain(_in_turn([plan.batches() for plan in plans]), *models)
 
-    def _of_model(self, name: str, best: BestKnown) -> Batches:
+    def _of_model(self, name: str, predictors: Predictors) -> Batches:
         placement, request = self.place.placement, self.request
         self.collector.events(Stage(name="import", detail=name))
         for task in prepare(name, request.options, placement).tasks.values():
-            count = request.design.settings
-            yield task, candidates_of(task, placement, best, count, (request.seed, name))
+            count, seed = request.design.settings, (request.seed, name)
+            yield task, candidates_of(task, placement, predictors, count, seed)
 
     def _unknown(self, workload: Workload, candidates: Sequence[Candidate]) -> list[Candidate]:
+        collector, placement = self.collector, self.place.placement
         known = known_candidates(
-            self.collector.store, workload, self.place.placement, energy=self.collector.wants_energy
+            collector.store, workload, placement, energy=collector.wants_energy
         )
         wanted = [candidate for candidate in candidates if candidate not in known]
         if is_operator(workload):
-            self.collector.count.known += len(candidates) - len(wanted)
+            collector.count["known"] += len(candidates) - len(wanted)
         return wanted
 
-    def _measure(self, probe: _Probe, workload: Workload, candidates: Sequence[Candidate]) -> None:
-        """Time candidates and keep what comes of it, those of the probe itself, too."""
-        beside = workload is probe.workload or not is_operator(workload)
+    def _measure(
+        self,
+        measurer: Measurer,
+        workload: Workload,
+        candidates: Sequence[Candidate],
+        *,
+        beside: bool,
+    ) -> None:
+        """Time candidates, at least one, and keep what comes of each."""
+        measured, failed = ("beside", "beside failed") if beside else ("measured", "failed")
 
         def keep(outcome: Outcome) -> None:
             self.collector.store.add([outcome])
             self.budget.measured()
-            self.collector.count.add(outcome, beside=beside)
+            self.collector.count[failed if isinstance(outcome, Failure) else measured] += 1
 
-        if candidates:
-            probe.measurer.measure(
-                workload,
-                candidates,
-                self.place.protocol,
-                run_id=self.run.id,
-                give_up_s=_SLOW_S,
-                finished=keep,
+        measurer.measure(
+            workload,
+            candidates,
+            self.place.protocol,
+            run_id=self.run.id,
+            give_up_s=_SLOW_S,
+            finished=keep,
+        )
+
+    def _tell(self, task: Task) -> None:
+        """Say how far the command is."""
+        left_s = self.budget.remaining_s
+        self.collector.events(
+            TuningProgress(
+                task=task.name,
+                measurements=self.collector.count["measured"],
+                failures=self.collector.count["failed"],
+                best_s=None,
+                network_s=None,
+                remaining_s=left_s if left_s < float("inf") else None,
             )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Probe:
-    """The measurer, and one kernel of this machine that is timed again and again."""
-
-    measurer: Measurer
-    workload: Workload
-    candidate: Candidate
+        )
 
 
 def known_candidates(

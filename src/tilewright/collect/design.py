@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from typing import get_args
 
 from tilewright.core.arguments import count_of, counts_of, texts_of, truth_of
 from tilewright.core.budget import Limit
-from tilewright.core.errors import UsageError, close_matches
+from tilewright.core.errors import TargetError, UsageError, close_matches
 from tilewright.core.fingerprints import canonical_json, digest
-from tilewright.measure.circumstances import Cache
+from tilewright.core.records import Placement
+from tilewright.measure.accesses.registry import access_to
+from tilewright.measure.circumstances import Cache, Circumstances
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import CONFIGURATIONS, configurations_of, of_type
 
@@ -125,3 +128,32 @@ def _check(samples: int, design: Design) -> None:
 def _known(flag: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
         raise UsageError(f"{flag} {value!r} is not known", hint=close_matches(value, known))
+
+
+def circumstances_of(placements: Sequence[Placement], design: Design) -> tuple[Circumstances, ...]:
+    """Every combination of a placement, a state of the caches and neighbours.
+
+    Raises TargetError where the cores do not suffice, UsageError for circumstances that cannot be
+    had on a remote device.
+    """
+    found = [
+        Circumstances(usual=placement, cache=cache, neighbours=neighbours)
+        for placement, cache, neighbours in product(placements, design.caches, design.neighbours)
+    ]
+    for place in found:
+        usual = place.usual
+        threads, there = usual.resources.threads, len(usual.binding.cpus)
+        needed = threads * (1 + place.neighbours)
+        if place.neighbours and needed > there:
+            raise TargetError(
+                f"{place.neighbours} copies beside a kernel of {threads} threads need "
+                f"{needed} logical CPUs; this process is allotted {there}",
+                hint="Fewer --neighbours, or fewer --threads.",
+            )
+        if place.special and not access_to(usual.device).here:
+            raise UsageError(
+                "--cache and --neighbours are for kernels that run on this machine; a remote "
+                "device is timed by its own server.",
+                hint="Leave them out with --target rpc:KEY.",
+            )
+    return tuple(found)

@@ -9,17 +9,17 @@ from itertools import chain, islice
 
 from tilewright.collect.adaptive import (
     ROUND,
+    SPAWNED,
     Feedback,
     Kernel,
     Miss,
     carried,
-    most_spawned,
     settings_beside,
 )
 from tilewright.collect.design import CollectRequest
 from tilewright.collect.planned import Batch, Journal, Planned
-from tilewright.collect.schedule_settings import BestKnown, candidates_of
-from tilewright.core.events import EventSink, Note, Stage
+from tilewright.collect.schedule_settings import candidates_of
+from tilewright.core.events import Note, Stage
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
@@ -28,7 +28,7 @@ from tilewright.models.configurations import Numbers, configurations_of, drawn, 
 from tilewright.plan.preparation import prepare_outline
 from tilewright.predict.collected import family_of
 from tilewright.predict.informative import informative
-from tilewright.store.base import Store
+from tilewright.predict.modelling import Predictors
 
 Batches = Iterator[tuple[Task, list[Candidate]]]
 """Tasks with their candidates; what was yielded is measured before the next one is asked for."""
@@ -42,15 +42,14 @@ _BESIDE = 2
 
 @dataclass(kw_only=True)
 class FamilyPlan:
-    """The kernels of one family on one device, `samples` of them, and of the copies around them."""
+    """The kernels of one family on one device, `samples` of them, and of the copies around them;
+    `predictors` are those of the placement as networks use it."""
 
     name: str
     request: CollectRequest
     placement: Placement
-    store: Store
-    events: EventSink
+    predictors: Predictors
     journal: Journal
-    best: BestKnown
     feedback: Feedback | None
     _planned: set[Kernel] = field(default_factory=set[Kernel])
     _texts: set[str] = field(default_factory=set[str])
@@ -68,7 +67,7 @@ class FamilyPlan:
             end = len(self._planned) + wanted
             if self.feedback is not None:
                 accounted = self.feedback.begin_round(self.journal.of(self.name), accounted)
-                enough = len(self._planned) + most_spawned(wanted)
+                enough = len(self._planned) + int(SPAWNED * wanted)
                 for entry in self._spawned(self.feedback):
                     yield from self._new(entry)
                     if len(self._planned) >= enough:
@@ -93,7 +92,7 @@ class FamilyPlan:
         """The batches of an entry; its operator counts."""
         self._texts.add(configurations_of(self.name).text(entry.numbers))
         for number, batch in enumerate(entry.batches):
-            workload = self.store.workload(batch.workload_key)
+            workload = self.predictors.store.workload(batch.workload_key)
             if workload is None:
                 continue
             if number == 0:
@@ -106,7 +105,7 @@ class FamilyPlan:
         if not self.request.design.informative:
             return stream
         offered = list(islice(stream, min(_MOST_OFFERED, _OFFERED * self.request.samples)))
-        self.events(Stage(name="choose", detail=f"{self.name}: among {len(offered)}"))
+        self.predictors.events(Stage(name="choose", detail=f"{self.name}: among {len(offered)}"))
         return chain(self._most_telling_first(offered), stream)
 
     def _most_telling_first(self, offered: Sequence[Numbers]) -> Iterator[Numbers]:
@@ -114,39 +113,34 @@ class FamilyPlan:
         kernels: dict[int, tuple[Workload, Candidate]] = {}
         for place, numbers in enumerate(offered):
             for task in self._prepared(numbers)[:1]:
-                candidate = default_candidate(task.workload, task.forms, self.placement)[0]
-                kernels[place] = (task.workload, candidate)
-        predictors = replace(self.best.predictors)
+                kernels[place] = (task.workload, self._default(task))
+        predictors = replace(self.predictors)
         families = {family_of(workload) for workload, _ in kernels.values()}
         model = predictors.model(families.pop()) if len(families) == 1 else None
         if model is None:
-            self.events(
-                Note(
-                    message=f"{self.name} is known of no device class: nothing says what tells most"
-                )
-            )
+            message = f"{self.name} is known of no device class: nothing says what tells most"
+            predictors.events(Note(message=message))
             return iter(offered)
-        table = predictors.table(list(kernels.values()), model)
+        features = predictors.features(list(kernels.values()), model)
         count = min(self.request.samples, len(kernels))
         places = list(kernels)
-        chosen = informative(model, table, count, self.request.seed)
-        order = [places[int(row)] for row in chosen]
-        rest = [place for place in range(len(offered)) if place not in set(order)]
-        return (offered[place] for place in (*order, *rest))
+        chosen = informative(model, features, count, self.request.seed)
+        order = dict.fromkeys([*(places[int(row)] for row in chosen), *range(len(offered))])
+        return (offered[place] for place in order)
+
+    def _default(self, task: Task) -> Candidate:
+        return default_candidate(task.workload, task.forms, self.placement)[0]
 
     def _drawn(self, numbers: Numbers) -> Planned:
         """A configuration in default, best known and random settings, and its copies'."""
-        found: list[Batch] = []
-        for task in self._tasks(numbers):
-            candidates = self._candidates(task, numbers)
-            found.append(self._batch(task, candidates if found else candidates[: self._left]))
-        return Planned(family=self.name, numbers=numbers, batches=tuple(found))
-
-    def _candidates(self, task: Task, numbers: Numbers) -> list[Candidate]:
         origin = (self.request.seed, configurations_of(self.name).text(numbers))
         count = self.request.design.settings
-        found = candidates_of(task, self.placement, self.best, count, origin)
-        return [each for each in found if (task.workload.key, each) not in self._planned]
+        found: list[Batch] = []
+        for task in self._tasks(numbers):
+            every = candidates_of(task, self.placement, self.predictors, count, origin)
+            fresh = [each for each in every if (task.workload.key, each) not in self._planned]
+            found.append(self._batch(task, fresh if found else fresh[: self._left]))
+        return Planned(family=self.name, numbers=numbers, batches=tuple(found))
 
     def _spawned(self, feedback: Feedback) -> Iterator[Planned]:
         """Neighbours of what was predicted badly, the worst first."""
@@ -158,7 +152,7 @@ class FamilyPlan:
 
     def _settings_beside(self, miss: Miss) -> Iterator[Planned]:
         batch, (key, candidate) = miss.entry.batches[0], miss.kernel
-        workload = self.store.workload(key)
+        workload = self.predictors.store.workload(key)
         if workload is None:
             return
         found = [
@@ -178,11 +172,8 @@ class FamilyPlan:
             if text(numbers) in self._texts:
                 continue
             for task in self._tasks(numbers)[:1]:
-                candidate = (
-                    carried(miss.kernel[1], task.workload, self.placement)
-                    or (default_candidate(task.workload, task.forms, self.placement)[0])
-                )
-                batches = (self._batch(task, [candidate]),)
+                same = carried(miss.kernel[1], task.workload, self.placement)
+                batches = (self._batch(task, [same or self._default(task)]),)
                 yield Planned(
                     family=self.name, numbers=numbers, batches=batches, source=miss.kernel
                 )
@@ -192,7 +183,7 @@ class FamilyPlan:
         """The operator itself, then the copies into other layouts beside it; none where cleaning
         leaves no operator (a transpose that moves nothing)."""
         tasks = self._prepared(numbers)
-        self.store.add_workloads([task.workload for task in tasks])
+        self.predictors.store.add_workloads([task.workload for task in tasks])
         return tasks
 
     def _prepared(self, numbers: Numbers) -> list[Task]:
@@ -202,11 +193,9 @@ class FamilyPlan:
         return tasks if tasks and is_operator(tasks[0].workload) else []
 
     def _batch(self, task: Task, candidates: Sequence[Candidate]) -> Batch:
-        predicted_s = (
-            (None,) * len(candidates)
-            if self.feedback is None
-            else self.feedback.predicted_s(task.workload, candidates)
-        )
+        predicted_s: tuple[float | None, ...] = (None,) * len(candidates)
+        if self.feedback is not None:
+            predicted_s = self.feedback.predicted_s(task.workload, candidates)
         return Batch(
             workload_key=task.workload.key,
             name=task.name,

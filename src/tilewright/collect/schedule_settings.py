@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tilewright.core.fingerprints import digest
@@ -22,51 +20,40 @@ _USUAL, _ANYWHERE = 0.75, 0.25
 """Part of the random settings in the layouts a network would have, and in any layouts at all."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BestKnown:
+def best_known(
+    predictors: Predictors, workload: Workload, forms: tuple[Form, ...]
+) -> Candidate | None:
     """The settings of a task that are expected to be fastest at a placement as networks use it: the
     choice of its family's model, else what was fastest among measured ones, here before anywhere
-    else; none where nothing is known."""
-
-    predictors: Predictors
-
-    def __call__(self, workload: Workload, forms: tuple[Form, ...]) -> Candidate | None:
-        """The candidate, None where there is none."""
-        placement = self.predictors.placement
-        guesses = BestGuesses(
-            placement=placement,
-            predictors=self.predictors,
-            fitting=self.predictors.shipped is not None,
-        )
-        found = guesses(workload, forms) or self._measured(workload, forms)
-        return found[0] if found else None
-
-    def _measured(self, workload: Workload, forms: tuple[Form, ...]) -> tuple[Candidate, ...]:
-        store, own_class = self.predictors.store, self.predictors.placement.key
-        rows = [
-            row
-            for row in store.stored_measurements(workload_key=workload.key)
-            if row.candidate.forms == forms and is_usual(row.device_class)
-        ]
-        classes = sorted(
-            {row.placement_key for row in rows}, key=lambda key: (key != own_class, str(key))
-        )
-        for key in classes:
-            best = ranked(own(row for row in rows if row.placement_key == key))
-            if best:
-                return (best[0].candidate,)
-        return ()
+    else; None where nothing is known."""
+    guesses = BestGuesses(
+        placement=predictors.placement,
+        predictors=predictors,
+        fitting=predictors.shipped is not None,
+    )
+    for guess in guesses(workload, forms):
+        return guess
+    rows = [
+        row
+        for row in predictors.store.stored_measurements(workload_key=workload.key)
+        if row.candidate.forms == forms and is_usual(row.device_class)
+    ]
+    own_class, classes = predictors.placement.key, {row.placement_key for row in rows}
+    for key in sorted(classes, key=lambda key: (key != own_class, str(key))):
+        for best in ranked(own(row for row in rows if row.placement_key == key)):
+            return best.candidate
+    return None
 
 
 def candidates_of(
-    task: Task, placement: Placement, best: BestKnown, count: int, seed: tuple[int, str]
+    task: Task, placement: Placement, predictors: Predictors, count: int, seed: tuple[int, str]
 ) -> list[Candidate]:
     """The default candidate in the layouts a network would have, the best known one, then `count`
     random ones of any implementation: most in these layouts, others in the operator's own or in
     any. `seed` is a number, and the text that the task comes from."""
     usual = _usual_forms(task, placement)
     found = {default_candidate(task.workload, usual, placement)[0]: None}
-    known = best(task.workload, usual)
+    known = best_known(predictors, task.workload, usual)
     if known is not None:
         found.setdefault(known)
     random = np.random.default_rng([seed[0], int(digest(seed[1]), 16) % 2**32])

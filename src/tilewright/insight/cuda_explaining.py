@@ -6,25 +6,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, log
 
-from tilewright.core.errors import ModelError, UsageError
+from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.gpus import CudaCode, CudaKernel, Gpu
 from tilewright.core.predictions import ExplainResult, FactDifference, TurningPoint
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.target import parse_gpu
-from tilewright.insight.single_operators import (
-    around,
-    main_task,
-    numbers_of,
-    with_number,
-)
+from tilewright.insight.single_operators import along, main_task, numbers_of
 from tilewright.measure.cuda import CudaInspector
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
-from tilewright.predict.gpu_facts import (
-    code_facts,
-    kernel_facts,
+from tilewright.predict.gpu_features import (
+    code_features,
+    kernel_features,
     main_kernel,
     roofline_s,
     waves,
@@ -83,11 +78,11 @@ class CudaExplainer:
             source="roofline",
             factors=(),
             turning_points=points,
-            facts=code_facts(code, self.gpu),
+            facts=code_features(code, self.gpu),
             ratio=_ratio(times_s),
             differences=self._differences(codes),
             functions=tuple(
-                {"function": kernel.name, **kernel_facts(kernel, self.gpu)}
+                {"function": kernel.name, **kernel_features(kernel, self.gpu)}
                 for kernel in code.kernels
             ),
             reason=code.reason,
@@ -104,10 +99,10 @@ class CudaExplainer:
         return main_task(name, self.options, local_placement(1)).workload
 
     def _differences(self, codes: Sequence[CudaCode]) -> tuple[FactDifference, ...]:
-        """Facts that differ, the largest ratios first and texts before all."""
+        """Features that differ, the largest ratios first and texts before all."""
         if len(codes) < 2:
             return ()
-        first, second = (code_facts(code, self.gpu) for code in codes)
+        first, second = (code_features(code, self.gpu) for code in codes)
         names = [fact for fact in {**first, **second} if _differ(first.get(fact), second.get(fact))]
         return tuple(
             FactDifference(fact=fact, first=first.get(fact), second=second.get(fact), share=None)
@@ -134,12 +129,12 @@ class CudaExplainer:
     ) -> Iterator[_Point]:
         """The operator along one number; values of which there is no operator or no code are left
         out."""
-        for step in around(value):
-            try:
-                workload = self.workload(with_number(name, parameter, step))
-                code = inspector.code(workload, compiled=False)
-            except (UsageError, ModelError):
-                continue
+
+        def made(text: str) -> tuple[Workload, CudaCode]:
+            workload = self.workload(text)
+            return workload, inspector.code(workload, compiled=False)
+
+        for step, (workload, code) in along(name, parameter, value, made).items():
             found = main_kernel(code)
             count = waves(with_report(found, kernel.report), self.gpu)
             if count is not None and workload.flop:

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from tilewright.core.errors import ModelError, UsageError
-from tilewright.core.events import EventSink, Stage
+from tilewright.core.events import Stage
 from tilewright.core.forms import PLAIN
 from tilewright.core.predictions import ExplainResult, FactDifference, Factor, TurningPoint
-from tilewright.core.records import Candidate, Placement
-from tilewright.graph.workload import Workload
-from tilewright.insight.confirming import Sweep, confirmed
-from tilewright.insight.exchanging import knob_exchanges
+from tilewright.insight.factors import differences, influences, knob_exchanges
 from tilewright.insight.single_operators import (
-    KernelTimer,
-    around,
+    Measurers,
+    along,
     default_kernel,
+    kernel_times,
     main_task,
     numbers_of,
-    with_number,
 )
+from tilewright.insight.turning_points import Sweep, confirmed, turning_points
 from tilewright.kernels.spaces import default_candidate, spaces
-from tilewright.measure.base import Measurer
 from tilewright.measure.measurers import open_measurer
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import collecting
 from tilewright.predict.base import Floats
 from tilewright.predict.collected import family_of
+from tilewright.predict.family_models import FamilyModel
 from tilewright.predict.forecasting import Forecaster
-from tilewright.predict.insight import Exchange, Influence, differences, influences, jumps
-from tilewright.predict.kernel_facts import Kernel
-from tilewright.predict.kernel_models import KernelModel
+from tilewright.predict.kernel_features import Kernel
 from tilewright.predict.modelling import Predictors
 from tilewright.store.known_candidates import own, ranked
 
@@ -46,11 +43,9 @@ _EXCHANGED = 100
 class Explainer:
     """Explains operators of one device class."""
 
-    placement: Placement
     predictors: Predictors
-    events: EventSink
     options: ModelOptions
-    measurers: Callable[[Placement, int], Measurer] = open_measurer
+    measurers: Measurers = open_measurer
 
     def explain(
         self, name: str, versus: str | None = None, *, confirm: bool = False
@@ -62,55 +57,47 @@ class Explainer:
         UsageError for anything else, for turning points of a task that are to be confirmed, and for
         two operators of different families; ModelError where the family has no model.
         """
-        if confirm and not name.startswith("op:"):
+        single = name.startswith("op:")
+        if confirm and not single:
             raise UsageError(
                 f"{name!r} has no turning points to confirm: they are of op:… texts, "
                 "whose numbers can be changed",
                 hint="tilewright explain 'op:conv2d[c=64,h=56,k=3,pad=1,out=64]' --confirm",
             )
-        workload, candidate = self._kernel(name)
-        family = family_of(workload)
-        model = self._model(family)
-        forecaster = Forecaster(
-            placement=self.placement, predictors=self.predictors, events=self.events
-        )
-        estimate = forecaster.kernels([(workload, candidate)])[0]
-        self.events(Stage(name="explain", detail=workload.key))
-        ratio, unlike = None, ()
-        if versus is not None:
-            ratio, unlike = self._versus((workload, candidate), versus, model)
-        table = self.predictors.table([(workload, candidate)], model)
-        facts: dict[str, float | str] = {
-            fact: float(value)
-            for fact, value in zip(table.names, table.values[0], strict=True)
-            if np.isfinite(value)
-        }
-        return ExplainResult(
-            name=name,
-            family=family,
-            latency_s=estimate.latency_s,
-            source=estimate.source,
-            factors=self._factors(workload, candidate, model),
-            turning_points=(
-                self._turning_points(name, model, confirm) if name.startswith("op:") else ()
-            ),
-            facts={"implementation": candidate.implementation, **dict(candidate.settings), **facts},
-            ratio=ratio,
-            differences=unlike,
-        )
-
-    def _model(self, family: str) -> KernelModel:
+        kernel = self._kernel(name)
+        family = family_of(kernel[0])
         model = self.predictors.model(family)
         if model is None:
             raise ModelError(
                 f"too little is known of {family} to explain it",
                 hint=collecting(family, "--samples 500"),
             )
-        return model
+        (estimate,) = Forecaster(predictors=self.predictors).kernels([kernel])
+        self.predictors.events(Stage(name="explain", detail=kernel[0].key))
+        ratio, unlike = None, ()
+        if versus is not None:
+            ratio, unlike = self._versus(kernel, versus, model)
+        features = self.predictors.features([kernel], model)
+        known = zip(features.names, features.values[0].tolist(), strict=True)
+        return ExplainResult(
+            name=name,
+            family=family,
+            latency_s=estimate.latency_s,
+            source=estimate.source,
+            factors=self._factors(kernel, model),
+            turning_points=self._turning_points(name, model, confirm) if single else (),
+            facts={
+                "implementation": kernel[1].implementation,
+                **dict(kernel[1].settings),
+                **{fact: value for fact, value in known if np.isfinite(value)},
+            },
+            ratio=ratio,
+            differences=unlike,
+        )
 
     def _kernel(self, name: str) -> Kernel:
         """The operator with the best settings known, else the default ones."""
-        store = self.predictors.store
+        store, placement = self.predictors.store, self.predictors.placement
         workload = store.workload(name)
         forms = None
         if workload is None:
@@ -121,93 +108,73 @@ class Explainer:
                     f"a network the best number of threads: tilewright explain {name} "
                     "--threads",
                 )
-            task = main_task(name, self.options, self.placement)
+            task = main_task(name, self.options, placement)
             workload, forms = task.workload, task.forms
-        best = ranked(own(store.outcomes(workload.key, self.placement.key)))
-        fitting = [m.candidate for m in best if forms is None or m.candidate.forms == forms]
+        best = ranked(own(store.outcomes(workload.key, placement.key)))
+        for measurement in best:
+            if forms is None or measurement.candidate.forms == forms:
+                return workload, measurement.candidate
         plain = forms or (PLAIN,) * (len(workload.arguments) + 1)
-        return workload, (
-            fitting[0] if fitting else default_candidate(workload, plain, self.placement)[0]
-        )
+        return workload, default_candidate(workload, plain, placement)[0]
 
-    def _factors(
-        self, workload: Workload, candidate: Candidate, model: KernelModel
-    ) -> tuple[Factor, ...]:
+    def _times(self, model: FamilyModel, kernels: Sequence[Kernel]) -> Floats:
+        return model.predict(self.predictors.features(kernels, model)).predicted
+
+    def _factors(self, kernel: Kernel, model: FamilyModel) -> tuple[Factor, ...]:
         """What each knob, and the choice of implementation, does to the predicted time."""
-        random = np.random.default_rng(0)
+        workload, candidate = kernel
+        random, times = np.random.default_rng(0), partial(self._times, model)
         kinds: list[Mapping[str, object]] = []
         times_s: list[Floats] = []
-        found: list[Influence] = []
-        exchanges: Mapping[str, Exchange] = {}
-
-        def times(kernels: Sequence[Kernel]) -> Floats:
-            return model.times(self.predictors.table(kernels, model)).latency_s
-
-        for space in spaces(workload, candidate.forms, self.placement):
+        knobs: list[Factor] = []
+        for space in spaces(workload, candidate.forms, self.predictors.placement):
             numbers = random.permutation(space.numbers)[:_SETTINGS]
             candidates = [space.part.candidate(int(number)) for number in numbers]
             times_s.append(times([(workload, chosen) for chosen in candidates]))
             kinds += [{"implementation": space.spec.name}] * len(candidates)
             if space.spec.name == candidate.implementation:
-                found = influences([dict(chosen.settings) for chosen in candidates], times_s[-1])
-                exchanges = knob_exchanges(space, numbers[:_EXCHANGED], times)
-        return tuple(
-            _factor(influence, exchanges.get(influence.name))
-            for influence in (*influences(kinds, np.concatenate(times_s)), *found)
-        )
+                exchanged = knob_exchanges(space, numbers[:_EXCHANGED], times)
+                knobs = influences([dict(chosen.settings) for chosen in candidates], times_s[-1])
+                knobs = [
+                    replace(knob, **exchanged[knob.name]) if knob.name in exchanged else knob
+                    for knob in knobs
+                ]
+        return *influences(kinds, np.concatenate(times_s)), *knobs
 
     def _turning_points(
-        self, name: str, model: KernelModel, confirm: bool
+        self, name: str, model: FamilyModel, confirm: bool
     ) -> tuple[TurningPoint, ...]:
         """Sweeps of each number of the operator, from half to twice of it, in default settings."""
         sweeps = self._sweeps(name)
         found: list[TurningPoint] = []
         for parameter, sweep in sweeps.items():
-            table = self.predictors.table(sweep.kernels, model)
-            times = model.times(table)
-            found += [
-                TurningPoint(
-                    parameter=parameter,
-                    value=jump.value,
-                    fact=jump.fact,
-                    before=jump.before,
-                    after=jump.after,
-                    ratio=jump.ratio,
-                )
-                for jump in jumps(sweep.values, table, times.latency_s, sweep.work)
-            ]
+            features = self.predictors.features(sweep.kernels, model)
+            times_s = model.predict(features).predicted
+            found += turning_points(parameter, sweep, features, times_s)
         points = tuple(sorted(found, key=lambda point: -abs(np.log(point.ratio))))
         if not confirm:
             return points
-        timer = KernelTimer(
-            placement=self.placement,
-            store=self.predictors.store,
-            events=self.events,
+        time = partial(
+            kernel_times,
+            predictors=self.predictors,
             seed=self.options.seed,
             measurers=self.measurers,
         )
-        return confirmed(points, sweeps, timer)
+        return confirmed(points, sweeps, time)
 
     def _sweeps(self, name: str) -> dict[str, Sweep]:
         """The operator's kernels along each of its numbers; values that make no operator are left
         out, numbers with a single value, too."""
         found: dict[str, Sweep] = {}
+        made = partial(default_kernel, options=self.options, placement=self.predictors.placement)
         for parameter, value in numbers_of(name).items():
-            kernels: list[Kernel] = []
-            values: list[int] = []
-            for step in around(value):
-                text = with_number(name, parameter, step)
-                try:
-                    kernels.append(default_kernel(text, self.options, self.placement))
-                except (UsageError, ModelError):
-                    continue
-                values.append(step)
-            if len(values) > 1:
-                found[parameter] = Sweep(values=values, kernels=kernels)
+            kernels = along(name, parameter, value, made)
+            if len(kernels) > 1:
+                found[parameter] = Sweep(values=list(kernels), kernels=list(kernels.values()))
         return found
 
     def _versus(
-        self, kernel: Kernel, versus: str, model: KernelModel
+        self, kernel: Kernel, versus: str, model: FamilyModel
     ) -> tuple[float, tuple[FactDifference, ...]]:
         other = self._kernel(versus)
         families = family_of(kernel[0]), family_of(other[0])
@@ -215,20 +182,4 @@ class Explainer:
             raise UsageError(
                 f"a {families[0]} and a {families[1]} have no model in common to compare them by"
             )
-        table = self.predictors.table([kernel, other], model)
-        ratio, found = differences(model, table)
-        return ratio, tuple(
-            FactDifference(fact=d.fact, first=d.first, second=d.second, share=d.share)
-            for d in found
-        )
-
-
-def _factor(influence: Influence, exchange: Exchange | None) -> Factor:
-    return Factor(
-        name=influence.name,
-        importance=influence.importance,
-        rank_correlation=influence.rank_correlation,
-        effects=dict(influence.effects),
-        permutation_importance=None if exchange is None else exchange.importance,
-        partial_dependence={} if exchange is None else dict(exchange.dependence),
-    )
+        return differences(model, self.predictors.features([kernel, other], model))

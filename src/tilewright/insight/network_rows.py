@@ -1,8 +1,15 @@
-"""Which measured kernels are a network's own, and which are the same operator."""
+"""Which measured kernels are a network's own, and which are the same operator.
+
+The file beside this module has the workload keys of each network of the zoo, at batch 1, so that
+they are known without building it; `benchmarks/network_tasks.py` writes it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
@@ -13,10 +20,19 @@ from tilewright.insight.single_operators import default_kernel
 from tilewright.measure.circumstances import PROBE
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import CONFIGURATIONS
+from tilewright.predict.base import Integers
 from tilewright.predict.collected import Row
 from tilewright.predict.modelling import Predictors
-from tilewright.predict.networks import zoo_tasks
-from tilewright.predict.splits import Integers
+
+FILE = Path(__file__).parent / "networks.json"
+PREFIX = "zoo:"
+
+
+@cache
+def zoo_tasks() -> Mapping[str, frozenset[str]]:
+    """The workload keys of each network: `zoo:resnet50` → {`conv2d-1b92700d527fc678`, …}."""
+    found: Mapping[str, list[str]] = json.loads(FILE.read_text(encoding="utf-8"))
+    return {f"{PREFIX}{name}": frozenset(keys) for name, keys in found.items()}
 
 
 def members_of(rows: Sequence[Row], predictors: Predictors) -> dict[str, Integers]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from typing import TypeVar
 
 import numpy as np
 
-from tilewright.core.events import EventSink, Stage
+from tilewright.core.errors import ModelError, UsageError
+from tilewright.core.events import Stage
 from tilewright.core.records import Measurement, Placement
 from tilewright.graph.tasks import Task
 from tilewright.kernels.spaces import default_candidate
@@ -17,12 +19,16 @@ from tilewright.measure.base import Measurer
 from tilewright.measure.circumstances import kernel_protocol
 from tilewright.models import ModelOptions
 from tilewright.plan.preparation import prepare_outline
-from tilewright.predict.kernel_facts import Kernel
-from tilewright.store.base import Store
+from tilewright.predict.kernel_features import Kernel
+from tilewright.predict.modelling import Predictors
 
 _NUMBER = re.compile(r"(\w+)=(\d+)(?=[,\]])")
 _STEPS = 17
 _FLAGS = frozenset({"bias", "relu", "groups", "dilation", "n"})
+
+Made = TypeVar("Made")
+Measurers = Callable[[Placement, int], Measurer]
+"""Opens the measurer of a device, with a seed."""
 
 
 def main_task(name: str, options: ModelOptions, placement: Placement) -> Task:
@@ -37,46 +43,45 @@ def default_kernel(name: str, options: ModelOptions, placement: Placement) -> Ke
     return task.workload, default_candidate(task.workload, task.forms, placement)[0]
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelTimer:
-    """Times kernels one after the other on a device and keeps what it measured. `measurers` opens
-    the measurer of a device, with a seed."""
-
-    placement: Placement
-    store: Store
-    events: EventSink
-    seed: int
-    measurers: Callable[[Placement, int], Measurer]
-
-    def times(self, kernels: Sequence[Kernel]) -> list[float | None]:
-        """Median seconds of each; None where it failed."""
-        self.store.add_device(self.placement.device)
-        self.store.add_workloads([workload for workload, _ in kernels])
-        found: list[float | None] = []
-        with self.measurers(self.placement, self.seed) as measurer:
-            measurer.start()
-            for workload, candidate in kernels:
-                self.events(Stage(name="time", detail=workload.key))
-                (outcome,) = measurer.measure(
-                    workload, [candidate], kernel_protocol(self.placement)
-                )
-                self.store.add([outcome])
-                timed = isinstance(outcome, Measurement)
-                found.append(outcome.latency_s if timed else None)
-        return found
+def kernel_times(
+    kernels: Sequence[Kernel], predictors: Predictors, seed: int, measurers: Measurers
+) -> list[float | None]:
+    """Time kernels one after the other on the predictors' device and keep what was measured: median
+    seconds of each; None where it failed."""
+    placement, store = predictors.placement, predictors.store
+    store.add_device(placement.device)
+    store.add_workloads([workload for workload, _ in kernels])
+    found: list[float | None] = []
+    with measurers(placement, seed) as measurer:
+        measurer.start()
+        for workload, candidate in kernels:
+            predictors.events(Stage(name="time", detail=workload.key))
+            (outcome,) = measurer.measure(workload, [candidate], kernel_protocol(placement))
+            store.add([outcome])
+            found.append(outcome.latency_s if isinstance(outcome, Measurement) else None)
+    return found
 
 
 def numbers_of(name: str, *, batch: bool = False) -> dict[str, int]:
     """`op:conv2d[c=64,h=28,pad=1]` → {"c": 64, "h": 28, "pad": 1}, without what is no size; the
     batch `n` only where it is asked for."""
-    found = {key: int(value) for key, value in _NUMBER.findall(name)}
     left_out = _FLAGS - {"n"} if batch else _FLAGS
-    return {key: value for key, value in found.items() if key not in left_out}
+    return {key: int(value) for key, value in _NUMBER.findall(name) if key not in left_out}
 
 
 def with_number(name: str, parameter: str, value: int) -> str:
     """The operator with another value of one of its numbers."""
     return re.sub(rf"(?<=[\[,]){parameter}=\d+", f"{parameter}={value}", name)
+
+
+def along(name: str, parameter: str, value: int, make: Callable[[str], Made]) -> dict[int, Made]:
+    """What is made of the operator with values of a number around its own; values of which nothing
+    can be made are left out."""
+    found: dict[int, Made] = {}
+    for step in around(value):
+        with suppress(UsageError, ModelError):
+            found[step] = make(with_number(name, parameter, step))
+    return found
 
 
 def around(value: int) -> list[int]:

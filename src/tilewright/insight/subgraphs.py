@@ -24,7 +24,7 @@ from tilewright.core.timings import Speedup, speedup
 from tilewright.cost.floors import Peaks
 from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import Task, TaskKey
-from tilewright.insight.int8_case import int8_tasks
+from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.plans import with_candidates
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
@@ -44,6 +44,7 @@ from tilewright.store.known_candidates import ranked
 
 _TURNS = 3
 _CASE_MEASUREMENTS = 48
+_CASE_KERNELS = (1, 3)
 _FINISH_S = 30.0
 _CASE_S = 15.0
 _AGAIN_SHARE = 0.1
@@ -178,3 +179,21 @@ def _median(rounds: Sequence[Sequence[float]]) -> float | None:
 
 def _nothing() -> None:
     pass
+
+
+def int8_tasks(placement: Placement) -> dict[TaskKey, Task]:
+    """The requantized 1×1 and 3×3 convolutions of the case, as if a network called each once."""
+    found: dict[TaskKey, Task] = {}
+    for kernel in _CASE_KERNELS:
+        _, fused = int8_case(kernel)
+        forms = int8_forms(fused, placement.target)
+        key = (fused.key, forms)
+        found[key] = Task(
+            key=key,
+            name=f"int8 case {kernel}x{kernel}",
+            workload=fused,
+            forms=forms,
+            count=1,
+            nodes=(),
+        )
+    return found

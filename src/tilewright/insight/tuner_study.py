@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,42 +20,32 @@ from tilewright.store.output import replacing
 PAGE = "study-tuners.html"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TunerStudy:
-    """What is compared: stored sweeps (those of the package without a file) and tuners (all that
-    need no compiler without names)."""
-
-    events: EventSink
-    seeds: int
-    processes: int
-    sweep: Path | None = None
-    names: tuple[str, ...] = ()
-
-    def run(self) -> TunerStudyResult:
-        """Replay; raises UsageError for unknown tuners and no seeds, ModelError for no sweep."""
-        if self.seeds < 1:
-            raise UsageError(f"--seeds must be at least 1, not {self.seeds}.")
-        for name in self.names:
-            tuner_factory(name)
-        names = self.names or replayable()
-        sweeps = shipped_sweeps() if self.sweep is None else read_sweeps(self.sweep)
-        for name in names:
-            self._tell_problem(name, sweeps[0])
-        self.events(Stage(name="replay", detail=f"{len(names)} tuners on {len(sweeps)} sweeps"))
-        jobs = [(name, index) for index in range(len(sweeps)) for name in names]
-        work = partial(_replay, sweep=self.sweep, seeds=self.seeds)
-        if self.processes == 1:
-            found = [work(job) for job in jobs]
-        else:
-            with ProcessPoolExecutor(self.processes, mp_context=get_context("spawn")) as pool:
-                found = list(pool.map(work, jobs))
-        return TunerStudyResult(rows=tuple(row for rows in found for row in rows))
-
-    def _tell_problem(self, name: str, sweep: Sweep) -> None:
-        """Say why a tuner is not what its name promises where nothing can be lowered."""
-        problem = getattr(make_tuner(name, sweep.task(0)), "problem", "")
+def study_tuners(
+    names: Sequence[str], sweep: Path | None, *, seeds: int, processes: int, events: EventSink
+) -> TunerStudyResult:
+    """Replay stored sweeps (those of the package without a file) by tuners (all that need no
+    compiler without names). Raises UsageError for unknown tuners and no seeds, ModelError for no
+    sweep."""
+    if seeds < 1:
+        raise UsageError(f"--seeds must be at least 1, not {seeds}.")
+    for name in names:
+        tuner_factory(name)
+    names = names or replayable()
+    sweeps = shipped_sweeps() if sweep is None else read_sweeps(sweep)
+    for name in names:
+        # Where nothing can be lowered a tuner may not be what its name promises.
+        problem = getattr(make_tuner(name, sweeps[0].task(0)), "problem", "")
         if problem:
-            self.events(Note(message=f"{name}: {problem}"))
+            events(Note(message=f"{name}: {problem}"))
+    events(Stage(name="replay", detail=f"{len(names)} tuners on {len(sweeps)} sweeps"))
+    jobs = [(name, index) for index in range(len(sweeps)) for name in names]
+    work = partial(_replay, sweep=sweep, seeds=seeds)
+    if processes == 1:
+        found = [work(job) for job in jobs]
+    else:
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            found = list(pool.map(work, jobs))
+    return TunerStudyResult(rows=tuple(row for rows in found for row in rows))
 
 
 def write_page(folder: Path, result: TunerStudyResult) -> None:

@@ -1,21 +1,21 @@
-"""What a family of operators is to a predictor: its columns, its target, its facts."""
+"""What a family of operators is to a predictor: its columns, its target, its features."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.predict.datasheets import Datasheet
+from tilewright.predict.regressors import Forest, Trees
 
 Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 Columns = Mapping[str, npt.NDArray[Any]]
 """Columns of a table by name, all of one length: float64, or text."""
-
-Loss = Literal["square", "relative", "tilted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Features:
     """What is known of rows before they run.
 
     `values` is rows × `names`. `scale` is one natural size per row in the target's SI unit, such
@@ -59,21 +59,23 @@ class Facts:
     values: Floats
     scale: Floats
 
+    def __len__(self) -> int:
+        return len(self.values)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trees:
-    """Settings of gradient-boosted trees. `members` models, each blind to one part of the training
-    data, make one predictor; `loss` is of the logarithm. `threads` fit and ask them."""
+    def part(self, rows: Integers) -> Features:
+        """These rows only."""
+        return Features(names=self.names, values=self.values[rows], scale=self.scale[rows])
 
-    rounds: int = 600
-    rate: float = 0.05
-    depth: int = 8
-    least_weight: float = 5.0
-    row_share: float = 0.8
-    column_share: float = 0.5
-    loss: Loss = "square"
-    members: int = 4
-    threads: int = 1
+    def aligned(self, names: Sequence[str]) -> Floats:
+        """The values of the same rows with these columns; NaN for those that are not here."""
+        if tuple(names) == self.names:
+            return self.values
+        place = {name: column for column, name in enumerate(self.names)}
+        found = np.full((len(self.values), len(names)), np.nan)
+        for column, name in enumerate(names):
+            if name in place:
+                found[:, column] = self.values[:, place[name]]
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,23 +83,22 @@ class Family:
     """Operators of one kind.
 
     `operands` are the columns that make a configuration; two rows that agree in the columns
-    `apart` (all operands, where empty) never lie on both sides of a split. `facts` takes the rows
-    of one device. A family that is `roofed` has times bounded by a roofline, so that a device left
-    out needs a datasheet; `verified` is how many of its best guesses a search would measure.
-    `smooth` adds a Gaussian process to the trees: for tables of a few hundred rows. `trend` names
-    facts above zero that a new device may be off by in proportion, to some power, since it is not
-    known which of them counts there: what tiles of each size would waste.
+    `apart` (all operands, where empty) never lie on both sides of a split. `features` takes the
+    rows of one device, `regressor` learns from them. A family that is `roofed` has times bounded by
+    a roofline, so that a device left out needs a datasheet; `verified` is how many of its best
+    guesses a search would measure. `trend` names features above zero that a new device may be off
+    by in proportion, to some power, since it is not known which of them counts there: what tiles of
+    each size would waste.
     """
 
     name: str
     operands: tuple[Column, ...]
     targets: tuple[Target, ...]
-    facts: Callable[[Columns, Datasheet], Facts]
+    features: Callable[[Columns, Datasheet], Features]
+    regressor: Trees | Forest = Trees()
     apart: tuple[str, ...] = ()
-    trees: Trees = Trees()
     roofed: bool = True
     verified: int = 0
-    smooth: bool = False
     trend: tuple[str, ...] = ()
 
     @property
@@ -105,14 +106,10 @@ class Family:
         """The names of the columns that tell configurations apart."""
         return self.apart or tuple(column.name for column in self.operands)
 
-    def with_threads(self, threads: int) -> Family:
-        """The same family, fitted by this many threads."""
-        return replace(self, trees=replace(self.trees, threads=threads))
 
-
-def facts_of(named: Mapping[str, Any], scale: Floats) -> Facts:
-    """Facts from one array, or one number, per name."""
+def features_of(named: Mapping[str, Any], scale: Floats) -> Features:
+    """Features from one array, or one number, per name."""
     values = np.empty((len(scale), len(named)))
     for place, value in enumerate(named.values()):
         values[:, place] = value
-    return Facts(names=tuple(named), values=values, scale=scale)
+    return Features(names=tuple(named), values=values, scale=scale)

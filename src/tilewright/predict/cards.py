@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from tilewright.core.fingerprints import digest
 from tilewright.core.predictions import Covered, EvaluateRow, PredictorCard
 from tilewright.core.version import own_version
-from tilewright.predict.kernel_facts import implementation_of
-from tilewright.predict.kernel_models import TrainingSet
+from tilewright.predict.family_models import TrainingSet
+from tilewright.predict.splits import ALL, Question
 
-ALL = "all"
 OPERATOR_ALONE = "operator facts alone"
-"""Groups that are no part of the rows: everything, and everything by a poorer predictor."""
+"""A group that is no part of the rows: everything, by a poorer predictor."""
 
 _FEW = 50
 _JUDGEABLE = 100
@@ -27,49 +26,48 @@ _COVERS = (
     *("batch", "in_channels", "out_channels", "out_height", "kernel_height", "stride", "innermost"),
 )
 _PLAIN = frozenset({"batch", "kernel_height", "stride"})
-"""Facts that are no logarithms; those of bytes are of one byte more."""
+"""Features that are no logarithms; those of bytes are of one byte more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learnt:
-    """What a predictor learns from, as `PredictorCard` has it; `limits` are those of the data."""
+    """Rows that a predictor learns from, as `PredictorCard` has it; `limits` are those of the rows,
+    `measured` their first and last day."""
 
-    family: str
-    target: str
+    data: TrainingSet
     devices: tuple[str, ...]
-    rows: int
-    configurations: int
-    data_hash: str
     covers: Sequence[Covered]
     measured: tuple[str, str] | None = None
     limits: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptAside:
-    """How rows were kept aside."""
-
-    name: str
-    folds: int
-    seed: int
-
-
-def card(learnt: Learnt, split: KeptAside, rows: Sequence[EvaluateRow]) -> PredictorCard:
-    """The card of a predictor whose errors are `rows`."""
+def card(
+    learnt: Sequence[Learnt], question: Question, rows: Sequence[EvaluateRow]
+) -> PredictorCard:
+    """The card of a predictor, or of those of several device classes as one, whose errors are
+    `rows`."""
+    covers: dict[str, Covered] = {}
+    for one in (one for part in learnt for one in part.covers):
+        known = covers.get(one.name, one)
+        low, high = min(one.low, known.low), max(one.high, known.high)
+        covers[one.name] = Covered(name=one.name, low=low, high=high)
+    hashes = [part.data.data_hash for part in learnt]
+    days = [part.measured for part in learnt if part.measured is not None]
+    known_days = len(days) == len(learnt)
     return PredictorCard(
-        family=learnt.family,
-        target=learnt.target,
-        devices=learnt.devices,
-        rows=learnt.rows,
-        configurations=learnt.configurations,
-        data_hash=learnt.data_hash,
-        measured_from=learnt.measured[0] if learnt.measured else None,
-        measured_until=learnt.measured[1] if learnt.measured else None,
-        split=split.name,
-        folds=split.folds,
-        seed=split.seed,
-        covers=tuple(learnt.covers),
-        limits=(*learnt.limits, *_limits(rows)),
+        family=learnt[0].data.family,
+        target=learnt[0].data.target_name,
+        devices=tuple(device for part in learnt for device in part.devices),
+        rows=sum(len(part.data) for part in learnt),
+        configurations=sum(len(np.unique(part.data.configurations)) for part in learnt),
+        data_hash=hashes[0] if len(hashes) == 1 else digest(" ".join(hashes)),
+        measured_from=min(first for first, _ in days) if known_days else None,
+        measured_until=max(last for _, last in days) if known_days else None,
+        split=question.split,
+        folds=question.folds,
+        seed=question.seed,
+        covers=tuple(covers.values()),
+        limits=(*dict.fromkeys(limit for part in learnt for limit in part.limits), *_limits(rows)),
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         version=own_version(),
     )
@@ -94,19 +92,14 @@ def _limits(rows: Sequence[EvaluateRow]) -> Iterator[str]:
 
 def learnt_kernels(data: TrainingSet, measured: tuple[str, str] | None) -> Learnt:
     """What a family's predictor of kernels learns from."""
-    names = sorted(set(implementation_of(data.table)))
     return Learnt(
-        family=data.family,
-        target="latency_s",
+        data=data,
         devices=(data.device_class,),
-        rows=len(data),
-        configurations=len(np.unique(data.configurations)),
-        data_hash=data.data_hash,
         covers=tuple(_covered(data)),
         measured=measured,
         limits=(
-            f"Kernels of {', '.join(names)} on one class of devices; on another class intervals "
-            "are twice as wide.",
+            f"Kernels of {', '.join(sorted(set(data.groups)))} on one class of devices; on another "
+            "class intervals are twice as wide.",
             "A kernel alone, with weights that come from memory; what running in sequence adds is "
             "a factor of the network's prediction.",
             "Operators outside the ranges above get intervals twice as wide.",
@@ -115,35 +108,10 @@ def learnt_kernels(data: TrainingSet, measured: tuple[str, str] | None) -> Learn
     )
 
 
-def together(parts: Sequence[Learnt]) -> Learnt:
-    """The predictors of several device classes as one, which have a family in common."""
-    covers: dict[str, Covered] = {}
-    for one in (one for part in parts for one in part.covers):
-        known = covers.get(one.name, one)
-        low, high = min(one.low, known.low), max(one.high, known.high)
-        covers[one.name] = Covered(name=one.name, low=low, high=high)
-    days = [part.measured for part in parts if part.measured is not None]
-    return replace(
-        parts[0],
-        devices=tuple(device for part in parts for device in part.devices),
-        rows=sum(part.rows for part in parts),
-        configurations=sum(part.configurations for part in parts),
-        data_hash=digest(" ".join(part.data_hash for part in parts)),
-        covers=list(covers.values()),
-        measured=(min(d[0] for d in days), max(d[1] for d in days))
-        if len(days) == len(parts)
-        else None,
-        limits=tuple(dict.fromkeys(limit for part in parts for limit in part.limits)),
-    )
-
-
 def _covered(data: TrainingSet) -> Iterator[Covered]:
-    table = data.table
-    for name in _COVERS:
-        if f"op.{name}" not in table.names:
-            continue
-        values = table.values[:, table.names.index(f"op.{name}")]
-        values = values[np.isfinite(values)]
+    columns = data.features.aligned([f"op.{name}" for name in _COVERS]).T
+    for name, column in zip(_COVERS, columns, strict=True):
+        values = column[np.isfinite(column)]
         if not len(values):
             continue
         low, high = float(values.min()), float(values.max())
@@ -154,7 +122,6 @@ def _covered(data: TrainingSet) -> Iterator[Covered]:
 
 
 def _element_types(data: TrainingSet) -> Iterator[str]:
-    place = data.table.names.index("op.element_bytes")
-    sizes = sorted({int(size) for size in data.table.values[:, place]})
+    sizes = {int(size) for size in data.features.aligned(["op.element_bytes"])[:, 0]}
     if len(sizes) == 1:
-        yield f"Results of {sizes[0]} bytes an element only."
+        yield f"Results of {sizes.pop()} bytes an element only."

@@ -8,15 +8,12 @@ from statistics import median
 
 import numpy as np
 
-from tilewright.core.fingerprints import canonical_json
+from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.forms import form_texts
 from tilewright.core.records import Candidate, Measurement, Placement
 from tilewright.graph.workload import Workload
-from tilewright.predict.kernel_facts import KernelTable, kernel_table
-from tilewright.predict.kernel_models import TrainingSet, data_hash
-
-ELEMENTWISE = "elementwise"
-_FEW_SAMPLES = 3
+from tilewright.predict.family_models import TrainingSet
+from tilewright.predict.kernel_features import Kernel, implementation_of, kernel_table
 
 _USUAL, _BYTES = "float32", ("int8", "uint8")
 
@@ -49,50 +46,51 @@ def family_of(workload: Workload) -> str:
 
 def rows_of(measurements: Iterable[Measurement], workloads: Mapping[str, Workload]) -> list[Row]:
     """A row per kernel that was measured with at least a few samples, or is slow."""
-    samples: dict[tuple[str, Candidate], list[float]] = {}
-    energies: dict[tuple[str, Candidate], list[float]] = {}
-    for measurement in measurements:
-        if measurement.workload_key in workloads and measurement.samples_s:
-            key = (measurement.workload_key, measurement.candidate)
-            samples.setdefault(key, []).append(measurement.latency_s)
-            if measurement.energy is not None and measurement.energy.energy_j is not None:
-                energies.setdefault(key, []).append(measurement.energy.energy_j)
-    return [
-        Row(
-            workload=workloads[key],
-            candidate=candidate,
-            latency_s=float(np.median(times)),
-            energy_j=median(energies[key, candidate]) if (key, candidate) in energies else None,
+    found: dict[tuple[str, Candidate], list[Measurement]] = {}
+    for one in measurements:
+        if one.workload_key in workloads and one.samples_s:
+            found.setdefault((one.workload_key, one.candidate), []).append(one)
+    rows: list[Row] = []
+    for (key, candidate), same in found.items():
+        uses = [one.energy for one in same if one.energy is not None]
+        energies_j = [use.energy_j for use in uses if use.energy_j is not None]
+        rows.append(
+            Row(
+                workload=workloads[key],
+                candidate=candidate,
+                latency_s=median(one.latency_s for one in same),
+                energy_j=median(energies_j) if energies_j else None,
+            )
         )
-        for (key, candidate), times in samples.items()
-    ]
+    return rows
+
+
+def kernels_of(rows: Iterable[Row]) -> list[Kernel]:
+    """The kernel of each row."""
+    return [(row.workload, row.candidate) for row in rows]
 
 
 def training_set(
     rows: Sequence[Row], family: str, placement: Placement, peaks: Mapping[str, float]
 ) -> TrainingSet:
-    """The facts and times of a family's rows at a placement."""
+    """The features and times of a family's rows at a placement."""
     mine = [row for row in rows if family_of(row.workload) == family]
-    table = (
-        kernel_table([(row.workload, row.candidate) for row in mine], placement, peaks)
-        if mine
-        else KernelTable(names=(), values=np.empty((0, 0)), roof_s=np.empty(0))
-    )
+    features = kernel_table(kernels_of(mine), placement, peaks)
     keys = [row.workload.key for row in mine]
     return TrainingSet(
         family=family,
+        features=features,
+        target=np.array([row.latency_s for row in mine]),
+        configurations=np.unique(keys, return_inverse=True)[1].ravel().astype(np.int64),
+        groups=implementation_of(features),
         device_class=str(placement.key),
         peaks=peaks,
-        table=table,
-        latency_s=np.array([row.latency_s for row in mine]),
-        configurations=np.unique(keys, return_inverse=True)[1].ravel().astype(np.int64),
-        data_hash=data_hash(
-            [(row.workload.key, _identity(row.candidate), row.latency_s) for row in mine]
-        ),
+        data_hash=digest("\n".join(sorted(map(_identity, mine)))),
     )
 
 
-def _identity(candidate: Candidate) -> str:
-    return canonical_json(
-        [candidate.implementation, candidate.settings, form_texts(candidate.forms)]
-    )
+def _identity(row: Row) -> str:
+    """Workload, candidate, seconds."""
+    chosen = row.candidate
+    kernel = [chosen.implementation, chosen.settings, form_texts(chosen.forms)]
+    return canonical_json([row.workload.key, canonical_json(kernel), row.latency_s])

@@ -15,12 +15,13 @@ from tilewright.hardware.gpus import known_capability
 
 _GIGA, _MEGA, _MEBI = 1e9, 1e6, 2.0**20
 _FIELDS = {
-    "memory_bandwidth_gb_s": _GIGA,
-    "peak_fp32_gflop_s": _GIGA,
-    "multiprocessors": 1.0,
-    "l2_cache_mb": _MEBI,
-    "clock_mhz": _MEGA,
+    "memory_bandwidth_gb_s": ("bytes_per_s", _GIGA),
+    "peak_fp32_gflop_s": ("flop_per_s", _GIGA),
+    "multiprocessors": ("multiprocessors", 1.0),
+    "l2_cache_mb": ("l2_bytes", _MEBI),
+    "clock_mhz": ("clock_hz", _MEGA),
 }
+"""By the file's names ours, and what turns the value into SI units."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class Datasheet:
     device: str
     bytes_per_s: float
     flop_per_s: float
-    multiprocessors: int
+    multiprocessors: float
     l2_bytes: float
     clock_hz: float
     capability: float = 0.0
@@ -83,19 +84,11 @@ def _sheet(entry: Any, where: str) -> Datasheet:
     device = fields.get("device")
     if not isinstance(device, str):
         raise ModelError(f"{where} is no object with a device")
-    values = {name: _number(fields, name, where) * si for name, si in _FIELDS.items()}
-    given = "compute_capability" in fields
-    return Datasheet(
-        device=device,
-        bytes_per_s=values["memory_bandwidth_gb_s"],
-        flop_per_s=values["peak_fp32_gflop_s"],
-        multiprocessors=int(values["multiprocessors"]),
-        l2_bytes=values["l2_cache_mb"],
-        clock_hz=values["clock_mhz"],
-        capability=(
-            _number(fields, "compute_capability", where) if given else known_capability(device)
-        ),
-    )
+    values = {own: _number(fields, name, where) * si for name, (own, si) in _FIELDS.items()}
+    capability = known_capability(device)
+    if "compute_capability" in fields:
+        capability = _number(fields, "compute_capability", where)
+    return Datasheet(device=device, capability=capability, **values)
 
 
 def _number(entry: Mapping[str, Any], name: str, where: str) -> float:

@@ -9,37 +9,15 @@ import numpy as np
 
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.models.configurations import collecting
-from tilewright.predict.base import Floats, Trees
-from tilewright.predict.collected import Row, family_of
+from tilewright.predict.base import Integers
+from tilewright.predict.collected import Row
+from tilewright.predict.evaluation import held_out
+from tilewright.predict.family_models import LEAST_ROWS, FamilyModel, TrainingSet, fit_kernels
 from tilewright.predict.informative import informative
-from tilewright.predict.kernel_models import (
-    LEAST_ROWS,
-    KernelModel,
-    KernelTimes,
-    TrainingSet,
-    fit_kernel_model,
-    sample_trees,
-)
+from tilewright.predict.metrics import HeldOut
 from tilewright.predict.modelling import Predictors
-from tilewright.predict.relatives import Relative, nearest
 from tilewright.predict.shipped import shipped_placements
-from tilewright.predict.splits import Integers
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnseenClass:
-    """A device class whose kernels were predicted by a model of another one; `data` is what that
-    model learnt from."""
-
-    name: str
-    data: TrainingSet
-    measured_s: Floats
-    times: KernelTimes
-
-    @property
-    def reach(self) -> Floats:
-        """The half widths of the intervals in the logarithm."""
-        return np.log(self.times.high_s / self.times.latency_s)
+from tilewright.predict.similarity import nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +31,7 @@ class Samples:
     seed: int = 0
     informed: bool = False
 
-    def rows(self, data: TrainingSet, model: KernelModel | None = None) -> Integers:
+    def rows(self, data: TrainingSet, model: FamilyModel | None = None) -> Integers:
         """The numbers of the rows; `model` is that of a known class, by which informed samples are
         chosen. Raises UsageError where nothing would be left to judge."""
         order = np.random.default_rng(self.seed).permutation(len(data))
@@ -61,7 +39,7 @@ class Samples:
         ranked = np.concatenate([order[first], np.delete(order, first)])
         if self.informed and model is not None and 0 < self.count < len(first):
             offered = data.part(order[first])
-            told = informative(model, offered.table, self.count, self.seed)
+            told = informative(model, offered.features, self.count, self.seed)
             ranked = np.concatenate([order[first][told], ranked])
         taken = ranked[: self.count]
         if np.isin(data.configurations, data.configurations[taken]).all():
@@ -93,25 +71,25 @@ def classes_of(predictors: Predictors) -> list[Predictors]:
 
 
 def unseen_classes(
-    classes: Sequence[Predictors], family: str, trees: Trees, samples: Samples = NONE
-) -> list[UnseenClass]:
+    classes: Sequence[Predictors], family: str, samples: Samples = NONE
+) -> list[tuple[HeldOut, TrainingSet]]:
     """The kernels of each of `classes_of` as `predict` would answer there if it had never been
-    measured, or only in a few `samples`: by the nearest other class of its architecture. Samples,
-    and other settings of theirs, are not judged.
+    measured, or only in a few `samples`: by the nearest other class of its architecture, with what
+    was learnt from. Samples, and other settings of theirs, are not judged.
 
     Raises UsageError where fewer than two classes have enough kernels of the family.
     """
-    known = [one for one in classes if _knows(one, family)]
-    found: list[UnseenClass] = []
+    known = [one for one in classes if len(one.learnt_rows(family)) >= LEAST_ROWS]
+    found: list[tuple[HeldOut, TrainingSet]] = []
     for one in known:
+        architecture = one.placement.target.architecture
         others = [
             other
             for other in known
-            if other is not one
-            and other.placement.target.architecture == one.placement.target.architecture
+            if other is not one and other.placement.target.architecture == architecture
         ]
         if others:
-            found.append(Lenders(classes=others, family=family, trees=trees).predict(one, samples))
+            found.append(Lenders(classes=others, family=family).predict(one, samples))
     if not found:
         names = ", ".join(str(one.placement.key) for one in known) or "none"
         raise UsageError(
@@ -122,10 +100,6 @@ def unseen_classes(
             "anybody's.",
         )
     return found
-
-
-def _knows(one: Predictors, family: str) -> bool:
-    return sum(family_of(row.workload) == family for row in one.rows) >= LEAST_ROWS
 
 
 def _has_peaks(one: Predictors) -> bool:
@@ -141,22 +115,19 @@ class Lenders:
 
     classes: Sequence[Predictors]
     family: str
-    trees: Trees
-    _fitted: dict[int, KernelModel] = field(default_factory=dict[int, KernelModel])
+    _fitted: dict[int, FamilyModel] = field(default_factory=dict[int, FamilyModel])
 
-    def predict(self, one: Predictors, samples: Samples) -> UnseenClass:
-        """The kernels of a class that `samples` of it and their configurations leave to judge."""
+    def predict(self, one: Predictors, samples: Samples) -> tuple[HeldOut, TrainingSet]:
+        """The kernels of a class that `samples` of it and their configurations leave to judge, and
+        what the class that answered had learnt from."""
         asked = one.training_set(self.family)
         taken = self.choose(one, samples)
         apart = ~np.isin(asked.configurations, asked.configurations[taken])
         place, model = self.answering(one, taken)
         asked = asked.part(np.flatnonzero(apart))
-        return UnseenClass(
-            name=str(one.placement.key),
-            data=self.classes[place].training_set(self.family),
-            measured_s=asked.latency_s,
-            times=model.times(asked.table),
-        )
+        asked = replace(asked, groups=np.full(len(asked), str(one.placement.key), dtype=object))
+        lender = self.classes[place].training_set(self.family)
+        return held_out(asked, model.predict(asked.features)), lender
 
     def choose(self, one: Predictors, samples: Samples) -> Integers:
         """The rows of a class's training set that are its samples."""
@@ -165,25 +136,22 @@ class Lenders:
         model = self.model(self.nearest(one, [])) if samples.informed else None
         return samples.rows(one.training_set(self.family), model)
 
-    def answering(self, one: Predictors, taken: Integers) -> tuple[int, KernelModel]:
+    def answering(self, one: Predictors, taken: Integers) -> tuple[int, FamilyModel]:
         """The place of the class nearest by these rows, and its model, corrected by them."""
         rows = one.learnt_rows(self.family)
-        sampled: list[Row] = [rows[int(number)] for number in taken]
-        place = self.nearest(one, sampled)
+        place = self.nearest(one, [rows[int(number)] for number in taken])
         model = replace(self.model(place), device_class=str(one.placement.key))
         if not len(taken):
             return place, model
-        data = one.training_set(self.family).part(taken)
-        return place, fit_kernel_model(data, trees=sample_trees(len(taken)), base=model)
+        return place, fit_kernels(one.training_set(self.family).part(taken), base=model)
 
     def nearest(self, one: Predictors, own: Sequence[Row]) -> int:
         """The place of the class that one is most like, by what was measured on it."""
-        known = [Relative(placement=c.placement, rows=lambda c=c: c.rows) for c in self.classes]
-        return nearest(one.placement, own, known).place
+        known = [other.placement for other in self.classes]
+        return nearest(one.placement, own, known, lambda place: self.classes[place].rows)[0]
 
-    def model(self, place: int) -> KernelModel:
+    def model(self, place: int) -> FamilyModel:
         """The model of a class, fitted once."""
         if place not in self._fitted:
-            data = self.classes[place].training_set(self.family)
-            self._fitted[place] = fit_kernel_model(data, trees=self.trees)
+            self._fitted[place] = fit_kernels(self.classes[place].training_set(self.family))
         return self._fitted[place]

@@ -1,35 +1,30 @@
-"""Energy of kernels and networks, as far as meters have told any on this device class."""
+"""Energy of kernels and networks, as far as meters have told any on this device class.
+
+Energy over the median power of the rows is a time, close to the kernel's own: what it would take at
+that power. A family's model learns how much of the roofline it reaches, as it does for times, so
+that energies stay bounded by what training saw, and intervals are made alike.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import expm1, isfinite
 from pathlib import Path
+from statistics import median
 
 from tilewright.core.errors import ModelError, UsageError, close_matches
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.predictions import METRICS, FitResult, FittedFamily
 from tilewright.core.records import Candidate, Placement
-from tilewright.predict.collected import Row, family_of
-from tilewright.predict.energy_models import (
-    EnergyModel,
-    energy_from_json,
-    energy_to_json,
-    fit_energy_model,
-)
-from tilewright.predict.kernel_facts import Kernel
-from tilewright.predict.kernel_models import LEAST_ROWS
-from tilewright.predict.modelling import (
-    Predictors,
-    fit_all,
-    of_class,
-    predictors_of,
-    read_model,
-    write_model,
-)
+from tilewright.models.configurations import collecting
+from tilewright.predict.collected import Row, family_of, training_set
+from tilewright.predict.family_models import LEAST_ROWS, FamilyModel, fit_kernels
+from tilewright.predict.kernel_features import Kernel
+from tilewright.predict.modelling import Predictors, load_model, predictors_of, save_model
 from tilewright.store.base import Store
 
 FITTED = ("latency", "energy")
@@ -55,7 +50,7 @@ class EnergyPredictors:
     database. No rows with energy come with tilewright."""
 
     predictors: Predictors
-    _loaded: dict[str, EnergyModel | None] = field(default_factory=dict[str, EnergyModel | None])
+    _loaded: dict[str, FamilyModel | None] = field(default_factory=dict[str, FamilyModel | None])
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -63,12 +58,8 @@ class EnergyPredictors:
         return [row for row in self.predictors.own_rows if row.energy_j is not None]
 
     @cached_property
-    def _measured(self) -> dict[tuple[str, Candidate], float]:
-        return {
-            (row.workload.key, row.candidate): row.energy_j
-            for row in self.rows
-            if row.energy_j is not None
-        }
+    def _measured_j(self) -> dict[tuple[str, Candidate], float | None]:
+        return {(row.workload.key, row.candidate): row.energy_j for row in self.rows}
 
     def families(self) -> list[str]:
         """The families that energy was measured of."""
@@ -77,64 +68,72 @@ class EnergyPredictors:
     def energies_j(self, kernels: Sequence[Kernel]) -> list[float | None]:
         """Joules of one call of each kernel: as measured, else by its family's model, else None."""
         found: list[float | None] = []
-        for kernel in kernels:
-            measured = self._measured.get((kernel[0].key, kernel[1]))
-            found.append(measured if measured is not None else self._modelled(kernel))
+        for workload, candidate in kernels:
+            measured_j = self._measured_j.get((workload.key, candidate))
+            if measured_j is None:
+                measured_j = self._modelled_j((workload, candidate))
+            found.append(measured_j)
         return found
 
-    def _modelled(self, kernel: Kernel) -> float | None:
+    def _modelled_j(self, kernel: Kernel) -> float | None:
         model = self.model(family_of(kernel[0]))
         if model is None:
             return None
-        table = self.predictors.table([kernel], model.times)
-        return float(model.energies_j(table)[0])
+        said = model.predict(self.predictors.features([kernel], model))
+        return model.power_w * float(said.predicted[0])
 
-    def model(self, family: str) -> EnergyModel | None:
+    def model(self, family: str) -> FamilyModel | None:
         """A family's model from its file, fitted where there is none; None where too little is
         known. Raises ModelError for a file that is broken or of another device class."""
         if family not in self._loaded:
             path = self._path(family)
+            self._loaded[family] = None
             if path.exists():
-                self._loaded[family] = self._read(path)
-            elif sum(family_of(row.workload) == family for row in self.rows) < LEAST_ROWS:
-                self._loaded[family] = None
-            else:
-                self._loaded[family] = self._fitted_if_possible(family)
+                self._loaded[family] = load_model(path, self.predictors.placement)
+            elif len(self._rows(family)) >= LEAST_ROWS:
+                with suppress(ModelError):
+                    self.fit(family)
         return self._loaded[family]
 
-    def fit(self, family: str) -> EnergyModel:
+    def fit(self, family: str) -> FamilyModel:
         """Learn a family's model anew and keep it. Raises ModelError where too little is known."""
         predictors = self.predictors
         predictors.events(Stage(name="fit", detail=f"{family}: energy"))
-        model = fit_energy_model(self.rows, family, predictors.placement, predictors.peaks)
-        write_model(energy_to_json(model), self._path(family))
+        model = fit_energies(self._rows(family), family, predictors.placement, predictors.peaks)
+        save_model(model, self._path(family))
         self._loaded[family] = model
         return model
 
-    def _fitted_if_possible(self, family: str) -> EnergyModel | None:
-        try:
-            return self.fit(family)
-        except ModelError:
-            return None
-
-    def _read(self, path: Path) -> EnergyModel:
-        model = read_model(path, energy_from_json)
-        times = of_class(model.times, path, self.predictors.placement)
-        return replace(model, times=times)
+    def _rows(self, family: str) -> list[Row]:
+        return [row for row in self.rows if family_of(row.workload) == family]
 
     def _path(self, family: str) -> Path:
         return self.predictors.path(f"{family}.energy.json")
 
 
+def fit_energies(
+    rows: Sequence[Row], family: str, placement: Placement, peaks: Mapping[str, float]
+) -> FamilyModel:
+    """Learn from the rows of a family whose energy is a number above zero. Raises ModelError where
+    these are too few."""
+    known = [
+        (row, row.energy_j) for row in rows if row.energy_j and 0 < row.energy_j < float("inf")
+    ]
+    if not known:
+        raise ModelError(
+            f"no energy was measured of {family}",
+            hint=collecting(family, "--power"),
+        )
+    power_w = median(energy_j / row.latency_s for row, energy_j in known)
+    at_one_power = [replace(row, latency_s=energy_j / power_w) for row, energy_j in known]
+    model = fit_kernels(training_set(at_one_power, family, placement, peaks))
+    return replace(model, power_w=power_w)
+
+
 def why_none(kernels: Sequence[Kernel], energies_j: Sequence[float | None]) -> str:
     """Why the energy of a network is not known; empty where it is."""
-    missing = sorted(
-        {
-            family_of(kernel[0])
-            for kernel, energy_j in zip(kernels, energies_j, strict=True)
-            if energy_j is None
-        }
-    )
+    each = zip(kernels, energies_j, strict=True)
+    missing = sorted({family_of(kernel[0]) for kernel, energy_j in each if energy_j is None})
     if not missing:
         return ""
     return (
@@ -147,21 +146,32 @@ def fit_metrics(
     placement: Placement,
     store: Store,
     events: EventSink,
-    families: Sequence[str],
-    metrics: Sequence[str],
+    families: Sequence[str] = (),
+    metrics: Sequence[str] = (),
 ) -> FitResult:
-    """Fit models of `metrics` (both where none is named): of these families, else of all known.
+    """Fit models of `metrics` (both where none is named): of these families, else of all known;
+    where energy was not asked for by name, none of families without any.
 
-    Raises UsageError for a metric that has no models, and for a family without rows.
+    Raises UsageError for a metric that has no models, and for a family without rows; one with too
+    few is reported, not raised.
     """
     began_s = time.monotonic()
     wanted = known_metrics(metrics, FITTED)
     predictors = predictors_of(placement, store, events)
     fitted: list[FittedFamily] = []
     if "latency" in wanted:
-        fitted += fit_all(placement, store, events, families).families
+        known = predictors.families()
+        for name in families:
+            if name not in known:
+                raise UsageError(
+                    f"nothing was measured of a family {name!r}", hint=close_matches(name, known)
+                )
+        fitted += [_fitted(predictors.fit, name, "latency") for name in families or known]
     if "energy" in wanted:
-        fitted += _fitted_energies(EnergyPredictors(predictors=predictors), families, metrics)
+        energies = EnergyPredictors(predictors=predictors)
+        known = energies.families()
+        asked = [name for name in families if metrics or name in known] if families else known
+        fitted += [_fitted(energies.fit, name, "energy") for name in asked]
     return FitResult(
         device_class=str(placement.key),
         folder=str(predictors.folder),
@@ -170,26 +180,17 @@ def fit_metrics(
     )
 
 
-def _fitted_energies(
-    energies: EnergyPredictors, families: Sequence[str], asked: Sequence[str]
-) -> list[FittedFamily]:
-    """A row per family; where energy was not asked for by name, none of families without any."""
-    known = energies.families()
-    names = [name for name in families if asked or name in known] if families else known
-    return [_fitted_energy(energies, name) for name in names]
-
-
-def _fitted_energy(energies: EnergyPredictors, family: str) -> FittedFamily:
+def _fitted(fit: Callable[[str], FamilyModel], family: str, metric: str) -> FittedFamily:
     try:
-        times = energies.fit(family).times
+        model = fit(family)
     except ModelError as error:
         return FittedFamily(
-            family=family, rows=0, reach=None, data_hash="", error=error.message, metric="energy"
+            family=family, rows=0, reach=None, data_hash="", error=error.message, metric=metric
         )
     return FittedFamily(
         family=family,
-        rows=times.rows,
-        reach=expm1(times.reach) if isfinite(times.reach) else None,
-        data_hash=times.data_hash,
-        metric="energy",
+        rows=model.rows,
+        reach=expm1(model.reach) if isfinite(model.reach) else None,
+        data_hash=model.data_hash,
+        metric=metric,
     )

@@ -9,25 +9,19 @@ from math import exp, sqrt
 import numpy as np
 
 from tilewright.core.events import EventSink, Note
-from tilewright.core.predictions import (
-    METRICS,
-    NetworkForecast,
-    OperatorForecast,
-    PredictResult,
-    Source,
-)
-from tilewright.core.records import Candidate, Placement
+from tilewright.core.predictions import METRICS, NetworkForecast, OperatorForecast, PredictResult
+from tilewright.core.records import Placement
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.tasks import Task
-from tilewright.graph.workload import Workload
 from tilewright.kernels.planned_memory import planned_memory
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.predict.collected import family_of
 from tilewright.predict.energies import EnergyPredictors, known_metrics, why_none
-from tilewright.predict.kernel_facts import Kernel
-from tilewright.predict.kernel_models import KernelModel
+from tilewright.predict.family_models import FamilyModel
+from tilewright.predict.interpolation import Estimate
+from tilewright.predict.kernel_features import Kernel
 from tilewright.predict.modelling import Predictors, predictors_of
-from tilewright.predict.operator_facts import roofline_s
+from tilewright.predict.operator_features import roofline_s
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan
 
@@ -46,25 +40,12 @@ _OVER_ROOF = 20.0
 """A roofline alone: the time may be as long as this many times it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """Seconds of one call of a kernel, with the interval that holds 90 % of such."""
-
-    latency_s: float
-    low_s: float
-    high_s: float
-    source: Source
-    outside: bool = False
-
-
 @dataclass(frozen=True, kw_only=True)
 class Forecaster:
     """Answers for kernels and networks from what is known of a device class; kernels with an error
     bound above `max_error` are not chosen where there are more exact ones."""
 
-    placement: Placement
     predictors: Predictors
-    events: EventSink
     max_error: float = MAX_ERROR
 
     def network(
@@ -78,33 +59,19 @@ class Forecaster:
         Raises UsageError for a metric that is not known.
         """
         metrics = known_metrics(metrics)
-        store = self.predictors.store
-        plan = choose_plan(network, store, self.placement, settings, max_error=self.max_error)
+        plan = self._plan(network, settings)
         tasks = list(plan.tasks.values())
         kernels = [(task.workload, plan.candidates[key]) for key, task in plan.tasks.items()]
         estimates = self.kernels(kernels) if set(metrics) != {"memory"} else []
         energies_j, reason = self._energies(kernels, metrics)
         self._tell(estimates)
-        forecast = composed(tasks, estimates, energies_j)
-        if "memory" in metrics:
-            forecast = replace(forecast, peak_memory_bytes=self._peak_bytes(plan))
-        shown = range(len(tasks)) if "latency" in metrics else ()
-        return PredictResult(
-            model=network.model.name,
-            target=self.placement.tvm_target,
-            threads=self.placement.resources.threads,
-            settings=settings,
-            network=only_asked(forecast, metrics),
-            operators=tuple(
-                replace(
-                    _forecast(tasks[number], kernels[number][1], estimates[number]),
-                    energy_j=energies_j[number] if "energy" in metrics else None,
-                )
-                for number in shown
-            ),
-            metrics=tuple(metrics),
-            energy_reason=reason,
-        )
+        peak_bytes = self._peak_bytes(plan, metrics)
+        each = _forecasts(tasks, kernels, estimates) if "latency" in metrics else []
+        if "energy" in metrics:
+            each = [replace(f, energy_j=e) for f, e in zip(each, energies_j, strict=False)]
+        result = self._result(network.model.name, settings, metrics, each, reason)
+        forecast = composed(tasks, estimates, energies_j, metrics)
+        return replace(result, network=replace(forecast, peak_memory_bytes=peak_bytes))
 
     def operators(
         self,
@@ -119,39 +86,51 @@ class Forecaster:
         Raises UsageError for a metric that is not known.
         """
         named, metrics = bool(metrics), known_metrics(metrics)
-        tasks: list[Task] = []
-        kernels: list[Kernel] = []
-        peaks_bytes: list[int | None] = []
-        texts: list[str] = []
-        for text, network in operators:
-            texts.append(text)
-            store = self.predictors.store
-            plan = choose_plan(network, store, self.placement, settings, max_error=self.max_error)
-            heaviest = max(plan.tasks.values(), key=lambda task: task.workload.flop)
-            tasks.append(heaviest)
-            kernels.append((heaviest.workload, plan.candidates[heaviest.key]))
-            peaks_bytes.append(self._peak_bytes(plan) if "memory" in metrics else None)
+        plans = [(text, self._plan(network, settings)) for text, network in operators]
+        tasks = [max(plan.tasks.values(), key=lambda t: t.workload.flop) for _, plan in plans]
+        kernels = [
+            (task.workload, plan.candidates[task.key])
+            for task, (_, plan) in zip(tasks, plans, strict=True)
+        ]
         estimates = self.kernels(kernels)
         energies_j, reason = self._energies(kernels, metrics)
         self._tell(estimates)
         if named and reason:
-            self.events(Note(message=f"some energies are unknown: {reason}"))
+            self._note(f"some energies are unknown: {reason}")
+        each = [
+            replace(
+                found,
+                name=text,
+                energy_j=energy_j if "energy" in metrics else None,
+                power_w=energy_j / found.latency_s if energy_j and "power" in metrics else None,
+                peak_memory_bytes=self._peak_bytes(plan, metrics),
+            )
+            for (text, plan), found, energy_j in zip(
+                plans, _forecasts(tasks, kernels, estimates), energies_j, strict=True
+            )
+        ]
+        return self._result(f"{len(plans)} operators", settings, metrics, each, reason)
+
+    def _plan(self, network: PreparedNetwork, settings: SettingsName) -> NetworkPlan:
+        store, placement = self.predictors.store, self.predictors.placement
+        return choose_plan(network, store, placement, settings, max_error=self.max_error)
+
+    def _result(
+        self,
+        model: str,
+        settings: SettingsName,
+        metrics: Sequence[str],
+        operators: Sequence[OperatorForecast],
+        reason: str,
+    ) -> PredictResult:
+        placement = self.predictors.placement
         return PredictResult(
-            model=f"{len(texts)} operators",
-            target=self.placement.tvm_target,
-            threads=self.placement.resources.threads,
+            model=model,
+            target=placement.tvm_target,
+            threads=placement.resources.threads,
             settings=settings,
             network=None,
-            operators=tuple(
-                replace(
-                    _forecast(tasks[number], kernels[number][1], estimates[number]),
-                    name=text,
-                    energy_j=energies_j[number] if "energy" in metrics else None,
-                    power_w=_power_w(energies_j[number], estimates[number], metrics),
-                    peak_memory_bytes=peaks_bytes[number],
-                )
-                for number, text in enumerate(texts)
-            ),
+            operators=tuple(operators),
             metrics=tuple(metrics),
             energy_reason=reason,
         )
@@ -165,13 +144,15 @@ class Forecaster:
         energies_j = EnergyPredictors(predictors=self.predictors).energies_j(kernels)
         return energies_j, why_none(kernels, energies_j)
 
-    def _peak_bytes(self, plan: NetworkPlan) -> int:
-        return planned_memory(plan, self.placement.target).peak_bytes
+    def _peak_bytes(self, plan: NetworkPlan, metrics: Sequence[str]) -> int | None:
+        if "memory" not in metrics:
+            return None
+        return planned_memory(plan, self.predictors.placement.target).peak_bytes
 
     def kernels(self, kernels: Sequence[Kernel]) -> list[Estimate]:
         """The best answer there is for each: this very kernel measured, its neighbours in size, the
         family's model, the roofline."""
-        known = [self._known(*kernel) for kernel in kernels]
+        known = [self._known(kernel) for kernel in kernels]
         unknown = [number for number, answer in enumerate(known) if answer is None]
         modelled = self.modelled([kernels[number] for number in unknown])
         found = dict(zip(unknown, modelled, strict=True))
@@ -191,37 +172,20 @@ class Forecaster:
             found |= zip(numbers, answers, strict=True)
         return [found[number] for number in range(len(kernels))]
 
-    def _known(self, workload: Workload, candidate: Candidate) -> Estimate | None:
-        measured = self.predictors.measured(family_of(workload))
-        exact_s = measured.exact(workload, candidate)
-        doubt = exp(self.predictors.repeats or _REPEATS)
-        if exact_s is not None:
-            return Estimate(
-                latency_s=exact_s,
-                low_s=exact_s / doubt,
-                high_s=exact_s * doubt,
-                source="exact",
-            )
-        between = measured.between(workload, candidate)
-        if between is None:
+    def _known(self, kernel: Kernel) -> Estimate | None:
+        found = self.predictors.measured(family_of(kernel[0])).estimate(*kernel)
+        if found is None:
             return None
-        return Estimate(
-            latency_s=between.latency_s,
-            low_s=between.low_s / doubt,
-            high_s=between.high_s * doubt,
-            source="interpolated",
-        )
+        doubt = exp(self.predictors.repeats or _REPEATS)
+        return replace(found, low_s=found.low_s / doubt, high_s=found.high_s * doubt)
 
-    def _modelled(self, kernels: Sequence[Kernel], model: KernelModel) -> list[Estimate]:
-        times = model.times(self.predictors.table(kernels, model))
-        columns = (times.latency_s, times.low_s, times.high_s, times.outside)
+    def _modelled(self, kernels: Sequence[Kernel], model: FamilyModel) -> list[Estimate]:
+        said = model.predict(self.predictors.features(kernels, model))
+        factor = np.exp(said.reach)
+        columns = (said.predicted, said.predicted / factor, said.predicted * factor, said.outside)
         return [
-            Estimate(
-                latency_s=latency_s, low_s=low_s, high_s=high_s, source="model", outside=outside
-            )
-            for latency_s, low_s, high_s, outside in zip(
-                *(column.tolist() for column in columns), strict=True
-            )
+            Estimate(latency_s=time_s, low_s=low_s, high_s=high_s, source="model", outside=outside)
+            for time_s, low_s, high_s, outside in zip(*(c.tolist() for c in columns), strict=True)
         ]
 
     def _roofs(self, kernels: Sequence[Kernel]) -> list[Estimate]:
@@ -231,51 +195,40 @@ class Forecaster:
             for roof in roofs
         ]
 
+    def _note(self, message: str) -> None:
+        self.predictors.events(Note(message=message))
+
     def _tell(self, estimates: Sequence[Estimate]) -> None:
         roofs = sum(estimate.source == "roofline" for estimate in estimates)
         outside = sum(estimate.outside for estimate in estimates)
         if roofs:
-            self.events(
-                Note(
-                    message=f"{roofs} tasks are of families that nothing was measured of: their "
-                    "times are the roofline's, the least there can be"
-                )
+            self._note(
+                f"{roofs} tasks are of families that nothing was measured of: their times are the "
+                "roofline's, the least there can be"
             )
         if outside:
-            self.events(
-                Note(
-                    message=f"{outside} tasks are unlike all that was measured: their intervals "
-                    "are twice as wide"
-                )
+            self._note(
+                f"{outside} tasks are unlike all that was measured: their intervals are twice as "
+                "wide"
             )
-        self._tell_pace()
+        moved = ", ".join(f"{name} {factor:.2f}" for name, factor in self.predictors.slowdowns())
+        if moved:
+            self._note(
+                "this machine's kernels take another time than those that came along for its class "
+                f"({moved} times it): predictions follow"
+            )
         shipped, probes = self.predictors.shipped, self.predictors.probes
         if shipped is None or shipped.exact:
             return
-        known = shipped.placement.key
         if not self.predictors.own_rows:
-            self.events(
-                Note(
-                    message="this device class was never measured; the nearest one that was is "
-                    f"{known}: intervals are twice as wide"
-                )
+            self._note(
+                "this device class was never measured; the nearest one that was is "
+                f"{shipped.placement.key}: intervals are twice as wide"
             )
         elif probes:
-            self.events(
-                Note(
-                    message=f"of the known device classes, {known} is the nearest by "
-                    f"{probes} kernels that were measured on both"
-                )
-            )
-
-    def _tell_pace(self) -> None:
-        moved = ", ".join(f"{name} {factor:.2f}" for name, factor in self.predictors.paces())
-        if moved:
-            self.events(
-                Note(
-                    message="this machine's kernels take another time than those that came along "
-                    f"for its class ({moved} times it): predictions follow"
-                )
+            self._note(
+                f"of the known device classes, {shipped.placement.key} is the nearest by "
+                f"{probes} kernels that were measured on both"
             )
 
 
@@ -283,71 +236,51 @@ def forecaster_of(
     placement: Placement, store: Store, events: EventSink, max_error: float = MAX_ERROR
 ) -> Forecaster:
     """What answers with the predictors that go with a database. It reads each of them once."""
-    predictors = predictors_of(placement, store, events)
-    return Forecaster(
-        placement=placement, predictors=predictors, events=events, max_error=max_error
-    )
+    return Forecaster(predictors=predictors_of(placement, store, events), max_error=max_error)
 
 
-def _forecast(task: Task, candidate: Candidate, estimate: Estimate) -> OperatorForecast:
-    return OperatorForecast(
-        name=task.name,
-        family=family_of(task.workload),
-        implementation=candidate.implementation,
-        count=task.count,
-        latency_s=estimate.latency_s,
-        low_s=estimate.low_s,
-        high_s=estimate.high_s,
-        source=estimate.source,
-    )
-
-
-def _power_w(energy_j: float | None, estimate: Estimate, metrics: Sequence[str]) -> float | None:
-    return energy_j / estimate.latency_s if energy_j is not None and "power" in metrics else None
+def _forecasts(
+    tasks: Sequence[Task], kernels: Sequence[Kernel], estimates: Sequence[Estimate]
+) -> list[OperatorForecast]:
+    return [
+        OperatorForecast(
+            name=task.name,
+            family=family_of(task.workload),
+            implementation=candidate.implementation,
+            count=task.count,
+            latency_s=estimate.latency_s,
+            low_s=estimate.low_s,
+            high_s=estimate.high_s,
+            source=estimate.source,
+        )
+        for task, (_, candidate), estimate in zip(tasks, kernels, estimates, strict=True)
+    ]
 
 
 def composed(
-    tasks: Sequence[Task], estimates: Sequence[Estimate], energies_j: Sequence[float | None]
+    tasks: Sequence[Task],
+    estimates: Sequence[Estimate],
+    energies_j: Sequence[float | None],
+    metrics: Sequence[str],
 ) -> NetworkForecast:
     """The network's figures from its kernels': latencies add up and grow a little in sequence, and
-    so do energies, which hold idle power; errors partly cancel. Without `estimates` all is None."""
-    if not estimates:
-        return NetworkForecast(
-            latency_s=None,
-            latency_low_s=None,
-            latency_high_s=None,
-            power_w=None,
-            energy_j=None,
-            peak_memory_bytes=None,
-        )
-    counted = list(zip([task.count for task in tasks], estimates, strict=True))
+    so do energies, which hold idle power; errors partly cancel. What was not asked for is None, and
+    so is energy where that of a kernel is not known, and memory always."""
+    counted = list(zip([task.count for task in tasks], estimates, strict=bool(estimates)))
     total_s = sum(count * estimate.latency_s for count, estimate in counted)
-    below = _widths([(e.latency_s - e.low_s) * count for count, e in counted])
-    above = _widths([(e.high_s - e.latency_s) * count for count, e in counted])
-    known_j = [energy_j for energy_j in energies_j if energy_j is not None]
-    energy_j = None
-    if len(known_j) == len(tasks):
-        parts_j = [task.count * energy for task, energy in zip(tasks, known_j, strict=True)]
-        energy_j = IN_SEQUENCE * sum(parts_j)
+    below_s = _widths([(e.latency_s - e.low_s) * count for count, e in counted])
+    above_s = _widths([(e.high_s - e.latency_s) * count for count, e in counted])
+    each_j = [e * task.count for task, e in zip(tasks, energies_j, strict=True) if e is not None]
+    energy_j = IN_SEQUENCE * sum(each_j) if len(each_j) == len(tasks) else None
+    latency = "latency" in metrics
     return NetworkForecast(
-        latency_s=IN_SEQUENCE * total_s,
-        latency_low_s=IN_SEQUENCE * (total_s - below),
-        latency_high_s=IN_SEQUENCE * (total_s + above),
-        power_w=None if energy_j is None else energy_j / (IN_SEQUENCE * total_s),
-        energy_j=energy_j,
+        latency_s=IN_SEQUENCE * total_s if latency else None,
+        latency_low_s=IN_SEQUENCE * (total_s - below_s) if latency else None,
+        latency_high_s=IN_SEQUENCE * (total_s + above_s) if latency else None,
+        power_w=energy_j / (IN_SEQUENCE * total_s) if energy_j and "power" in metrics else None,
+        energy_j=energy_j if "energy" in metrics else None,
         peak_memory_bytes=None,
     )
-
-
-def only_asked(forecast: NetworkForecast, metrics: Sequence[str]) -> NetworkForecast:
-    """The forecast with None for what was not asked for."""
-    if "latency" not in metrics:
-        forecast = replace(forecast, latency_s=None, latency_low_s=None, latency_high_s=None)
-    if "power" not in metrics:
-        forecast = replace(forecast, power_w=None)
-    if "energy" not in metrics:
-        forecast = replace(forecast, energy_j=None)
-    return forecast
 
 
 def _widths(widths: Sequence[float]) -> float:

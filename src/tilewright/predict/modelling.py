@@ -3,48 +3,43 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import expm1, isfinite
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
-from tilewright.core.errors import ModelError, OutputError, UsageError, close_matches
+from tilewright.core.errors import ModelError, OutputError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.fingerprints import digest
-from tilewright.core.predictions import FitResult, FittedFamily
 from tilewright.core.records import Placement
 from tilewright.core.settings import read_settings
 from tilewright.core.version import own_version
 from tilewright.hardware.legacy import folder_of, name_of_before
 from tilewright.models.cache import PREDICTORS, mark_used
+from tilewright.predict.base import Features
 from tilewright.predict.collected import Row, family_of, rows_of, training_set
-from tilewright.predict.interpolation import MeasuredKernels, measured_kernels
-from tilewright.predict.kernel_facts import Kernel, KernelTable, kernel_table
-from tilewright.predict.kernel_models import (
+from tilewright.predict.family_models import (
     DEFAULT_TREES,
     LEAST_ROWS,
     LEAST_SAMPLES,
-    KernelModel,
+    FamilyModel,
     TrainingSet,
-    fit_kernel_model,
+    fit_kernels,
     from_json,
     require_rows,
-    sample_trees,
     to_json,
 )
-from tilewright.predict.pace import enough, pace
-from tilewright.predict.relatives import Relative, nearest
+from tilewright.predict.interpolation import MeasuredKernels
+from tilewright.predict.kernel_features import Kernel, kernel_table
 from tilewright.predict.shipped import ShippedData, shipped_classes
+from tilewright.predict.similarity import enough, nearest, slowdown
 from tilewright.store.base import Store
 from tilewright.store.output import replacing
 
 FORMAT = 2
 """Of the model files; another one is refused."""
 
-Parsed = TypeVar("Parsed")
 _ANEW = "tilewright fit writes it anew."
 
 
@@ -62,9 +57,11 @@ class Predictors:
     folder: Path
     cache: Path
     events: EventSink
-    _loaded: dict[str, KernelModel | None] = field(default_factory=dict[str, KernelModel | None])
-    _measured: dict[str, MeasuredKernels] = field(default_factory=dict[str, MeasuredKernels])
-    _paces: dict[str, float] = field(default_factory=dict[str, float])
+    _loaded: dict[str, FamilyModel | None] = field(default_factory=dict[str, FamilyModel | None])
+    _measured: dict[str, MeasuredKernels] = field(
+        default_factory=dict[str, MeasuredKernels], init=False
+    )
+    _slowdowns: dict[str, float] = field(default_factory=dict[str, float], init=False)
 
     @property
     def shipped(self) -> ShippedData | None:
@@ -90,9 +87,10 @@ class Predictors:
         exact = [found for found in known if found.exact]
         if exact or len(known) < 2:
             return next(iter(exact or known), None), 0
-        relatives = [Relative(placement=k.placement, rows=lambda k=k: k.rows) for k in known]
-        found = nearest(self.placement, self.own_rows, relatives)
-        return known[found.place], found.probes
+        place, probes = nearest(
+            self.placement, self.own_rows, [k.placement for k in known], lambda n: known[n].rows
+        )
+        return known[place], probes
 
     @property
     def known(self) -> bool:
@@ -115,8 +113,8 @@ class Predictors:
             hint="`tilewright collect --op all` measures it.",
         )
 
-    def table(self, kernels: Sequence[Kernel], model: KernelModel) -> KernelTable:
-        """The facts that a model wants: on the peaks it learnt with, where it learnt here."""
+    def features(self, kernels: Sequence[Kernel], model: FamilyModel) -> Features:
+        """The features that a model wants: on the peaks it learnt with, where it learnt here."""
         own = model.origin == str(self.placement.key)
         return kernel_table(kernels, self.placement, model.peaks if own else self.peaks)
 
@@ -135,17 +133,14 @@ class Predictors:
 
     def measured(self, family: str) -> MeasuredKernels:
         """What was measured of a family on this very class, what came along at this machine's
-        pace."""
+        speed."""
         if family not in self._measured:
-            rows = self._at_pace(family)
-            self._measured[family] = measured_kernels(
-                [(row.workload, row.candidate, row.latency_s) for row in rows]
-            )
+            self._measured[family] = MeasuredKernels(self._at_own_speed(family))
         return self._measured[family]
 
-    def _at_pace(self, family: str) -> list[Row]:
+    def _at_own_speed(self, family: str) -> list[Row]:
         """A family's rows, shipped ones as this machine would take."""
-        factor = self.pace(family)
+        factor = self.slowdown(family)
         return [
             replace(row, latency_s=factor * row.latency_s) if came_along else row
             for came_along, row in self._by_family.get(family, ())
@@ -160,34 +155,33 @@ class Predictors:
             found.setdefault(family_of(row.workload), []).append((number < shipped, row))
         return found
 
-    def pace(self, family: str) -> float:
+    def slowdown(self, family: str) -> float:
         """This machine's times over those of the one of its class whose rows came along; 1 where
         too few kernels of the family were measured here."""
-        if family not in self._paces:
-            self._paces[family] = self._pace(family)
-        return self._paces[family]
+        if family not in self._slowdowns:
+            self._slowdowns[family] = self._slowdown(family)
+        return self._slowdowns[family]
 
-    def paces(self) -> list[tuple[str, float]]:
-        """The families asked about that go at another pace here, with that pace."""
-        return sorted((name, factor) for name, factor in self._paces.items() if factor != 1.0)
+    def slowdowns(self) -> list[tuple[str, float]]:
+        """The families asked about that take another time here, with that factor."""
+        return sorted((name, factor) for name, factor in self._slowdowns.items() if factor != 1.0)
 
-    def _pace(self, family: str) -> float:
-        shipped, known = self.shipped, self._by_family.get(family, ())
-        own = [row for came_along, row in known if not came_along]
-        if shipped is None or not shipped.exact or not enough(own):
+    def _slowdown(self, family: str) -> float:
+        own = [row for came_along, row in self._by_family.get(family, ()) if not came_along]
+        if self.shipped is None or not self.shipped.exact or not enough(own):
             return 1.0
         try:
-            model = self._cached(family) or self._remembered(_of_shipped(shipped, family))
+            model = self._of_shipped(family)
         except ModelError:
             return 1.0
-        return pace(own, model, self.placement, model.peaks)
+        return slowdown(own, model, self.placement, model.peaks)
 
     def families(self) -> list[str]:
         """The families that rows are known of, be it of the nearest class."""
         every = [*self.rows, *(self.shipped.rows if self.shipped is not None else ())]
         return sorted({family_of(row.workload) for row in every})
 
-    def fit(self, family: str) -> KernelModel:
+    def fit(self, family: str) -> FamilyModel:
         """Learn a family's model anew and keep it: from rows of this class, of a new one as what
         differs from the nearest class's model; from the nearest one's rows where its own are too
         few. Raises ModelError where that knows too little, too."""
@@ -196,13 +190,12 @@ class Predictors:
         self._loaded[family] = model
         return model
 
-    def base(self, family: str) -> KernelModel | None:
+    def base(self, family: str) -> FamilyModel | None:
         """The nearest class's model, which that of this new class begins with; None where there is
         none, and where too little is known here to differ from it."""
-        if not self._beside_another(family) or self.borrows(family) or self.shipped is None:
+        if not self._beside_another(family) or self.borrows(family):
             return None
-        cached = self._cached(family)
-        return cached or self._remembered(_of_shipped(self.shipped, family))
+        return self._of_shipped(family)
 
     def _beside_another(self, family: str) -> bool:
         """Whether this class did not come along, and the nearest one that did knows the family."""
@@ -213,52 +206,71 @@ class Predictors:
 
     def training_set(self, family: str) -> TrainingSet:
         """What `fit` learns from."""
-        if self.borrows(family) and self.shipped is not None:
-            return _of_shipped(self.shipped, family)
         shipped = self.shipped
+        if shipped is not None and self.borrows(family):
+            return _shipped_set(shipped, family)
         peaks = shipped.peaks if shipped is not None and shipped.exact else self.peaks
-        return training_set(self._at_pace(family), family, self.placement, peaks)
+        return training_set(self._at_own_speed(family), family, self.placement, peaks)
 
     def borrows(self, family: str) -> bool:
         """Whether a family is learnt from the nearest class, too little being known of this one."""
         if not self._beside_another(family):
             return False
-        own = {row.workload.key for row in self.rows if family_of(row.workload) == family}
-        count = sum(row.workload.key in own for row in self.rows)
-        return count < LEAST_SAMPLES or len(own) < 2
+        own = [row.workload.key for _, row in self._by_family.get(family, ())]
+        return len(own) < LEAST_SAMPLES or len(set(own)) < 2
 
     def learnt_rows(self, family: str) -> list[Row]:
         """The rows of `training_set`, in its order."""
         rows = self.shipped.rows if self.borrows(family) and self.shipped else self.rows
         return [row for row in rows if family_of(row.workload) == family]
 
-    def _learnt(self, data: TrainingSet, base: KernelModel | None = None) -> KernelModel:
-        trees = DEFAULT_TREES if base is None else sample_trees(len(data))
-        require_rows(data, trees=trees, base=base)
+    def _learnt(self, data: TrainingSet, base: FamilyModel | None = None) -> FamilyModel:
+        require_rows(data, base)
         self.events(Stage(name="fit", detail=f"{data.family}: {len(data)} kernels"))
-        model = fit_kernel_model(data, trees=trees, base=base)
-        return replace(model, device_class=str(self.placement.key))
+        return replace(fit_kernels(data, base=base), device_class=str(self.placement.key))
 
-    def model(self, family: str, *, fitting: bool = True) -> KernelModel | None:
+    def model(self, family: str, *, fitting: bool = True) -> FamilyModel | None:
         """A family's model from its file, fitted where there is none; None where too little is
         known, or without `fitting` where there is no file. Raises ModelError for a file that is
         broken or of another device class."""
         if family not in self._loaded:
-            found = self._kept_before(family)
-            if found is None and not fitting:
+            path = self._path(family)
+            if path.exists():
+                self._loaded[family] = load_model(path, self.placement)
+            elif fitting or self._cached(family) is not None:
+                self._loaded[family] = self._made(family)
+            else:
                 return None
-            self._loaded[family] = found or self._made(family)
         return self._loaded[family]
 
-    def _kept_before(self, family: str) -> KernelModel | None:
-        """From its file; one of the cache, which learnt from what came along, at this machine's
-        pace, and where it is broken it does not count."""
-        if self._path(family).exists():
-            return load_model(self._path(family), self.placement)
-        cached = self._cached(family)
-        return replace(cached, pace=self.pace(family)) if cached is not None else None
+    def _made(self, family: str) -> FamilyModel | None:
+        """Of what came along, at this machine's speed; where nothing did, of this database."""
+        if family not in self.families():
+            return None
+        try:
+            if self.shipped is None:
+                return self.fit(family)
+            return replace(self._of_shipped(family), slowdown=self.slowdown(family))
+        except ModelError:
+            return None
 
-    def _cached(self, family: str) -> KernelModel | None:
+    def _of_shipped(self, family: str) -> FamilyModel:
+        """The model of the rows that came along: from the cache, else learnt, and kept there where
+        that can be written: an answer does not need it. Raises ModelError for too few rows."""
+        cached = self._cached(family)
+        if cached is not None:
+            return cached
+        if self.shipped is None:
+            raise ModelError(f"no kernels of {family} came along")
+        model = self._learnt(_shipped_set(self.shipped, family))
+        try:
+            save_model(model, self._cache_path(family))
+        except OutputError as error:
+            self.events(Note(message=f"The predictor is not kept: {error.message}"))
+        return model
+
+    def _cached(self, family: str) -> FamilyModel | None:
+        """A file of the cache that is broken does not count."""
         cached = self._cache_path(family)
         try:
             if not cached.exists():
@@ -267,26 +279,6 @@ class Predictors:
             return load_model(cached, self.placement)
         except ModelError:
             return None
-
-    def _made(self, family: str) -> KernelModel | None:
-        if family not in self.families():
-            return None
-        try:
-            if self.shipped is None:
-                return self.fit(family)
-            model = self._remembered(_of_shipped(self.shipped, family))
-        except ModelError:
-            return None
-        return replace(model, pace=self.pace(family))
-
-    def _remembered(self, data: TrainingSet) -> KernelModel:
-        """Learnt, and kept in the cache where that can be written: an answer does not need it."""
-        model = self._learnt(data)
-        try:
-            save_model(model, self._cache_path(data.family))
-        except OutputError as error:
-            self.events(Note(message=f"The predictor is not kept: {error.message}"))
-        return model
 
     def _cache_path(self, family: str) -> Path:
         """Named by what it learnt from and how, so that other rows, or another version of
@@ -302,10 +294,6 @@ class Predictors:
     def path(self, name: str) -> Path:
         """The file of a model of this device and resources."""
         return folder_of(self.folder, self.placement) / name
-
-
-def _of_shipped(shipped: ShippedData, family: str) -> TrainingSet:
-    return training_set(shipped.rows, family, shipped.placement, shipped.peaks)
 
 
 def models_folder(database: Path) -> Path:
@@ -324,68 +312,35 @@ def predictors_of(placement: Placement, store: Store, events: EventSink) -> Pred
     )
 
 
-def fit_all(
-    placement: Placement, store: Store, events: EventSink, families: Sequence[str] = ()
-) -> FitResult:
-    """Fit these families anew, all that rows are known of where none is named.
-
-    Raises UsageError for a family without rows; one with too few is reported, not raised.
-    """
-    began_s = time.monotonic()
-    predictors = predictors_of(placement, store, events)
-    known = predictors.families()
-    for name in families:
-        if name not in known:
-            raise UsageError(
-                f"nothing was measured of a family {name!r}", hint=close_matches(name, known)
-            )
-    fitted: list[FittedFamily] = []
-    for name in families or known:
-        try:
-            model = predictors.fit(name)
-        except ModelError as error:
-            fitted.append(
-                FittedFamily(family=name, rows=0, reach=None, data_hash="", error=error.message)
-            )
-            continue
-        reach = expm1(model.reach) if isfinite(model.reach) else None
-        fitted.append(
-            FittedFamily(family=name, rows=model.rows, reach=reach, data_hash=model.data_hash)
-        )
-    return FitResult(
-        device_class=str(placement.key),
-        folder=str(predictors.folder),
-        families=tuple(fitted),
-        elapsed_s=time.monotonic() - began_s,
-    )
+def _shipped_set(shipped: ShippedData, family: str) -> TrainingSet:
+    return training_set(shipped.rows, family, shipped.placement, shipped.peaks)
 
 
-def save_model(model: KernelModel, path: Path) -> None:
+def save_model(model: FamilyModel, path: Path) -> None:
     """Write a model's file; whoever reads meanwhile sees the old one or the new one.
 
     Raises OutputError where the folder cannot be written.
     """
-    write_model(to_json(model), path)
-
-
-def write_model(values: Mapping[str, Any], path: Path) -> None:
-    """Write the JSON values of a model, as `save_model` does."""
-    found = {"format": FORMAT, "tilewright": own_version(), "model": values}
+    found = {"format": FORMAT, "tilewright": own_version(), "model": to_json(model)}
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(found), encoding="utf-8")
 
 
-def load_model(path: Path, placement: Placement) -> KernelModel:
+def load_model(path: Path, placement: Placement) -> FamilyModel:
     """Read a model's file.
 
     Raises ModelError for a file that is cut short, of another format, or of another device class.
     """
-    return of_class(read_model(path, from_json), path, placement)
-
-
-def of_class(model: KernelModel, path: Path, placement: Placement) -> KernelModel:
-    """The model read from `path`, under today's name of its class; raises ModelError where it is of
-    another one."""
+    try:
+        found = cast("Mapping[str, Any]", json.loads(path.read_text(encoding="utf-8")))
+        version = found["format"]
+        model = from_json(found["model"]) if version == FORMAT else None
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise ModelError(f"{path} is no model, or cut short", hint=_ANEW) from error
+    if model is None:
+        raise ModelError(f"{path} has format {version}, not {FORMAT}", hint=_ANEW)
     wanted, before = str(placement.key), name_of_before(placement)
     if model.device_class not in (wanted, before):
         raise ModelError(
@@ -393,22 +348,3 @@ def of_class(model: KernelModel, path: Path, placement: Placement) -> KernelMode
         )
     origin = wanted if model.origin == before else model.origin
     return replace(model, device_class=wanted, origin=origin)
-
-
-def read_model(path: Path, parse: Callable[[Mapping[str, Any]], Parsed]) -> Parsed:
-    """What `parse` makes of a model's file.
-
-    Raises ModelError for a file that is cut short or of another format.
-    """
-    fit = _ANEW
-    try:
-        found = cast("Mapping[str, Any]", json.loads(path.read_text(encoding="utf-8")))
-        version = found["format"]
-        model = parse(found["model"]) if version == FORMAT else None
-    except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise ModelError(f"{path} is no model, or cut short", hint=fit) from error
-    if model is None:
-        raise ModelError(f"{path} has format {version}, not {FORMAT}", hint=fit)
-    return model

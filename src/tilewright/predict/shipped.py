@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from tilewright.core.records import Candidate, Device, Placement
 from tilewright.core.targets import parse_resources
 from tilewright.graph.workload import parse_workload
 from tilewright.predict.collected import Row
+from tilewright.predict.similarity import distance
 
 _COLUMNS = ("workload", "implementation", "settings", "layouts", "latency_s")
 
@@ -65,65 +65,34 @@ def shipped_data(placement: Placement) -> ShippedData | None:
 
 def shipped_classes(placement: Placement) -> list[ShippedData]:
     """The rows of every class and resources of a device's architecture."""
-    known = [_described(name) for name in _names()]
     return [
         ShippedData(
             placement=other,
-            peaks=peaks,
+            peaks=dict(found["peaks"]),
             path=DATA / f"{name}.parquet",
             exact=other.key == placement.key,
-            measured=_days(name),
-            repeats=_read(name).get("repeats"),
+            measured=tuple(found["measured"]) if "measured" in found else None,
+            repeats=found.get("repeats"),
         )
-        for other, peaks, name in known
+        for name, (other, found) in _described().items()
         if other.target.architecture == placement.target.architecture
     ]
 
 
 def shipped_placements() -> list[Placement]:
     """Where the rows that come with the package were measured: devices and resources."""
-    return [_described(name)[0] for name in _names()]
+    return [placement for placement, _ in _described().values()]
 
 
 @cache
-def _names() -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in DATA.glob("*.json")))
-
-
-def _read(name: str) -> dict[str, Any]:
-    return json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
-
-
-@cache
-def _described(name: str) -> tuple[Placement, dict[str, float], str]:
-    found = _read(name)
-    placement = Placement(
-        device=convert(found["device"], Device), resources=parse_resources(found["resources"])
-    )
-    return placement, dict(found["peaks"]), name
-
-
-def _days(name: str) -> tuple[str, str] | None:
-    found = _read(name)
-    return tuple(found["measured"]) if "measured" in found else None
-
-
-def distance(known: Placement, placement: Placement) -> float:
-    """How unlike two placements are: doublings of vector width, threads and caches; another CPU of
-    the same sizes counts a little, too."""
-    if known.key == placement.key:
-        return -1.0
-    return (
-        2 * _doublings(known.target.vector_bytes, placement.target.vector_bytes)
-        + _doublings(known.resources.threads, placement.resources.threads)
-        + _doublings(known.target.cache_bytes(2), placement.target.cache_bytes(2)) / 2
-        + _doublings(known.target.cache_bytes(3), placement.target.cache_bytes(3)) / 4
-        + 0.25 * (known.target.model != placement.target.model)
-    )
-
-
-def _doublings(one: float, other: float) -> float:
-    return abs(log2(max(1.0, one) / max(1.0, other)))
+def _described() -> dict[str, tuple[Placement, dict[str, Any]]]:
+    """Where each file's rows were measured, and what else the JSON file beside it says."""
+    described: dict[str, tuple[Placement, dict[str, Any]]] = {}
+    for path in sorted(DATA.glob("*.json")):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        device, resources = convert(found["device"], Device), parse_resources(found["resources"])
+        described[path.stem] = Placement(device=device, resources=resources), found
+    return described
 
 
 def read_rows(path: Path) -> tuple[Row, ...]:
@@ -182,9 +151,8 @@ def write_rows(
         "device": to_builtins(replace(placement.device, instance="", access="described")),
         "resources": str(placement.resources),
         "peaks": dict(peaks),
+        "measured": measured,
+        "repeats": repeats,
     }
-    if measured is not None:
-        described["measured"] = measured
-    if repeats is not None:
-        described["repeats"] = repeats
+    described = {name: value for name, value in described.items() if value is not None}
     path.with_suffix(".json").write_text(json.dumps(described, indent=1), encoding="utf-8")

@@ -10,41 +10,53 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from tilewright.predict.base import Facts, Family, Floats
+from tilewright.predict.base import Family, Features, Floats
 from tilewright.predict.datasheets import Datasheet
-from tilewright.predict.trees import Utilisation, fit_trees, times
 
+_SEEDS = 2
 _SHRINK = 0.5
 _TENSOR_CAPABILITY = 7.0
 _GENERATION = 2.0
 _LEAST_TIMES = 0.005
 _BELOW = 0.97
+_LEAST_WORK = 0.02
 _MOST_MARGIN = 12.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class MeasuredDevice:
     """A measured device: its datasheet, what every run costs beside its work, and its models."""
 
     sheet: Datasheet
     overhead: float
-    models: tuple[Utilisation, ...]
+    models: Sequence[Any]
 
     def margin(self, values: Floats) -> Floats:
-        """What this device's behaviour says of rows of facts, of whatever device."""
+        """What this device's behaviour says of rows of features, of whatever device."""
         return np.mean([model.margin(values) for model in self.models], axis=0)
 
 
-def learn(family: Family, sheet: Datasheet, facts: Facts, target: Floats, seeds: int) -> Known:
-    """Fit a device's models."""
+def learn(family: Family, sheet: Datasheet, features: Features, target: Floats) -> MeasuredDevice:
+    """Fit a device's models; what the overhead hides teaches them nothing."""
     overhead = 0.0
     if family.roofed:
         overhead = float(np.quantile(target, _LEAST_TIMES)) * _BELOW
-    models = tuple(fit_trees(facts, target, family.trees, seed, overhead) for seed in range(seeds))
-    return Known(sheet=sheet, overhead=overhead, models=models)
+    work, share = work_of(target, overhead)
+    margin = np.log(features.scale / work)
+    models = [
+        family.regressor.fit(features.values, margin, seed, share**2) for seed in range(_SEEDS)
+    ]
+    return MeasuredDevice(sheet=sheet, overhead=overhead, models=models)
+
+
+def work_of(target: Floats, overhead: float) -> tuple[Floats, Floats]:
+    """What is left of each target beneath the overhead, a little of it at least, and its share."""
+    work = np.maximum(target - overhead, _LEAST_WORK * target)
+    return work, work / target
 
 
 def device_weights(new: Datasheet, known: Sequence[Datasheet]) -> Floats:
@@ -68,21 +80,11 @@ def _point(sheet: Datasheet) -> Floats:
 
 def likely_overhead(known: Sequence[float]) -> float:
     """The overhead with the least mean relative error against the known devices'."""
-    guesses = np.linspace(min(known), max(known), 200)
     measured = np.array(known)
     if not measured.all():
         return 0.0
-    errors = np.abs(guesses[:, None] / measured - 1).mean(1)
-    return float(guesses[np.argmin(errors)])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """What one known device says of a new one's rows: their margins, beside its own overhead."""
-
-    sheet: Datasheet
-    margin: Floats
-    overhead: float
+    guesses = np.linspace(min(known), max(known), 200)
+    return float(guesses[np.argmin(np.abs(guesses[:, None] / measured - 1).mean(1))])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,23 +101,26 @@ class Forecast:
 
     def times(self, margin: Floats | None = None, overhead: float | None = None) -> Floats:
         """The target, with another margin or overhead where given."""
-        return times(
-            self.margin if margin is None else margin,
-            self.scale,
-            self.overhead if overhead is None else overhead,
-        )
+        work = self.scale * np.exp(-(self.margin if margin is None else margin))
+        return work + (self.overhead if overhead is None else overhead)
 
 
-def forecast(family: Family, new: Datasheet, scale: Floats, sources: Sequence[Source]) -> Forecast:
-    """Predict the rows of a device from other devices."""
-    margins = np.column_stack([source.margin for source in sources])
-    weights = np.full(len(sources), 1 / len(sources))
+def forecast(
+    family: Family,
+    new: Datasheet,
+    scale: Floats,
+    known: Sequence[MeasuredDevice],
+    margins: Floats,
+) -> Forecast:
+    """Predict the rows of a device from other devices; `margins` is what each of these says of each
+    row, rows × devices."""
+    weights = np.full(len(known), 1 / len(known))
     if family.roofed:
-        weights = device_weights(new, [source.sheet for source in sources])
+        weights = device_weights(new, [device.sheet for device in known])
     most = 0.0 if family.roofed else _MOST_MARGIN
     return Forecast(
         margins=margins,
         margin=np.clip(margins @ weights, -_MOST_MARGIN, most),
         scale=scale,
-        overhead=likely_overhead([source.overhead for source in sources]),
+        overhead=likely_overhead([device.overhead for device in known]),
     )

@@ -12,7 +12,7 @@ from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import spaces
 from tilewright.predict.collected import family_of
-from tilewright.predict.kernel_facts import Kernel
+from tilewright.predict.kernel_features import Kernel
 from tilewright.predict.modelling import Predictors
 
 _CONSIDERED = 256
@@ -50,6 +50,6 @@ class BestGuesses:
         for space in spaces(workload, forms, self.placement, self.max_error):
             first = np.argsort(space.estimates_s, kind="stable")[:_CONSIDERED]
             kernels += [(workload, space.part.candidate(int(space.numbers[n]))) for n in first]
-        times = model.times(self.predictors.table(kernels, model))
-        order = np.argsort(times.latency_s, kind="stable")[:_GUESSES]
+        said = model.predict(self.predictors.features(kernels, model))
+        order = np.argsort(said.predicted, kind="stable")[:_GUESSES]
         return tuple(kernels[int(number)][1] for number in order)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tilewright.core.predictions import EvaluateRow, PredictorCard
-from tilewright.predict.judged import Evaluation, Judged
+from tilewright.predict.metrics import Evaluation, HeldOut
 from tilewright.report import scatter, views
 from tilewright.report.formats import escaped, to_markdown
 from tilewright.report.html import environment, markup
@@ -25,7 +25,7 @@ class _Section:
     """A card with what is shown of it."""
 
     card: PredictorCard
-    judged: Judged
+    judged: HeldOut
     facts: tuple[tuple[str, str], ...]
     errors: Table
     plot: scatter.Drawing
@@ -65,7 +65,7 @@ def pictures(evaluation: Evaluation, *, most: int) -> dict[tuple[str, str], str]
 
 
 def _sections(evaluation: Evaluation, most: int) -> Iterator[_Section]:
-    for card, judged in zip(evaluation.result.cards, evaluation.judged, strict=True):
+    for card, judged in zip(evaluation.result.cards, evaluation.held_out, strict=True):
         rows = [row for row in evaluation.result.rows if _is_of(row, card)]
         yield _Section(
             card=card,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.predict.judged import Judged
+from tilewright.predict.metrics import HeldOut
 from tilewright.report.axes import time_unit
 from tilewright.report.svg import SERIES, Axis, Drawing
 
@@ -27,7 +27,7 @@ class Series:
     rows: int
 
 
-def series(judged: Judged) -> tuple[Series, ...]:
+def series(judged: HeldOut) -> tuple[Series, ...]:
     """A colour per group, the largest first; from the ninth on they share grey."""
     names, counts = np.unique(judged.groups.astype(str), return_counts=True)
     order = np.argsort(-counts, kind="stable")
@@ -38,7 +38,7 @@ def series(judged: Judged) -> tuple[Series, ...]:
     )
 
 
-def drawing(judged: Judged, *, width: int = 430, most: int = MOST_POINTS) -> Drawing:
+def drawing(judged: HeldOut, *, width: int = 430, most: int = MOST_POINTS) -> Drawing:
     """A square picture. Points on the diagonal are right; dashed lines are 10 % off; the band is
     the 90 % interval of the middle row."""
     both = np.concatenate([judged.measured, judged.predicted])
@@ -84,7 +84,7 @@ def _legend(drawing: Drawing, groups: Sequence[Series]) -> None:
         drawing.mark(78, y + 4, one.name)
 
 
-def _part(judged: Judged, most: int) -> Judged:
+def _part(judged: HeldOut, most: int) -> HeldOut:
     """At most so many rows, the same ones every time."""
     if len(judged.measured) <= most:
         return judged

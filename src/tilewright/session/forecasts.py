@@ -37,8 +37,9 @@ if TYPE_CHECKING:
         PredictResult,
         ThreadsResult,
     )
-    from tilewright.insight.evaluating import EvaluateRequest, KernelSplit
-    from tilewright.predict.judged import Evaluation
+    from tilewright.insight.evaluating import EvaluateRequest
+    from tilewright.predict.metrics import Evaluation
+    from tilewright.predict.splits import Split
 
 Names = str | Sequence[str]
 """One name, or several."""
@@ -59,8 +60,7 @@ class ForecastVerbs(Opened):
     ) -> CollectResult:
         """Measure operators for predictors to learn from; see `tilewright collect --help`."""
         from tilewright.collect.collector import collector_of
-        from tilewright.collect.design import Design, collect_request
-        from tilewright.collect.places import places_of
+        from tilewright.collect.design import Design, circumstances_of, collect_request
         from tilewright.core.budget import parse_budget
         from tilewright.measure.targeting import placement_of, usable_placement
 
@@ -75,7 +75,7 @@ class ForecastVerbs(Opened):
         )
         counts = request.design.threads or (self._threads,)
         targets = [placement_of(self._target, self._tracker, count) for count in counts]
-        places = places_of([usable_placement(target) for target in targets], request.design)
+        places = circumstances_of([usable_placement(target) for target in targets], request.design)
         meter = text_or_none(self.meter, "meter")
         return collector_of(places, self.store, self.events, meter).run(request)
 
@@ -150,11 +150,9 @@ class ForecastVerbs(Opened):
         from tilewright.predict.modelling import predictors_of
 
         explainer = Explainer(
-            placement=self.placement,
             predictors=predictors_of(
                 self.placement, self.store if measured else self.records, self.events
             ),
-            events=self.events,
             options=said,
         )
         return explainer.explain(first, other, confirm=measured)
@@ -186,7 +184,7 @@ class ForecastVerbs(Opened):
         table: Text | None = None,
         *,
         family: str = "all",
-        split: KernelSplit = "configuration",
+        split: Split = "configuration",
         folds: int = 5,
         specs: Text | None = None,
         shots: int = 0,
@@ -207,14 +205,13 @@ class ForecastVerbs(Opened):
 
     def judge(self, request: EvaluateRequest) -> Evaluation:
         """As `evaluate`, with the predictions of every row, which plots and cards want."""
-        from tilewright.insight.evaluating import EvaluateRequest, Workplace, judge
+        from tilewright.insight.evaluating import EvaluateRequest, judge
         from tilewright.predict.modelling import predictors_of
 
-        place = Workplace(
-            predictors=lambda: predictors_of(self.placement, self.records, self.events),
-            events=self.events,
+        return judge(
+            one_of(request, "request", EvaluateRequest, "an EvaluateRequest(table=…)"),
+            lambda: predictors_of(self.placement, self.records, self.events),
+            self.events,
             seed=self.seed,
             threads=local_placement(self._threads).resources.threads,
         )
-        asked = one_of(request, "request", EvaluateRequest, "an EvaluateRequest(table=…)")
-        return judge(asked, place)

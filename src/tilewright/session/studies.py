@@ -36,17 +36,16 @@ class StudyVerbs(Opened):
     ) -> TunerStudyResult:
         """Regret of tuners on stored sweeps, with a page of figures in the folder `out`; see
         `tilewright study tuners --help`."""
-        from tilewright.insight.tuner_study import TunerStudy, write_page
+        from tilewright.insight.tuner_study import study_tuners, write_page
 
         folder = path_or_none(out, "out")
-        study = TunerStudy(
-            events=self.events,
+        result = study_tuners(
+            texts_of(tuners, "tuners"),
+            path_or_none(sweep, "sweep"),
             seeds=count_of(seeds, "seeds"),
             processes=self._threads or len(self.placement.binding.cpus),
-            sweep=path_or_none(sweep, "sweep"),
-            names=texts_of(tuners, "tuners"),
+            events=self.events,
         )
-        result = study.run()
         if folder is not None:
             write_page(folder, result)
         return result
@@ -87,14 +86,14 @@ class StudyVerbs(Opened):
     ) -> SweepResult:
         """An operator along one parameter, measured and predicted; see `tilewright study padding
         --help`."""
-        from tilewright.insight.sweeping import Sweeping
+        from tilewright.insight.sweeping import swept
         from tilewright.predict.modelling import predictors_of
 
         name, steps = text_of(operator, "operator"), counts_of(values, "values")
-        sweeping = Sweeping(
-            placement=self.placement,
+        return swept(
+            name,
+            text_of(parameter, "parameter"),
+            steps,
             predictors=predictors_of(self.placement, self.store, self.events),
-            events=self.events,
             options=options_of(options, self.seed),
         )
-        return sweeping.run(name, text_of(parameter, "parameter"), steps)

@@ -44,7 +44,7 @@ from tilewright.core.results import (
     TunerStudyRow,
 )
 from tilewright.insight.evaluating import EvaluateRequest
-from tilewright.predict.judged import Evaluation
+from tilewright.predict.metrics import Evaluation
 
 TASK = TaskReport(
     name="layer1.conv1",
@@ -280,7 +280,7 @@ class FakeSession:
 
     def judge(self, request: EvaluateRequest) -> Evaluation:
         self._answer(request=request)
-        return Evaluation(result=EVALUATED, judged=())
+        return Evaluation(result=EVALUATED, held_out=())
 
     def profile(self, model: str, **options: Any) -> ProfileResult:
         self._answer(model=model, **options)

@@ -19,6 +19,7 @@ from tilewright.cli.evaluate import FAMILIES as NAMED
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Stage
 from tilewright.predict.families.registry import FAMILIES
+from tilewright.predict.regressors import Trees
 
 Command = Callable[..., Any]
 FIELDS = {"family", "target", "group", "n", "mape", "median_ape", "p90_ape", "spearman"}
@@ -32,8 +33,9 @@ def session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEWRIGHT_DB", str(tmp_path / "none.db"))
     for name, family in FAMILIES.items():
-        trees = replace(family.trees, rounds=80, rate=0.15)
-        monkeypatch.setitem(FAMILIES, name, replace(family, trees=trees))
+        if isinstance(family.regressor, Trees):
+            trees = replace(family.regressor, rounds=80, rate=0.15)
+            monkeypatch.setitem(FAMILIES, name, replace(family, regressor=trees))
 
 
 def data(ran: Any) -> dict[str, Any]:

@@ -18,16 +18,16 @@ from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import Event, Note, discard
 from tilewright.core.records import Candidate, Run
 from tilewright.graph.workload import Workload
-from tilewright.insight import network_rows
-from tilewright.insight.evaluating import KernelQuestion, KernelSplit, evaluate_kernels
-from tilewright.insight.network_rows import members_of, operators_of
+from tilewright.insight import evaluating, network_rows
+from tilewright.insight.evaluating import evaluate_kernels
+from tilewright.insight.network_rows import members_of, operators_of, zoo_tasks
 from tilewright.insight.single_operators import default_kernel
 from tilewright.models import ModelOptions
 from tilewright.models.zoo import names
-from tilewright.predict import crossvalidation, device_classes
-from tilewright.predict.kernel_models import TrainingSet, fit_kernel_model
+from tilewright.predict import device_classes, evaluation
+from tilewright.predict.family_models import TrainingSet, fit_kernels
 from tilewright.predict.modelling import Predictors, predictors_of
-from tilewright.predict.networks import zoo_tasks
+from tilewright.predict.splits import Question, Split
 from tilewright.store.database import SqliteStore
 
 
@@ -51,8 +51,14 @@ def networks(monkeypatch: pytest.MonkeyPatch) -> dict[str, frozenset[str]]:
     return found
 
 
-def question(split: KernelSplit, family: str = "conv2d") -> KernelQuestion:
-    return KernelQuestion(family=family, split=split, folds=3, trees=SMALL)
+def question(split: Split, family: str = "conv2d") -> Question:
+    return Question(family=family, split=split, folds=3)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models of few trees."""
+    monkeypatch.setattr("tilewright.predict.family_models.DEFAULT_TREES", SMALL)
 
 
 def test_by_configuration(predictors: Predictors) -> None:
@@ -60,7 +66,7 @@ def test_by_configuration(predictors: Predictors) -> None:
     groups = {row.group: row for row in found.result.rows}
     assert {"all", "conv2d_direct", "operator facts alone"} <= set(groups)
     assert groups["all"].n == groups["conv2d_direct"].n == len(rows_of_convolutions())
-    (judged,) = found.judged
+    (judged,) = found.held_out
     assert sorted(judged.measured) == sorted(row.latency_s for row in rows_of_convolutions())
     (card,) = found.result.cards
     assert (card.rows, card.configurations) == (len(rows_of_convolutions()), 6)
@@ -96,12 +102,12 @@ def test_a_network_leaves_with_its_operators_whoever_has_them(
     learnt: list[tuple[int, set[float]]] = []
 
     def fit(data: TrainingSet, **named: object) -> object:
-        learnt.append((len(data), set(data.latency_s.tolist())))
-        return fit_kernel_model(data, trees=SMALL)
+        learnt.append((len(data), set(data.target.tolist())))
+        return fit_kernels(data, trees=SMALL)
 
-    monkeypatch.setattr(crossvalidation, "fit_kernel_model", fit)
-    monkeypatch.setattr(crossvalidation, "folds_of", lambda groups, folds, seed: groups % 2)
-    monkeypatch.setattr("tilewright.predict.kernel_models.LEAST_ROWS", 10)
+    monkeypatch.setattr(evaluating, "fit_kernels", fit)
+    monkeypatch.setattr(evaluation, "folds_of", lambda groups, folds, seed: groups % 2)
+    monkeypatch.setattr("tilewright.predict.family_models.LEAST_ROWS", 10)
     found = evaluate_kernels(predictors, question("network"))
     rows = {row.group: row.n for row in found.result.rows}
     assert rows == {"all": 60, "zoo:a": 30, "zoo:b": 30}
@@ -175,9 +181,9 @@ def test_a_device_class_is_predicted_by_the_nearest_other(
         "single-1t": count,
         "all": 2 * count,
     }
-    (judged,) = found.judged
+    (judged,) = found.held_out
     mine = judged.groups == "single-1t"
-    model = fit_kernel_model(predictors.training_set("conv2d"), trees=SMALL)
+    model = fit_kernels(predictors.training_set("conv2d"), trees=SMALL)
     assert judged.reach[mine].min() == pytest.approx(2 * model.reach), "learnt elsewhere"
     (card,) = found.result.cards
     assert (card.split, card.family) == ("device", "conv2d")
@@ -203,7 +209,7 @@ def test_what_cannot_be_asked(predictors: Predictors) -> None:
     with pytest.raises(UsageError, match="no split 'row'"):
         question("row")  # pyright: ignore[reportArgumentType]
     with pytest.raises(UsageError, match="--folds"):
-        KernelQuestion(folds=1)
+        Question(folds=1)
 
 
 def test_the_zoo_is_as_the_file_says() -> None:

@@ -15,10 +15,11 @@ from predictor_rows import fitted, known_store, rows_of_convolutions
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import discard
 from tilewright.core.forms import PLAIN
+from tilewright.core.predictions import SweepResult
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.insight.explaining import Explainer
-from tilewright.insight.sweeping import Sweeping
+from tilewright.insight.sweeping import swept
 from tilewright.insight.thread_counts import study_threads
 from tilewright.kernels.spaces import search_space
 from tilewright.models import ModelOptions
@@ -44,9 +45,7 @@ def predictors(tmp_path: Path) -> Iterator[Predictors]:
 
 @pytest.fixture
 def explainer(predictors: Predictors) -> Explainer:
-    return Explainer(
-        placement=PLACEMENT, predictors=predictors, events=discard, options=ModelOptions()
-    )
+    return Explainer(predictors=predictors, options=ModelOptions())
 
 
 def test_an_operator_is_explained(explainer: Explainer) -> None:
@@ -68,9 +67,7 @@ def test_an_operator_is_explained(explainer: Explainer) -> None:
 def confirming(predictors: Predictors, truth: Truth) -> tuple[Explainer, Opened]:
     measurer = Opened(truth)
     explainer = Explainer(
-        placement=PLACEMENT,
         predictors=predictors,
-        events=discard,
         options=ModelOptions(),
         measurers=lambda _placement, _seed: measurer,  # pyright: ignore[reportArgumentType]
     )
@@ -151,19 +148,22 @@ def test_no_guess_without_a_model_of_this_class(predictors: Predictors) -> None:
     assert BestGuesses(placement=PLACEMENT, predictors=borrowed)(workload, forms) == ()
 
 
-def sweeping(predictors: Predictors) -> Sweeping:
+def sweeping(
+    predictors: Predictors, operator: str, parameter: str, values: tuple[int, ...] = ()
+) -> SweepResult:
     measurer = Opened(lambda workload, _candidate: workload.flop / 1e10 or None)
-    return Sweeping(
-        placement=PLACEMENT,
+    return swept(
+        operator,
+        parameter,
+        values,
         predictors=predictors,
-        events=discard,
         options=ModelOptions(),
         measurers=lambda _placement, _seed: measurer,  # pyright: ignore[reportArgumentType]
     )
 
 
 def test_an_operator_along_its_padding(predictors: Predictors) -> None:
-    found = sweeping(predictors).run(OPERATOR, "pad", ())
+    found = sweeping(predictors, OPERATOR, "pad")
     assert [row.value for row in found.rows] == [0, 1, 2, 3]
     times = [row.latency_s for row in found.rows]
     assert None not in times and times == sorted(times)  # pyright: ignore[reportArgumentType]
@@ -177,16 +177,16 @@ def test_an_operator_along_its_padding(predictors: Predictors) -> None:
 def test_an_operator_along_a_number_that_was_left_out(
     predictors: Predictors, parameter: str, values: list[int]
 ) -> None:
-    found = sweeping(predictors).run("op:conv2d[c=8,h=8,out=8,k=3]", parameter, ())
+    found = sweeping(predictors, "op:conv2d[c=8,h=8,out=8,k=3]", parameter)
     assert [row.value for row in found.rows] == values
     assert len({row.roof_s for row in found.rows}) == len(values)
 
 
 def test_what_cannot_be_swept(predictors: Predictors) -> None:
     with pytest.raises(UsageError, match="no single operator"):
-        sweeping(predictors).run("zoo:mlp", "pad", ())
+        sweeping(predictors, "zoo:mlp", "pad")
     with pytest.raises(UsageError, match="no number 'strides'") as caught:
-        sweeping(predictors).run(OPERATOR, "strides", ())
+        sweeping(predictors, OPERATOR, "strides")
     assert "pad" in (caught.value.hint or "")
 
 

@@ -10,7 +10,7 @@ from level_fakes import relu
 
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Note
-from tilewright.insight.tuner_study import TunerStudy
+from tilewright.insight.tuner_study import study_tuners
 from tilewright.kernels.knobs import split
 from tilewright.search.sweeps.files import sweep_text
 from tilewright.search.sweeps.sweep import Sweep, listed_part
@@ -31,8 +31,7 @@ def sweep(tmp_path: Path) -> Path:
 def test_a_tuner_that_is_less_than_its_name_says_so(sweep: Path) -> None:
     events: list[Event] = []
     names = ("random", "xgb_itervar")
-    study = TunerStudy(events=events.append, seeds=1, processes=1, sweep=sweep, names=names)
-    rows = study.run().rows
+    rows = study_tuners(names, sweep, seeds=1, processes=1, events=events.append).rows
     assert [row.tuner for row in rows] == ["random"] * 4 + ["xgb_itervar"] * 4
     assert all(row.sweep == "slope" and row.regret_median >= 0 for row in rows)
     (note,) = [event.message for event in events if isinstance(event, Note)]
@@ -41,6 +40,5 @@ def test_a_tuner_that_is_less_than_its_name_says_so(sweep: Path) -> None:
 
 def test_no_seeds_and_unknown_names_are_refused(sweep: Path) -> None:
     for seeds, names, said in ((0, ("random",), "--seeds"), (1, ("randum",), "randum")):
-        study = TunerStudy(events=[].append, seeds=seeds, processes=1, sweep=sweep, names=names)
         with pytest.raises(UsageError, match=said):
-            study.run()
+            study_tuners(names, sweep, seeds=seeds, processes=1, events=[].append)

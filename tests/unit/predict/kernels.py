@@ -13,8 +13,8 @@ from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels.spaces import spaces
-from tilewright.predict.base import Trees
 from tilewright.predict.collected import Row
+from tilewright.predict.regressors import Trees
 
 PEAKS = {"flop_per_s": 1e11, "bytes_per_s": 1e10, "cache_bytes_per_s": 5e10}
 SMALL = Trees(rounds=60, depth=5, rate=0.15, least_weight=1.0, members=3)

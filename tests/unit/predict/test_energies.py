@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from fake_measuring import PLACEMENT, measured
 from level_fakes import convolution
-from predictor_rows import PEAKS, SMALL, known_store, rows_of_convolutions
+from predictor_rows import PEAKS, known_store, rows_of_convolutions
 
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import discard
@@ -19,10 +20,14 @@ from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare, prepare_outline
 from tilewright.predict.collected import Row
-from tilewright.predict.energies import EnergyPredictors, fit_metrics, known_metrics
-from tilewright.predict.energy_models import energy_to_json, fit_energy_model
+from tilewright.predict.energies import (
+    EnergyPredictors,
+    fit_energies,
+    fit_metrics,
+    known_metrics,
+)
 from tilewright.predict.forecasting import IN_SEQUENCE, Forecaster
-from tilewright.predict.modelling import Predictors, write_model
+from tilewright.predict.modelling import FORMAT, Predictors, save_model
 from tilewright.store.database import SqliteStore
 
 RELU = "op:relu[shape=1x8x8x8]"
@@ -67,7 +72,7 @@ def predictors(store: SqliteStore) -> Predictors:
 
 
 def forecaster(store: SqliteStore) -> Forecaster:
-    return Forecaster(placement=PLACEMENT, predictors=predictors(store), events=discard)
+    return Forecaster(predictors=predictors(store))
 
 
 def test_what_a_meter_told_is_believed_and_the_rest_is_modelled(store: SqliteStore) -> None:
@@ -169,22 +174,22 @@ def test_too_few_rows_teach_nothing(store: SqliteStore) -> None:
 def test_one_energy_for_all_and_energies_that_cannot_be() -> None:
     rows = [replace(row, energy_j=1e-3) for row in rows_of_convolutions()]
     wrong = [replace(rows[n], energy_j=value) for n, value in enumerate((0.0, -1.0, math.nan))]
-    model = fit_energy_model([*rows[3:], *wrong], "conv2d", PLACEMENT, PEAKS, trees=SMALL)
-    assert model.times.rows == len(rows) - 3
+    model = fit_energies([*rows[3:], *wrong], "conv2d", PLACEMENT, PEAKS)
+    assert model.rows == len(rows) - 3
     assert model.power_w > 0
 
 
 def test_a_model_file_that_is_broken_or_of_another_kind(store: SqliteStore) -> None:
     rows = [replace(row, energy_j=power_w(row) * row.latency_s) for row in rows_of_convolutions()]
-    model = fit_energy_model(rows, "conv2d", PLACEMENT, PEAKS, trees=SMALL)
+    model = fit_energies(rows, "conv2d", PLACEMENT, PEAKS)
     path = store.path.parent / "t.models" / str(PLACEMENT.key) / "conv2d.energy.json"
-    write_model(energy_to_json(model), path)
+    save_model(model, path)
     assert EnergyPredictors(predictors=predictors(store)).model("conv2d") is not None
     text = path.read_text()
     path.write_text(text[: len(text) // 2])
     with pytest.raises(ModelError, match="cut short"):
         EnergyPredictors(predictors=predictors(store)).model("conv2d")
-    write_model({"family": "conv2d"}, path)
+    path.write_text(json.dumps({"format": FORMAT, "model": {"family": "conv2d"}}))
     with pytest.raises(ModelError, match="no model"):
         EnergyPredictors(predictors=predictors(store)).model("conv2d")
     path.write_text(text.replace(f'"device_class": "{PLACEMENT.key}"', '"device_class": "x"'))

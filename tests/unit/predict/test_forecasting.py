@@ -16,7 +16,7 @@ from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare, prepare_outline
 from tilewright.predict.forecasting import Forecaster
 from tilewright.predict.modelling import Predictors
-from tilewright.predict.operator_facts import roofline_s
+from tilewright.predict.operator_features import roofline_s
 
 
 def outlined(texts: Sequence[str]) -> list[tuple[str, PreparedNetwork]]:
@@ -38,7 +38,7 @@ def forecaster(tmp_path: Path, heard: list[Event]) -> Iterator[Forecaster]:
             cache=tmp_path / "cache",
             events=heard.append,
         )
-        yield Forecaster(placement=PLACEMENT, predictors=predictors, events=heard.append)
+        yield Forecaster(predictors=predictors)
 
 
 def test_a_measured_kernel_is_exact(forecaster: Forecaster) -> None:

@@ -10,33 +10,33 @@ from fake_measuring import PLACEMENT
 from kernels import PEAKS, SMALL, rows
 
 from tilewright.predict.collected import training_set
-from tilewright.predict.gaussian import most_telling
+from tilewright.predict.family_models import FamilyModel, TrainingSet, fit_kernels
 from tilewright.predict.informative import coordinates, informative
-from tilewright.predict.kernel_models import KernelModel, TrainingSet, fit_kernel_model
+from tilewright.predict.processes import most_telling
 
 
 @cache
-def known() -> tuple[TrainingSet, KernelModel]:
+def known() -> tuple[TrainingSet, FamilyModel]:
     data = training_set(rows(8, 6), "conv2d", PLACEMENT, PEAKS)
-    return data, fit_kernel_model(data, trees=SMALL)
+    return data, fit_kernels(data, trees=SMALL)
 
 
 @pytest.mark.parametrize("count", [1, 5, 48])
 def test_different_rows_and_the_same_again(count: int) -> None:
     data, model = known()
-    found = informative(model, data.table, count)
+    found = informative(model, data.features, count)
     assert len(found) == len(set(found.tolist())) == count
-    assert found.tolist() == informative(model, data.table, count).tolist()
+    assert found.tolist() == informative(model, data.features, count).tolist()
 
 
 def test_more_than_there_are_gives_all() -> None:
     data, model = known()
-    assert sorted(informative(model, data.table, 999).tolist()) == list(range(len(data)))
+    assert sorted(informative(model, data.features, 999).tolist()) == list(range(len(data)))
 
 
 def test_chosen_rows_leave_less_unknown_than_drawn_ones() -> None:
     data, model = known()
-    places = coordinates(model, data.table)
+    places = coordinates(model, data.features)
 
     def reach(chosen: np.ndarray) -> float:
         apart = ((places[:, None] - places[chosen][None]) ** 2).sum(-1)
@@ -44,7 +44,7 @@ def test_chosen_rows_leave_less_unknown_than_drawn_ones() -> None:
 
     random = np.random.default_rng(0)
     drawn = [reach(random.permutation(len(data))[:6]) for _ in range(50)]
-    assert reach(informative(model, data.table, 6)) < np.median(drawn)
+    assert reach(informative(model, data.features, 6)) < np.median(drawn)
 
 
 def test_the_most_telling_row_is_the_one_that_others_go_with() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,18 +15,18 @@ from tilewright.core.errors import ModelError
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.predict.collected import family_of, training_set
-from tilewright.predict.crossvalidation import operator_columns, unseen
-from tilewright.predict.kernel_facts import Kernel, kernel_table
-from tilewright.predict.kernel_models import (
-    KernelModel,
+from tilewright.predict.evaluation import cross_validated
+from tilewright.predict.family_models import (
+    FamilyModel,
     TrainingSet,
-    fit_kernel_model,
+    fit_kernels,
     from_json,
     sample_trees,
     to_json,
 )
+from tilewright.predict.kernel_features import Kernel, kernel_table
 from tilewright.predict.metrics import score
-from tilewright.predict.operator_facts import operator_facts, roofline_s
+from tilewright.predict.operator_features import operator_columns, roofline_s, sizes_of
 from tilewright.predict.shipped import shipped_classes, shipped_placements
 
 
@@ -35,70 +36,70 @@ def data() -> TrainingSet:
 
 
 @pytest.fixture(scope="module")
-def model(data: TrainingSet) -> KernelModel:
-    return fit_kernel_model(data, trees=SMALL)
+def model(data: TrainingSet) -> FamilyModel:
+    return fit_kernels(data, trees=SMALL)
 
 
 def test_facts_of_the_schedule_are_worth_more_than_those_of_the_operator(
     data: TrainingSet,
 ) -> None:
-    every = unseen(data, folds=3, trees=SMALL)
-    assert sorted(every.rows) == list(range(len(data)))
-    names = operator_columns(data.table.names)
-    alone = unseen(data, folds=3, trees=SMALL, columns=names)
-    error = score(every.predicted_s, data.latency_s[every.rows]).mape
+    every = cross_validated(data, partial(fit_kernels, trees=SMALL), 3, 0)
+    assert sorted(every.measured) == sorted(data.target)
+    names = [name for name in data.features.names if name.startswith("op.")]
+    alone = cross_validated(data, partial(fit_kernels, trees=SMALL, columns=names), 3, 0)
+    error = score(every.predicted, every.measured).mape
     assert error < 0.2
-    assert error < 0.6 * score(alone.predicted_s, data.latency_s[alone.rows]).mape
+    assert error < 0.6 * score(alone.predicted, alone.measured).mape
 
 
 def test_intervals_hold_what_they_say(data: TrainingSet) -> None:
-    found = unseen(data, folds=3, trees=SMALL)
-    covered = score(found.predicted_s, data.latency_s[found.rows], found.reach).coverage_90
+    found = cross_validated(data, partial(fit_kernels, trees=SMALL), 3, 0)
+    covered = score(found.predicted, found.measured, found.reach).coverage_90
     assert covered is not None and covered > 0.75
 
 
-def test_an_operator_unlike_all_that_was_seen_is_marked_and_doubted(model: KernelModel) -> None:
+def test_an_operator_unlike_all_that_was_seen_is_marked_and_doubted(model: FamilyModel) -> None:
     usual, huge = convolution(16, 32, 14), convolution(512, 512, 64)
     kernels = [(w, candidates(w, 1)[0]) for w in (usual, huge)]
-    times = model.times(kernel_table(kernels, PLACEMENT, PEAKS))
-    assert list(times.outside) == [False, True]
-    width = np.log(times.high_s / times.low_s)
-    assert width[1] == pytest.approx(2 * width[0])
-    assert times.latency_s[1] > times.latency_s[0]
+    said = model.predict(kernel_table(kernels, PLACEMENT, PEAKS))
+    assert list(said.outside) == [False, True]
+    assert said.reach[1] == pytest.approx(2 * said.reach[0])
+    assert said.predicted[1] > said.predicted[0]
 
 
-def test_what_was_learnt_elsewhere_is_doubted(model: KernelModel) -> None:
+def test_what_was_learnt_elsewhere_is_doubted(model: FamilyModel) -> None:
     workload = convolution(16, 32, 14)
     table = kernel_table([(workload, candidates(workload, 1)[0])], PLACEMENT, PEAKS)
-    own = model.times(table)
-    borrowed = replace(model, device_class="another").times(table)
-    assert borrowed.high_s[0] / borrowed.latency_s[0] > own.high_s[0] / own.latency_s[0]
+    own = model.predict(table)
+    borrowed = replace(model, device_class="another").predict(table)
+    assert borrowed.reach[0] > own.reach[0]
 
 
 def test_a_few_samples_correct_the_model_of_another_class(
-    data: TrainingSet, model: KernelModel
+    data: TrainingSet, model: FamilyModel
 ) -> None:
     slower = np.where(np.arange(len(data)) % 2, 1.8, 2.2)
-    there = replace(data, device_class="new", latency_s=data.latency_s * slower)
+    there = replace(data, device_class="new", target=data.target * slower)
     order = np.random.default_rng(0).permutation(len(data))
     samples, rest = there.part(order[:24]), there.part(order[24:])
-    corrected = fit_kernel_model(samples, trees=sample_trees(24), base=model)
+    corrected = fit_kernels(samples, trees=sample_trees(24), base=model)
     found = {
-        name: score(one.times(rest.table).latency_s, rest.latency_s).mape
+        name: score(one.predict(rest.features).predicted, rest.target).mape
         for name, one in (("base", model), ("corrected", corrected))
     }
     assert found["base"] > 0.4 and found["corrected"] < 0.5 * found["base"]
     back = from_json(json.loads(json.dumps(to_json(corrected))))
     np.testing.assert_array_equal(
-        back.times(rest.table).latency_s, corrected.times(rest.table).latency_s
+        back.predict(rest.features).predicted, corrected.predict(rest.features).predicted
     )
     with pytest.raises(ModelError, match="9 rows"):
-        fit_kernel_model(there.part(order[:9]), base=model)
+        fit_kernels(there.part(order[:9]), base=model)
 
 
-def test_a_model_survives_json(model: KernelModel, data: TrainingSet) -> None:
+def test_a_model_survives_json(model: FamilyModel, data: TrainingSet) -> None:
     back = from_json(json.loads(json.dumps(to_json(model))))
-    assert np.allclose(back.times(data.table).latency_s, model.times(data.table).latency_s)
+    features = data.features
+    assert np.allclose(back.predict(features).predicted, model.predict(features).predicted)
     assert (back.family, back.data_hash, back.rows) == (model.family, model.data_hash, model.rows)
     assert np.array_equal(back.lowest, model.lowest)
 
@@ -106,7 +107,7 @@ def test_a_model_survives_json(model: KernelModel, data: TrainingSet) -> None:
 def test_five_rows_teach_nothing() -> None:
     few = training_set(rows()[:5], "conv2d", PLACEMENT, PEAKS)
     with pytest.raises(ModelError, match="5 rows") as caught:
-        fit_kernel_model(few, trees=SMALL)
+        fit_kernels(few, trees=SMALL)
     assert "collect" in (caught.value.hint or "")
 
 
@@ -116,16 +117,16 @@ def test_one_configuration_teaches_nothing() -> None:
     same = training_set(every, "conv2d", PLACEMENT, PEAKS)
     assert len(same) >= 40
     with pytest.raises(ModelError, match="of 1 configurations"):
-        fit_kernel_model(same, trees=SMALL)
+        fit_kernels(same, trees=SMALL)
 
 
 def test_constant_columns_and_duplicates_do_no_harm(data: TrainingSet) -> None:
     twice = training_set([*rows(), *rows()], "conv2d", PLACEMENT, PEAKS)
     assert len(twice) == 2 * len(data)
-    constant = [name for name in data.table.names if name.endswith("kernel_height")]
+    constant = [name for name in data.features.names if name.endswith("kernel_height")]
     assert constant
-    model = fit_kernel_model(twice, trees=SMALL)
-    assert np.isfinite(model.times(twice.table).latency_s).all()
+    model = fit_kernels(twice, trees=SMALL)
+    assert np.isfinite(model.predict(twice.features).predicted).all()
 
 
 def test_equal_rows_have_equal_hashes_in_any_order(data: TrainingSet) -> None:
@@ -161,13 +162,13 @@ def test_facts_do_not_depend_on_what_else_is_asked_about() -> None:
         found = alone.aligned(together.names)[0]
         assert set(alone.names) <= set(together.names)
         assert np.allclose(found, together.values[number], rtol=1e-12, equal_nan=True)
-        assert alone.roof_s[0] == together.roof_s[number]
+        assert alone.scale[0] == together.scale[number]
 
 
 def test_padding_and_what_follows_from_it_are_facts() -> None:
     without, padded = convolution(16, 16, 14, padding=0), convolution(16, 16, 14)
-    facts = operator_facts(without, PLACEMENT), operator_facts(padded, PLACEMENT)
-    differing = {name for name in facts[0] if facts[0][name] != facts[1][name]}
+    found = operator_columns([without, padded], sizes_of([without, padded]), PLACEMENT)
+    differing = {name for name, column in found.items() if column[0] != column[1]}
     assert {"padding", "border_share", "out_pixels", "flop", "halo"} <= differing
 
 

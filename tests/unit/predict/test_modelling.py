@@ -16,9 +16,9 @@ from predictor_rows import PEAKS, fitted, known_store, rows_of_convolutions
 from tilewright.core.errors import ModelError, OutputError, UsageError
 from tilewright.core.events import Event, Note, discard
 from tilewright.predict import shipped
+from tilewright.predict.energies import fit_metrics
 from tilewright.predict.modelling import (
     Predictors,
-    fit_all,
     load_model,
     models_folder,
     save_model,
@@ -76,16 +76,14 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.fixture
 def came_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The rows of convolutions came with the package, of the fake device."""
-    cached = (shipped._names, shipped._described)  # pyright: ignore[reportPrivateUsage]
+    described = shipped._described  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(shipped, "DATA", tmp_path / "data")
     (tmp_path / "data").mkdir()
     path = tmp_path / "data" / f"{PLACEMENT.key}.parquet"
     shipped.write_rows(path, rows_of_convolutions(), PLACEMENT, PEAKS)
-    for function in cached:
-        function.cache_clear()
+    described.cache_clear()
     yield
-    for function in cached:
-        function.cache_clear()
+    described.cache_clear()
 
 
 @pytest.mark.usefixtures("came_along")
@@ -123,9 +121,9 @@ def test_a_new_class_begins_at_the_nearest_ones_model(tmp_path: Path, kernels: i
         )
         model = predictors.fit("conv2d")
         asked = rows_of_convolutions()
-        table = predictors.table([(row.workload, row.candidate) for row in asked], model)
-        times = model.times(table)
-    slower = np.median(times.latency_s / [row.latency_s for row in asked])
+        table = predictors.features([(row.workload, row.candidate) for row in asked], model)
+        said = model.predict(table)
+    slower = np.median(said.predicted / [row.latency_s for row in asked])
     if kernels < 10:
         assert (model.base, model.origin) == (None, str(PLACEMENT.key))
         assert slower == pytest.approx(1, rel=0.1)
@@ -154,19 +152,21 @@ def test_what_came_along_goes_at_the_pace_of_this_machine(
             events=discard,
         )
         model = predictors.model("conv2d")
-        assert model is not None and model.pace == pytest.approx(pace, rel=0.1)
-        again = replace(model, pace=1.0)
-        table = predictors.table([(row.workload, row.candidate) for row in others], model)
-        paced, bare = model.times(table), again.times(table)
-        np.testing.assert_allclose(paced.latency_s, model.pace * bare.latency_s)
-        np.testing.assert_allclose(paced.high_s, model.pace * bare.high_s)
+        assert model is not None and model.slowdown == pytest.approx(pace, rel=0.1)
+        again = replace(model, slowdown=1.0)
+        table = predictors.features([(row.workload, row.candidate) for row in others], model)
+        paced, bare = model.predict(table), again.predict(table)
+        np.testing.assert_allclose(paced.predicted, model.slowdown * bare.predicted)
+        np.testing.assert_array_equal(paced.reach, bare.reach)
         for row in others:
-            known_s = predictors.measured("conv2d").exact(row.workload, row.candidate)
-            assert known_s == pytest.approx(model.pace * row.latency_s)
-        taught_s = predictors.training_set("conv2d").latency_s
+            known = predictors.measured("conv2d").estimate(row.workload, row.candidate)
+            assert known is not None and known.latency_s == pytest.approx(
+                model.slowdown * row.latency_s
+            )
+        taught_s = predictors.training_set("conv2d").target
         fitted_here = predictors.fit("conv2d")
-    assert fitted_here.pace == 1.0
-    told_s = [model.pace * row.latency_s for row in rows] + [0.7 * row.latency_s for row in own]
+    assert fitted_here.slowdown == 1.0
+    told_s = [model.slowdown * row.latency_s for row in rows] + [0.7 * row.latency_s for row in own]
     np.testing.assert_allclose(np.sort(taught_s), np.sort(told_s))
 
 
@@ -176,12 +176,12 @@ def test_models_lie_beside_their_database(tmp_path: Path) -> None:
 
 def test_fit_tells_of_families_with_too_few_rows(tmp_path: Path) -> None:
     with known_store(tmp_path / "t.db") as store:
-        found = fit_all(PLACEMENT, store, discard)
+        found = fit_metrics(PLACEMENT, store, discard, metrics=["latency"])
         by_name = {family.family: family for family in found.families}
         assert by_name["conv2d"].rows >= 40 and by_name["conv2d"].reach
         assert "teach nothing" in by_name["elementwise"].error
         with pytest.raises(UsageError, match="nothing was measured"):
-            fit_all(PLACEMENT, store, discard, ["conv9d"])
+            fit_metrics(PLACEMENT, store, discard, ["conv9d"])
 
 
 def test_a_model_is_fitted_once(tmp_path: Path) -> None:

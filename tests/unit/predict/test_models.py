@@ -11,36 +11,36 @@ import pytest
 from tables import SHEETS, write_sheets
 
 from tilewright.core.errors import ModelError
-from tilewright.predict.base import Facts, Loss, Trees
-from tilewright.predict.crossfit import _shares
+from tilewright.predict.base import Features
+from tilewright.predict.calibration import regret
 from tilewright.predict.datasheets import known_capability, read_datasheets
-from tilewright.predict.gaussian import GaussianProcess, Inputs, Prior
-from tilewright.predict.shots import regret
-from tilewright.predict.transfer import device_weights, likely_overhead
-from tilewright.predict.trees import fit_trees, times
+from tilewright.predict.processes import Inputs, Prior, regression
+from tilewright.predict.regressors import Trees
+from tilewright.predict.transfer import device_weights, likely_overhead, work_of
 
 OVERHEAD_S = 30e-6
 
 
-def facts(rows: int = 400) -> tuple[Facts, np.ndarray]:
+def facts(rows: int = 400) -> tuple[Features, np.ndarray]:
     """Rows whose utilisation steps from 0.2 to 0.8, and their times."""
     random = np.random.default_rng(3)
     values = random.uniform(0, 1, (rows, 3))
     scale = np.exp(random.uniform(-14, -6, rows))
     time_s = OVERHEAD_S + scale / np.where(values[:, 0] > 0.5, 0.8, 0.2)
-    return Facts(names=("a", "b", "c"), values=values, scale=scale), time_s
+    return Features(names=("a", "b", "c"), values=values, scale=scale), time_s
 
 
-@pytest.mark.parametrize("loss", ["square", "relative", "tilted"])
-def test_trees_find_the_utilisation_beneath_the_overhead(loss: Loss) -> None:
+def test_trees_find_the_utilisation_beneath_the_overhead() -> None:
     known, time_s = facts()
-    trees = Trees(rounds=150, rate=0.1, depth=3, least_weight=1, column_share=1, loss=loss)
-    fitted = fit_trees(known, time_s, trees, seed=0, overhead=OVERHEAD_S)
-    margin = fitted.margin(np.array([[0.1, 0.5, 0.5], [0.9, 0.5, 0.5]]))
-    assert np.exp(margin) == pytest.approx([0.2, 0.8], rel=0.05)
-    predicted = times(fitted.margin(known.values), known.scale, OVERHEAD_S)
+    trees = Trees(rounds=150, rate=0.1, depth=3, least_weight=1, column_share=1)
+    work_s, share = work_of(time_s, OVERHEAD_S)
+    margin = np.log(known.scale / work_s)
+    fitted = trees.fit(known.values, margin, 0, share**2)
+    asked = np.array([[0.1, 0.5, 0.5], [0.9, 0.5, 0.5]])
+    assert np.exp(fitted.margin(asked)) == pytest.approx([0.2, 0.8], rel=0.05)
+    predicted = OVERHEAD_S + known.scale * np.exp(-fitted.margin(known.values))
     assert np.mean(np.abs(predicted / time_s - 1)) < 0.02
-    again = fit_trees(known, time_s, trees, seed=0, overhead=OVERHEAD_S)
+    again = trees.fit(known.values, margin, 0, share**2)
     assert np.array_equal(again.margin(known.values), fitted.margin(known.values))
 
 
@@ -57,55 +57,29 @@ def test_threads_reach_the_trees_where_there_is_work(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(xgboost, "train", watched)
     for rows in (400, 5000, 8000):
         known, time_s = facts(rows)
-        fit_trees(known, time_s, Trees(rounds=1, threads=3), seed=0)
+        margin = np.log(known.scale / time_s)
+        Trees(rounds=1, threads=3).fit(known.values, margin, 0)
     assert used == [1, 2, 3]
-
-
-@pytest.mark.parametrize("one_length", [True, False])
-def test_slopes_of_the_likelihood(one_length: bool) -> None:
-    random = np.random.default_rng(0)
-    inputs = Inputs(
-        near=random.standard_normal((20, 3)),
-        linear=random.standard_normal((20, 2)),
-        noise=random.uniform(1, 3, 20),
-    )
-    values = random.standard_normal(20)
-    process = GaussianProcess(Prior(one_length=one_length), 3)
-    data = [(inputs, values)]
-    at = process._parameters + 0.3
-    _, slope = process._loss_of_all(at, data)
-    for place in range(len(at)):
-        step = np.zeros(len(at))
-        step[place] = 1e-5
-        rise = process._loss_of_all(at + step, data)[0] - process._loss_of_all(at - step, data)[0]
-        assert slope[place] == pytest.approx(rise / 2e-5, rel=1e-3, abs=1e-3)
 
 
 def test_values_of_any_size_are_fitted() -> None:
     random = np.random.default_rng(2)
-    inputs = Inputs(
-        near=random.standard_normal((15, 2)), linear=np.zeros((15, 1)), noise=np.ones(15)
-    )
+    inputs = Inputs(near=random.standard_normal((15, 2)), linear=np.zeros((15, 1)))
     for size in (1e-12, 1e12):
         values = size * random.standard_normal(15)
-        process = GaussianProcess(Prior(), 2)
-        process.fit([(inputs, values)])
-        assert np.isfinite(process.predict(inputs)).all()
-        assert np.abs(process._parameters - process._middle).max() < 10
+        found, left_out = regression(inputs, np.arange(15), values, np.ones(15), Prior())
+        assert np.isfinite(found).all() and np.isfinite(left_out).all()
 
 
-def test_left_out_residuals_are_those_of_fits_without_the_row() -> None:
+def test_known_rows_are_met_and_a_trend_is_carried_on() -> None:
     random = np.random.default_rng(1)
-    inputs = Inputs(
-        near=random.standard_normal((12, 2)), linear=np.zeros((12, 1)), noise=np.ones(12)
-    )
-    values = random.standard_normal(12)
-    process = GaussianProcess(Prior(), 2)
-    process.condition(inputs, values)
-    left = process.left_out()[4]
-    others = np.arange(12) != 4
-    process.condition(inputs.rows(others), values[others])
-    assert left == pytest.approx(values[4] - process.predict(inputs.rows(~others))[0])
+    linear = random.uniform(-1, 1, (40, 1))
+    inputs = Inputs(near=random.standard_normal((40, 2)), linear=np.vstack([linear[:39], [[3.0]]]))
+    values = 0.5 * inputs.linear[:, 0]
+    found, left_out = regression(inputs, np.arange(39), values[:39], np.ones(39), Prior())
+    assert np.abs(found[:39] - values[:39]).max() < 0.05
+    assert found[39] == pytest.approx(1.5, abs=0.3), "far outside, where only the trend says"
+    assert np.abs(left_out).max() < 0.2
 
 
 def test_device_weights_add_up_and_favour_the_like(tmp_path: Path) -> None:
@@ -167,23 +141,11 @@ def test_regret_counts_samples_and_guesses_and_skips_failures() -> None:
     assert regret(predicted, target, np.array([3]), 0) == 0
 
 
-def test_the_kind_of_model_that_errs_less_on_unseen_parts_counts_more() -> None:
-    random = np.random.default_rng(4)
-    truth = random.standard_normal(200)
-    wrong = truth + random.choice([-1.0, 1.0], 200)
-    right = truth + 1e-3
-    assert _shares(np.array([right]), truth).tolist() == [1]
-    assert _shares(np.array([right, wrong]), truth).tolist() == [1, 0]
-    assert _shares(np.array([wrong, right]), truth).tolist() == [0.25, 0.75]
-    opposite = 2 * truth - wrong
-    assert _shares(np.array([wrong, opposite]), truth).tolist() == [0.5, 0.5]
-
-
 @pytest.mark.parametrize("far_off", [40.0, 1 / 40])
-def test_a_tilted_error_counts_however_large_it_is(far_off: float) -> None:
+def test_an_error_counts_however_large_it_is(far_off: float) -> None:
     slow = np.arange(900) % 3 == 0
-    known = Facts(names=("slow",), values=slow[:, None].astype(float), scale=np.ones(900))
-    trees = Trees(rounds=100, rate=0.1, depth=2, least_weight=1.0, loss="tilted")
+    values = slow[:, None].astype(float)
+    trees = Trees(rounds=100, rate=0.1, depth=2, least_weight=1.0)
     time_s = np.where(slow, far_off, 1.0)
-    fitted = fit_trees(known, time_s, trees, seed=0)
-    np.testing.assert_allclose(times(fitted.margin(known.values), known.scale, 0), time_s, rtol=0.1)
+    fitted = trees.fit(values, -np.log(time_s), 0)
+    np.testing.assert_allclose(np.exp(-fitted.margin(values)), time_s, rtol=0.1)

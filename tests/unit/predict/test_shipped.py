@@ -19,12 +19,10 @@ from tilewright.predict.shipped import read_rows, shipped_data, write_rows
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(shipped, "DATA", tmp_path)
-    cached = (shipped._names, shipped._described)  # pyright: ignore[reportPrivateUsage]
-    for function in cached:
-        function.cache_clear()
+    described = shipped._described  # pyright: ignore[reportPrivateUsage]
+    described.cache_clear()
     yield tmp_path
-    for function in cached:
-        function.cache_clear()
+    described.cache_clear()
 
 
 def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
@@ -43,6 +41,7 @@ def test_the_days_of_the_measurements_come_along(folder: Path) -> None:
     found = shipped_data(PLACEMENT)
     assert found is not None and found.measured == days
     write_rows(folder / f"{PLACEMENT.key}.parquet", rows(2, 2), PLACEMENT, PEAKS)
+    shipped._described.cache_clear()  # pyright: ignore[reportPrivateUsage]
     again = shipped_data(PLACEMENT)
     assert again is not None and again.measured is None
 

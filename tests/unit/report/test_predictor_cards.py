@@ -8,19 +8,21 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from tilewright.core.predictions import Covered, EvaluateResult, PredictorCard
-from tilewright.predict.cards import KeptAside, Learnt, card
-from tilewright.predict.evaluation import row_of
-from tilewright.predict.judged import Evaluation, Judged
+from tilewright.core.predictions import Covered, EvaluateResult, EvaluateRow, PredictorCard
+from tilewright.predict.base import Features
+from tilewright.predict.cards import Learnt, card
+from tilewright.predict.family_models import TrainingSet
+from tilewright.predict.metrics import Evaluation, HeldOut
+from tilewright.predict.splits import Question
 from tilewright.report import cards, scatter
 
 EVIL = "<script>alert(1)</script>"
 
 
-def judged(count: int = 300, *, unit: str = "s", reach: float = 0.3) -> Judged:
+def judged(count: int = 300, *, unit: str = "s", reach: float = 0.3) -> HeldOut:
     random = np.random.default_rng(0)
     measured = 10 ** random.uniform(-6, -2, count)
-    return Judged(
+    return HeldOut(
         family="conv2d",
         target="latency_s",
         unit=unit,
@@ -31,10 +33,10 @@ def judged(count: int = 300, *, unit: str = "s", reach: float = 0.3) -> Judged:
     )
 
 
-def evaluation(found: Judged) -> Evaluation:
-    rows = [row_of("conv2d", "latency_s", "all", found.score())]
+def evaluation(found: HeldOut) -> Evaluation:
+    rows = [found.row("all")]
     for name in ("direct", EVIL):
-        rows.append(row_of("conv2d", "latency_s", name, found.part(found.groups == name).score()))
+        rows.append(found.part(found.groups == name).row(name))
     return Evaluation(
         result=EvaluateResult(
             family="conv2d",
@@ -43,24 +45,27 @@ def evaluation(found: Judged) -> Evaluation:
             rows=tuple(rows),
             cards=(made_card(rows),),
         ),
-        judged=(found,),
+        held_out=(found,),
     )
 
 
-def made_card(rows: list[object]) -> PredictorCard:
-    learnt = Learnt(
+def made_card(rows: list[EvaluateRow]) -> PredictorCard:
+    data = TrainingSet(
         family="conv2d",
-        target="latency_s",
-        devices=("some-cpu-2t",),
-        rows=300,
-        configurations=40,
+        features=Features(names=(), values=np.empty((300, 0)), scale=np.ones(300)),
+        target=np.ones(300),
+        configurations=np.arange(300) % 40,
+        groups=np.full(300, "direct", dtype=object),
         data_hash="0123abcd",
+    )
+    learnt = Learnt(
+        data=data,
+        devices=("some-cpu-2t",),
         covers=[Covered(name="stride", low=1.0, high=4.0)],
         measured=("2030-01-02", "2030-01-05"),
         limits=["Kernels of one class."],
     )
-    kept_aside = KeptAside(name="configuration", folds=5, seed=0)
-    return card(learnt, kept_aside, rows)  # pyright: ignore[reportArgumentType]
+    return card([learnt], Question(), rows)
 
 
 def test_the_page_has_data_errors_plot_and_limits() -> None:
@@ -116,7 +121,7 @@ def test_axes_have_units(unit: str, label: str) -> None:
 
 def test_limits_follow_from_the_errors() -> None:
     good = judged(400)
-    found = Judged(
+    found = HeldOut(
         family="conv2d",
         target="latency_s",
         unit="s",
@@ -125,12 +130,12 @@ def test_limits_follow_from_the_errors() -> None:
         reach=good.reach,
         groups=good.groups,
     )
-    rows = [row_of("conv2d", "latency_s", "all", found.score())]
+    rows = [found.row("all")]
     few = np.arange(400) < 30
     for name in ("direct", "winograd"):
-        rows.append(row_of("conv2d", "latency_s", name, found.part(found.groups == name).score()))
-    rows.append(row_of("conv2d", "latency_s", "rare", found.part(few).score()))
-    limits = made_card(list(rows)).limits
+        rows.append(found.part(found.groups == name).row(name))
+    rows.append(found.part(few).row("rare"))
+    limits = made_card(rows).limits
     assert "Kernels of one class." in limits
     assert any(limit.startswith("winograd: intervals hold") for limit in limits)
     assert any("winograd: mean error" in limit for limit in limits)

@@ -18,7 +18,7 @@ from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.graph.anchors import bare_anchor
 from tilewright.graph.tasks import Task
-from tilewright.insight.int8_case import int8_tasks
+from tilewright.insight.subgraphs import int8_tasks
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.registry import implementation
 from tilewright.kernels.spaces import search_space

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.predict.base import Column, Columns, Facts, Family, Target, facts_of
+from tilewright.predict.base import Column, Columns, Family, Features, Target, features_of
 from tilewright.predict.datasheets import Datasheet
 from tilewright.predict.families.convolution import (
     Convolution,
-    convolution_facts,
+    convolution_features,
     log2,
     roofline_s,
 )
@@ -16,7 +16,7 @@ from tilewright.predict.families.convolution import (
 _ACTIVATIONS = ("none", "relu", "sigmoid", "tanh")
 
 
-def _facts(columns: Columns, sheet: Datasheet) -> Facts:
+def _features(columns: Columns, sheet: Datasheet) -> Features:
     size, kernel, stride = columns["height"], columns["kernel"], columns["stride"]
     same = columns["padding"] == "same"
     out_size = np.maximum(np.where(same, np.ceil(size / stride), (size - kernel) // stride + 1), 1)
@@ -36,14 +36,14 @@ def _facts(columns: Columns, sheet: Datasheet) -> Facts:
     bias = columns["use_bias"]
     activation = np.array([_ACTIVATIONS.index(name) for name in columns["activation"]], dtype=float)
     passes = (activation > 0) + bias
-    named = convolution_facts(conv, sheet) | {
+    named = convolution_features(conv, sheet) | {
         "same": same,
         "bias": bias,
         "activation": activation,
         "passes": passes,
         "memory": log2((conv.moved_bytes + 2 * conv.out_bytes * passes) / sheet.bytes_per_s),
     }
-    return facts_of(named, roofline_s(conv, sheet))
+    return features_of(named, roofline_s(conv, sheet))
 
 
 CONV2D = Family(
@@ -73,5 +73,5 @@ CONV2D = Family(
     targets=(
         Target(column=Column(name="time_median_ms", meaning="median time", unit="ms"), si=1e-3),
     ),
-    facts=_facts,
+    features=_features,
 )

@@ -81,10 +81,10 @@ def roofline_s(conv: Convolution, sheet: Datasheet) -> Floats:
     return np.maximum(conv.flop / sheet.flop_per_s, conv.moved_bytes / sheet.bytes_per_s)
 
 
-def convolution_facts(conv: Convolution, sheet: Datasheet) -> dict[str, Any]:
+def convolution_features(conv: Convolution, sheet: Datasheet) -> dict[str, Any]:
     """Features by name, as `docs/reference/evaluate.md` explains them."""
     padded = conv.size + conv.padding
-    facts: dict[str, Any] = {
+    features: dict[str, Any] = {
         "batch": conv.batch,
         "in_channels": conv.in_channels,
         "out_channels": conv.out_channels,
@@ -117,33 +117,33 @@ def convolution_facts(conv: Convolution, sheet: Datasheet) -> dict[str, Any]:
         "batch_out": log2(conv.batch * conv.out_channels),
         "batch_in": log2(conv.batch * conv.in_channels),
     }
-    facts["transformed"] = log2(
+    features["transformed"] = log2(
         (conv.batch * (conv.in_channels + conv.out_channels) + conv.in_channels * conv.out_channels)
-        * facts["fourier"] ** 2
+        * features["fourier"] ** 2
     )
-    facts |= _remainders(conv)
+    features |= _remainders(conv)
     for rows, columns in _TILES:
         tiles = np.ceil(conv.rows / rows) * np.ceil(conv.out_channels / columns)
-        facts[f"tiles_{rows}x{columns}"] = log2(tiles)
-        facts[f"padded_flop_{rows}x{columns}"] = log2(tiles * rows * columns * conv.depth)
-    return facts
+        features[f"tiles_{rows}x{columns}"] = log2(tiles)
+        features[f"padded_flop_{rows}x{columns}"] = log2(tiles * rows * columns * conv.depth)
+    return features
 
 
 def _remainders(conv: Convolution) -> dict[str, Any]:
-    facts: dict[str, Any] = {
+    features: dict[str, Any] = {
         "waste_in_channels_32": wasted(conv.in_channels, 32),
         "waste_out_channels_32": wasted(conv.out_channels, 32),
     }
-    facts["waste_out_channels_64"] = wasted(conv.out_channels, 64)
-    facts["waste_out_channels_128"] = wasted(conv.out_channels, 128)
-    facts["waste_depth_8"] = wasted(conv.depth, 8)
+    features["waste_out_channels_64"] = wasted(conv.out_channels, 64)
+    features["waste_out_channels_128"] = wasted(conv.out_channels, 128)
+    features["waste_depth_8"] = wasted(conv.depth, 8)
     for name, extent in (
         ("in_channels", conv.in_channels),
         ("out_channels", conv.out_channels),
         ("size", conv.size),
         ("out_size", conv.out_size),
     ):
-        facts[f"{name}_mod_4"] = extent % 4
-    facts["in_channels_mod_32"] = conv.in_channels % 32
-    facts["out_channels_mod_32"] = conv.out_channels % 32
-    return facts
+        features[f"{name}_mod_4"] = extent % 4
+    features["in_channels_mod_32"] = conv.in_channels % 32
+    features["out_channels_mod_32"] = conv.out_channels % 32
+    return features

@@ -7,21 +7,21 @@ import numpy as np
 from tilewright.predict.base import (
     Column,
     Columns,
-    Facts,
     Family,
+    Features,
     Floats,
     Target,
-    Trees,
-    facts_of,
+    features_of,
 )
 from tilewright.predict.datasheets import Datasheet
 from tilewright.predict.families.convolution import Convolution, log2
+from tilewright.predict.regressors import Forest
 
 _FLOP_PER_S, _BYTES_PER_S, _LAUNCH_S = 3e11, 1.5e10, 3e-4
 """A small GPU's peaks and launch; they shape the natural size of an energy and nothing else."""
 
 
-def _facts(columns: Columns, _sheet: Datasheet) -> Facts:
+def _features(columns: Columns, _sheet: Datasheet) -> Features:
     kernel, dilation = columns["kh"], columns["dh"]
     conv = Convolution(
         batch=columns["n"],
@@ -36,12 +36,12 @@ def _facts(columns: Columns, _sheet: Datasheet) -> Facts:
         groups=columns["groups"],
     )
     work_s = np.maximum(conv.flop / _FLOP_PER_S, conv.moved_bytes / _BYTES_PER_S)
-    return facts_of(_few_facts(conv), work_s + _LAUNCH_S)
+    return features_of(_few_features(conv), work_s + _LAUNCH_S)
 
 
-def _few_facts(conv: Convolution) -> dict[str, Floats]:
-    """A third of a convolution's facts, sizes as logarithms: some hundreds of rows choose badly
-    among more, and a Gaussian process wants a length for each."""
+def _few_features(conv: Convolution) -> dict[str, Floats]:
+    """A third of a convolution's features, sizes as logarithms: some hundreds of rows choose badly
+    among more."""
     ins, outs = conv.in_channels, conv.out_channels
     return {
         "in_channels": log2(ins),
@@ -87,8 +87,7 @@ ENERGY = Family(
         Target(column=Column(name="mean_power_w", meaning="mean power", unit="W"), scaled=False),
         Target(column=Column(name="latency_s", meaning="time", unit="s")),
     ),
-    facts=_facts,
-    trees=Trees(rounds=500, rate=0.03, depth=8, least_weight=2, column_share=0.6, members=8),
+    features=_features,
+    regressor=Forest(),
     roofed=False,
-    smooth=True,
 )

@@ -6,16 +6,17 @@ from zlib import crc32
 
 import numpy as np
 
-from tilewright.predict.base import Column, Columns, Facts, Family, Target, Trees, facts_of
+from tilewright.predict.base import Column, Columns, Family, Features, Target, features_of
 from tilewright.predict.datasheets import Datasheet
 from tilewright.predict.families.convolution import log2, wasted
+from tilewright.predict.regressors import Trees
 
 _BYTES = {"float32": 4.0, "float": 4.0, "tf32": 4.0, "bfloat16": 2.0, "float16": 2.0, "half": 2.0}
 _MULTIPROCESSORS = 132
 _RESULT_BYTES = 2.0
 
 
-def _facts(columns: Columns, _sheet: Datasheet) -> Facts:
+def _features(columns: Columns, _sheet: Datasheet) -> Features:
     m, n, k = (columns[name] for name in "mnk")
     element_bytes = np.array([_BYTES.get(name, 1.0) for name in columns["gemm_dtype"]])
     moved = element_bytes * (m * k + n * k) + _RESULT_BYTES * m * n
@@ -40,7 +41,7 @@ def _facts(columns: Columns, _sheet: Datasheet) -> Facts:
         "n_mod_128": n % 128,
         "k_mod_128": k % 128,
     }
-    return facts_of(named, np.ones(len(m)))
+    return features_of(named, np.ones(len(m)))
 
 
 def _digest(name: str) -> float:
@@ -57,8 +58,8 @@ GEMM_POWER = Family(
         Column(name="k", meaning="products summed up"),
     ),
     targets=(Target(column=Column(name="power_w", meaning="mean power", unit="W"), scaled=False),),
-    facts=_facts,
+    features=_features,
     apart=("n", "k"),
-    trees=Trees(rounds=400, depth=8, rate=0.06, column_share=0.6, loss="relative", members=3),
+    regressor=Trees(rounds=400, depth=8, rate=0.06, column_share=0.6, members=3),
     roofed=False,
 )

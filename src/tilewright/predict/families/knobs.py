@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.predict.base import Column, Columns, Facts, Family, Target, Trees, facts_of
+from tilewright.predict.base import Column, Columns, Family, Features, Target, features_of
 from tilewright.predict.datasheets import Datasheet
 from tilewright.predict.families.convolution import FLOAT_BYTES, log2, wasted
+from tilewright.predict.regressors import Trees
 
 _WARP = 32
 _SHARED_BYTES = 48 * 1024
 
 
-def _facts(columns: Columns, _sheet: Datasheet) -> Facts:
+def _features(columns: Columns, _sheet: Datasheet) -> Features:
     block_x, block_y = columns["block_size_x"], columns["block_size_y"]
     tile_x, tile_y = columns["tile_size_x"], columns["tile_size_y"]
     threads = block_x * block_y
@@ -42,7 +43,7 @@ def _facts(columns: Columns, _sheet: Datasheet) -> Facts:
         "wide_mod_32": wide % _WARP,
         "tile_slant": tile_y - tile_x,
     }
-    return facts_of(named, np.full(len(threads), 1e-3))
+    return features_of(named, np.full(len(threads), 1e-3))
 
 
 def _size(name: str, meaning: str) -> Column:
@@ -72,8 +73,8 @@ KNOBS = Family(
             si=1e-3,
         ),
     ),
-    facts=_facts,
-    trees=Trees(rounds=500, rate=0.06, depth=6, least_weight=1, column_share=0.7),
+    features=_features,
+    regressor=Trees(rounds=500, rate=0.06, depth=6, least_weight=1, column_share=0.7),
     roofed=False,
     verified=20,
 )

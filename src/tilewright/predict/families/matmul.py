@@ -7,25 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.predict.base import (
-    Column,
-    Columns,
-    Facts,
-    Family,
-    Target,
-    Trees,
-    facts_of,
-)
+from tilewright.predict.base import Column, Columns, Family, Features, Target, features_of
 from tilewright.predict.datasheets import Datasheet
 from tilewright.predict.families.convolution import FLOAT_BYTES, log2
+from tilewright.predict.regressors import Trees
 
 _TILES = ((128, 128), (128, 64), (64, 64), (32, 128), (128, 32), (32, 32))
 _TREND = tuple(f"{kind}_{rows}x{width}" for rows, width in _TILES for kind in ("tail", "waste"))
 _TREES = Trees(rounds=500, rate=0.06, depth=7, least_weight=2, column_share=0.6)
 
 
-def _product(shared_weights: bool) -> Callable[[Columns, Datasheet], Facts]:
-    def facts(columns: Columns, sheet: Datasheet) -> Facts:
+def _product(shared_weights: bool) -> Callable[[Columns, Datasheet], Features]:
+    def features(columns: Columns, sheet: Datasheet) -> Features:
         b, m, n, k = (columns[name] for name in "bmnk")
         flop = 2 * b * m * n * k
         left = FLOAT_BYTES * b * m * k
@@ -54,9 +47,9 @@ def _product(shared_weights: bool) -> Callable[[Columns, Datasheet], Facts]:
         }
         for rows, width in _TILES:
             named |= _tiling(columns, sheet, rows, width)
-        return facts_of(named, roofline_s)
+        return features_of(named, roofline_s)
 
-    return facts
+    return features
 
 
 def _tiling(columns: Columns, sheet: Datasheet, rows: int, width: int) -> dict[str, Any]:
@@ -85,8 +78,8 @@ def _family(name: str, shared_weights: bool, rows: str) -> Family:
             Column(name="k", meaning="products summed up"),
         ),
         targets=(Target(column=Column(name="latency_ms", meaning="time", unit="ms"), si=1e-3),),
-        facts=_product(shared_weights),
-        trees=_TREES,
+        features=_product(shared_weights),
+        regressor=_TREES,
         trend=_TREND,
     )
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.predict.base import Column, Columns, Facts, Family, Target, Trees, facts_of
+from tilewright.predict.base import Column, Columns, Family, Features, Target, features_of
 from tilewright.predict.datasheets import Datasheet
 from tilewright.predict.families.convolution import FLOAT_BYTES, log2, wasted
+from tilewright.predict.regressors import Trees
 
 _WARPS = 4.0
 _BLOCKS = 16.0
 _REGISTERS_HOLD = 1024
 
 
-def _facts(columns: Columns, sheet: Datasheet) -> Facts:
+def _features(columns: Columns, sheet: Datasheet) -> Features:
     b, h = columns["b"], columns["h"]
     moved = 2 * FLOAT_BYTES * b * h
     memory_s = moved / sheet.bytes_per_s
@@ -34,7 +35,7 @@ def _facts(columns: Columns, sheet: Datasheet) -> Facts:
         "waste_1024": wasted(h, _REGISTERS_HOLD),
         "busy": log2(np.ceil(b / resident) * resident * h * 2 * FLOAT_BYTES / sheet.bytes_per_s),
     }
-    return facts_of(named, memory_s)
+    return features_of(named, memory_s)
 
 
 def _family(name: str) -> Family:
@@ -45,8 +46,8 @@ def _family(name: str) -> Family:
             Column(name="h", meaning="elements of a row"),
         ),
         targets=(Target(column=Column(name="latency_ms", meaning="time", unit="ms"), si=1e-3),),
-        facts=_facts,
-        trees=Trees(rounds=400, rate=0.06, depth=6, least_weight=2, column_share=0.6),
+        features=_features,
+        regressor=Trees(rounds=400, rate=0.06, depth=6, least_weight=2, column_share=0.6),
     )
 
 

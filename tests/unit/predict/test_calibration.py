@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.predict.base import Facts, Family
+from tilewright.predict.base import Family, Features
+from tilewright.predict.calibration import calibrated, choose, coordinates
 from tilewright.predict.datasheets import nominal
 from tilewright.predict.families.knobs import KNOBS
 from tilewright.predict.families.matmul import BMM
 from tilewright.predict.families.rows import SOFTMAX
-from tilewright.predict.shots import choose, coordinates, correct
 from tilewright.predict.transfer import Forecast
 
 OVERHEAD_S = 2e-5
-FACTS = Facts(names=(), values=np.empty((0, 0)), scale=np.empty(0))
+FACTS = Features(names=(), values=np.empty((0, 0)), scale=np.empty(0))
 """Of families whose misses follow none."""
 
 
@@ -50,7 +50,7 @@ def test_samples_lie_in_every_cluster() -> None:
     inputs = coordinates(SOFTMAX, columns, FACTS, known)
     far = inputs.near.copy()
     far[:, 0] += 100 * (np.arange(300) % 8)
-    spread = type(inputs)(near=far, linear=inputs.linear, noise=inputs.noise)
+    spread = type(inputs)(near=far, linear=inputs.linear)
     assert set(choose(SOFTMAX, spread, known, 12, 0) % 8) == set(range(8))
 
 
@@ -59,44 +59,46 @@ def test_samples_correct_a_device_that_is_slower_than_forecast() -> None:
     target = OVERHEAD_S / 2 + known.scale * np.exp(-known.margin) * 3
     inputs = coordinates(SOFTMAX, columns, FACTS, known)
     sampled = choose(SOFTMAX, inputs, known, 30, 0)
-    corrected = correct(SOFTMAX, inputs, known, {int(row): target[row] for row in sampled})
+    predicted, reach = calibrated(SOFTMAX, inputs, known, sampled, target)
     assert np.mean(np.abs(known.times() / target - 1)) > 0.3
-    assert np.mean(np.abs(corrected.predicted / target - 1)) < 0.03
-    assert 0 < corrected.reach < 0.2
+    assert np.mean(np.abs(predicted / target - 1)) < 0.03
+    assert 0 < reach < 0.2
 
 
 def test_samples_that_all_failed_teach_nothing() -> None:
     columns, known = forecast(50, 50)
     inputs = coordinates(SOFTMAX, columns, FACTS, known)
-    corrected = correct(SOFTMAX, inputs, known, {3: float("nan"), 4: float("nan")})
-    assert corrected.predicted == pytest.approx(known.times())
-    assert corrected.reach == float("inf")
+    predicted, reach = calibrated(
+        SOFTMAX, inputs, known, np.array([3, 4]), np.full(50, float("nan"))
+    )
+    assert predicted == pytest.approx(known.times())
+    assert reach == float("inf")
 
 
-def products(rows: int) -> tuple[dict[str, np.ndarray], Facts, Forecast]:
+def products(rows: int) -> tuple[dict[str, np.ndarray], Features, Forecast]:
     """Batched products, their facts on a nominal device, and what two known devices say."""
     random = np.random.default_rng(3)
     columns = {name: random.integers(8, 600, rows).astype(float) for name in "bmnk"}
-    facts = BMM.facts(columns, nominal("new"))
+    features = BMM.features(columns, nominal("new"))
     margins = -random.uniform(0.5, 0.9, (rows, 2))
     known = Forecast(
-        margins=margins, margin=margins.mean(1), scale=facts.scale, overhead=OVERHEAD_S
+        margins=margins, margin=margins.mean(1), scale=features.scale, overhead=OVERHEAD_S
     )
-    return columns, facts, known
+    return columns, features, known
 
 
 def error_after_samples(family: Family, target: np.ndarray) -> float:
     """The mean error of 500 products after 40 samples."""
-    columns, facts, known = products(len(target))
-    inputs = coordinates(family, columns, facts, known)
+    columns, features, known = products(len(target))
+    inputs = coordinates(family, columns, features, known)
     sampled = choose(family, inputs, known, 40, 0)
-    corrected = correct(family, inputs, known, {int(row): target[row] for row in sampled})
-    return float(np.mean(np.abs(corrected.predicted / target - 1)))
+    predicted, _ = calibrated(family, inputs, known, sampled, target)
+    return float(np.mean(np.abs(predicted / target - 1)))
 
 
 def test_samples_tell_which_tiles_a_device_uses() -> None:
-    _, facts, known = products(500)
-    waste = facts.values[:, facts.names.index("waste_128x128")]
+    _, features, known = products(500)
+    waste = features.values[:, features.names.index("waste_128x128")]
     target = OVERHEAD_S + known.scale * np.exp(-known.margin) * waste
     with_tiles = error_after_samples(BMM, target)
     assert with_tiles < 0.08

@@ -1,55 +1,45 @@
 # pyright: basic
-"""A family's predictor on one device class: boosted trees that say how much of the roof is reached.
+"""A family's predictor: models that say how much of the roof is reached, and their intervals.
 
 Several models, each blind to one part of the configurations, predict together (their median). Each
 one's errors on what it did not see make the intervals: split conformal prediction after Barber,
 Candès, Ramdas & Tibshirani, "Predictive inference with the jackknife+", 2021. The target is the
-logarithm of roofline time ÷ time, bounded by what training saw, so that extrapolation stays sane.
-Trees begin at what the implementation's own rough estimate says of it, and learn the difference.
+logarithm of scale ÷ time, scale being the roofline time of kernels, bounded by what training saw,
+so that extrapolation stays sane. Of kernels the models begin at what the implementation's own rough
+estimate says, and learn the difference. Rows may be our kernels' or those of anybody's table.
 """
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.core.errors import ModelError
-from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.forks import calls_native
 from tilewright.models.configurations import collecting
-from tilewright.predict.base import Facts, Floats, Trees
-from tilewright.predict.kernel_facts import KernelTable
+from tilewright.predict.base import Features, Floats, Integers
 from tilewright.predict.metrics import conformal_reach
-from tilewright.predict.splits import Integers, folds_of
-from tilewright.predict.trees import Utilisation, fit_trees
+from tilewright.predict.regressors import Boosted, Forest, Trees
+from tilewright.predict.splits import folds_of
 
 LEAST_ROWS = 40
-"""Fewer rows than this teach no model."""
+"""Fewer kernels than this teach no model."""
 
 LEAST_SAMPLES = 10
-"""Fewer rows than this do not correct the model of another device class."""
+"""Fewer kernels than this do not correct the model of another device class."""
 
 _BEYOND = 0.05
-"""Operator facts may lie this part of their range outside what training saw."""
+"""Features of an operator may lie this part of their range outside what training saw."""
 
 _WIDER = 2.0
-DEFAULT_TREES = Trees(
-    rounds=250,
-    rate=0.12,
-    depth=6,
-    least_weight=2.0,
-    column_share=0.5,
-    loss="tilted",
-    members=4,
-)
-SAMPLE_TREES = Trees(
-    rounds=120, rate=0.08, depth=3, least_weight=3.0, column_share=0.5, loss="tilted", members=4
-)
+DEFAULT_TREES = Trees(rounds=250, rate=0.12, depth=6, least_weight=2.0)
+SAMPLE_TREES = Trees(rounds=120, rate=0.08, depth=3, least_weight=3.0)
 """For the few rows of a new device class: what they change of another one's model."""
 
 _MANY_SAMPLES = 400
@@ -57,91 +47,92 @@ _ESTIMATE = "schedule.estimate_over_roof"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelTimes:
-    """Seconds of kernels with the interval that holds 90 % of such; `outside` marks rows whose
-    operator is unlike all that was learnt from, whose intervals are twice as wide in the logarithm.
-    """
+class Predictions:
+    """Targets of rows in SI units; the interval that holds 90 % of such is predicted ÷ e^reach to
+    predicted × e^reach. `outside` marks rows whose operator is unlike all that was learnt from,
+    whose intervals are twice as wide in the logarithm."""
 
-    latency_s: Floats
-    low_s: Floats
-    high_s: Floats
-    outside: np.ndarray
+    predicted: Floats
+    reach: Floats
+    outside: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSet:
-    """Measured kernels of one family. `configurations` is a number per row: equal ones are the
-    same operator in other settings; `data_hash` identifies the rows, `peaks` are those of the
-    table's rooflines."""
+    """Measured rows of one family: our kernels, or a table's. `target` is in SI units, `unit`.
+    `configurations` is a number per row: equal ones are the same operator in other settings;
+    `groups` a name per row, its implementation or its device; `data_hash` identifies the rows,
+    `peaks` are those of the features' rooflines."""
 
     family: str
-    device_class: str
-    peaks: Mapping[str, float]
-    table: KernelTable
-    latency_s: Floats
+    features: Features
+    target: Floats
     configurations: Integers
-    data_hash: str
+    groups: npt.NDArray[Any]
+    target_name: str = "latency_s"
+    unit: str = "s"
+    device_class: str = ""
+    peaks: Mapping[str, float] = field(default_factory=dict[str, float])
+    data_hash: str = ""
 
     def __len__(self) -> int:
-        return len(self.latency_s)
+        return len(self.target)
 
     def part(self, rows: Integers) -> TrainingSet:
         """These rows only."""
-        table = self.table
         return replace(
             self,
-            table=KernelTable(
-                names=table.names, values=table.values[rows], roof_s=table.roof_s[rows]
-            ),
-            latency_s=self.latency_s[rows],
+            features=self.features.part(rows),
+            target=self.target[rows],
             configurations=self.configurations[rows],
+            groups=self.groups[rows],
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelModel:
+class FamilyModel:
     """See the module's docstring. It answers for `device_class`; where it learnt from another one,
     `origin`, intervals are twice as wide. `reach` is their half width in the logarithm; `lowest`
-    and `highest` bound the facts that training saw, `margins` what it was to say; `peaks` are the
-    origin's, on which its rooflines rest. With a `base`, the model of another class, the members
-    say what differs from it; without one, from the implementation's own estimate. `pace` is what
-    this machine takes of the time that was learnt (see `predict.pace`); it is not kept."""
+    and `highest` bound the features that training saw, `margins` what it was to say; `peaks` are
+    the origin's, on which its rooflines rest. With a `base`, the model of another class, the
+    members say what differs from it; without one, from the implementation's own estimate.
+    `slowdown` is what this machine takes of the time that was learnt (see `predict.similarity`); it
+    is not kept. Of a model of energies joules are `power_w` times the seconds that it predicts.
+    """
 
     family: str
     device_class: str
     origin: str
     peaks: Mapping[str, float]
     names: tuple[str, ...]
-    members: tuple[Utilisation, ...]
+    members: tuple[Any, ...]
     reach: float
     lowest: Floats
     highest: Floats
     margins: tuple[float, float]
     rows: int
     data_hash: str
-    base: KernelModel | None = None
-    pace: float = 1.0
+    base: FamilyModel | None = None
+    slowdown: float = 1.0
+    power_w: float = 1.0
 
-    def times(self, table: KernelTable) -> KernelTimes:
-        """Predict the rows of a table."""
-        values = table.aligned(self.names)
-        latency_s = self.pace * table.roof_s * np.exp(-self.margin(values))
+    def predict(self, features: Features) -> Predictions:
+        """Predict rows."""
+        values = features.aligned(self.names)
         outside = self._outside(values)
         borrowed = _WIDER if self.origin != self.device_class else 1.0
-        reach = self.reach * borrowed * np.where(outside, _WIDER, 1.0)
-        return KernelTimes(
-            latency_s=latency_s,
-            low_s=latency_s * np.exp(-reach),
-            high_s=latency_s * np.exp(reach),
+        return Predictions(
+            predicted=self.slowdown * features.scale * np.exp(-self.margin(values)),
+            reach=self.reach * borrowed * np.where(outside, _WIDER, 1.0),
             outside=outside,
         )
 
     def margin(self, values: Floats) -> Floats:
-        """The logarithm of the utilisation for rows of facts, in the order of `names`."""
+        """The logarithm of the utilisation for rows of features, in the order of `names`."""
         found = np.median([member.margin(values) for member in self.members], axis=0)
         return np.clip(found + _start(self.names, values, self.base), *self.margins)
 
-    def _outside(self, values: Floats) -> np.ndarray:
+    def _outside(self, values: Floats) -> npt.NDArray[np.bool_]:
         own = np.array([name.startswith("op.") for name in self.names])
         slack = _BEYOND * (self.highest - self.lowest) + 1e-9
         with np.errstate(invalid="ignore"):
@@ -154,13 +145,11 @@ def sample_trees(rows: int) -> Trees:
     return SAMPLE_TREES if rows < _MANY_SAMPLES else DEFAULT_TREES
 
 
-def require_rows(
-    data: TrainingSet, *, trees: Trees = DEFAULT_TREES, base: KernelModel | None = None
-) -> None:
-    """Raise ModelError for fewer than `LEAST_ROWS` rows, with a base `LEAST_SAMPLES`, or fewer
+def require_rows(data: TrainingSet, base: FamilyModel | None = None) -> None:
+    """Raise ModelError for fewer than `LEAST_ROWS` kernels, with a base `LEAST_SAMPLES`, or fewer
     configurations than members, with a base two."""
     count = len(np.unique(data.configurations))
-    least = (LEAST_ROWS, trees.members) if base is None else (LEAST_SAMPLES, 2)
+    least = (LEAST_ROWS, DEFAULT_TREES.members) if base is None else (LEAST_SAMPLES, 2)
     if len(data) < least[0] or count < least[1]:
         raise ModelError(
             f"{len(data)} rows of {count} configurations teach nothing about {data.family}",
@@ -168,31 +157,44 @@ def require_rows(
         )
 
 
-def fit_kernel_model(
+def fit_kernels(
     data: TrainingSet,
     *,
-    trees: Trees = DEFAULT_TREES,
+    trees: Trees | None = None,
     columns: Sequence[str] | None = None,
-    base: KernelModel | None = None,
-) -> KernelModel:
-    """Learn from measured kernels, with these columns only where some are given; with a `base`,
-    the model of another class, what differs from that, by its columns. Raises as `require_rows`.
-    """
-    require_rows(data, trees=trees, base=base)
-    count = len(np.unique(data.configurations))
-    names = base.names if base is not None else tuple(columns or data.table.names)
-    values = data.table.aligned(names)
-    start = _start(names, values, base)
-    known = Facts(names=names, values=values, scale=data.table.roof_s * np.exp(-start))
-    members, residuals = _members(known, data, replace(trees, members=min(trees.members, count)))
-    margin = np.log(data.table.roof_s / data.latency_s)
+    base: FamilyModel | None = None,
+) -> FamilyModel:
+    """Learn from measured kernels, as `fit_model` does; with trees that suit the base, or its
+    absence, where none are given. Raises ModelError as `require_rows` does."""
+    require_rows(data, base)
+    usual = DEFAULT_TREES if base is None else sample_trees(len(data))
+    return fit_model(data, trees or usual, columns=columns, base=base)
+
+
+def fit_model(
+    data: TrainingSet,
+    regressor: Trees | Forest,
+    *,
+    columns: Sequence[str] | None = None,
+    base: FamilyModel | None = None,
+) -> FamilyModel:
+    """Learn from measured rows, with these columns only where some are given; with a `base`, the
+    model of another class, what differs from that, by its columns."""
+    names = base.names if base is not None else tuple(columns or data.features.names)
+    values = data.features.aligned(names)
+    margin = np.log(data.features.scale / data.target)
+    members, residuals = _members(
+        regressor, values, margin - _start(names, values, base), data.configurations
+    )
     margins = (float(margin.min()), float(margin.max()))
-    lowest, highest = _range(values)
+    there = np.isfinite(values)
+    lowest = np.where(there, values, np.inf).min(0)
+    highest = np.where(there, values, -np.inf).max(0)
     if base is not None:
         margins = (min(margins[0], base.margins[0]), max(margins[1], base.margins[1]))
-        lowest = np.where(np.isinf(lowest), base.lowest, np.minimum(lowest, base.lowest))
-        highest = np.where(np.isinf(highest), base.highest, np.maximum(highest, base.highest))
-    return KernelModel(
+        lowest, highest = np.minimum(lowest, base.lowest), np.maximum(highest, base.highest)
+    unbounded = lowest > highest
+    return FamilyModel(
         family=data.family,
         device_class=data.device_class,
         origin=data.device_class,
@@ -200,8 +202,8 @@ def fit_kernel_model(
         names=names,
         members=members,
         reach=conformal_reach(residuals),
-        lowest=lowest,
-        highest=highest,
+        lowest=np.where(unbounded, -np.inf, lowest),
+        highest=np.where(unbounded, np.inf, highest),
         margins=margins,
         rows=len(data),
         data_hash=data.data_hash,
@@ -210,25 +212,23 @@ def fit_kernel_model(
 
 
 def _members(
-    known: Facts, data: TrainingSet, trees: Trees
-) -> tuple[tuple[Utilisation, ...], Floats]:
+    regressor: Trees | Forest, values: Floats, margin: Floats, configurations: Integers
+) -> tuple[tuple[Any, ...], Floats]:
     """Models that are each blind to one part of the configurations, and every row's error by the
     one that did not see it, in the logarithm."""
-    inner = np.unique(data.configurations, return_inverse=True)[1].ravel()
-    parts = folds_of(inner, trees.members, seed=1)
-    members: list[Utilisation] = []
-    residuals = np.zeros(len(data))
-    for member in range(trees.members):
-        seen, unseen = np.flatnonzero(parts != member), np.flatnonzero(parts == member)
-        facts = Facts(names=known.names, values=known.values[seen], scale=known.scale[seen])
-        fitted = fit_trees(facts, data.latency_s[seen], trees, member)
-        margin = fitted.margin(known.values[unseen])
-        residuals[unseen] = np.log(known.scale[unseen] / data.latency_s[unseen]) - margin
-        members.append(fitted)
+    distinct, inner = np.unique(configurations, return_inverse=True)
+    count = min(regressor.members, len(distinct))
+    parts = folds_of(inner.ravel(), count, seed=1)
+    members: list[Any] = []
+    residuals = np.zeros(len(margin))
+    for number in range(count):
+        seen, unseen = parts != number, parts == number
+        members.append(regressor.fit(values[seen], margin[seen], number))
+        residuals[unseen] = margin[unseen] - members[-1].margin(values[unseen])
     return tuple(members), residuals
 
 
-def _start(names: Sequence[str], values: Floats, base: KernelModel | None) -> Floats:
+def _start(names: Sequence[str], values: Floats, base: FamilyModel | None) -> Floats:
     """The logarithm of the utilisation by the base, else by the implementation's own estimate; 0
     without either."""
     if base is not None:
@@ -238,22 +238,7 @@ def _start(names: Sequence[str], values: Floats, base: KernelModel | None) -> Fl
     return -np.log(2) * values[:, list(names).index(_ESTIMATE)]
 
 
-def _range(values: Floats) -> tuple[Floats, Floats]:
-    """Least and largest value of each column; columns without any are unbounded."""
-    there = np.isfinite(values)
-    lowest = np.where(there, values, np.inf).min(0)
-    highest = np.where(there, values, -np.inf).max(0)
-    empty = ~there.any(0)
-    lowest[empty], highest[empty] = -np.inf, np.inf
-    return lowest, highest
-
-
-def data_hash(rows: Sequence[tuple[str, str, float]]) -> str:
-    """Identity of training rows: workload, candidate, seconds."""
-    return digest("\n".join(sorted(canonical_json(row) for row in rows)))
-
-
-def to_json(model: KernelModel) -> dict[str, Any]:
+def to_json(model: FamilyModel) -> dict[str, Any]:
     """The model as JSON values, its trees as xgboost's binary JSON in Base64: they are read thirty
     times faster. `from_json` reads it."""
     return {
@@ -268,22 +253,23 @@ def to_json(model: KernelModel) -> dict[str, Any]:
         "margins": list(model.margins),
         "rows": model.rows,
         "data_hash": model.data_hash,
+        "power_w": model.power_w,
         "base": to_json(model.base) if model.base is not None else None,
         "members": [_packed(member.booster.save_raw("ubj")) for member in model.members],
     }
 
 
 @calls_native
-def from_json(found: Mapping[str, Any]) -> KernelModel:
+def from_json(found: Mapping[str, Any]) -> FamilyModel:
     """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
     import xgboost
 
-    members: list[Utilisation] = []
+    members: list[Boosted] = []
     for stored in found["members"]:
         booster = xgboost.Booster()
         booster.load_model(_unpacked(stored))
-        members.append(Utilisation(booster=booster, overhead=0.0))
-    return KernelModel(
+        members.append(Boosted(booster=booster))
+    return FamilyModel(
         family=str(found["family"]),
         device_class=str(found["device_class"]),
         origin=str(found["origin"]),
@@ -296,6 +282,7 @@ def from_json(found: Mapping[str, Any]) -> KernelModel:
         margins=(float(found["margins"][0]), float(found["margins"][1])),
         rows=int(found["rows"]),
         data_hash=str(found["data_hash"]),
+        power_w=float(found.get("power_w", 1.0)),
         base=from_json(found["base"]) if found["base"] is not None else None,
     )
 

@@ -115,12 +115,6 @@ def lanes_of(workloads: Sequence[Workload], target: Target) -> Floats:
     return by_type([workload.computed_in for workload in workloads], target.lanes)
 
 
-def operator_facts(workload: Workload, placement: Placement) -> dict[str, float]:
-    """Facts by name, for any workload."""
-    columns = operator_columns([workload], sizes_of([workload]), placement)
-    return {name: float(found[0]) for name, found in columns.items()}
-
-
 def operator_columns(workloads: Sequence[Workload], sizes: Sizes, placement: Placement) -> Columns:
     """The facts of many workloads, `sizes` being theirs; NaN where one does not have a fact."""
     moved_bytes = sizes.constant_bytes + sizes.data_bytes + sizes.result_bytes
@@ -159,7 +153,7 @@ def operator_columns(workloads: Sequence[Workload], sizes: Sizes, placement: Pla
 
 
 def _gathered(rows: Sequence[Mapping[str, float]]) -> Columns:
-    """Facts of single workloads as columns."""
+    """Features of single workloads as columns."""
     places: dict[str, tuple[list[int], list[float]]] = {}
     for row, facts in enumerate(rows):
         for name, value in facts.items():
@@ -256,7 +250,7 @@ def _of_convolutions(workloads: Sequence[Workload], placement: Placement) -> Map
     return {name: np.asarray(found, dtype=np.float64) for name, found in columns.items()}
 
 
-def layout_facts(forms: tuple[Form, ...]) -> dict[str, float]:
+def layout_features(forms: tuple[Form, ...]) -> dict[str, float]:
     """The blocks of channels of the first operand and of the result, 0 where they are none."""
     return {
         "data_block": _block(forms[0]),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kernels import candidates, relu
 
-from tilewright.predict.change_points import change_at
+from tilewright.insight.turning_points import Sweep, change_at, turning_points
+from tilewright.predict.base import Features
 
 VALUES = [16, 20, 24, 28, 32, 36]
 
@@ -57,3 +59,20 @@ def test_too_few_values_and_places_at_the_edge() -> None:
     assert change_at(VALUES[:4], [1.0] * 4, 2) is None
     assert change_at(VALUES, [1.0] * 6, 1) is None
     assert change_at(VALUES, [1.0] * 6, 5) is None
+
+
+def test_jumps_are_where_a_cache_overflows_or_threads_idle() -> None:
+    features = Features(
+        names=("schedule.balance", "schedule.tile_bytes_of_l1", "op.flop"),
+        values=np.array([[1.0, -1.0, 5.0], [1.0, -0.2, 6.0], [0.6, 0.1, 7.0], [0.7, 0.4, 8.0]]),
+        scale=np.ones(4),
+    )
+    workloads = [relu(size) for size in (100, 200, 200, 400)]
+    kernels = [(workload, candidates(workload, 1)[0]) for workload in workloads]
+    sweep = Sweep(values=[8, 16, 17, 32], kernels=kernels)
+    found = turning_points("c", sweep, features, np.array([1.0, 2.0, 6.0, 12.0]))
+    assert {(point.value, point.fact) for point in found} == {
+        (17, "schedule.balance"),
+        (17, "schedule.tile_bytes_of_l1"),
+    }
+    assert all(point.ratio == pytest.approx(3.0) for point in found)

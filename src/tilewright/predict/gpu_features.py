@@ -21,7 +21,7 @@ _SHARED_UNITS = {"sm_6": 256, "sm_7": 256}
 _SHARED_UNIT, _RESERVED_SHARED_BYTES = 128, 1024
 
 Limit = Literal["threads", "blocks", "registers", "shared memory"]
-Facts = dict[str, float | str]
+Features = dict[str, float | str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +84,11 @@ def waves(kernel: CudaKernel, gpu: Gpu) -> float | None:
     return kernel.blocks / held if held else None
 
 
-def kernel_facts(kernel: CudaKernel, gpu: Gpu) -> Facts:
+def kernel_features(kernel: CudaKernel, gpu: Gpu) -> Features:
     """The facts of one function by name; what is not known is left out."""
     warps = ceil(kernel.threads / WARP)
     fits = occupancy(kernel, gpu)
-    facts: Facts = {
+    facts: Features = {
         "grid_blocks": kernel.blocks,
         "block_threads": kernel.threads,
         "warp_fill": kernel.threads / (warps * WARP),
@@ -117,12 +117,12 @@ def kernel_facts(kernel: CudaKernel, gpu: Gpu) -> Facts:
     return facts
 
 
-def code_facts(code: CudaCode, gpu: Gpu) -> Facts:
+def code_features(code: CudaCode, gpu: Gpu) -> Features:
     """The facts of an operator: those of its main function, and what is of the whole."""
     return {
         "rule": code.rule,
         "kernels": len(code.kernels),
-        **kernel_facts(main_kernel(code), gpu),
+        **kernel_features(main_kernel(code), gpu),
     }
 
 

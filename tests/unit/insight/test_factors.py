@@ -1,4 +1,4 @@
-"""What matters, where times jump, and what sets two kernels apart."""
+"""What matters, and what sets two kernels apart."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernels import PEAKS, SMALL, candidates, convolution, made_up_s, rows
 
+from tilewright.insight.factors import differences, exchange, influences
 from tilewright.predict.collected import training_set
-from tilewright.predict.insight import differences, exchange, influences, jumps
-from tilewright.predict.kernel_facts import KernelTable, kernel_table
-from tilewright.predict.kernel_models import fit_kernel_model
+from tilewright.predict.family_models import fit_kernels
+from tilewright.predict.kernel_features import kernel_table
 
 
 def test_the_choice_that_decides_comes_first() -> None:
@@ -35,22 +35,24 @@ def test_a_choice_that_never_varies_or_changes_nothing() -> None:
 def test_a_choice_is_exchanged_while_the_others_stay() -> None:
     others = np.array([1.0, 3.0, 10.0, 2.0])[:, None]
     found = exchange(others * np.array([2.0, 1.0, 4.0]), np.array([0, 1, 2, 1]), ("a", "b", "c"))
-    assert found.dependence == pytest.approx({"a": 2.0, "b": 1.0, "c": 4.0})
+    assert found["partial_dependence"] == pytest.approx({"a": 2.0, "b": 1.0, "c": 4.0})
     from_a, from_b, from_c = (0.5 + 0.5 + 1) / 4, (1 + 3) / 4, (0.5 + 0.75 + 0.75) / 4
-    assert found.importance == pytest.approx((from_a + 2 * from_b + from_c) / 4)
+    assert found["permutation_importance"] == pytest.approx((from_a + 2 * from_b + from_c) / 4)
 
 
 def test_values_that_are_not_possible_everywhere_are_compared_where_they_are() -> None:
     slow = np.array([[100.0, 50.0, np.nan], [200.0, 100.0, np.nan]])
     fast = np.array([[np.nan, 1.0, 2.0], [np.nan, 3.0, 6.0]])
     found = exchange(np.concatenate([slow, fast]), np.array([0, 1, 1, 2]), (1, 2, 3))
-    assert found.dependence["2"] == 1.0
-    assert found.dependence["1"] == found.dependence["3"] == pytest.approx(2.0)
+    assert found["partial_dependence"]["2"] == 1.0
+    assert (
+        found["partial_dependence"]["1"] == found["partial_dependence"]["3"] == pytest.approx(2.0)
+    )
 
 
 def test_a_choice_without_an_alternative_says_nothing() -> None:
     found = exchange(np.array([[1.0, np.nan], [2.0, np.nan]]), np.array([0, 0]), ("a", "b"))
-    assert (found.importance, found.dependence) == (0.0, {})
+    assert (found["permutation_importance"], found["partial_dependence"]) == (0.0, {})
 
 
 @given(
@@ -62,41 +64,29 @@ def test_exchanging_knows_no_unit(own: list[int], logs: list[float], scale: floa
     times = np.exp(np.array(logs).reshape(8, 3)[: len(own)])
     found = exchange(times, np.array(own), "abc")
     scaled = exchange(scale * times, np.array(own), "abc")
-    assert found.importance >= 0
-    assert min(found.dependence.values()) == 1.0
-    assert scaled.importance == pytest.approx(found.importance, abs=1e-9)
-    assert scaled.dependence == pytest.approx(found.dependence)
-
-
-def test_jumps_are_where_a_cache_overflows_or_threads_idle() -> None:
-    table = KernelTable(
-        names=("schedule.balance", "schedule.tile_bytes_of_l1", "op.flop"),
-        values=np.array([[1.0, -1.0, 5.0], [1.0, -0.2, 6.0], [0.6, 0.1, 7.0], [0.7, 0.4, 8.0]]),
-        roof_s=np.ones(4),
+    assert found["permutation_importance"] >= 0
+    assert min(found["partial_dependence"].values()) == 1.0
+    assert scaled["permutation_importance"] == pytest.approx(
+        found["permutation_importance"], abs=1e-9
     )
-    found = jumps([8, 16, 17, 32], table, np.array([1.0, 2.0, 6.0, 12.0]), [1.0, 2.0, 2.0, 4.0])
-    assert {(jump.value, jump.fact) for jump in found} == {
-        (17, "schedule.balance"),
-        (17, "schedule.tile_bytes_of_l1"),
-    }
-    assert all(jump.ratio == pytest.approx(3.0) for jump in found)
+    assert scaled["partial_dependence"] == pytest.approx(found["partial_dependence"])
 
 
 def test_the_parts_of_a_gap_add_up_to_it() -> None:
-    model = fit_kernel_model(training_set(rows(), "conv2d", PLACEMENT, PEAKS), trees=SMALL)
+    model = fit_kernels(training_set(rows(), "conv2d", PLACEMENT, PEAKS), trees=SMALL)
     workload = convolution(16, 32, 14)
     ranked = sorted(candidates(workload, 8), key=lambda c: made_up_s(workload, c))
     table = kernel_table([(workload, ranked[-1]), (workload, ranked[0])], PLACEMENT, PEAKS)
     ratio, found = differences(model, table)
-    times = model.times(table).latency_s
+    times = model.predict(table).predicted
     assert ratio == pytest.approx(times[0] / times[1])
     assert ratio > 1
-    assert sum(difference.share for difference in found) == pytest.approx(1.0, abs=0.05)
+    assert sum(difference.share or 0.0 for difference in found) == pytest.approx(1.0, abs=0.05)
     assert any("tile_width" in d.fact or d.fact.startswith("schedule.") for d in found[:3])
 
 
 def test_equal_kernels_differ_in_nothing() -> None:
-    model = fit_kernel_model(training_set(rows(), "conv2d", PLACEMENT, PEAKS), trees=SMALL)
+    model = fit_kernels(training_set(rows(), "conv2d", PLACEMENT, PEAKS), trees=SMALL)
     workload = convolution(16, 32, 14)
     candidate = candidates(workload, 1)[0]
     ratio, found = differences(model, kernel_table([(workload, candidate)] * 2, PLACEMENT, PEAKS))

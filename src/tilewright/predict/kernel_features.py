@@ -1,15 +1,14 @@
-"""Kernels as rows of numbers: facts of the operator, of the layouts, of the schedule.
+"""Kernels as rows of numbers: features of the operator, of the layouts, of the schedule.
 
-A kernel is a workload with a candidate. Its columns are `op.*` (see `operator_facts`), `layout.*`,
-`implementation.*` (1 for its own), `knob.*` (numbers as they are, other values 1 where chosen) and
-`schedule.*` (what the implementation's facts say of the setting). What a kernel does not have is
-NaN, which trees take as an answer of its own.
+A kernel is a workload with a candidate. Its columns are `op.*` (see `operator_features`),
+`layout.*`, `implementation.*` (1 for its own), `knob.*` (numbers as they are, other values 1 where
+chosen) and `schedule.*` (what the implementation's facts say of the setting). What a kernel does
+not have is NaN, which trees take as an answer of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -22,49 +21,26 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.columns import KnobColumns, knob_columns
 from tilewright.kernels.estimates import facts_of_many
 from tilewright.kernels.registry import implementation
-from tilewright.predict.operator_facts import (
+from tilewright.predict.base import Features, Floats
+from tilewright.predict.operator_features import (
     ROOF,
     lanes_of,
-    layout_facts,
+    layout_features,
     operator_columns,
     rooflines_s,
     sizes_of,
 )
 
-Floats = npt.NDArray[np.float64]
 Kernel = tuple[Workload, Candidate]
 _Columns = dict[str, Floats | float]
 _NOWHERE = np.zeros(0, dtype=np.int64)
 _Part = tuple[npt.NDArray[np.intp], _Columns]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelTable:
-    """Rows × `names`, and the roofline time of each row in seconds."""
-
-    names: tuple[str, ...]
-    values: Floats
-    roof_s: Floats
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def aligned(self, names: Sequence[str]) -> Floats:
-        """The same rows with these columns; NaN for those that are not here."""
-        if tuple(names) == self.names:
-            return self.values
-        place = {name: column for column, name in enumerate(self.names)}
-        found = np.full((len(self.values), len(names)), np.nan)
-        for column, name in enumerate(names):
-            if name in place:
-                found[:, column] = self.values[:, place[name]]
-        return found
-
-
 _IMPLEMENTATION = "implementation."
 
 
-def implementation_of(table: KernelTable) -> npt.NDArray[Any]:
+def implementation_of(table: Features) -> npt.NDArray[Any]:
     """The name of each row's implementation."""
     found = np.full(len(table), "", dtype=object)
     for column, name in enumerate(table.names):
@@ -75,11 +51,11 @@ def implementation_of(table: KernelTable) -> npt.NDArray[Any]:
 
 def kernel_table(
     kernels: Sequence[Kernel], placement: Placement, peaks: Mapping[str, float]
-) -> KernelTable:
+) -> Features:
     """The facts of many kernels, computed together; those of schedules operator by operator where
     an implementation does not tell those of many. `peaks` as in `roofline_s`."""
     if not kernels:
-        return KernelTable(names=(), values=np.zeros((0, 0)), roof_s=np.zeros(0))
+        return Features(names=(), values=np.zeros((0, 0)), scale=np.zeros(0))
     distinct = {workload.text: workload for workload, _ in kernels}
     places = {text: place for place, text in enumerate(distinct)}
     which = np.array([places[workload.text] for workload, _ in kernels])
@@ -119,7 +95,7 @@ def _of_operators(
 
 
 def _of_candidate(name: str, forms: tuple[Form, ...]) -> dict[str, float]:
-    blocks = {f"layout.{port}": value for port, value in layout_facts(forms).items()}
+    blocks = {f"layout.{port}": value for port, value in layout_features(forms).items()}
     return {**blocks, f"{_IMPLEMENTATION}{name}": 1.0}
 
 
@@ -197,11 +173,11 @@ def _vectors(settings: Sequence[Settings], registers: Floats) -> _Columns:
     }
 
 
-def _assembled(parts: Sequence[_Part], roof_s: Floats) -> KernelTable:
+def _assembled(parts: Sequence[_Part], roof_s: Floats) -> Features:
     names = tuple(sorted({name for _, columns in parts for name in columns}))
     place = {name: column for column, name in enumerate(names)}
     values = np.full((len(names), len(roof_s)), np.nan)
     for rows, columns in parts:
         for name, found in columns.items():
             values[place[name], rows] = found
-    return KernelTable(names=names, values=np.ascontiguousarray(values.T), roof_s=roof_s)
+    return Features(names=names, values=np.ascontiguousarray(values.T), scale=roof_s)

@@ -1,0 +1,125 @@
+# pyright: basic
+"""Gaussian processes for few rows: near rows behave alike, beside a linear trend.
+
+scikit-learn's (Rasmussen & Williams 2006, chapters 2, 4.2 and 5.4). The kernel is a rational
+quadratic of distance plus a product of linear columns plus a constant, and noise; its parameters
+maximise the likelihood within a factor of where they begin. Which rows to measure next no library
+chooses so that the others become known: that is `most_telling`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import (
+    ConstantKernel,
+    DotProduct,
+    RationalQuadratic,
+    WhiteKernel,
+)
+
+from tilewright.predict.regressors import Floats
+
+_LENGTH = 2.0
+_FACTOR, _LENGTH_FACTOR = 10.0, 2.0
+_LEAST_NOISE = 0.0003
+_FAR = 1e-4
+"""Linear columns are scaled by this, so that they count nothing for distances."""
+
+
+class _Trend(DotProduct):
+    """The product of the columns from `first` on."""
+
+    def __init__(self, sigma_0=0.0, sigma_0_bounds="fixed", first=0):
+        super().__init__(sigma_0, sigma_0_bounds)
+        self.first = first
+
+    def __call__(self, X, Y=None, eval_gradient=False):
+        other = None if Y is None else np.asarray(Y)[:, self.first :]
+        return super().__call__(np.asarray(X)[:, self.first :], other, eval_gradient)
+
+    def diag(self, X):
+        return super().diag(np.asarray(X)[:, self.first :])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """Where the kernel's parameters begin: variances of its parts."""
+
+    near: float = 0.05
+    linear: float = 0.1
+    constant: float = 0.05
+    noise: float = 0.003
+
+    def kernel(self, first: int = 0, scale: float = 1.0) -> Any:
+        """The kernel of rows whose columns from `first` on are linear, scaled by `scale`; without
+        noise."""
+        near = RationalQuadratic(_LENGTH, 1.0, _around(_LENGTH, _LENGTH_FACTOR), "fixed")
+        trend = _constant(self.linear / scale**2) * _Trend(first=first)
+        return _constant(self.near) * near + trend + _constant(self.constant)
+
+
+def _constant(value: float) -> ConstantKernel:
+    return ConstantKernel(value, _around(value, _FACTOR))
+
+
+def _around(value: float, factor: float) -> tuple[float, float]:
+    return value / factor, value * factor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """Rows × columns for the distance, rows × columns for the trend; both centred, of unit size."""
+
+    near: Floats
+    linear: Floats
+
+    @property
+    def joined(self) -> Floats:
+        """The columns of both, as the kernel takes them."""
+        return np.hstack([self.near, _FAR * self.linear])
+
+    def kernel(self, prior: Prior) -> Any:
+        """What a prior says of such rows."""
+        return prior.kernel(self.near.shape[1], _FAR)
+
+
+def regression(
+    inputs: Inputs, rows: np.ndarray, values: Floats, noise: Floats, prior: Prior
+) -> tuple[Floats, Floats]:
+    """What is expected of all rows of the inputs, where `values` of these `rows` are known, whose
+    noise has these variances relative to the best rows'; and the value of each known row less what
+    the others predict for it (Rasmussen & Williams, equation 5.12)."""
+    kernel = inputs.kernel(prior) + WhiteKernel(prior.noise, _around(prior.noise, _FACTOR))
+    regressor: Any = GaussianProcessRegressor
+    process = regressor(kernel, alpha=_LEAST_NOISE * noise)
+    with warnings.catch_warnings():
+        # That a parameter ends at its bound is what bounds are for.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        process.fit(inputs.joined[rows], values)
+    inverse = np.linalg.inv(process.L_ @ process.L_.T)
+    return process.predict(inputs.joined), process.alpha_.ravel() / np.diag(inverse)
+
+
+def most_telling(
+    covariance: Floats, noise: Floats, weights: Floats, count: int, first: Sequence[int] = ()
+) -> list[int]:
+    """`count` rows to measure: the `first` ones, then one after the other the row that would lessen
+    the expected squared error of all, by these weights, the most (Cohn, Ghahramani & Jordan,
+    "Active learning with statistical models", 1996). `covariance` is that of all rows' values,
+    `noise` the variance of each row's."""
+    taken: list[int] = []
+    while len(taken) < min(count, len(covariance)):
+        gain = weights @ covariance**2 / (np.diag(covariance) + noise)
+        gain[taken] = -1
+        best = int(first[len(taken)]) if len(taken) < len(first) else int(np.argmax(gain))
+        shared = covariance[best]
+        covariance = covariance - np.outer(shared, shared) / (shared[best] + noise[best])
+        taken.append(best)
+    return taken

@@ -1,0 +1,230 @@
+"""The predictors of a table that somebody measured, as cases of the engine that judges them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+
+from tilewright.core.errors import ModelError, UsageError
+from tilewright.core.fingerprints import digest
+from tilewright.core.predictions import Covered, EvaluatePick
+from tilewright.predict.base import Family, Features, Floats, Integers, Target
+from tilewright.predict.calibration import calibrated, choose, coordinates, regret
+from tilewright.predict.cards import Learnt
+from tilewright.predict.datasheets import Datasheet, nominal, read_datasheets
+from tilewright.predict.evaluation import Assessment, cross_validated, held_out
+from tilewright.predict.families.registry import family_named
+from tilewright.predict.family_models import Predictions, TrainingSet, fit_model
+from tilewright.predict.metrics import HeldOut, together
+from tilewright.predict.splits import ALL, Question, configuration_groups
+from tilewright.predict.table import Measured, chosen, measured, read_table, targets_in
+from tilewright.predict.transfer import Forecast, forecast, learn
+
+LEAST_ROWS = 20
+LEAST_SAMPLES = 5
+
+
+def table_cases(
+    path: Path, specs: Path | None, question: Question, threads: int
+) -> tuple[list[tuple[str, Callable[[], Assessment]]], list[str]]:
+    """What assesses the predictor of each target of a table, and notes on rows that were left out;
+    `specs` are datasheets, `threads` fit the predictors.
+
+    Raises UsageError for an unknown family, or a column that is missing; ModelError for a file that
+    is broken or holds too few rows. A case raises UsageError for a datasheet that is missing, or a
+    single device with none to learn from, ModelError for too few rows.
+    """
+    question.require_shots(LEAST_SAMPLES)
+    family = family_named(question.family)
+    family = replace(family, regressor=replace(family.regressor, threads=threads))
+    sheets = read_datasheets(specs) if specs else {}
+    table = read_table(path)
+    cases: list[tuple[str, Callable[[], Assessment]]] = []
+    notes: list[str] = []
+    for target in targets_in(table, family):
+        rows = measured(table, family, target)
+        for reason, count in rows.dropped.items():
+            notes.append(f"{target.column.name}: {count} rows left out: {reason}.")
+        case = _TableCase(path=path, family=family, target=target, rows=rows, sheets=sheets)
+        assess = case.by_device if question.split == "device" else case.by_configuration
+        cases.append((family.name, partial(assess, question)))
+    return cases, notes
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TableCase:
+    """One target of one table."""
+
+    path: Path
+    family: Family
+    target: Target
+    rows: Measured
+    sheets: Mapping[str, Datasheet]
+
+    @cached_property
+    def usable(self) -> Integers:
+        """The numbers of the rows with a target."""
+        found = np.flatnonzero(np.isfinite(self.rows.target))
+        if len(found) < LEAST_ROWS:
+            raise ModelError(
+                f"{self.path} has {len(found)} usable rows; an evaluation needs {LEAST_ROWS}."
+            )
+        return found
+
+    def device_rows(self, number: int) -> Integers:
+        """The numbers of one device's rows."""
+        return np.flatnonzero(self.rows.device == number)
+
+    def sheet(self, number: int) -> Datasheet:
+        """A device's datasheet, a nominal one where none is given."""
+        device = self.rows.devices[number]
+        return self.sheets.get(device) or nominal(device)
+
+    def features(self, number: int) -> Features:
+        """The features of one device's rows."""
+        columns = chosen(self.rows.columns, self.device_rows(number))
+        found = self.family.features(columns, self.sheet(number))
+        return found if self.target.scaled else replace(found, scale=np.ones(len(found)))
+
+    @cached_property
+    def data(self) -> TrainingSet:
+        """The usable rows in the table's order, with the device's number as one more feature."""
+        usable = self.usable
+        each = [self.features(number) for number in range(len(self.rows.devices))]
+        order = np.argsort(self.rows.device, kind="stable")
+        values, scale = np.empty((len(order), len(each[0].names) + 1)), np.empty(len(order))
+        values[order, :-1] = np.concatenate([features.values for features in each])
+        values[:, -1] = self.rows.device
+        scale[order] = np.concatenate([features.scale for features in each])
+        every = TrainingSet(
+            family=self.family.name,
+            target_name=self.target.column.name,
+            unit=self.target.si_unit,
+            features=Features(names=(*each[0].names, "device"), values=values, scale=scale),
+            target=self.rows.target,
+            configurations=configuration_groups(self.rows.columns, self.family.configuration),
+            groups=np.array(self.rows.devices, dtype=object)[self.rows.device],
+            data_hash=digest(self.path.read_bytes()),
+        )
+        return every.part(usable)
+
+    def by_configuration(self, question: Question) -> Assessment:
+        """One predictor of all devices' rows, judged device by device."""
+        distinct = len(np.unique(self.data.configurations))
+        if distinct < max(question.folds, self.family.regressor.members):
+            raise ModelError(
+                f"{self.path} has {distinct} different configurations, fewer than folds."
+            )
+        fit = partial(fit_model, regressor=self.family.regressor)
+        found = cross_validated(self.data, fit, question.folds, question.seed)
+        there = [name for name in self.rows.devices if name in set(found.groups)]
+        return self._assessment([part for part in found.by_group(there).values()], len(there) > 1)
+
+    def _assessment(
+        self, parts: Sequence[HeldOut], joined: bool, picks: Sequence[EvaluatePick] = ()
+    ) -> Assessment:
+        columns = chosen(self.rows.columns, self.usable)
+        numbers = [column.name for column in self.family.operands if not column.text]
+        learnt = Learnt(
+            data=self.data,
+            devices=self.rows.devices,
+            covers=[
+                Covered(name=name, low=float(columns[name].min()), high=float(columns[name].max()))
+                for name in numbers
+            ],
+        )
+        found = {str(part.groups[0]): part for part in parts}
+        if joined:
+            found[ALL] = together(parts)
+        return Assessment(learnt=[learnt], parts=found, picks=picks)
+
+    def by_device(self, question: Question) -> Assessment:
+        """Every device predicted from the others, and from a few samples of its own."""
+        numbers = range(len(self.rows.devices))
+        self._require_devices(question)
+        features = [self.features(number) for number in numbers]
+        targets = [self.rows.target[self.device_rows(number)] for number in numbers]
+        known = [
+            learn(self.family, self.sheet(n), features[n].part(there), targets[n][there])
+            for n in numbers
+            for there in [np.flatnonzero(np.isfinite(targets[n]))]
+        ]
+        margins = [
+            np.column_stack([device.margin(about.values) for device in known]) for about in features
+        ]
+
+        def guessed(new: int, others: list[int]) -> Forecast:
+            near = [known[other] for other in others]
+            scale, said = features[new].scale, margins[new][:, others]
+            return forecast(self.family, known[new].sheet, scale, near, said)
+
+        def reach(held: int, rest: list[int]) -> float:
+            missed = np.abs(np.log(guessed(held, rest).times() / targets[held]))
+            return float(np.quantile(missed[np.isfinite(missed)], 0.9))
+
+        parts: list[HeldOut] = []
+        picks: list[EvaluatePick] = []
+        for new in numbers:
+            others = [number for number in numbers if number != new]
+            guess, left = guessed(new, others), np.isfinite(targets[new])
+            if question.shots:
+                columns = chosen(self.rows.columns, self.device_rows(new))
+                inputs = coordinates(self.family, columns, features[new], guess)
+                sampled = choose(self.family, inputs, guess, question.shots, question.seed)
+                predicted, width = calibrated(self.family, inputs, guess, sampled, targets[new])
+                left[sampled] = False
+                picks += self._picks(new, sampled, predicted)
+            else:
+                predicted = guess.times()
+                # The widest of the known devices', each predicted from the rest of them.
+                rests = {held: [o for o in others if o != held] for held in others}
+                width = max((reach(*one) for one in rests.items() if one[1]), default=np.inf)
+            parts.append(self._part(new, predicted, width, left))
+        return self._assessment(parts, True, picks)
+
+    def _part(self, new: int, predicted: Floats, width: float, left: np.ndarray) -> HeldOut:
+        """The rows of a device that are `left` to judge, all with an interval of one width."""
+        place = np.searchsorted(self.usable, self.device_rows(new)[left])
+        reach = np.full(len(place), width)
+        said = Predictions(predicted=predicted[left], reach=reach, outside=reach < 0)
+        return held_out(self.data.part(place), said)
+
+    def _picks(self, new: int, sampled: Integers, predicted: Floats) -> list[EvaluatePick]:
+        """What a search by these predictions would find; none for families that search nothing."""
+        verified = self.family.verified
+        if not verified:
+            return []
+        target = self.rows.target[self.device_rows(new)]
+        return [
+            EvaluatePick(
+                group=self.rows.devices[new],
+                shots=len(sampled),
+                verified=verified,
+                regret=regret(predicted, target, sampled, verified),
+            )
+        ]
+
+    def _require_devices(self, question: Question) -> None:
+        devices = self.rows.devices
+        if len(self.usable) and len(devices) < 2:
+            raise UsageError(
+                f"--split device needs rows of two devices at least; this table has "
+                f"{len(devices)}.",
+                hint="--split configuration keeps configurations apart on one device.",
+            )
+        bare = [device for device in devices if device not in self.sheets]
+        if self.family.roofed and bare:
+            raise UsageError(
+                f"No datasheet of {', '.join(bare)}.",
+                hint="--specs FILE gives them; docs/reference/evaluate.md has the fields.",
+            )
+        needed = LEAST_ROWS + question.shots
+        for device, count in zip(
+            devices, np.bincount(self.rows.device[self.usable], minlength=len(devices)), strict=True
+        ):
+            if count < needed:
+                raise ModelError(f"{device} has {count} usable rows; this needs {needed}.")
