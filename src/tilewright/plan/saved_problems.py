@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tilewright.core.results import SolveResult
 from tilewright.plan.assignment.problem_file import read_problem
-from tilewright.plan.assignment.solving import DEFAULT, solve, solver_named
+from tilewright.plan.assignment.solving import DEFAULT, SOLVERS, solve
 
 _PS_PER_S = 10**12
 _LISTEN_S = 0.1
@@ -20,7 +20,7 @@ def solve_file(path: Path, solver: str = DEFAULT) -> SolveResult:
     without an allowed assignment, NegativeVerdict where the solver found none. Ctrl-C is heard at
     once, also inside HiGHS, which knows nothing of signals.
     """
-    chosen = solver_named(solver)
+    chosen = SOLVERS.named(solver)
     problem = read_problem(path)
     with ThreadPool(1) as beside:
         solving = beside.apply_async(solve, (problem, chosen))

@@ -15,7 +15,7 @@ from tilewright.plan.assignment.problem import Problem
 from tilewright.plan.assignment.records import FORBIDDEN, Costs
 
 _SUMMED_AT_ONCE = 16
-BLOCK_CELLS = 1 << 16
+_BLOCK_CELLS = 1 << 16
 """How many costs are added up at once: few enough for the caches."""
 
 
@@ -63,19 +63,16 @@ class Network:
 
         A variable may end up in no factor; any value left to it will do.
         """
-        merged: dict[tuple[int, ...], Costs] = {}
+        left: list[Factor] = []
         constant = self.constant
         for factor in self.factors:
             scope = tuple(v for v in factor.scope if len(self.values[v]) > 1)
             costs = factor.costs.reshape([len(self.values[v]) for v in scope])
-            least = int(costs.min())
-            if least == int(costs.max()):
-                constant = min(constant + least, FORBIDDEN)
+            if costs.min() == costs.max():
+                constant = min(constant + int(costs.min()), FORBIDDEN)
             else:
-                _merge(merged, scope, costs)
-        factors = [Factor(scope, costs) for scope, costs in merged.items()]
-        touching = _touching(factors, len(self.values))
-        return Network(list(self.values), factors, touching, constant)
+                left.append(Factor(scope, costs))
+        return network_over(self.values, left, constant)
 
     def places(self, chosen: Mapping[int, int]) -> tuple[int, ...]:
         """Choices among the values left as places in the problem; the first where none is made."""
@@ -83,29 +80,37 @@ class Network:
 
 
 def network_of(problem: Problem) -> Network:
-    """The factors of a problem, tables over the same variables added up."""
-    merged: dict[tuple[int, ...], Costs] = {}
+    """The factors of a problem."""
+    factors: list[Factor] = []
     for table in problem.tables:
         numbers = [problem.numbers[name] for name in table.variables]
         axes = sorted(range(len(numbers)), key=numbers.__getitem__)
-        scope = tuple(numbers[axis] for axis in axes)
-        _merge(merged, scope, np.transpose(table.costs, axes))
-    factors = [Factor(scope, costs) for scope, costs in merged.items()]
-    values = [list(range(len(variable.values))) for variable in problem.variables]
-    return Network(values, factors, _touching(factors, len(values)))
+        factors.append(Factor(tuple(sorted(numbers)), np.transpose(table.costs, axes)))
+    return network_over([range(len(each.values)) for each in problem.variables], factors)
 
 
-def _merge(merged: dict[tuple[int, ...], Costs], scope: tuple[int, ...], costs: Costs) -> None:
-    known = merged.get(scope)
-    merged[scope] = costs if known is None else capped(known + costs)
+def network_over(
+    values: Iterable[Iterable[int]], factors: Iterable[Factor], constant: int = 0
+) -> Network:
+    """A network of these factors, those over the same variables added up."""
+    merged: dict[tuple[int, ...], Factor] = {}
+    for factor in factors:
+        known = merged.get(factor.scope)
+        total = (
+            factor if known is None else Factor(factor.scope, capped(known.costs + factor.costs))
+        )
+        merged[factor.scope] = total
+    lists = [list(left) for left in values]
+    touching: list[list[int]] = [[] for _ in lists]
+    for number, scope in enumerate(merged):
+        for variable in scope:
+            touching[variable].append(number)
+    return Network(lists, list(merged.values()), touching, constant)
 
 
-def _touching(factors: Iterable[Factor], variables: int) -> list[list[int]]:
-    found: list[list[int]] = [[] for _ in range(variables)]
-    for number, factor in enumerate(factors):
-        for variable in factor.scope:
-            found[variable].append(number)
-    return found
+def least_along(costs: Costs, axis: int) -> Costs:
+    """The least cost of each value along one axis, whatever the other axes' values are."""
+    return np.moveaxis(costs, axis, 0).reshape(costs.shape[axis], -1).min(axis=1)
 
 
 def capped(costs: Costs) -> Costs:
@@ -113,29 +118,24 @@ def capped(costs: Costs) -> Costs:
     return np.minimum(costs, FORBIDDEN)
 
 
-def scope_of(factors: Iterable[Factor]) -> tuple[int, ...]:
-    """All variables of some factors, ascending."""
-    return tuple(sorted({variable for factor in factors for variable in factor.scope}))
-
-
 def eliminated(factors: Sequence[Factor], variable: int) -> Factor:
     """The sum of factors over `variable`, minimised over it: (v, a, b) → min over v of the sum.
 
     The sum is made block by block, never as a whole.
     """
-    rest = tuple(other for other in scope_of(factors) if other != variable)
     sizes = {v: n for f in factors for v, n in zip(f.scope, f.costs.shape, strict=True)}
+    rest = tuple(sorted(sizes.keys() - {variable}))
     message = np.full([sizes[other] for other in rest], FORBIDDEN, dtype=np.int64)
-    step = max(1, BLOCK_CELLS // max(1, message.size))
+    step = max(1, _BLOCK_CELLS // max(1, message.size))
     clique = (variable, *rest)
-    fronts = [front(factor, clique) for factor in by_size(factors)]
+    fronts = [_front(factor, clique) for factor in by_size(factors)]
     for start in range(0, sizes[variable], step):
-        block = added([each[start : start + step] for each in fronts])
+        block = _added([each[start : start + step] for each in fronts])
         np.minimum(message, block.min(axis=0), out=message)
     return Factor(rest, message)
 
 
-def added(parts: Sequence[Costs]) -> Costs:
+def _added(parts: Sequence[Costs]) -> Costs:
     """The sum of broadcastable costs, small ones first; cut at `FORBIDDEN` when there are many."""
     total = parts[0]
     for number, part in enumerate(parts[1:], start=1):
@@ -159,16 +159,14 @@ def at(factors: Iterable[Factor], variable: int, chosen: Mapping[int, int]) -> C
         for factor in factors
         if variable in factor.scope
     ]
-    return capped(added(vectors))
+    return capped(_added(vectors))
 
 
-def front(factor: Factor, clique: Sequence[int]) -> Costs:
+def _front(factor: Factor, clique: Sequence[int]) -> Costs:
     """A view with the axis of `clique[0]` first that broadcasts over the clique.
 
     The factor is over that variable; the rest of the clique is ascending.
     """
-    variable, rest = clique[0], clique[1:]
-    costs = np.moveaxis(factor.costs, factor.scope.index(variable), 0)
-    others = [other for other in factor.scope if other != variable]
-    axes = dict(zip(others, costs.shape[1:], strict=True))
-    return costs.reshape([costs.shape[0], *(axes.get(other, 1) for other in rest)])
+    costs = np.moveaxis(factor.costs, factor.scope.index(clique[0]), 0)
+    sizes = dict(zip(factor.scope, factor.costs.shape, strict=True))
+    return costs.reshape([sizes.get(variable, 1) for variable in clique])

@@ -2,49 +2,46 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import import_module
 from time import perf_counter
-from typing import cast
 
 from tilewright.core.plugins import Offers
 from tilewright.core.solutions import Solution
-from tilewright.plan.assignment.elimination import lower_bound
+from tilewright.plan.assignment.elimination import eliminate
 from tilewright.plan.assignment.problem import Problem
 from tilewright.plan.assignment.solution import Solver, allowed, nothing_found
-from tilewright.plan.assignment.solvers.exact import CHEAP_WORK, reduced
+from tilewright.plan.assignment.solvers.auto import Auto
+from tilewright.plan.assignment.solvers.dp import DynamicProgram
+from tilewright.plan.assignment.solvers.exact import CHEAP_WORK, Exact, reduced
+from tilewright.plan.assignment.solvers.heuristics import Greedy, HistoryBest, Uniform
+from tilewright.plan.assignment.solvers.milp import Milp
+from tilewright.plan.assignment.solvers.pbqp import Pbqp
 
 GROUP = "tilewright.solvers"
 DEFAULT = "auto"
-_BUILT_IN = ("auto", "exact", "milp", "pbqp", "dp", "greedy", "uniform", "history_best")
-
+_BUILT_IN: tuple[Solver, ...] = (
+    *(Auto(), Exact(), Milp(), Pbqp(), DynamicProgram()),
+    *(Greedy(), Uniform(), HistoryBest()),
+)
 _BOUND_CELLS = 1 << 20
 
 
-@cache
-def solvers() -> Offers[Solver]:
-    """All solvers by name, those of other packages too. Of ours, a module offers `SOLVER`."""
-    package = "tilewright.plan.assignment.solvers"
-    ours = {name: cast(Solver, import_module(f"{package}.{name}").SOLVER) for name in _BUILT_IN}
-    return Offers(GROUP, kind="solver", built_in=ours, needs=("name", "find"))
-
-
-def solver_named(name: str) -> Solver:
-    """The solver with this name; raises UsageError for an unknown one, PluginError where a package
-    offers it that is broken.
-
-    Dashes and underscores count alike.
-    """
-    return solvers().named(name)
+SOLVERS = Offers[Solver](
+    GROUP,
+    kind="solver",
+    built_in={solver.name: solver for solver in _BUILT_IN},
+    needs=("name", "find"),
+)
+"""All solvers by name, those of other packages too."""
 
 
 def solve(problem: Problem, solver: str | Solver = DEFAULT) -> Solution:
     """Solve a problem; where a solver leaves a gap, the bound of mini-buckets is tried as well.
 
-    Raises Infeasible where no assignment is allowed, NothingFound where the solver found none,
-    TooWide where the problem does not fit the solver.
+    Raises UsageError for an unknown solver, PluginError where a package offers it that is broken,
+    Infeasible where no assignment is allowed, NothingFound where the solver found none, TooWide
+    where the problem does not fit the solver.
     """
-    chosen = solver_named(solver) if isinstance(solver, str) else solver
+    chosen = SOLVERS.named(solver) if isinstance(solver, str) else solver
     start = perf_counter()
     found = chosen.find(problem)
     elapsed = perf_counter() - start
@@ -54,7 +51,8 @@ def solve(problem: Problem, solver: str | Solver = DEFAULT) -> Solution:
         raise nothing_found(problem, chosen.name)
     bound = found.bound_ps or 0
     if bound < objective:
-        bound = max(bound, least_cost(problem))
+        network, order = reduced(problem, most_work=CHEAP_WORK)
+        bound = max(bound, eliminate(network, order.variables, _BOUND_CELLS).least)
     return Solution(
         solver=found.solver or chosen.name,
         assignment=assignment,
@@ -63,9 +61,3 @@ def solve(problem: Problem, solver: str | Solver = DEFAULT) -> Solution:
         solve_s=elapsed,
         note=found.note,
     )
-
-
-def least_cost(problem: Problem) -> int:
-    """A lower bound in picoseconds: the optimum where the graph is narrow, less elsewhere."""
-    network, order = reduced(problem, most_work=CHEAP_WORK)
-    return lower_bound(network, order.variables, _BOUND_CELLS)

@@ -6,77 +6,52 @@ is closed. The best assignment is taken, with the best bound.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.solution import (
-    Found,
-    NothingFound,
-    Solver,
-    TooWide,
-    nothing_found,
-)
+from tilewright.plan.assignment.solution import Found, NothingFound, Solver, TooWide, nothing_found
 from tilewright.plan.assignment.solvers.dp import DynamicProgram
-from tilewright.plan.assignment.solvers.exact import Exact
-from tilewright.plan.assignment.solvers.greedy import Greedy
+from tilewright.plan.assignment.solvers.exact import QUICK, Exact
+from tilewright.plan.assignment.solvers.heuristics import Greedy
 from tilewright.plan.assignment.solvers.milp import Milp
 from tilewright.plan.assignment.solvers.pbqp import Pbqp
-from tilewright.plan.assignment.solvers.within import MOST_CELLS, MOST_WORK
+
+_OTHERS: tuple[Solver, ...] = (DynamicProgram(), Pbqp(), Greedy())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auto:
-    """`time_limit_s` is that of the integer program; the limits are those of the exact solver."""
+    """`exact` is tried first; the others are for what is too wide for it."""
 
     name: str = "auto"
-    most_cells: int = MOST_CELLS
-    most_work: int = MOST_WORK
-    time_limit_s: float = 60.0
+    exact: Exact = QUICK
 
     def find(self, problem: Problem) -> Found:
         """The best assignment that one of the solvers finds; `solver` says which."""
-        exact = Exact(most_cells=self.most_cells, most_work=self.most_work)
         try:
-            found = exact.find(problem)
-            return Found(
-                places=found.places, bound_ps=found.bound_ps, solver=exact.name, note=found.note
-            )
+            return replace(self.exact.find(problem), solver=self.exact.name)
         except TooWide:
             return self._best_of_many(problem)
 
     def _best_of_many(self, problem: Problem) -> Found:
-        bound: int | None = None
-        candidates: list[tuple[int, str, Found]] = []
-        try:
-            milp = Milp(time_limit_s=self.time_limit_s)
+        milp, bound = Milp(), 0
+        found: list[tuple[int, str, Sequence[int]]] = []
+        with suppress(TooWide):
             attempt = milp.attempt(problem)
             bound = attempt.bound_ps
             if attempt.places is not None:
-                found = Found(places=attempt.places)
-                candidates.append((_cost(problem, found), milp.name, found))
-        except TooWide:
-            pass
-        others: tuple[Solver, ...] = (DynamicProgram(), Pbqp(), Greedy())
-        for solver in others:
-            if candidates and min(candidates)[0] == bound:
+                found.append((problem.cost_at(attempt.places), milp.name, attempt.places))
+        for solver in _OTHERS:
+            if found and min(found)[0] == bound:
                 break
-            try:
-                found = solver.find(problem)
-            except (TooWide, NothingFound):
-                continue
-            candidates.append((_cost(problem, found), solver.name, found))
-            if found.bound_ps is not None:
-                bound = max(bound or 0, found.bound_ps)
-        if not candidates:
+            with suppress(TooWide, NothingFound):
+                answer = solver.find(problem)
+                found.append((problem.cost_at(answer.places), solver.name, answer.places))
+                bound = max(bound, answer.bound_ps or 0)
+        if not found:
             raise nothing_found(problem, self.name)
-        _, name, best = min(candidates, key=lambda each: each[0])
-        return Found(
-            places=best.places, bound_ps=bound, solver=name, note="too wide for the exact solver"
-        )
-
-
-def _cost(problem: Problem, found: Found) -> int:
-    return problem.cost(problem.assignment(found.places))
-
-
-SOLVER = Auto()
+        _, name, places = min(found, key=lambda each: each[0])
+        note = "too wide for the exact solver"
+        return Found(places=places, bound_ps=bound, solver=name, note=note)

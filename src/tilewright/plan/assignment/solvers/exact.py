@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.plan.assignment.elimination import eliminate
-from tilewright.plan.assignment.factors import Network, network_of
+from tilewright.plan.assignment.factors import Network
 from tilewright.plan.assignment.ordering import Order, cheapest_order
 from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.reduction import drop_beaten, propagate
+from tilewright.plan.assignment.reduction import drop_beaten, possible_network
 from tilewright.plan.assignment.solution import Found, TooWide, allowed, infeasible
 
 CHEAP_WORK = 5 * 10**7
@@ -32,7 +32,7 @@ class Exact:
     def find(self, problem: Problem) -> Found:
         """An optimum."""
         network, order = reduced(problem, most_work=CHEAP_WORK)
-        if order.kept > self.most_cells or order.work > self.most_work:
+        if not self.fits(order):
             raise TooWide(
                 f"{problem.title} is too wide for the exact solver: an elimination order has width "
                 f"{order.width}, messages of {order.kept:.1e} costs and {order.work:.1e} sums; "
@@ -48,6 +48,14 @@ class Exact:
             note=f"width {order.width}",
         )
 
+    def fits(self, order: Order) -> bool:
+        """Whether an elimination in this order stays within the limits."""
+        return order.kept <= self.most_cells and order.work <= self.most_work
+
+
+QUICK = Exact(most_cells=1 << 25, most_work=5 * 10**8)
+"""The exact solver as it is used where there is a choice: for a few seconds at most."""
+
 
 def reduced(problem: Problem, *, most_work: int = 0) -> tuple[Network, Order]:
     """The network with values dropped that no optimum needs, and an elimination order.
@@ -55,9 +63,7 @@ def reduced(problem: Problem, *, most_work: int = 0) -> tuple[Network, Order]:
     Dead ends are looked for where an elimination takes more than `most_work` sums. Raises
     Infeasible where it shows already that nothing is allowed.
     """
-    network = network_of(problem)
-    if not propagate(network):
-        raise infeasible(problem)
+    network = possible_network(problem)
     simple = network.simplified()
     order = _order(simple)
     if order.work > most_work:
@@ -69,6 +75,3 @@ def reduced(problem: Problem, *, most_work: int = 0) -> tuple[Network, Order]:
 
 def _order(network: Network) -> Order:
     return cheapest_order([factor.scope for factor in network.factors], network.sizes)
-
-
-SOLVER = Exact()
