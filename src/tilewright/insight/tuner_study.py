@@ -15,7 +15,7 @@ from tilewright.core.results import TunerStudyResult, TunerStudyRow
 from tilewright.search.sweeps.files import read_sweeps, shipped_sweeps
 from tilewright.search.sweeps.replay import compare_tuners
 from tilewright.search.sweeps.sweep import Sweep
-from tilewright.search.tuners.registry import make_tuner, replayable, tuner_factory
+from tilewright.search.tuners.registry import replayable, tuner_factory
 from tilewright.store.output import replacing
 
 PAGE = "study-tuners.html"
@@ -54,7 +54,7 @@ class TunerStudy:
 
     def _tell_problem(self, name: str, sweep: Sweep) -> None:
         """Say why a tuner is not what its name promises where nothing can be lowered."""
-        problem = getattr(make_tuner(name, sweep.task(0)), "problem", "")
+        problem = getattr(tuner_factory(name)(sweep.task(0)), "problem", "")
         if problem:
             self.events(Note(message=f"{name}: {problem}"))
 

@@ -15,7 +15,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.ports import Ports
 from tilewright.kernels.spaces import default_candidate, ranked_defaults, too_inexact
 from tilewright.plan.network_problem import Time
-from tilewright.search.places import Places
+from tilewright.search.in_network import InNetworkFactors
 from tilewright.store.base import Store
 from tilewright.store.choices import own, ranked
 
@@ -32,14 +32,14 @@ class LayoutCosts:
     Elsewhere the facts' estimate is scaled by how far it was off for the same workload in other
     layouts (those that write the same layout count double), or for the implementation as a whole.
     Implementations with an error bound above `max_error` have no times. All times are corrected by
-    the kernels' `places` in a network, where these were seen. Estimates count `doubt` times as
+    how long kernels took `in_network`, where that was seen. Estimates count `doubt` times as
     much as they say: a solver picks those that are furthest too low. Without `guessing` only what
     was measured has a time, and what default layouts need.
     """
 
     placement: Placement
     max_error: float = inf
-    places: Places = field(default_factory=Places)
+    in_network: InNetworkFactors = field(default_factory=InNetworkFactors)
     guessing: bool = True
     doubt: float = 1.0
     _known: dict[str, dict[Ports, _Kernels]] = field(
@@ -85,7 +85,7 @@ class LayoutCosts:
         """The best time of each implementation, measured or modelled."""
         return {
             name: replace(
-                time, seconds=time.seconds * self.places.factor(workload.key, ports, name)
+                time, seconds=time.seconds * self.in_network.factor(workload.key, ports, name)
             )
             for name, time in self._alone(workload, ports).items()
         }
@@ -103,11 +103,11 @@ class LayoutCosts:
                 times[name] = Time(seconds=seconds, measured=False)
         return times
 
-    def corrected(self, places: Places) -> LayoutCosts:
-        """A copy with times corrected by `places` that guesses none, and learns on its own."""
+    def corrected(self, in_network: InNetworkFactors) -> LayoutCosts:
+        """A copy with times corrected by `in_network` that guesses none, and learns on its own."""
         return replace(
             self,
-            places=places,
+            in_network=in_network,
             guessing=False,
             _known={key: dict(found) for key, found in self._known.items()},
             _searched=set(self._searched),

@@ -17,7 +17,7 @@ from tilewright.kernels.search_space import SearchSpace
 from tilewright.measure.metaschedule import SearchFailed
 from tilewright.search.tuners import metaschedule
 from tilewright.search.tuners.base import TuningTask
-from tilewright.search.tuners.metaschedule import TUNERS, MetaScheduleTuner
+from tilewright.search.tuners.metaschedule import MetaScheduleTuner, metaschedule_tuner
 
 TASK = workload()
 
@@ -167,9 +167,9 @@ def test_closing_ends_the_search(process: FakeProcess) -> None:
 
 def test_a_stored_sweep_cannot_be_searched(process: FakeProcess) -> None:
     with pytest.raises(UsageError, match="searches kernels"):
-        TUNERS["metaschedule"](TuningTask(space=SearchSpace([])))
+        metaschedule_tuner(TuningTask(space=SearchSpace([])))
 
 
 def test_the_factory_makes_a_tuner(process: FakeProcess) -> None:
     task = TuningTask(space=SearchSpace([]), workload=TASK, forms=FORMS, placement=PLACEMENT)
-    assert traces(TUNERS["metaschedule"](task).ask(1)) == ["a"]
+    assert traces(metaschedule_tuner(task).ask(1)) == ["a"]

@@ -23,7 +23,7 @@ from tilewright.search.sweeps.replay import compare_tuners, regret_curve
 from tilewright.search.sweeps.sweep import Sweep, listed_part
 from tilewright.search.tuners.base import TuningTask
 from tilewright.search.tuners.default import DefaultTuner
-from tilewright.search.tuners.randomly import RandomTuner
+from tilewright.search.tuners.unguided import RandomTuner
 
 KNOBS = (split("tile", 64), split("other", 48), choice("order", ("x", "y", "z")))
 

@@ -25,7 +25,7 @@ def regret_curve(factory: TunerFactory, sweep: Sweep, *, seed: int, measurements
     """
     tuner = factory(sweep.task(seed))
     regrets: list[float] = []
-    chosen: tuple[float, float] = (np.inf, np.inf)
+    least_s = np.inf
     while len(regrets) < measurements:
         candidates = tuner.ask(min(BATCH, measurements - len(regrets)))
         if not candidates:
@@ -33,10 +33,8 @@ def regret_curve(factory: TunerFactory, sweep: Sweep, *, seed: int, measurements
         outcomes = [sweep.outcome(candidate) for candidate in candidates]
         for outcome in outcomes:
             if isinstance(outcome, Measurement):
-                number = sweep.space.number(outcome.candidate)
-                assert number is not None
-                chosen = min(chosen, (outcome.latency_s, sweep.worth_s(number)))
-            regrets.append(chosen[1] / sweep.best_s - 1.0)
+                least_s = min(least_s, outcome.latency_s)
+            regrets.append(least_s / sweep.best_s - 1.0)
         tuner.tell(outcomes)
     last = regrets[-1] if regrets else np.inf
     return np.array([*regrets, *([last] * (measurements - len(regrets)))])
@@ -54,14 +52,12 @@ def compare_tuners(
     for sweep in sweeps:
         points = [max(1, ceil(share * sweep.size)) for share in shares]
         for name, factory in named:
-            curves = np.stack(
-                [
-                    regret_curve(factory, sweep, seed=seed, measurements=max(points))
-                    for seed in range(seeds)
-                ]
-            )
+            curves = [
+                regret_curve(factory, sweep, seed=seed, measurements=max(points))
+                for seed in range(seeds)
+            ]
             for share, point in zip(shares, points, strict=True):
-                reached = curves[:, point - 1]
+                reached = [curve[point - 1] for curve in curves]
                 rows.append(
                     TunerStudyRow(
                         tuner=name,

@@ -74,8 +74,7 @@ class Sweep:
     def outcome(self, candidate: Candidate) -> Outcome:
         """What measuring this candidate gave in the sweep."""
         number = self.space.number(candidate)
-        known = number is not None and self.seconds.get(number) is not None
-        if number is None or not known:
+        if number is None or self.seconds.get(number) is None:
             return Failure(
                 workload_key=self.name,
                 candidate=candidate,

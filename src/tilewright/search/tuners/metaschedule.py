@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from tilewright.core.errors import UsageError
 from tilewright.core.forms import Form
@@ -17,7 +17,7 @@ from tilewright.core.records import Candidate, Measurement, Outcome, Placement
 from tilewright.graph.workload import Workload
 from tilewright.kernels.metaschedule import NAME, TRACE
 from tilewright.measure.metaschedule import SearchFailed, SearchProcess, shared_process
-from tilewright.search.tuners.base import Tuner, TuningTask
+from tilewright.search.tuners.base import TuningTask
 
 _MOST_RESTARTS = 1
 
@@ -26,8 +26,8 @@ class MetaScheduleTuner:
     """Asks MetaSchedule for the schedules of one task in fixed port layouts.
 
     Its search lives in a child process that all such tuners of a device share. A crash there costs
-    the proposals not yet handed out; after a second one the tuner has nothing more to propose.
-    `search_s` are the seconds spent waiting for it.
+    the proposals not yet handed out; after a second one the tuner has nothing more to propose, and
+    `problem` says why. `search_s` are the seconds spent waiting for it.
     """
 
     def __init__(
@@ -47,22 +47,22 @@ class MetaScheduleTuner:
         self._slot = self._process.new_slot()
         self._pid: int | None = None
         self._restarts = 0
-        self._guesses = deque(guesses)
-        self._queue: deque[str] = deque()
+        self._queue = deque(guesses)
         self._seen: set[Candidate] = set()
         self._told: dict[str, float | None] = {}
         self._untold: dict[str, float | None] = {}
 
     def ask(self, count: int) -> list[Candidate]:
-        """Up to `count` new candidates, of one generation; empty when the search has ended."""
+        """Up to `count` new candidates, guesses first, then those of one generation; empty when the
+        search has ended."""
         found: list[Candidate] = []
-        while self._guesses and len(found) < count:
-            self._take(self._guesses.popleft(), found)
         while len(found) < count:
             if not self._queue and (found or not self._refill()):
                 break
-            while self._queue and len(found) < count:
-                self._take(self._candidate(self._queue.popleft()), found)
+            candidate = self._queue.popleft()
+            if candidate not in self._seen:
+                self._seen.add(candidate)
+                found.append(candidate)
         return found
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
@@ -81,21 +81,16 @@ class MetaScheduleTuner:
         if process is not None:
             process.end(self._slot)
 
-    def _candidate(self, trace: str) -> Candidate:
-        settings = ((TRACE, trace),)
-        return Candidate(implementation=NAME, settings=settings, forms=self._forms)
-
-    def _take(self, candidate: Candidate, found: list[Candidate]) -> None:
-        if candidate not in self._seen:
-            self._seen.add(candidate)
-            found.append(candidate)
-
     def _refill(self) -> bool:
         """Get the next generation; False when there is none."""
         while self._process is not None and self._restarts <= _MOST_RESTARTS:
             began = time.perf_counter()
             try:
-                self._queue.extend(self._generate(self._process))
+                for trace in self._generate(self._process):
+                    settings = ((TRACE, trace),)
+                    self._queue.append(
+                        Candidate(implementation=NAME, settings=settings, forms=self._forms)
+                    )
                 return bool(self._queue)
             except SearchFailed as error:
                 self.problem = str(error)
@@ -118,7 +113,8 @@ class MetaScheduleTuner:
         return process.propose(self._slot)
 
 
-def _made(task: TuningTask) -> Tuner:
+def metaschedule_tuner(task: TuningTask) -> MetaScheduleTuner:
+    """The tuner of a task; raises UsageError on a stored sweep."""
     if task.workload is None or task.placement is None:
         raise UsageError(
             "metaschedule searches kernels, not stored settings",
@@ -127,6 +123,3 @@ def _made(task: TuningTask) -> Tuner:
     return MetaScheduleTuner(
         task.workload, task.forms, task.placement, seed=task.seed, guesses=task.guesses
     )
-
-
-TUNERS: Mapping[str, Callable[[TuningTask], Tuner]] = {NAME: _made}

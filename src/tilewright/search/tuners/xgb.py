@@ -17,10 +17,9 @@ from functools import partial
 import numpy as np
 
 from tilewright.kernels.search_space import Floats, Numbers
-from tilewright.search.tuners.annealing import anneal
 from tilewright.search.tuners.base import NumberTuner, TunerFactory, TuningTask
 from tilewright.search.tuners.boosting import BoostedTrees, Objective
-from tilewright.search.tuners.moves import Mask
+from tilewright.search.tuners.walking import Mask, anneal
 
 _FIRST = 16
 """Outcomes before the model decides, where similar tasks have none."""
@@ -60,38 +59,30 @@ class XgbTuner(NumberTuner):
     def propose(self, count: int) -> list[int]:
         """Settings the model likes best, and a few at random."""
         told = len(self.known.seconds) + len(self.known.failed)
-        if told < _FIRST and not self.task.precedents:
+        if told < _FIRST and not self.task.prior_trials:
             return self.unseen(count)
-        self._learn()
-        explored = int(self.rng.binomial(count, _RANDOM_SHARE))
-        planned = self._planned(count)[: count - explored]
-        return [*planned, *self.unseen(count)]
-
-    def _learn(self) -> None:
         numbers, goodness = self._outcomes()
         groups = [(self.space.features(numbers), goodness, 1.0)] if len(numbers) else []
         fading = 0.5 ** (len(numbers) / _HALVED_BY)
-        for precedent in self.task.precedents if fading > 0.01 else ():
-            weight = fading * min(1.0, _BORROWED / max(1, len(precedent.relative)))
-            groups.append((precedent.features, 1.0 / precedent.relative, weight))
+        for trials in self.task.prior_trials if fading > 0.01 else ():
+            weight = fading * min(1.0, _BORROWED / max(1, len(trials.relative)))
+            groups.append((trials.features, 1.0 / trials.relative, weight))
         self._model.fit(groups)
+        explored = int(self.rng.binomial(count, _RANDOM_SHARE))
+        if self.features == "knob":
+            planned = self._ranked(count)
+        else:
+            planned = self._refined(self._ranked(_SHORTLIST * count), count)
+        return [*planned[: count - explored], *self.unseen(count)]
 
     def _outcomes(self) -> tuple[Numbers, Floats]:
         """What is known, fastest first, with best time / time of each; failures have zero."""
-        numbers, seconds = self.known.arrays()
-        order = np.argsort(seconds, kind="stable")
-        numbers, seconds = numbers[order], seconds[order]
-        failed = [n for n in sorted(self.known.failed) if n not in self.known.seconds]
-        goodness = seconds[0] / seconds if len(seconds) else seconds
-        return (
-            np.append(numbers, np.array(failed, dtype=np.int64)),
-            np.append(goodness, np.zeros(len(failed))),
+        fastest, seconds = self.known.fastest(), self.known.seconds
+        failed = sorted(self.known.failed - seconds.keys())
+        goodness = [seconds[fastest[0]] / seconds[number] for number in fastest]
+        return np.array([*fastest, *failed], dtype=np.int64), np.array(
+            [*goodness, *[0.0] * len(failed)]
         )
-
-    def _planned(self, count: int) -> list[int]:
-        wanted = count if self.features == "knob" else _SHORTLIST * count
-        found = self._ranked(wanted)
-        return found if self.features == "knob" else self._refined(found, count)
 
     def _ranked(self, count: int) -> list[int]:
         """Unseen settings by the knob model, equal ones shuffled."""
@@ -101,23 +92,16 @@ class XgbTuner(NumberTuner):
                 self._whole = self.space.features(listed)
             numbers, scores = listed, self._model.predict(self._whole)
         else:
-            best = sorted(self.known.seconds, key=lambda n: self.known.seconds[n])[:16]
             numbers, scores = anneal(
                 self.space,
                 lambda some: self._model.predict(self.space.features(some)),
-                [*best, *self._chains],
+                [*self.known.fastest()[:16], *self._chains],
                 self.rng,
             )
-            self._chains = [int(n) for n in numbers[:32]]
+            self._chains = numbers[:32].tolist()
         order = np.lexsort((self.rng.random(len(numbers)), -scores))
-        found: list[int] = []
-        for row in order:
-            number = int(numbers[row])
-            if number not in self.known.seen and number not in self._broken:
-                found.append(number)
-                if len(found) == count:
-                    break
-        return found
+        fresh = self.known.fresh(numbers[order].tolist())
+        return [number for number in fresh if number not in self._broken][:count]
 
     def _refined(self, shortlist: list[int], count: int) -> list[int]:
         """The shortlist in the order of a model of the lowered kernels; those that do not lower
@@ -128,15 +112,14 @@ class XgbTuner(NumberTuner):
         numbers, goodness = numbers[:_LOWERED], goodness[:_LOWERED]
         rows = self._lowered([*map(int, numbers), *shortlist])
         whole: Mask = np.logical_and.reduce(np.isfinite(rows), axis=1)
-        own: Mask = whole[: len(numbers)]
-        theirs: Mask = whole[len(numbers) :]
+        own, theirs = whole[: len(numbers)], whole[len(numbers) :]
         builds = [n for n, good in zip(shortlist, theirs, strict=True) if good]
         self._broken.update(set(shortlist) - set(builds))
-        if own.sum() < _FIRST // 2:
-            return builds[:count]
-        self._finer.fit([(rows[: len(numbers)][own], goodness[own], 1.0)])
-        scores = self._finer.predict(rows[len(numbers) :][theirs])
-        return [builds[int(row)] for row in np.argsort(-scores, kind="stable")[:count]]
+        if own.sum() >= _FIRST // 2:
+            self._finer.fit([(rows[: len(numbers)][own], goodness[own], 1.0)])
+            scores = self._finer.predict(rows[len(numbers) :][theirs])
+            builds = [builds[int(row)] for row in np.argsort(-scores, kind="stable")]
+        return builds[:count]
 
     def _lowered(self, numbers: list[int]) -> Floats:
         """Features of lowered kernels, each made once."""
@@ -148,7 +131,7 @@ class XgbTuner(NumberTuner):
         return np.stack([self._rows[n] for n in numbers])
 
 
-def _family() -> dict[str, TunerFactory]:
+def _tuners() -> dict[str, TunerFactory]:
     """AutoTVM's names: `xgb` and `xgb_rank` alone have the features of loops."""
     found: dict[str, TunerFactory] = {}
     objectives: tuple[tuple[str, Objective], ...] = (("xgb", "reg"), ("xgb_rank", "rank"))
@@ -159,4 +142,4 @@ def _family() -> dict[str, TunerFactory]:
     return found
 
 
-TUNERS: dict[str, TunerFactory] = _family()
+XGB_TUNERS = _tuners()
