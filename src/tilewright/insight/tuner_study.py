@@ -13,8 +13,7 @@ from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.results import TunerStudyResult, TunerStudyRow
 from tilewright.search.sweeps.files import read_sweeps, shipped_sweeps
-from tilewright.search.sweeps.replay import compare_tuners
-from tilewright.search.sweeps.sweep import Sweep
+from tilewright.search.sweeps.sweep import Sweep, compare_tuners
 from tilewright.search.tuners.registry import replayable, tuner_factory
 from tilewright.store.output import replacing
 

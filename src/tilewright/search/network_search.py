@@ -123,20 +123,17 @@ class NetworkSearch:
         self.events(Stage(name="check", detail="winners against numpy"))
         self.budget.expect("finalists")
         with self.budget.phase("verify", keep=0.5 if self.proposals and searches else 0.0):
-            usual = self.network.plan
-            found = [self._decided(TUNED, usual, tuner.known, context, again=searches)]
-            self._looked_at.append((tuner.fused, tuner.known))
+            found = [self._decided(TUNED, self.network.plan, tuner.known, context, again=searches)]
         if self.graph is not None and searches:
             believed = self.graph.known | tuner.known
             for proposal in self.proposals if self.rivals else self.proposals[:1]:
-                plan, known = proposal.plan, _known_of(proposal.plan.tasks, believed)
+                known = _known_of(proposal.plan.tasks, believed)
                 again = proposal.name == CHOSEN
-                decided = self._decided_if_right(proposal.name, plan, known, context, again=again)
-                if decided is not None:
-                    self._looked_at.append((plan.tasks, known))
-                    found.append(decided)
-        shipped = self._shipped_before(context)
-        return [*found, shipped] if shipped else found, converged
+                found.append(
+                    self._decided(proposal.name, proposal.plan, known, context, again=again)
+                )
+        found.append(self._shipped_before(context))
+        return [plan for plan in found if plan is not None], converged
 
     def _searched(self, context: SearchContext) -> bool:
         """Spend the budget; True when everything converged."""
@@ -187,36 +184,31 @@ class NetworkSearch:
         context: SearchContext,
         *,
         again: bool = False,
-    ) -> PlanResult:
+    ) -> PlanResult | None:
         """The plan with the winner of each task, with the time of second looks and checks
-        accounted for."""
+        accounted for; None, with a note, where a task has no candidate that gives right results.
+
+        Without these for the default layouts nothing can ship, which is an error.
+        """
         searched = self.tuner.tasks if name == TUNED else None
         check = FinalistCheck(plan.tasks, known, context, searched)
-        with self.budget.phase("verify"):
-            checks = self._earlier_checks(plan.tasks) | self._checks
-            picks = check.picks(checks, again=again)
+        try:
+            with self.budget.phase("verify"):
+                checks = self._earlier_checks(plan.tasks) | self._checks
+                picks = check.picks(checks, again=again)
+        except NegativeVerdict as error:
+            if name == TUNED:
+                raise
+            self.events(Note(message=f"The plan {name!r} is left out: {error.message}"))
+            return None
         for key, (candidate, result) in picks.items():
             if result.check is not None:
                 self._checks[key] = candidate, result.check
+        if name != SHIPPED_BEFORE:
+            self._looked_at.append((plan.tasks, known))
         chosen = {key: candidate for key, (candidate, _) in picks.items()}
         decided = PlanResult(name=name, plan=with_candidates(plan, chosen))
         return decided.with_tasks({key: result for key, (_, result) in picks.items()})
-
-    def _decided_if_right(
-        self,
-        name: str,
-        plan: NetworkPlan,
-        known: Known,
-        context: SearchContext,
-        *,
-        again: bool = False,
-    ) -> PlanResult | None:
-        """The same; None, with a note, where a task has no candidate that gives right results."""
-        try:
-            return self._decided(name, plan, known, context, again=again)
-        except NegativeVerdict as error:
-            self.events(Note(message=f"The plan {name!r} is left out: {error.message}"))
-            return None
 
     def reconsider(self, factors: InNetworkFactors) -> PlanResult | None:
         """The graph tuner's choice by times that are corrected by how long kernels took in the
@@ -235,7 +227,7 @@ class NetworkSearch:
             graph.known,
             lambda key, candidate: candidate.implementation == chosen[key].implementation,
         )
-        return self._decided_if_right(proposal.name, plan, known, graph.context)
+        return self._decided(proposal.name, plan, known, graph.context)
 
     def _shipped_before(self, context: SearchContext) -> PlanResult | None:
         """The plan that shipped earlier; kernels whose templates changed since get the best of
@@ -253,7 +245,7 @@ class NetworkSearch:
             known = NetworkTuner(plan.tasks, context).known
         chosen = plan.candidates
         known = _known_of(plan.tasks, known, lambda key, candidate: candidate == chosen[key])
-        found = self._decided_if_right(SHIPPED_BEFORE, plan, known, context)
+        found = self._decided(SHIPPED_BEFORE, plan, known, context)
         usual = defaults(self.network.tasks, self.placement, context.max_error)
         is_usual = found is not None and found.plan == with_candidates(self.network.plan, usual)
         return None if is_usual else found

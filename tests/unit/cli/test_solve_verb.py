@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from synthetic_problems import residual_network
 
-from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.problem import FORBIDDEN, Problem, Table, Variable
 from tilewright.plan.assignment.problem_file import write_problem
-from tilewright.plan.assignment.records import FORBIDDEN, Table, Variable
 from tilewright.plan.assignment.solving import SOLVERS
 
 Command = Callable[..., Any]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.plan.assignment.solution import Found, Infeasible, NothingFound, infeasible
-from tilewright.plan.assignment.solvers.exact import Exact
+from tilewright.plan.assignment.solvers.eliminating import Exact
 from tilewright.plan.assignment.solving import SOLVERS
 from tilewright.testing import solvers as suite
 from tilewright.testing.solvers import SolverConformance

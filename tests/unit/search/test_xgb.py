@@ -14,10 +14,9 @@ from tilewright.core.records import Candidate
 from tilewright.kernels.knobs import split
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.search.tuners.base import PriorTrials, TuningTask
-from tilewright.search.tuners.boosting import BoostedTrees
 from tilewright.search.tuners.registry import tuner_factory
 from tilewright.search.tuners.walking import anneal
-from tilewright.search.tuners.xgb import XgbTuner
+from tilewright.search.tuners.xgb import BoostedTrees, XgbTuner
 from tilewright.testing.landscapes import failed, measured, part, smooth
 
 HILL = smooth()

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.records import FORBIDDEN, Costs
+from tilewright.plan.assignment.problem import FORBIDDEN, Costs, Problem
 
 _SUMMED_AT_ONCE = 16
 _BLOCK_CELLS = 1 << 16

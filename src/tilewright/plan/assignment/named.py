@@ -6,8 +6,7 @@ from tilewright.core.errors import UsageError
 from tilewright.core.solutions import Solution
 from tilewright.plan.assignment.problem import Problem
 from tilewright.plan.assignment.solution import Solver
-from tilewright.plan.assignment.solvers.dp import DynamicProgram
-from tilewright.plan.assignment.solvers.pbqp import Pbqp
+from tilewright.plan.assignment.solvers.eliminating import DynamicProgram, Pbqp
 from tilewright.plan.assignment.solving import solve
 
 

@@ -1,7 +1,8 @@
 """The problem of the graph tuner: a cost function network over layouts and choices.
 
 A variable stands for the layout of a tensor or for the choice made at an operator. A table prices
-the combined values of one to four variables. The sum of all tables is to be least.
+the combined values of one to four variables. The sum of all tables is to be least. Costs are whole
+picoseconds, so every solver adds up the same numbers.
 """
 
 from __future__ import annotations
@@ -10,20 +11,64 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
-from tilewright.core.errors import ModelError, close_matches
-from tilewright.plan.assignment.records import (
-    FORBIDDEN,
-    MOST_VARIABLES,
-    Table,
-    TableRole,
-    TableSource,
-    Variable,
-    VariableKind,
-)
+from tilewright.core.errors import InternalError, ModelError, close_matches
+
+Costs = npt.NDArray[np.int64]
+VariableKind = Literal["layout", "choice"]
+TableRole = Literal["kernel", "transform", "rule"]
+TableSource = Literal["measured", "modelled", "free"]
+
+FORBIDDEN = 1 << 58
+"""The cost of what must not be, in picoseconds (80 hours). All allowed costs together are less.
+
+Up to 31 of them fit into 64 bits, so sums are cut back to it now and then.
+"""
+
+MOST_VARIABLES = 4
+"""Variables of the widest table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """Something to decide.
+
+    `subject` is the tensor or the operator it is about. Layout values are `plain` or `blockedN`;
+    choice values may end in `:` and the layouts of their ports, as `direct:blocked16,blocked32`.
+    """
+
+    name: str
+    kind: VariableKind
+    values: tuple[str, ...]
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Table:
+    """Costs of the combined values of some variables.
+
+    `costs` has one axis per variable, in picoseconds, `FORBIDDEN` where a combination must not be.
+    A `kernel` is time in kernels, a `transform` time between layouts, a `rule` only forbids.
+    `source` says where the numbers are from; `free` ones are zero by construction.
+    """
+
+    variables: tuple[str, ...]
+    costs: Costs
+    role: TableRole = "kernel"
+    source: TableSource = "modelled"
+    subject: str = ""
+
+    def __post_init__(self) -> None:
+        if not np.issubdtype(self.costs.dtype, np.integer):
+            raise InternalError(f"costs are whole picoseconds, not {self.costs.dtype}")
+        costs = np.array(self.costs, dtype=np.int64, order="C")
+        costs.setflags(write=False)
+        object.__setattr__(self, "costs", costs)
+
 
 Assignment = Mapping[str, str]
 """A value for every variable, by name."""

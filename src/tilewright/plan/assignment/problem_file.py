@@ -12,8 +12,14 @@ import numpy as np
 
 from tilewright.core.errors import ModelError
 from tilewright.core.input_files import require_regular
-from tilewright.plan.assignment.problem import Problem, check_variables, check_words
-from tilewright.plan.assignment.records import FORBIDDEN, Table, Variable
+from tilewright.plan.assignment.problem import (
+    FORBIDDEN,
+    Problem,
+    Table,
+    Variable,
+    check_variables,
+    check_words,
+)
 from tilewright.store.output import replacing
 
 FORMAT = "tilewright graph problem 1"

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from tilewright.plan.assignment.factors import Network, capped, least_along, network_of
-from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.records import FORBIDDEN, Costs
+from tilewright.plan.assignment.problem import FORBIDDEN, Costs, Problem
 from tilewright.plan.assignment.solution import infeasible
 
 _MOST_DIFFERENCES = 1 << 22

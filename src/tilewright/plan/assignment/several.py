@@ -16,14 +16,12 @@ import numpy as np
 
 from tilewright.core.errors import UsageError
 from tilewright.core.solutions import Solution
-from tilewright.plan.assignment.elimination import eliminate
+from tilewright.plan.assignment.elimination import cheapest_order, eliminate
 from tilewright.plan.assignment.factors import at
-from tilewright.plan.assignment.ordering import cheapest_order
-from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.records import FORBIDDEN, VariableKind
+from tilewright.plan.assignment.problem import FORBIDDEN, Problem, VariableKind
 from tilewright.plan.assignment.reduction import possible_network
 from tilewright.plan.assignment.solution import NothingFound, TooWide, allowed, infeasible
-from tilewright.plan.assignment.solvers.exact import QUICK
+from tilewright.plan.assignment.solvers.eliminating import QUICK
 from tilewright.plan.assignment.solving import solve
 
 _WIDE = ("auto", "dp", "pbqp", "greedy", "uniform", "history_best")

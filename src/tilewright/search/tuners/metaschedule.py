@@ -12,9 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from tilewright.core.errors import UsageError
-from tilewright.core.forms import Form
-from tilewright.core.records import Candidate, Measurement, Outcome, Placement
-from tilewright.graph.workload import Workload
+from tilewright.core.records import Candidate, Measurement, Outcome
 from tilewright.kernels.metaschedule import NAME, TRACE
 from tilewright.measure.metaschedule import SearchFailed, SearchProcess, shared_process
 from tilewright.search.tuners.base import TuningTask
@@ -30,24 +28,21 @@ class MetaScheduleTuner:
     `problem` says why. `search_s` are the seconds spent waiting for it.
     """
 
-    def __init__(
-        self,
-        workload: Workload,
-        forms: tuple[Form, ...],
-        placement: Placement,
-        *,
-        seed: int = 0,
-        guesses: Sequence[Candidate] = (),
-    ) -> None:
+    def __init__(self, task: TuningTask) -> None:
+        if task.workload is None or task.placement is None:
+            raise UsageError(
+                "metaschedule searches kernels, not stored settings",
+                hint="It cannot be replayed over a sweep; use it with `tune --tuner metaschedule`.",
+            )
         self.search_s = 0.0
         self.problem = ""
-        self._forms = forms
-        self._description = (workload.text, forms, placement, seed)
-        self._process: SearchProcess | None = shared_process(placement)
+        self._forms = task.forms
+        self._description = (task.workload.text, task.forms, task.placement, task.seed)
+        self._process: SearchProcess | None = shared_process(task.placement)
         self._slot = self._process.new_slot()
         self._pid: int | None = None
         self._restarts = 0
-        self._queue = deque(guesses)
+        self._queue = deque(task.guesses)
         self._seen: set[Candidate] = set()
         self._told: dict[str, float | None] = {}
         self._untold: dict[str, float | None] = {}
@@ -111,15 +106,3 @@ class MetaScheduleTuner:
             self._told.update(self._untold)
             self._untold = {}
         return process.propose(self._slot)
-
-
-def metaschedule_tuner(task: TuningTask) -> MetaScheduleTuner:
-    """The tuner of a task; raises UsageError on a stored sweep."""
-    if task.workload is None or task.placement is None:
-        raise UsageError(
-            "metaschedule searches kernels, not stored settings",
-            hint="It cannot be replayed over a sweep; use it with `tune --tuner metaschedule`.",
-        )
-    return MetaScheduleTuner(
-        task.workload, task.forms, task.placement, seed=task.seed, guesses=task.guesses
-    )

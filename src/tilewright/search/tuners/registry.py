@@ -8,7 +8,7 @@ from tilewright.search.tuners.base import TunerFactory
 from tilewright.search.tuners.default import DefaultTuner
 from tilewright.search.tuners.droplet import DropletTuner
 from tilewright.search.tuners.genetic import GeneticTuner
-from tilewright.search.tuners.metaschedule import metaschedule_tuner
+from tilewright.search.tuners.metaschedule import MetaScheduleTuner
 from tilewright.search.tuners.neighbourhood import NeighbourhoodTuner
 from tilewright.search.tuners.unguided import GridTuner, RandomTuner
 from tilewright.search.tuners.xgb import XGB_TUNERS
@@ -23,7 +23,7 @@ _BUILT_IN: dict[str, TunerFactory] = {
     "droplet": DropletTuner,
     "neighbourhood": NeighbourhoodTuner,
     **XGB_TUNERS,
-    METASCHEDULE: metaschedule_tuner,
+    METASCHEDULE: MetaScheduleTuner,
 }
 _ALIASES = {"gridsearch": "grid", "ga": "genetic"}
 _COMPILED = ("itervar", "curve", "store", METASCHEDULE)

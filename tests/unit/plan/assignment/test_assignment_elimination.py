@@ -9,11 +9,9 @@ from assignment_problems import problems, ranked, table, variable
 from hypothesis import given, settings
 from synthetic_problems import headed_network, residual_network, tangled_network
 
-from tilewright.plan.assignment.elimination import eliminate
+from tilewright.plan.assignment.elimination import Order, cheapest_order, eliminate
 from tilewright.plan.assignment.factors import Network, network_of
-from tilewright.plan.assignment.ordering import Order, cheapest_order
-from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.records import FORBIDDEN
+from tilewright.plan.assignment.problem import FORBIDDEN, Problem
 from tilewright.plan.assignment.reduction import drop_beaten, propagate
 
 

@@ -12,7 +12,7 @@ from assignment_problems import SHAPES, problems, table, variable
 from hypothesis import given, settings
 
 from tilewright.core.errors import InternalError, ModelError
-from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.problem import FORBIDDEN, Problem, Table, Variable
 from tilewright.plan.assignment.problem_file import (
     FORMAT,
     format_problem,
@@ -20,7 +20,6 @@ from tilewright.plan.assignment.problem_file import (
     read_problem,
     write_problem,
 )
-from tilewright.plan.assignment.records import FORBIDDEN, Table, Variable
 from tilewright.plan.assignment.solving import SOLVERS, solve
 
 SMALL = SHAPES["concat(x, f(x))"]

@@ -9,11 +9,10 @@ from synthetic_problems import joined_network, tangled_network
 
 from tilewright.core.errors import UsageError
 from tilewright.plan.assignment import several as module
-from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.records import VariableKind
+from tilewright.plan.assignment.problem import Problem, VariableKind
 from tilewright.plan.assignment.several import several
 from tilewright.plan.assignment.solution import Infeasible
-from tilewright.plan.assignment.solvers.exact import Exact
+from tilewright.plan.assignment.solvers.eliminating import Exact
 
 
 @pytest.mark.parametrize("kinds", [KINDS, ("choice",), ("layout",)])

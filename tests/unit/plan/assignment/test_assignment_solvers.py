@@ -17,14 +17,11 @@ from synthetic_problems import (
 
 from tilewright.core.errors import UsageError
 from tilewright.core.solutions import Solution
-from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.records import FORBIDDEN
+from tilewright.plan.assignment.problem import FORBIDDEN, Problem
 from tilewright.plan.assignment.solution import Infeasible, NothingFound, TooWide
-from tilewright.plan.assignment.solvers.auto import Auto
-from tilewright.plan.assignment.solvers.dp import DynamicProgram
-from tilewright.plan.assignment.solvers.exact import Exact
+from tilewright.plan.assignment.solvers.eliminating import DynamicProgram, Exact
 from tilewright.plan.assignment.solvers.milp import Milp
-from tilewright.plan.assignment.solving import SOLVERS, solve
+from tilewright.plan.assignment.solving import SOLVERS, Auto, solve
 
 PROVING = ("auto", "exact", "dp", "milp")
 MAY_FAIL = tuple(name for name in SOLVERS.names() if name not in PROVING)

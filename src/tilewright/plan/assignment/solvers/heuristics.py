@@ -11,8 +11,7 @@ import re
 from dataclasses import dataclass
 
 from tilewright.plan.assignment.factors import Network, capped, least_along
-from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.records import Costs
+from tilewright.plan.assignment.problem import Costs, Problem
 from tilewright.plan.assignment.reduction import decide, least_costs, possible_network, propagate
 from tilewright.plan.assignment.solution import (
     Found,
@@ -21,8 +20,7 @@ from tilewright.plan.assignment.solution import (
     TooWide,
     nothing_found,
 )
-from tilewright.plan.assignment.solvers.exact import QUICK
-from tilewright.plan.assignment.solvers.pbqp import Pbqp
+from tilewright.plan.assignment.solvers.eliminating import QUICK, Pbqp
 
 _LAYOUT = re.compile(r"plain|blocked([0-9]+)")
 

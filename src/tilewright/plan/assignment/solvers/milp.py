@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.plan.assignment.factors import Network
-from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.records import FORBIDDEN
+from tilewright.plan.assignment.problem import FORBIDDEN, Problem
 from tilewright.plan.assignment.solution import Found, TooWide, allowed, infeasible, nothing_found
-from tilewright.plan.assignment.solvers.exact import reduced
+from tilewright.plan.assignment.solvers.eliminating import reduced
 
 Numbers = npt.NDArray[np.float64]
 
@@ -63,21 +62,29 @@ class Milp:
         program = _program(network)
         if program is None or len(program.costs) > self.most_columns:
             raise TooWide(f"{problem.title} has too many combinations for the milp solver.")
-        result = program.solved(self.time_limit_s)
+        unit_ps = max(1.0, float(program.costs.max()) / _LARGEST_COST)
+        result = _optimized(program, unit_ps, self.time_limit_s)
         if result.status in (_INFEASIBLE, _UNBOUNDED):
             raise infeasible(problem)
-        places = None
+        places, bound = None, network.constant + program.offset_ps
+        if result.mip_dual_bound is not None and isfinite(result.mip_dual_bound):
+            # no assignment costs a fraction of a picosecond
+            value = result.mip_dual_bound * unit_ps
+            bound += max(0, ceil(value - max(_TOLERANCE, abs(value) * _RELATIVE_TOLERANCE)))
         if result.x is not None:
-            places = network.places(program.chosen(network, result.x))
+            chosen = {
+                variable: int(np.argmax(result.x[start : start + len(network.values[variable])]))
+                for variable, start in program.starts.items()
+            }
+            places = network.places(chosen)
             if not allowed(problem.cost_at(places)):
                 places = None
-        bound = network.constant + program.least_ps(result.mip_dual_bound)
         return Attempt(places=places, bound_ps=bound, finished=result.status == 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Program:
-    """`costs` per column in units of `unit_ps`; `offset_ps` was taken off all assignments.
+    """`costs` are picoseconds per column; `offset_ps` was taken off all assignments.
 
     `starts` gives the first column of each variable. `cells` are rows, columns and entries of the
     equations; the first rows, one per variable, equal 1, the others 0. The first `whole` columns,
@@ -85,43 +92,26 @@ class _Program:
     """
 
     costs: Numbers
-    unit_ps: float
     offset_ps: int
     starts: Mapping[int, int]
     cells: Numbers
     whole: int
 
-    def solved(self, time_limit_s: float) -> Any:
-        """HiGHS's result."""
-        from scipy import optimize, sparse
 
-        optimize, rows = cast(Any, optimize), int(self.cells[0].max()) + 1
-        places = self.cells[:2].astype(np.int64)
-        shape = (rows, len(self.costs))
-        matrix = cast(Any, sparse).csr_array((self.cells[2], tuple(places)), shape=shape)
-        right = (np.arange(rows) < len(self.starts)).astype(np.float64)
-        return optimize.milp(
-            self.costs,
-            integrality=(np.arange(len(self.costs)) < self.whole).astype(np.int64),
-            bounds=optimize.Bounds(0, 1),
-            constraints=optimize.LinearConstraint(matrix, right, right),
-            options={"time_limit": time_limit_s, "mip_rel_gap": 0.0},
-        )
+def _optimized(program: _Program, unit_ps: float, time_limit_s: float) -> Any:
+    """HiGHS's result, in units of so many picoseconds."""
+    from scipy import optimize, sparse
 
-    def chosen(self, network: Network, x: Numbers) -> dict[int, int]:
-        """The values that columns stand for."""
-        return {
-            variable: int(np.argmax(x[start : start + len(network.values[variable])]))
-            for variable, start in self.starts.items()
-        }
-
-    def least_ps(self, bound: float | None) -> int:
-        """A dual bound as whole picoseconds: no assignment costs a fraction of one."""
-        if bound is None or not isfinite(bound):
-            return self.offset_ps
-        value = bound * self.unit_ps
-        tolerance = max(_TOLERANCE, abs(value) * _RELATIVE_TOLERANCE)
-        return self.offset_ps + max(0, ceil(value - tolerance))
+    (rows, columns), entries = program.cells[:2].astype(np.int64), program.cells[2]
+    matrix = cast(Any, sparse).csr_array((entries, (rows, columns)))
+    right = (np.arange(int(rows.max()) + 1) < len(program.starts)).astype(np.float64)
+    return cast(Any, optimize).milp(
+        program.costs / unit_ps,
+        integrality=(np.arange(len(program.costs)) < program.whole).astype(np.int64),
+        bounds=cast(Any, optimize).Bounds(0, 1),
+        constraints=cast(Any, optimize).LinearConstraint(matrix, right, right),
+        options={"time_limit": time_limit_s, "mip_rel_gap": 0.0},
+    )
 
 
 def _program(network: Network) -> _Program | None:
@@ -153,11 +143,8 @@ def _program(network: Network) -> _Program | None:
             add(row + values, starts[variable] + values, -1.0)
             row += len(values)
         width += len(combined)
-    prices = np.concatenate(costs)
-    unit = max(1.0, float(prices.max()) / _LARGEST_COST)
     return _Program(
-        costs=prices / unit,
-        unit_ps=unit,
+        costs=np.concatenate(costs),
         offset_ps=offset,
         starts=starts,
         cells=np.concatenate(cells, axis=1),
