@@ -53,9 +53,8 @@ def checked_level(name: str | GraphLevel) -> Scope:
         return name
     if name == "graph":
         return GraphLevel()
-    for known in LEVELS:
-        if name == known:
-            return known
+    if name in LEVELS:
+        return name
     named = text_of(name, "level")
     raise UsageError(f"unknown level {named!r}", hint=close_matches(named, SCOPES))
 

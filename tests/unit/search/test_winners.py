@@ -274,3 +274,12 @@ def test_earlier_checks_are_not_repeated(store: SqliteStore) -> None:
     checked = {FUSED.key: (first.candidate, first.known.check)}
     _, again = tuned.check.picks(checked, again=False)[FUSED.key]
     assert again.check == first.known.check and len(measurer.evaluated) == count
+
+
+def test_a_plan_of_before_needs_no_bare_tasks(store: SqliteStore) -> None:
+    """At the operator level, too, what shipped earlier is looked up by its own tasks."""
+    tuned = Tuned(store, NumpyMeasurer(faster(WINOGRAD)), FUSED, budget=64, level="op")
+    shipped = tuned.winners()[FUSED.key].candidate
+    known = {FUSED.key: tuned.tuner.known[FUSED.key]}
+    check = FinalistCheck(tasks(FUSED), known, tuned.context)
+    assert check.picks({}, again=False)[FUSED.key][0] == shipped

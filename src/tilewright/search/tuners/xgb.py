@@ -14,7 +14,7 @@ settings that the knob model puts first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from typing import Any, Literal
 
@@ -128,7 +128,6 @@ class XgbTuner(NumberTuner):
             self.problem = f"no compiler to make {kind} features with; knob features are used"
         self._model = BoostedTrees(objective, task.seed)
         self._finer = BoostedTrees(objective, task.seed)
-        self._whole: Floats | None = None
         self._rows: dict[int, Floats] = {}
         self._chains: list[int] = []
         self._broken: set[int] = set()
@@ -157,16 +156,17 @@ class XgbTuner(NumberTuner):
         fastest, seconds = self.known.fastest(), self.known.seconds
         failed = sorted(self.known.failed - seconds.keys())
         goodness = [seconds[fastest[0]] / seconds[number] for number in fastest]
-        return np.array([*fastest, *failed], dtype=np.int64), np.array(
-            [*goodness, *[0.0] * len(failed)]
-        )
+        goodness += [0.0] * len(failed)
+        return np.array([*fastest, *failed], dtype=np.int64), np.array(goodness)
+
+    @cached_property
+    def _whole(self) -> Floats:
+        return self.space.features(self.space.listed if self.space.listed is not None else [])
 
     def _ranked(self, count: int) -> list[int]:
         """Unseen settings by the knob model, equal ones shuffled."""
         listed = self.space.listed
         if listed is not None and len(listed) <= _WHOLE:
-            if self._whole is None:
-                self._whole = self.space.features(listed)
             numbers, scores = listed, self._model.predict(self._whole)
         else:
             numbers, scores = anneal(

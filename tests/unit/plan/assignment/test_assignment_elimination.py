@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from synthetic_problems import headed_network, residual_network, tangled_network
 
 from tilewright.plan.assignment.elimination import Order, cheapest_order, eliminate
-from tilewright.plan.assignment.factors import Network, network_of
+from tilewright.plan.assignment.factors import Network, drop_beaten, network_of, propagate
 from tilewright.plan.assignment.problem import FORBIDDEN, Problem
-from tilewright.plan.assignment.reduction import drop_beaten, propagate
 
 
 def order_of(network: Network) -> Order:

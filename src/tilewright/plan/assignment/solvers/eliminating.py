@@ -31,9 +31,17 @@ from tilewright.plan.assignment.elimination import (
     join_neighbours,
     neighbours_of,
 )
-from tilewright.plan.assignment.factors import Network, at, network_of, network_over
+from tilewright.plan.assignment.factors import (
+    Network,
+    at,
+    decide,
+    drop_beaten,
+    least_costs,
+    network_of,
+    network_over,
+    possible_network,
+)
 from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.reduction import decide, drop_beaten, least_costs, possible_network
 from tilewright.plan.assignment.solution import Found, TooWide, allowed, infeasible, nothing_found
 
 CHEAP_WORK = 5 * 10**7

@@ -10,9 +10,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tilewright.plan.assignment.factors import Network, capped, least_along
+from tilewright.plan.assignment.factors import (
+    Network,
+    capped,
+    decide,
+    least_along,
+    least_costs,
+    possible_network,
+    propagate,
+)
 from tilewright.plan.assignment.problem import Costs, Problem
-from tilewright.plan.assignment.reduction import decide, least_costs, possible_network, propagate
 from tilewright.plan.assignment.solution import (
     Found,
     Infeasible,
