@@ -31,7 +31,7 @@ from tilewright.models import ModelOptions
 from tilewright.models.zoo import names
 from tilewright.plan.preparation import prepare
 from tilewright.search.tuners.base import TuningTask
-from tilewright.search.tuners.registry import make_tuner
+from tilewright.search.tuners.registry import tuner_factory
 from tuning_tables import write_tables
 
 HERE = Path(__file__).parent
@@ -103,7 +103,7 @@ def _our_best(task: Task) -> Item:
     found: list[Measurement] = []
     with KernelMeasurer(placement) as measurer:
         measurer.start()
-        tuner = make_tuner("default", TuningTask(space=space))
+        tuner = tuner_factory("default")(TuningTask(space=space))
         count = 0
         while count < OURS:
             candidates = tuner.ask(min(BATCH, OURS - count))

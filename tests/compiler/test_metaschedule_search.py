@@ -16,6 +16,8 @@ from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate, Measurement, Protocol
 from tilewright.graph.workload import Workload
 from tilewright.kernels.metaschedule import SPEC, TRACE
+from tilewright.kernels.search_space import SearchSpace
+from tilewright.search.tuners.base import TuningTask
 from tilewright.search.tuners.metaschedule import MetaScheduleTuner
 
 CONV = constants_workload(
@@ -84,8 +86,14 @@ def measured(mine: Candidate) -> Measurement:
     )
 
 
+def tuner_of(forms: tuple[Form, ...], seed: int = 0) -> MetaScheduleTuner:
+    space = SearchSpace([])
+    task = TuningTask(space=space, seed=seed, workload=DENSE, forms=forms, placement=PLACEMENT)
+    return MetaScheduleTuner(task)
+
+
 def test_a_tuner_survives_the_death_of_its_process(capfd: pytest.CaptureFixture[str]) -> None:
-    tuner = MetaScheduleTuner(DENSE, (PLAIN,) * 3, PLACEMENT, seed=1)
+    tuner = tuner_of((PLAIN,) * 3, seed=1)
     process = tuner._process
     assert process is not None
     try:
@@ -106,6 +114,6 @@ def test_a_tuner_survives_the_death_of_its_process(capfd: pytest.CaptureFixture[
 
 
 def test_what_cannot_be_searched_ends_the_search() -> None:
-    tuner = MetaScheduleTuner(DENSE, (blocked(3),) * 3, PLACEMENT)
+    tuner = tuner_of((blocked(3),) * 3)
     assert tuner.ask(2) == [] and tuner.problem
     tuner.close()

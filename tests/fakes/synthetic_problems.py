@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.records import FORBIDDEN, Costs, Table, TableRole, Variable
+from tilewright.plan.assignment.problem import FORBIDDEN, Costs, Problem, Table, TableRole, Variable
 
 _ALONE, _ABSORBED = "alone", "absorbed"
 

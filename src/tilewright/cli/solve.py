@@ -29,7 +29,7 @@ def solve(
     """Solve a saved layout and implementation problem; measures nothing and needs no compiler."""
     flags = flags or AnswerFlags()
     with working(flags) as work:
-        from tilewright.plan.saved_problems import solve_file
+        from tilewright.plan.assignment.solving import solve_file
 
         result = solve_file(file, solver)
     emit(answer_of("solve", result, work), flags)

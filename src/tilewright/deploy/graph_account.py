@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
-from tilewright.core.events import EventSink, Stage
+from tilewright.core.events import EventSink
 from tilewright.core.forms import form_texts
 from tilewright.core.records import Placement
 from tilewright.core.results import AssignmentRow, ChoiceRow, GraphTuneResult, OptimizeResult
@@ -15,11 +15,11 @@ from tilewright.graph.plan_result import PlanResult
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.assignment.problem_file import write_problem
 from tilewright.plan.network_problem import NetworkProblem
-from tilewright.search.contenders import DEFAULT, TUNED
 from tilewright.search.graph_search import CHOSEN, RECONSIDERED, proposals_of
 from tilewright.search.layout_costs import LayoutCosts, stored_by_forms
 from tilewright.search.levels import GraphLevel, level_name
 from tilewright.search.requests import OptimizeRequest
+from tilewright.search.winners import DEFAULT, TUNED
 from tilewright.store.base import Store
 
 PREDICTED = (
@@ -39,8 +39,8 @@ def graph_result(
 ) -> GraphTuneResult:
     """`result` with what the graph tuner found.
 
-    `predicted`, `raced` and `corrected` are seconds by contender; what equals another contender
-    shares its time.
+    `predicted`, `raced` and `corrected` are seconds by plan; what equals another plan shares its
+    time.
     """
     solutions = {p.name: p.solution for p in proposals if p.solution is not None}
     solution = solutions[CHOSEN]
@@ -123,7 +123,6 @@ def predicted_only(
         name=network.model.name,
     )
     graph = request.graph or GraphLevel()
-    events(Stage(name="solve", detail=f"{len(problem.problem.variables)} variables"))
     proposals = proposals_of(problem, graph.solver, events)
     if graph.save_problem is not None:
         write_problem(problem.problem, graph.save_problem)

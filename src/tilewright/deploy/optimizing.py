@@ -34,9 +34,9 @@ from tilewright.measure.peaks import measured_peaks
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.models.source import is_model_file
 from tilewright.plan.preparation import prepare
+from tilewright.search.in_network import InNetworkFactors, timed_kernels
 from tilewright.search.levels import bare_tasks
 from tilewright.search.network_search import NetworkSearch
-from tilewright.search.places import Places, places_of
 from tilewright.search.requests import OptimizeRequest
 from tilewright.search.tuners.registry import DEFAULT, tuner_factory
 from tilewright.store.base import Store
@@ -158,10 +158,10 @@ class _Work:
             with self.budget.phase("start"):
                 measurer.start(workers=1 if self.budget.exhausted else None)
                 peaks = measured_peaks(self.store, self.placement, measurer)
-            contenders, converged = self.search.contenders(
+            plans, converged = self.search.plans(
                 measurer, peaks, settled_before=self._settled_before()
             )
-            ranking, place, result = self._ship(contenders, measurer, peaks, made)
+            ranking, place, result = self._ship(plans, measurer, peaks, made)
         elsewhere = is_elsewhere(self.placement)
         noise = [] if elsewhere else noise_warnings(environment, read_environment())
         for message in noise:
@@ -176,8 +176,8 @@ class _Work:
             failures=self.run.failures,
             tuner=self.request.tuner,
             level="graph" if self.search.with_graph else self.request.searched_level,
-            curve=tuner.curve if tuner else (),
-            searches=tuner.searches() if tuner else (),
+            curve=tuner.curve,
+            searches=tuner.searches(),
             seconds_by_phase=self.budget.seconds_by_phase,
             environment=environment_card(environment, self.placement),
         )
@@ -225,7 +225,7 @@ class _Work:
             self.budget.expect("finish", seconds=self.finish.all_s(self.line_up))
 
     def _ship(
-        self, contenders: Sequence[PlanResult], measurer: Measurer, peaks: Peaks, made: Path
+        self, plans: Sequence[PlanResult], measurer: Measurer, peaks: Peaks, made: Path
     ) -> tuple[Ranking, Path, OptimizeResult]:
         """Race the plans, plan again by what the race showed, race the winner against that: the
         ranking, where what ships lies, and the answer, with what the graph tuner found."""
@@ -243,27 +243,27 @@ class _Work:
         )
         self.budget.expect("finish", seconds=self.finish.heat_s)
         measurer.rest()
-        ranking = shipping.race(contenders)
-        seen = Places([place for raced in ranking.finished for place in places_of(raced)])
-        challenger = self.search.reconsider(seen, measurer)
+        ranking = shipping.race(plans)
+        seen = (timed for raced in ranking.finished for timed in timed_kernels(raced))
+        challenger = self.search.reconsider(InNetworkFactors(seen))
         if challenger is not None:
             measurer.rest()
             ranking = shipping.challenge(ranking, challenger)
         place, result = shipping.ship(ranking, peaks)
-        return ranking, place, self._with_graph(result, contenders, ranking)
+        return ranking, place, self._with_graph(result, plans, ranking)
 
     def _with_graph(
-        self, result: OptimizeResult, contenders: Sequence[PlanResult], ranking: Ranking
+        self, result: OptimizeResult, plans: Sequence[PlanResult], ranking: Ranking
     ) -> OptimizeResult:
         """The answer with what the graph tuner found, where it worked."""
         graph, proposals = self.search.graph, self.search.proposals
         if graph is None or not proposals:
             return result
-        predicted = {contender.name: contender.predicted_s for contender in contenders}
+        predicted = {plan.name: plan.predicted_s for plan in plans}
         raced = ranking.raced_s
         for proposal in proposals:
             # after a repeated command: what shipped before may be what is chosen now
-            same = [c.name for c in contenders if c.plan.tensors == proposal.plan.tensors]
+            same = [p.name for p in plans if p.plan.tensors == proposal.plan.tensors]
             raced.setdefault(proposal.name, raced.get(same[0]) if same else None)
         return replace(
             graph_result(result, proposals, graph.problem, predicted, raced, ranking.corrected_s),
@@ -291,8 +291,8 @@ class _Work:
             self.run,
             state=state,
             spent_s=self.budget.elapsed_s,
-            measurements=self.search.measurements,
-            failures=self.search.failures,
+            measurements=self.search.counts.measurements,
+            failures=self.search.counts.failures,
         )
         self.store.update_run(self.run)
 

@@ -21,8 +21,8 @@ from tilewright.graph.plan_result import PlanResult
 from tilewright.measure.network_timing import ONCE, Rounds
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.report.task_rows import explain_difference, outside_tasks, seen_peaks, task_reports
-from tilewright.search.contenders import DEFAULT, in_default_settings
-from tilewright.search.places import corrected_sum
+from tilewright.search.in_network import corrected_sum
+from tilewright.search.winners import DEFAULT, in_default_settings
 from tilewright.store.base import Store
 from tilewright.store.shipped_plans import shipping_key
 
@@ -182,17 +182,17 @@ class Shipping:
         shipped = self.store.shipped(self.network.key, self.placement.key)
         return shipped.numbers if shipped is not None else {}
 
-    def race(self, contenders: Sequence[PlanResult]) -> Ranking:
+    def race(self, plans: Sequence[PlanResult]) -> Ranking:
         """Compile, check against ONNX Runtime, time in turn, with our default settings beside them.
 
-        The first contender has the default layouts. Contenders that have them must give right
+        The first plan has the default layouts. Plans that have them must give right
         results, others that do not are left out.
         """
-        usual = in_default_settings(contenders[0], self.placement, self.max_error)
+        usual = in_default_settings(plans[0], self.placement, self.max_error)
         entries = self._entries
-        for entry in (*contenders, usual):
+        for entry in (*plans, usual):
             entries.admit(entry)
-        fresh = entries.distinct([c for c in contenders if not entries.lost_before(c)])
+        fresh = entries.distinct([p for p in plans if not entries.lost_before(p)])
         entered = entries.distinct([*fresh, usual])
         ready = {c.name: self.folder for c in entered if entries.holds(self.folder, c)}
         if fresh and [c.name for c in fresh] == list(ready):

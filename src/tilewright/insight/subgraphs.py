@@ -35,10 +35,11 @@ from tilewright.measure.peaks import measured_peaks
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
+from tilewright.search.context import SearchContext
 from tilewright.search.levels import LEVELS, Level, bare_task, carried_over
 from tilewright.search.tuners.registry import DEFAULT, tuner_factory
-from tilewright.search.tuning import NetworkTuner, TuningTerms
-from tilewright.search.winners import Referee
+from tilewright.search.tuning import NetworkTuner
+from tilewright.search.winners import FinalistCheck
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import ranked
 
@@ -104,23 +105,26 @@ class SubgraphStudy:
     ) -> Choice:
         """Search at one level within a limit of its own; the candidate of each fused task."""
         self.events(Stage(name="tune", detail=f"{len(tasks)} tasks at {level} level"))
-        terms = TuningTerms(
+        context = SearchContext(
+            placement=self.placement,
+            store=self.store,
+            measurer=measurer,
+            events=self.events,
+            budget=Budget(limit),
+            peaks=peaks,
             protocol=kernel_protocol(self.placement),
             seed=self.seed,
-            run_id=None,
-            events=self.events,
             tuner=self.tuner,
             level=level,
             recall=False,
         )
-        tuner = NetworkTuner(tasks, self.placement, self.store, measurer, terms)
-        budget = Budget(limit)
+        tuner = NetworkTuner(tasks, context)
         with graceful_interrupt() as interruption:
-            with budget.phase("search", keep=_AGAIN_SHARE):
-                tuner.run(budget, peaks, stop=interruption, checkpoint=_nothing)
+            context.stop = interruption
+            with context.budget.phase("search", keep=_AGAIN_SHARE):
+                tuner.run()
             if not interruption.requested:
-                referee = Referee(tuner, self.placement, self.store, measurer, terms)
-                referee.look_again(budget)
+                FinalistCheck(tuner.fused, tuner.known, context, tuner.tasks).look_again()
         if interruption.requested:
             raise KeyboardInterrupt
         return {key: self._choice(task, tuner, level) for key, task in tasks.items()}
@@ -175,10 +179,6 @@ class SubgraphStudy:
 
 def _median(rounds: Sequence[Sequence[float]]) -> float | None:
     return median(chain.from_iterable(rounds)) if rounds else None
-
-
-def _nothing() -> None:
-    pass
 
 
 def int8_tasks(placement: Placement) -> dict[TaskKey, Task]:

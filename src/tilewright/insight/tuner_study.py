@@ -12,9 +12,8 @@ from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.results import TunerStudyResult, TunerStudyRow
 from tilewright.search.sweeps.files import read_sweeps, shipped_sweeps
-from tilewright.search.sweeps.replay import compare_tuners
-from tilewright.search.sweeps.sweep import Sweep
-from tilewright.search.tuners.registry import make_tuner, replayable, tuner_factory
+from tilewright.search.sweeps.sweep import Sweep, compare_tuners
+from tilewright.search.tuners.registry import replayable, tuner_factory
 from tilewright.store.output import replacing
 
 PAGE = "study-tuners.html"
@@ -34,7 +33,7 @@ def study_tuners(
     sweeps = shipped_sweeps() if sweep is None else read_sweeps(sweep)
     for name in names:
         # Where nothing can be lowered a tuner may not be what its name promises.
-        problem = getattr(make_tuner(name, sweeps[0].task(0)), "problem", "")
+        problem = getattr(tuner_factory(name)(sweeps[0].task(0)), "problem", "")
         if problem:
             events(Note(message=f"{name}: {problem}"))
     events(Stage(name="replay", detail=f"{len(names)} tuners on {len(sweeps)} sweeps"))

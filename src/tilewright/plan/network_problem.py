@@ -36,8 +36,7 @@ from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
 from tilewright.kernels.ports import Ports, form_options
 from tilewright.kernels.registry import applicable
-from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.records import FORBIDDEN, Table, Variable
+from tilewright.plan.assignment.problem import FORBIDDEN, Problem, Table, Variable
 
 VIEW, IN_PLACE = "view", "in place"
 

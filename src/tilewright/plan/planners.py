@@ -20,7 +20,7 @@ from tilewright.graph.tasks import TaskKey
 from tilewright.kernels.plans import in_sequence
 from tilewright.kernels.ports import Ports
 from tilewright.plan.assignment.solution import Solver
-from tilewright.plan.assignment.solving import solve, solvers
+from tilewright.plan.assignment.solving import SOLVERS, solve
 from tilewright.plan.network_problem import NetworkProblem
 
 GROUP = "tilewright.planners"
@@ -79,9 +79,9 @@ def planner_named(name: str) -> Planner:
     planner = PLANNERS.find(name)
     if planner is not None:
         return planner
-    solver = solvers().find(name)
+    solver = SOLVERS.find(name)
     if solver is None:
-        raise solvers().unknown(name, PLANNERS.names())
+        raise SOLVERS.unknown(name, PLANNERS.names())
     return AssignmentPlanner(solver=solver)
 
 

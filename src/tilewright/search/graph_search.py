@@ -8,32 +8,26 @@ rounds, as a rule until a solution uses nothing but measured times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tilewright.core.budget import Budget
 from tilewright.core.element_types import element_type
 from tilewright.core.errors import TilewrightError
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.forms import PLAIN, Form, blocked, channel_block
-from tilewright.core.records import Outcome, Placement
-from tilewright.cost.floors import Peaks
+from tilewright.core.forms import PLAIN, blocked, channel_block
 from tilewright.graph.arrange import arrange
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.tasks import Task, TaskKey
-from tilewright.graph.tensor import TensorType
 from tilewright.kernels.spaces import spaces
-from tilewright.measure.base import Measurer
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.assignment.solution import NothingFound, TooWide
 from tilewright.plan.assignment.solving import DEFAULT as AUTO
 from tilewright.plan.network_problem import NetworkProblem
 from tilewright.plan.planners import plan_with
+from tilewright.search.context import SearchContext
+from tilewright.search.in_network import InNetworkFactors
 from tilewright.search.layout_costs import LayoutCosts
-from tilewright.search.places import Places
-from tilewright.search.tuning import NetworkTuner, TuningTerms
-from tilewright.search.winners import Searched
-from tilewright.store.base import Store
+from tilewright.search.tuning import Known, NetworkTuner
 
 CHOSEN = "chosen"
 RECONSIDERED = "reconsidered"
@@ -45,33 +39,29 @@ _DOUBT = 2.0
 """What estimates are multiplied by once no time is left to measure. Seen in short searches: a
 network of 167 ms for 105 promised, one of 25 for 2.3."""
 
+Tasks = Mapping[TaskKey, Task]
+
 
 @dataclass(slots=True, kw_only=True)
 class GraphSearch:
     """The graph tuner for one network that has its default layouts.
 
-    `known` holds what is believed of every task in any layouts; `measurements`, `failures` and
-    `model_s` count what the search itself added; `converged` says that more would not help: the
-    last solution used measured times only, and its tasks had nothing more to gain.
+    `known` holds what is believed of every task in any layouts. `converged` says that more would
+    not help: the last solution used measured times only, and its tasks had nothing more to gain.
     """
 
     network: PreparedNetwork
-    placement: Placement
-    store: Store
-    measurer: Measurer
-    terms: TuningTerms
-    known: dict[TaskKey, list[Outcome]]
-    solver: str = "auto"
+    context: SearchContext
+    known: Known
+    solver: str = AUTO
     costs: LayoutCosts = field(init=False)
-    measurements: int = 0
-    failures: int = 0
-    model_s: float = 0.0
     converged: bool = False
     _settled: bool = False
     _asked: set[TaskKey] = field(default_factory=set[TaskKey])
 
     def __post_init__(self) -> None:
-        self.costs = LayoutCosts(placement=self.placement, max_error=self.terms.max_error)
+        context = self.context
+        self.costs = LayoutCosts(placement=context.placement, max_error=context.max_error)
         self._learn(self.network.tasks)
 
     @property
@@ -80,7 +70,7 @@ class GraphSearch:
         return NetworkProblem(
             network=self.network.fused,
             usual=self.network.forms,
-            placement=self.placement,
+            placement=self.context.placement,
             times=self.costs,
             name=self.network.model.name,
         )
@@ -96,31 +86,21 @@ class GraphSearch:
             proposals = self.proposals()
         return proposals
 
-    def run(
-        self,
-        budget: Budget,
-        peaks: Peaks,
-        *,
-        stop: Callable[[], bool],
-        checkpoint: Callable[[], None],
-    ) -> list[PlanResult]:
+    def run(self) -> list[PlanResult]:
         """The chosen assignment first, then its rivals. What is left of the budget in the end goes
         to the tasks of the chosen one; where that leaves some unmeasured, estimates are doubted."""
-
-        def search(tasks: Mapping[TaskKey, Task]) -> None:
-            self._search(tasks, budget, peaks, stop=stop, checkpoint=checkpoint)
-
-        with budget.keeping(_LATER):
-            search(self._uniform_tasks())
+        context = self.context
+        with context.budget.keeping(_LATER):
+            self._search(self._uniform_tasks())
         for _ in range(_ROUNDS):
             new = self._unknown(self.proposals())
-            if not new or budget.exhausted or stop():
+            if not new or context.ends:
                 break
-            with budget.keeping(_LATER):
-                search(new)
+            with context.budget.keeping(_LATER):
+                self._search(new)
         proposals = self.proposals()
-        if not (budget.exhausted or stop()):
-            search(proposals[0].plan.tasks)
+        if not context.ends:
+            self._search(proposals[0].plan.tasks)
             proposals = self.proposals()
             self.converged = self._settled and proposals[0].measured
         if not proposals[0].measured:
@@ -128,23 +108,29 @@ class GraphSearch:
             proposals = self.proposals()
         return proposals
 
-    def reconsider(self, places: Places, looked_at: Iterable[Searched] = ()) -> PlanResult | None:
-        """The best assignment by what was measured, with all times corrected by the kernels'
-        places in networks; None where there is none. What was `looked_at` again since the search
-        is believed first."""
-        costs = self.costs.corrected(places)
-        for searched in looked_at:
-            self.known |= searched.known
-            self._learn(searched.fused, costs)
+    def reconsider(
+        self, factors: InNetworkFactors, looked_at: Sequence[tuple[Tasks, Known]] = ()
+    ) -> PlanResult | None:
+        """The best assignment by what was measured, with all times corrected by how long kernels
+        take in networks; None where there is none. What was `looked_at` again since the search is
+        believed first."""
+        costs = self.costs.corrected(factors)
+        for tasks, known in looked_at:
+            self.known |= known
+            self._learn(tasks, costs)
         problem = replace(self.problem, times=costs)
         try:
             found = plan_with(self.solver, problem, RECONSIDERED)
         except TilewrightError as error:
-            self.terms.events(Note(message=f"Nothing is reconsidered: {error.message}"))
+            self.context.events(Note(message=f"Nothing is reconsidered: {error.message}"))
             return None
         return found if found.measured else None
 
-    def _unknown(self, proposals: Sequence[PlanResult]) -> dict[TaskKey, Task]:
+    def proposals(self) -> list[PlanResult]:
+        """The best assignment by what is known now, then its rivals."""
+        return proposals_of(self.problem, self.solver, self.context.events)
+
+    def _unknown(self, proposals: Sequence[PlanResult]) -> Tasks:
         """The tasks that proposals use and nothing was measured of yet."""
         return {
             key: task
@@ -153,70 +139,40 @@ class GraphSearch:
             if key not in self._asked and not self._tried(task)
         }
 
-    def proposals(self) -> list[PlanResult]:
-        """The best assignment by what is known now, then its rivals."""
-        problem = self.problem
-        detail = f"{len(problem.problem.variables)} variables"
-        self.terms.events(Stage(name="solve", detail=detail))
-        return proposals_of(problem, self.solver, self.terms.events)
-
-    def _uniform_tasks(self) -> dict[TaskKey, Task]:
-        """The tasks that come up when all blocks are wider."""
-        options, types = self.problem.options, self.network.graph.types
-        usual = self.network.forms
+    def _uniform_tasks(self) -> Tasks:
+        """The tasks that come up when all blocks are wider, so many registers of channels each."""
+        options, types, usual = self.problem.options, self.network.graph.types, self.network.forms
         found: dict[TaskKey, Task] = {}
         for factor in _WIDER:
-            forms = {
-                tensor: wider
-                for tensor, allowed in options.items()
-                if (wider := self._blocked(types[tensor], factor)) in allowed
-                and channel_block(usual.get(tensor, PLAIN))
-            }
-            found |= arrange(self.network.fused, {**usual, **forms}).tasks
+            forms = dict(usual)
+            for tensor, allowed in options.items():
+                computed_in = element_type(types[tensor].dtype).computed_in
+                wider = blocked(factor * self.context.placement.target.lanes(computed_in))
+                if wider in allowed and channel_block(usual.get(tensor, PLAIN)):
+                    forms[tensor] = wider
+            found |= arrange(self.network.fused, forms).tasks
         return {key: task for key, task in found.items() if key not in self.network.tasks}
 
-    def _blocked(self, kind: TensorType, factor: int) -> Form:
-        """Blocks of as many channels as `factor` registers hold."""
-        return blocked(factor * self.placement.target.lanes(element_type(kind.dtype).computed_in))
-
-    def _recall(self, tasks: Mapping[TaskKey, Task]) -> bool:
+    def _recall(self, tasks: Tasks) -> bool:
         """Learn what the store knows of tasks; whether that is anything."""
-        tuner = NetworkTuner(tasks, self.placement, self.store, self.measurer, self.terms)
-        self.known |= tuner.known
+        recalled = NetworkTuner(tasks, self.context).known
+        self.known |= recalled
         self._learn(tasks)
-        return any(tuner.known[key] for key in tasks)
+        return any(recalled[key] for key in tasks)
 
-    def _search(
-        self,
-        tasks: Mapping[TaskKey, Task],
-        budget: Budget,
-        peaks: Peaks,
-        *,
-        stop: Callable[[], bool],
-        checkpoint: Callable[[], None],
-    ) -> None:
+    def _search(self, tasks: Tasks) -> None:
         """Tune tasks with what may be spent now, and learn what comes of it."""
-        self.terms.events(Stage(name="tune", detail=f"{len(tasks)} tasks in other layouts"))
-        self.store.add_workloads([task.workload for task in tasks.values()])
+        self.context.events(Stage(name="tune", detail=f"{len(tasks)} tasks in other layouts"))
+        self.context.store.add_workloads([task.workload for task in tasks.values()])
         given = {key: self.known[key] for key in tasks if key in self.known}
-        tuner = NetworkTuner(tasks, self.placement, self.store, self.measurer, self.terms, given)
-        before = self.measurements, self.failures
-
-        def count() -> None:
-            self.measurements = before[0] + tuner.measurements
-            self.failures = before[1] + tuner.failures
-            checkpoint()
-
-        if not budget.exhausted:
-            self._settled = tuner.run(budget, peaks, stop=stop, checkpoint=count)
+        tuner = NetworkTuner(tasks, self.context, given)
+        if not self.context.budget.exhausted:
+            self._settled = tuner.run()
             self._asked |= {key for key in tasks if len(tuner.known[key]) > len(given.get(key, ()))}
-        self.measurements = before[0] + tuner.measurements
-        self.failures = before[1] + tuner.failures
-        self.model_s += tuner.model_s
         self.known |= tuner.known
         self._learn(tasks)
 
-    def _learn(self, tasks: Mapping[TaskKey, Task], costs: LayoutCosts | None = None) -> None:
+    def _learn(self, tasks: Tasks, costs: LayoutCosts | None = None) -> None:
         """Tell the costs; the default layouts stay possible even where everything failed."""
         for key, task in tasks.items():
             (costs or self.costs).learn(
@@ -230,7 +186,8 @@ class GraphSearch:
     def _tried(self, task: Task) -> bool:
         """Whether every implementation worth it was tried for a task."""
         tried = {outcome.candidate.implementation for outcome in self.known.get(task.key, ())}
-        offered = spaces(task.workload, task.forms, self.placement, self.terms.max_error)
+        context = self.context
+        offered = spaces(task.workload, task.forms, context.placement, context.max_error)
         return all(space.spec.name in tried for space in offered)
 
 
@@ -239,6 +196,7 @@ def proposals_of(problem: NetworkProblem, planner: str, events: EventSink) -> li
 
     A rival that finds nothing is noted. Where the planner finds nothing, the default one stands in.
     """
+    events(Stage(name="solve", detail=f"{len(problem.problem.variables)} variables"))
     try:
         found = [plan_with(planner, problem, CHOSEN)]
     except (NothingFound, TooWide) as error:

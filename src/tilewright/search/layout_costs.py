@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import exp, inf, log
-from statistics import median
+from statistics import fmean, median
 
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Outcome, Placement
@@ -15,7 +15,7 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.ports import Ports
 from tilewright.kernels.spaces import default_candidate, ranked_defaults, too_inexact
 from tilewright.plan.network_problem import Time
-from tilewright.search.places import Places
+from tilewright.search.in_network import InNetworkFactors
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import own, ranked
 
@@ -32,14 +32,14 @@ class LayoutCosts:
     Elsewhere the facts' estimate is scaled by how far it was off for the same workload in other
     layouts (those that write the same layout count double), or for the implementation as a whole.
     Implementations with an error bound above `max_error` have no times. All times are corrected by
-    the kernels' `places` in a network, where these were seen. Estimates count `doubt` times as
+    how long kernels took `in_network`, where that was seen. Estimates count `doubt` times as
     much as they say: a solver picks those that are furthest too low. Without `guessing` only what
     was measured has a time, and what default layouts need.
     """
 
     placement: Placement
     max_error: float = inf
-    places: Places = field(default_factory=Places)
+    in_network: InNetworkFactors = field(default_factory=InNetworkFactors)
     guessing: bool = True
     doubt: float = 1.0
     _known: dict[str, dict[Ports, _Kernels]] = field(
@@ -83,31 +83,23 @@ class LayoutCosts:
 
     def kernels(self, workload: Workload, ports: Ports) -> dict[str, Time]:
         """The best time of each implementation, measured or modelled."""
+        key = (workload.key, ports)
+        measured = self._known.get(workload.key, {}).get(ports, {})
+        times = {name: (seconds, True) for name, (_, seconds) in measured.items()}
+        if key not in self._searched and (self.guessing or (not times and key in self._needed)):
+            for name, (_, guess) in self._guess(workload, ports).items():
+                guessed_s = self.doubt * guess * self._correction(workload, ports, name)
+                times.setdefault(name, (guessed_s, False))
         return {
-            name: replace(
-                time, seconds=time.seconds * self.places.factor(workload.key, ports, name)
-            )
-            for name, time in self._alone(workload, ports).items()
+            name: Time(seconds=alone_s * self.in_network.factor(*key, name), measured=known)
+            for name, (alone_s, known) in times.items()
         }
 
-    def _alone(self, workload: Workload, ports: Ports) -> dict[str, Time]:
-        """The times of kernels by themselves."""
-        measured = self._known.get(workload.key, {}).get(ports, {})
-        times = {n: Time(seconds=seconds, measured=True) for n, (_, seconds) in measured.items()}
-        key = (workload.key, ports)
-        if key in self._searched or not (self.guessing or (not times and key in self._needed)):
-            return times
-        for name, (_, guess) in self._guess(workload, ports).items():
-            if name not in times:
-                seconds = self.doubt * guess * self._correction(workload, ports, name)
-                times[name] = Time(seconds=seconds, measured=False)
-        return times
-
-    def corrected(self, places: Places) -> LayoutCosts:
-        """A copy with times corrected by `places` that guesses none, and learns on its own."""
+    def corrected(self, in_network: InNetworkFactors) -> LayoutCosts:
+        """A copy with times corrected by `in_network` that guesses none, and learns on its own."""
         return replace(
             self,
-            places=places,
+            in_network=in_network,
             guessing=False,
             _known={key: dict(found) for key, found in self._known.items()},
             _searched=set(self._searched),
@@ -136,40 +128,30 @@ class LayoutCosts:
         """The facts' estimates of the best settings, by implementation."""
         key = (workload.key, ports)
         if key not in self._guesses:
-            found: dict[str, _Kernel] = {}
-            for guess in ranked_defaults(workload, ports, self.placement, self.max_error):
-                found.setdefault(guess[0].implementation, guess)
-            self._guesses[key] = found
+            found = ranked_defaults(workload, ports, self.placement, self.max_error)
+            self._guesses[key] = {guess[0].implementation: guess for guess in found}
         return self._guesses[key]
 
     def _correction(self, workload: Workload, ports: Ports, name: str) -> float:
-        """Measured time / estimate of an implementation near these layouts."""
-        logs: list[float] = []
-        for other, measured in self._known.get(workload.key, {}).items():
-            ratio = self._ratio(workload, other, measured, name)
-            if ratio is not None:
-                logs += [log(ratio)] * (2 if other[-1] == ports[-1] else 1)
-        if logs:
-            return exp(sum(logs) / len(logs))
+        """Measured time / estimate of an implementation near these layouts, else the median of all
+        workloads, 1 where nothing was measured."""
+        near = self._ratios(workload, name)
+        if near:
+            weights = [2 if other[-1] == ports[-1] else 1 for other in near]
+            return exp(fmean(map(log, near.values()), weights))
         if name not in self._usual:
-            self._usual[name] = self._of_all(name)
+            every = [r for w in self._workloads.values() for r in self._ratios(w, name).values()]
+            self._usual[name] = median(every) if every else 1.0
         return self._usual[name]
 
-    def _of_all(self, name: str) -> float:
-        """The median correction over all workloads, 1 where nothing was measured."""
-        found = [
-            self._ratio(self._workloads[key], ports, measured, name)
-            for key, by_ports in self._known.items()
-            for ports, measured in by_ports.items()
-        ]
-        ratios = [ratio for ratio in found if ratio is not None]
-        return median(ratios) if ratios else 1.0
-
-    def _ratio(
-        self, workload: Workload, ports: Ports, measured: _Kernels, name: str
-    ) -> float | None:
-        guess = self._guess(workload, ports).get(name) if name in measured else None
-        return measured[name][1] / guess[1] if guess and guess[1] else None
+    def _ratios(self, workload: Workload, name: str) -> dict[Ports, float]:
+        """Measured time / estimate of an implementation in all layouts where both are known."""
+        found: dict[Ports, float] = {}
+        for ports, measured in self._known.get(workload.key, {}).items():
+            guess = self._guess(workload, ports).get(name) if name in measured else None
+            if guess and guess[1]:
+                found[ports] = measured[name][1] / guess[1]
+        return found
 
 
 def _believed(time: Time) -> tuple[bool, float]:

@@ -53,9 +53,8 @@ def checked_level(name: str | GraphLevel) -> Scope:
         return name
     if name == "graph":
         return GraphLevel()
-    for known in LEVELS:
-        if name == known:
-            return known
+    if name in LEVELS:
+        return name
     named = text_of(name, "level")
     raise UsageError(f"unknown level {named!r}", hint=close_matches(named, SCOPES))
 
@@ -65,7 +64,7 @@ def level_name(level: Scope) -> str:
     return "graph" if isinstance(level, GraphLevel) else level
 
 
-def family_of(task: Task) -> str:
+def anchor_group(task: Task) -> str:
     """What tasks with the same anchor in the same layouts share; empty without an anchor."""
     bare = bare_anchor(task.workload, task.forms)
     return "" if bare is None else f"{bare.workload.key}@{','.join(form_texts(bare.forms))}"

@@ -126,7 +126,7 @@ class NetworkVerbs(Opened):
 
     def solve(self, file: Text, solver: str = "auto") -> SolveResult:
         """Solve a saved graph problem; see `tilewright solve --help`."""
-        from tilewright.plan.saved_problems import solve_file
+        from tilewright.plan.assignment.solving import solve_file
 
         return solve_file(path_of(file, "file"), text_of(solver, "solver"))
 

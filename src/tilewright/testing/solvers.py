@@ -18,8 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.records import FORBIDDEN, Table, TableRole, Variable
+from tilewright.plan.assignment.problem import FORBIDDEN, Problem, Table, TableRole, Variable
 from tilewright.plan.assignment.solution import (
     Found,
     Infeasible,

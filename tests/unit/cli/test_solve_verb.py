@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from synthetic_problems import residual_network
 
-from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment.problem import FORBIDDEN, Problem, Table, Variable
 from tilewright.plan.assignment.problem_file import write_problem
-from tilewright.plan.assignment.records import FORBIDDEN, Table, Variable
-from tilewright.plan.assignment.solving import solvers
+from tilewright.plan.assignment.solving import SOLVERS
 
 Command = Callable[..., Any]
 
@@ -28,7 +27,7 @@ def saved(tmp_path: Path) -> str:
     return "net.json"
 
 
-@pytest.mark.parametrize("solver", solvers().names())
+@pytest.mark.parametrize("solver", SOLVERS.names())
 def test_json_has_what_was_promised(tilewright: Command, saved: str, solver: str) -> None:
     ran = tilewright("solve", saved, "--solver", solver, "--format", "json")
     assert ran.code == 0
@@ -89,5 +88,5 @@ def test_bad_input(tilewright: Command, saved: str, tmp_path: Path) -> None:
 def test_help(tilewright: Command) -> None:
     ran = tilewright("solve", "--help")
     assert ran.code == 0
-    for word in (*solvers().names(), "--format", "--out"):
+    for word in (*SOLVERS.names(), "--format", "--out"):
         assert word in ran.out

@@ -17,7 +17,7 @@ from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import local_placement
 from tilewright.measure import metaschedule
-from tilewright.search.knowledge import believed
+from tilewright.search.outdated import without_outdated
 from tilewright.session.facade import Session
 from tilewright.store import open_store
 from tilewright.store.interchange.lines import IMPORTED
@@ -112,7 +112,9 @@ def test_merges_that_cannot_be(tmp_path: Path) -> None:
 def test_times_of_other_programs_are_not_believed() -> None:
     foreign = took(HERE, 7, kernel_hash=f"{IMPORTED}t4")
     outcomes = {TASK.key: [took(HERE, 1), foreign]}
-    kept, gone = believed(outcomes, {TASK.key: WORKLOAD}, lambda kernels: ["h"] * len(kernels))
+    kept, gone = without_outdated(
+        outcomes, {TASK.key: WORKLOAD}, lambda kernels: ["h"] * len(kernels)
+    )
     assert (kept[TASK.key], gone) == ([took(HERE, 1)], 0)
 
 

@@ -34,9 +34,9 @@ from tilewright.kernels.spaces import spaces
 from tilewright.measure.network_timing import Rounds
 from tilewright.measure.peers.base import EngineRefused
 from tilewright.models.loaded import LoadedModel
-from tilewright.search.contenders import DEFAULT, TUNED, in_default_settings
 from tilewright.search.graph_search import RECONSIDERED
-from tilewright.search.places import Places, places_of
+from tilewright.search.in_network import InNetworkFactors, timed_kernels
+from tilewright.search.winners import DEFAULT, TUNED, in_default_settings
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 from tilewright.store.known_candidates import defaults
@@ -49,7 +49,7 @@ NO_FORMS: Mapping[str, Form] = {}
 
 @dataclass
 class World:
-    """What networks take and give, by contender: `seconds` where it is not a millisecond, `wrong`
+    """What networks take and give, by plan: `seconds` where it is not a millisecond, `wrong`
     for results that are not ONNX Runtime's. `compiled` are those that were compiled; `slower` by
     how much kernels take longer in them than alone."""
 
@@ -167,7 +167,7 @@ class Yard:
 
     def ship(
         self,
-        *contenders: PlanResult,
+        *plans: PlanResult,
         max_error: float = 1e-4,
         challenger: Callable[[Ranking], PlanResult | None] = nothing,
         spare_s: float = 0.0,
@@ -185,7 +185,7 @@ class Yard:
                 max_error=max_error,
                 rounds=Rounds(budget=Budget(Limit(seconds=spare_s))),
             )
-            ranking = shipping.race(contenders)
+            ranking = shipping.race(plans)
             other = challenger(ranking)
             if other is not None:
                 ranking = shipping.challenge(ranking, other)
@@ -209,7 +209,7 @@ class Yard:
         return (self.folder / LIBRARY).read_text()
 
 
-def contender(name: str, forms: Mapping[str, Form] = NO_FORMS, *, choice: int = 0) -> PlanResult:
+def plan_named(name: str, forms: Mapping[str, Form] = NO_FORMS, *, choice: int = 0) -> PlanResult:
     """Settings by number: those of the tuned one differ from the default ones."""
 
     def choose(workload: Workload, ports: tuple[Form, ...]) -> Candidate:
@@ -232,33 +232,33 @@ def elsewhere() -> dict[str, Form]:
 
 
 def chosen(choice: int = 3) -> PlanResult:
-    return contender(CHOSEN, elsewhere(), choice=choice)
+    return plan_named(CHOSEN, elsewhere(), choice=choice)
 
 
 def test_the_fastest_ships_and_what_lost_does_not_race_again(world, store, tmp_path) -> None:
     yard = Yard(store, tmp_path / "out")
     world.seconds = {CHOSEN: 5e-4}
-    first = yard.ship(contender(TUNED), chosen())
+    first = yard.ship(plan_named(TUNED), chosen())
     assert first.name == CHOSEN and yard.holds() == CHOSEN
     assert sorted(world.compiled) == [CHOSEN, DEFAULT, TUNED]
     world.compiled.clear()
-    again = yard.ship(contender(TUNED), chosen())
+    again = yard.ship(plan_named(TUNED), chosen())
     assert again.name == CHOSEN and world.compiled == []
     assert again.ranking.raced_s[TUNED] == 1e-3
 
 
 def test_the_default_settings_race_again_where_all_others_lost(world, store, tmp_path) -> None:
     world.seconds = {DEFAULT: 5e-4}
-    assert Yard(store, tmp_path / "one").ship(contender(TUNED)).name == DEFAULT
+    assert Yard(store, tmp_path / "one").ship(plan_named(TUNED)).name == DEFAULT
     yard = Yard(store, tmp_path / "two")
-    assert yard.ship(contender(TUNED)).name == DEFAULT
+    assert yard.ship(plan_named(TUNED)).name == DEFAULT
     assert yard.holds() == DEFAULT
 
 
 def test_wrong_results_in_other_layouts_are_left_out(world, store, tmp_path) -> None:
     world.seconds, world.wrong = {CHOSEN: 5e-4}, {CHOSEN}
     yard = Yard(store, tmp_path / "out")
-    shipped = yard.ship(contender(TUNED), chosen())
+    shipped = yard.ship(plan_named(TUNED), chosen())
     assert shipped.name in (TUNED, DEFAULT)
     assert "'chosen' gives wrong results" in yard.notes
 
@@ -267,7 +267,7 @@ def test_wrong_results_in_other_layouts_are_left_out(world, store, tmp_path) -> 
 def test_wrong_results_in_default_layouts_are_an_error(world, store, tmp_path, wrong) -> None:
     world.wrong = wrong
     with pytest.raises(NegativeVerdict, match="off by 1 .*task to blame is x"):
-        Yard(store, tmp_path / "out").ship(contender(TUNED), chosen())
+        Yard(store, tmp_path / "out").ship(plan_named(TUNED), chosen())
     assert not (tmp_path / "out" / LIBRARY).exists()
 
 
@@ -276,29 +276,29 @@ def test_a_wrong_newcomer_does_not_spoil_a_race_without_the_tuned_one(
 ) -> None:
     yard = Yard(store, tmp_path / "out")
     world.seconds = {DEFAULT: 5e-4}
-    assert yard.ship(contender(TUNED)).name == DEFAULT
+    assert yard.ship(plan_named(TUNED)).name == DEFAULT
     world.wrong = {CHOSEN}
-    assert yard.ship(contender(TUNED), chosen()).name == DEFAULT
+    assert yard.ship(plan_named(TUNED), chosen()).name == DEFAULT
 
 
 def test_a_folder_without_its_manifest_is_not_taken_for_complete(world, store, tmp_path) -> None:
     yard = Yard(store, tmp_path / "out")
-    yard.ship(contender(TUNED))
+    yard.ship(plan_named(TUNED))
     world.compiled.clear()
     (yard.folder / MANIFEST).unlink()
-    yard.ship(contender(TUNED))
+    yard.ship(plan_named(TUNED))
     assert world.compiled
 
 
 def test_folders_of_killed_processes_go(world, store, tmp_path) -> None:
     left = tmp_path / "out" / ".staging-abcd_123.tmp" / "tuned"
     left.mkdir(parents=True)
-    Yard(store, tmp_path / "out").ship(contender(TUNED))
+    Yard(store, tmp_path / "out").ship(plan_named(TUNED))
     assert [p.name for p in (tmp_path / "out").iterdir() if p.name.startswith(".")] == []
 
 
 def test_default_settings_keep_to_the_allowed_error() -> None:
-    tuned = contender(TUNED)
+    tuned = plan_named(TUNED)
     for max_error, allowed in ((1e-4, True), (8e-6, False)):
         made = in_default_settings(tuned, PLACEMENT, max_error).plan.candidates
         assert made == defaults(NETWORK.tasks, PLACEMENT, max_error)
@@ -306,7 +306,7 @@ def test_default_settings_keep_to_the_allowed_error() -> None:
 
 
 def test_a_promise_needs_every_time() -> None:
-    tuned = contender(TUNED)
+    tuned = plan_named(TUNED)
     assert tuned.predicted_s is None
     assert timed(tuned, 2.0).predicted_s == 2.0 * len(tuned.plan.calls)
 
@@ -314,11 +314,13 @@ def test_a_promise_needs_every_time() -> None:
 def test_places_in_the_network_correct_what_the_others_promise(world, store, tmp_path) -> None:
     world.seconds, world.slower = {CHOSEN: 5e-4}, {TUNED: 1.5, CHOSEN: 2.0}
     yard = Yard(store, tmp_path / "out")
-    shipped = yard.ship(timed(contender(TUNED)), timed(chosen()))
+    shipped = yard.ship(timed(plan_named(TUNED)), timed(chosen()))
     calls = sum(task.count for task in NETWORK.tasks.values())
     by_name = {raced.name: raced for raced in shipped.ranking.finished}
-    assert Places(places_of(by_name[TUNED])).factor("any", (), "any") == pytest.approx(1.5)
-    assert not places_of(by_name[DEFAULT]), "its kernels were never timed alone"
+    assert InNetworkFactors(timed_kernels(by_name[TUNED])).factor(
+        "any", (), "any"
+    ) == pytest.approx(1.5)
+    assert not [*timed_kernels(by_name[DEFAULT])], "its kernels were never timed alone"
     assert shipped.ranking.corrected_s[CHOSEN] == pytest.approx(1.5e-6 * calls), (
         "as the tuned one had it"
     )
@@ -332,7 +334,7 @@ def test_places_in_the_network_correct_what_the_others_promise(world, store, tmp
 
 def test_shares_add_up_where_no_task_was_measured_alone(world, store, tmp_path) -> None:
     world.seconds = {TUNED: 1e-5}
-    result = Yard(store, tmp_path / "out").ship(contender(TUNED)).result
+    result = Yard(store, tmp_path / "out").ship(plan_named(TUNED)).result
     calls = sum(task.count for task in NETWORK.tasks.values())
     assert {row.latency_s for row in result.tasks} == {None}
     assert sum(row.share or 0.0 for row in result.tasks) == pytest.approx(calls * 1e-6 / 1e-5)
@@ -346,7 +348,7 @@ def test_rounds_that_vary_are_repeated_or_widen_the_claim(
 ) -> None:
     monkeypatch.setattr(FakePeer, "jumpy", True)
     yard = Yard(store, tmp_path / "out")
-    result = yard.ship(contender(TUNED), spare_s=spare_s).result
+    result = yard.ship(plan_named(TUNED), spare_s=spare_s).result
     assert result.reference_variation == pytest.approx(0.5)
     assert result.speedup_vs_reference == pytest.approx(2.0)
     assert result.speedup_vs_reference_high == pytest.approx(high)
@@ -357,11 +359,11 @@ def test_the_speedup_over_the_default_settings_comes_from_a_race_with_them(
 ) -> None:
     world.seconds = {CHOSEN: 5e-4}
     yard = Yard(store, tmp_path / "out")
-    first = yard.ship(contender(TUNED), chosen()).result
+    first = yard.ship(plan_named(TUNED), chosen()).result
     assert first.speedup_vs_baseline == first.speedup_vs_baseline_low == pytest.approx(2.0)
     assert first.speedup_vs_reference_high == pytest.approx(4.0)
     world.seconds = {CHOSEN: 9e-4}
-    again = yard.ship(contender(TUNED), chosen()).result
+    again = yard.ship(plan_named(TUNED), chosen()).result
     assert again.baseline_latency_s == first.baseline_latency_s
     assert again.speedup_vs_baseline == first.speedup_vs_baseline, "they did not race this time"
     assert again.speedup_vs_baseline_high == first.speedup_vs_baseline_high
@@ -369,7 +371,7 @@ def test_the_speedup_over_the_default_settings_comes_from_a_race_with_them(
 
 def test_default_settings_that_ship_are_as_fast_as_themselves(world, store, tmp_path) -> None:
     yard = Yard(store, tmp_path / "out")
-    usual = replace(in_default_settings(contender(TUNED), PLACEMENT, 1e-4), name=TUNED)
+    usual = replace(in_default_settings(plan_named(TUNED), PLACEMENT, 1e-4), name=TUNED)
     for seconds in (1e-3, 5e-4):
         world.seconds = {TUNED: seconds, DEFAULT: seconds}
         result = yard.ship(usual).result
@@ -381,7 +383,7 @@ def test_the_baseline_is_known_where_the_tuned_plan_is_the_default_one(
     world, store, tmp_path
 ) -> None:
     world.seconds = {CHOSEN: 5e-4}
-    usual = replace(in_default_settings(contender(TUNED), PLACEMENT, 1e-4), name=TUNED)
+    usual = replace(in_default_settings(plan_named(TUNED), PLACEMENT, 1e-4), name=TUNED)
     result = Yard(store, tmp_path / "out").ship(usual, chosen()).result
     assert result.baseline_latency_s == pytest.approx(1e-3)
     assert result.speedup_vs_baseline == pytest.approx(2.0)
@@ -391,8 +393,8 @@ def test_the_baseline_is_known_where_the_tuned_plan_is_the_default_one(
 def test_what_is_reconsidered_races_the_winner(world, store, tmp_path, seconds, winner) -> None:
     world.seconds = {CHOSEN: 5e-4, RECONSIDERED: seconds}
     yard = Yard(store, tmp_path / "out")
-    again = contender(RECONSIDERED, elsewhere(), choice=5)
-    shipped = yard.ship(contender(TUNED), chosen(), challenger=lambda _: again)
+    again = plan_named(RECONSIDERED, elsewhere(), choice=5)
+    shipped = yard.ship(plan_named(TUNED), chosen(), challenger=lambda _: again)
     assert shipped.name == winner and yard.holds() == winner
     assert sorted(world.compiled) == [CHOSEN, DEFAULT, RECONSIDERED, TUNED]
     assert shipped.ranking.raced_s == {
@@ -402,7 +404,7 @@ def test_what_is_reconsidered_races_the_winner(world, store, tmp_path, seconds, 
         RECONSIDERED: seconds,
     }
     world.compiled.clear()
-    once_more = yard.ship(contender(TUNED), chosen(), again)
+    once_more = yard.ship(plan_named(TUNED), chosen(), again)
     assert once_more.name == winner and world.compiled == []
 
 
@@ -410,10 +412,10 @@ def test_a_wrong_challenger_leaves_the_winner(world, store, tmp_path) -> None:
     world.seconds, world.wrong = {CHOSEN: 5e-4, RECONSIDERED: 1e-4}, {RECONSIDERED}
     yard = Yard(store, tmp_path / "out")
     for again in (
-        contender(RECONSIDERED, elsewhere(), choice=5),
-        contender(RECONSIDERED, choice=5),
+        plan_named(RECONSIDERED, elsewhere(), choice=5),
+        plan_named(RECONSIDERED, choice=5),
     ):
-        shipped = yard.ship(contender(TUNED), chosen(), challenger=lambda _, again=again: again)
+        shipped = yard.ship(plan_named(TUNED), chosen(), challenger=lambda _, again=again: again)
         assert shipped.name == CHOSEN and yard.holds() == CHOSEN
     assert "reconsidered" in yard.notes
 
@@ -422,7 +424,7 @@ def test_a_challenger_that_raced_already_does_not_race_again(world, store, tmp_p
     world.seconds = {CHOSEN: 5e-4}
     yard = Yard(store, tmp_path / "out")
     same = replace(chosen(), name=RECONSIDERED)
-    shipped = yard.ship(contender(TUNED), chosen(), challenger=lambda _: same)
+    shipped = yard.ship(plan_named(TUNED), chosen(), challenger=lambda _: same)
     assert shipped.name == CHOSEN and RECONSIDERED not in world.compiled
     assert shipped.ranking.raced_s[RECONSIDERED] == shipped.ranking.raced_s[CHOSEN]
 
@@ -435,4 +437,4 @@ def test_a_network_that_the_reference_refuses_is_at_fault(
 
     monkeypatch.setattr(FakePeer, "start", refuses)
     with pytest.raises(ModelError, match="cannot be checked: onnxruntime failed: Fail"):
-        Yard(store, tmp_path / "out").ship(contender(TUNED))
+        Yard(store, tmp_path / "out").ship(plan_named(TUNED))

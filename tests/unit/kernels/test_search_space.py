@@ -12,7 +12,7 @@ from msgspec import structs
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.knobs import choice, order, split
 from tilewright.kernels.search_space import LISTED, SearchSpace
-from tilewright.search.tuners.moves import changed, crossed, valid_mask
+from tilewright.search.tuners.walking import changed, crossed, valid_mask
 from tilewright.testing.landscapes import part
 
 FIRST = [split("tile", 8), choice("flag", (False, True)), order("nest", "ab")]

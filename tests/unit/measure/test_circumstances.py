@@ -32,7 +32,7 @@ from tilewright.measure.circumstances import Circumstances, is_usual
 from tilewright.models import ModelOptions
 from tilewright.predict.collected import family_of
 from tilewright.predict.modelling import predictors_of
-from tilewright.search.precedents import best_elsewhere
+from tilewright.search.transfer import best_elsewhere
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 from tilewright.store.known_candidates import known_outcomes, ranked

@@ -12,14 +12,14 @@ from tilewright.core.plugins import PluginError
 from tilewright.graph.plan_result import PlanResult
 from tilewright.kernels.plans import with_candidates
 from tilewright.plan import planners
-from tilewright.plan.assignment.solving import solvers
+from tilewright.plan.assignment.solving import SOLVERS
 from tilewright.plan.network_problem import NetworkProblem
 from tilewright.plan.planners import plan_with, planned, planner_named
 from tilewright.testing import planners as suite
 from tilewright.testing.planners import PlannerConformance
 
 
-@pytest.mark.parametrize("name", solvers().names())
+@pytest.mark.parametrize("name", SOLVERS.names())
 def test_those_of_our_solvers_keep_every_promise(name: str) -> None:
     suite.check_planner(planner_named(name))
 

@@ -10,10 +10,9 @@ from threading import Event
 import numpy as np
 import pytest
 
-from tilewright.plan import saved_problems as solving
-from tilewright.plan.assignment.problem import Problem
+from tilewright.plan.assignment import solving
+from tilewright.plan.assignment.problem import Problem, Table, Variable
 from tilewright.plan.assignment.problem_file import write_problem
-from tilewright.plan.assignment.records import Table, Variable
 
 
 def test_an_interrupt_does_not_wait_for_the_solver(

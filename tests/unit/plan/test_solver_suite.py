@@ -6,26 +6,26 @@ import numpy as np
 import pytest
 
 from tilewright.plan.assignment.solution import Found, Infeasible, NothingFound, infeasible
-from tilewright.plan.assignment.solvers.exact import Exact
-from tilewright.plan.assignment.solving import solver_named, solvers
+from tilewright.plan.assignment.solvers.eliminating import Exact
+from tilewright.plan.assignment.solving import SOLVERS
 from tilewright.testing import solvers as suite
 from tilewright.testing.solvers import SolverConformance
 
 OPTIMAL = ("auto", "exact", "milp", "dp")
 
 
-@pytest.mark.parametrize("name", solvers().names())
+@pytest.mark.parametrize("name", SOLVERS.names())
 def test_ours_keep_every_promise(name: str) -> None:
-    suite.check_solver(solver_named(name))
-    suite.check_small_problems(solver_named(name), optimal=name in OPTIMAL)
+    suite.check_solver(SOLVERS.named(name))
+    suite.check_small_problems(SOLVERS.named(name), optimal=name in OPTIMAL)
 
 
 class TestGreedy(SolverConformance):
-    solver = solver_named("greedy")
+    solver = SOLVERS.named("greedy")
 
 
 class TestExact(SolverConformance):
-    solver = solver_named("exact")
+    solver = SOLVERS.named("exact")
     optimal = True
 
 
@@ -49,7 +49,7 @@ class Boasts(Bad):
     """Says that it proved what it found, whatever that is."""
 
     def find(self, problem):
-        found = solver_named("greedy").find(problem)
+        found = SOLVERS.named("greedy").find(problem)
         cost = problem.cost(problem.assignment(found.places))
         return Found(places=found.places, bound_ps=cost)
 
@@ -123,14 +123,14 @@ class Nameless(Bad):
     ],
 )
 def test_solvers_that_break_a_promise_are_found(check, bad) -> None:
-    check(solver_named("exact"))
+    check(SOLVERS.named("exact"))
     with pytest.raises((AssertionError, ValueError)):
         check(bad)
 
 
 def test_optimal_solvers_must_be_optimal() -> None:
     with pytest.raises(AssertionError, match="is not"):
-        suite.check_small_problems(solver_named("greedy"), optimal=True)
+        suite.check_small_problems(SOLVERS.named("greedy"), optimal=True)
 
 
 def test_the_random_problems_have_all_kinds() -> None:

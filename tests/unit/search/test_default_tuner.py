@@ -17,15 +17,15 @@ from tilewright.core.records import Candidate
 from tilewright.kernels.knobs import choice, split
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.search.tuners import surrogate
-from tilewright.search.tuners.base import Precedent, TuningTask
+from tilewright.search.tuners.base import PriorTrials, TuningTask
 from tilewright.search.tuners.default import DefaultTuner
-from tilewright.search.tuners.randomly import RandomTuner
 from tilewright.search.tuners.surrogate import (
     GaussianProcess,
     Outlook,
     _negative_likelihood,  # pyright: ignore[reportPrivateUsage]
     expected_improvement,
 )
+from tilewright.search.tuners.unguided import RandomTuner
 from tilewright.testing.landscapes import failed, measured, part, smooth
 from tilewright.testing.tuners import CHECKS
 
@@ -81,20 +81,20 @@ def test_the_model_meets_its_data_and_knows_where_it_knows_nothing() -> None:
     values = np.sin(2 * features[:, 0])
     process = GaussianProcess(2)
     process.fit(features, values)
-    mean, deviation = process.predict(features)
-    np.testing.assert_allclose(mean, values, atol=0.02)
-    _, far = process.predict(np.full((1, 2), 50.0))
-    assert far[0] > 5 * deviation.max()
+    known = Outlook(process, features)
+    np.testing.assert_allclose(known.mean, values, atol=0.02)
+    far = Outlook(process, np.full((1, 2), 50.0))
+    assert far.deviation[0] > 5 * known.deviation.max()
     new = rng.uniform(-0.9, 0.9, (50, 2))
-    guess, _ = process.predict(new)
+    guess = Outlook(process, new).mean
     assert np.abs(guess - np.sin(2 * new[:, 0])).max() < 0.1
 
 
 def test_equal_rows_and_equal_values_break_nothing() -> None:
     process = GaussianProcess(3)
     process.fit(np.ones((6, 3)), np.zeros(6))
-    mean, deviation = process.predict(np.zeros((2, 3)))
-    assert np.isfinite(mean).all() and np.isfinite(deviation).all()
+    outlook = Outlook(process, np.zeros((2, 3)))
+    assert np.isfinite(outlook.mean).all() and np.isfinite(outlook.deviation).all()
 
 
 def test_the_model_keeps_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,9 +139,9 @@ def test_assuming_the_mean_is_conditioning_on_it() -> None:
         assumed = np.vstack([assumed, features[row]])
         expected = np.append(expected, outlook.mean[row])
     process.condition(assumed, expected)
-    mean, deviation = process.predict(features)
-    np.testing.assert_allclose(outlook.mean, mean, atol=1e-5)
-    np.testing.assert_allclose(outlook.deviation, deviation, atol=1e-4)
+    again = Outlook(process, features)
+    np.testing.assert_allclose(outlook.mean, again.mean, atol=1e-5)
+    np.testing.assert_allclose(outlook.deviation, again.deviation, atol=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -213,31 +213,31 @@ def test_failures_drive_it_away() -> None:
     assert sum(bool(c.setting("bad")) for c in late) < 0.4 * len(late)
 
 
-def told(space: SearchSpace, wanted, count: int = 60) -> Precedent:
+def told(space: SearchSpace, wanted, count: int = 60) -> PriorTrials:
     assert space.listed is not None
     numbers = [int(n) for n in space.listed[:: max(1, len(space.listed) // count)]]
     times = np.array([wanted(dict(space.candidate(n).settings)) for n in numbers])
-    return Precedent(features=space.features(numbers), relative=times / times.min())
+    return PriorTrials(features=space.features(numbers), relative=times / times.min())
 
 
-def test_precedents_move_the_first_guesses() -> None:
-    """Without estimates of its own the first batch is drawn evenly; precedents lead it."""
+def test_prior_trials_move_the_first_guesses() -> None:
+    """Without estimates of its own the first batch is drawn evenly; prior_trials lead it."""
 
     def slow(s) -> float:
         return 1.0 if s["order"] == "inner" else 3.0
 
-    precedent = told(HILL.space, slow, 240)
-    moved = DefaultTuner(TuningTask(space=HILL.space, precedents=(precedent,))).ask(8)
+    prior = told(HILL.space, slow, 240)
+    moved = DefaultTuner(TuningTask(space=HILL.space, prior_trials=(prior,))).ask(8)
     assert all(candidate.setting("order") == "inner" for candidate in moved)
     plain = DefaultTuner(TuningTask(space=HILL.space)).ask(8)
     assert not all(candidate.setting("order") == "inner" for candidate in plain)
 
 
-def test_a_good_precedent_saves_measurements_and_a_bad_one_is_overcome() -> None:
-    def after(precedents: tuple[Precedent, ...], count: int) -> float:
+def test_a_good_prior_saves_measurements_and_a_bad_one_is_overcome() -> None:
+    def after(prior_trials: tuple[PriorTrials, ...], count: int) -> float:
         found = []
         for seed in range(3):
-            tuner = DefaultTuner(TuningTask(space=HILL.space, seed=seed, precedents=precedents))
+            tuner = DefaultTuner(TuningTask(space=HILL.space, seed=seed, prior_trials=prior_trials))
             outcomes = HILL.search(tuner, count)
             found.append(min(o.latency_s for o in outcomes) / HILL.best_s - 1.0)
         return median(found)

@@ -27,11 +27,11 @@ from tilewright.plan import planners
 from tilewright.plan.assignment.problem import Problem
 from tilewright.plan.assignment.solution import NothingFound, Solver
 from tilewright.plan.assignment.solving import solve
+from tilewright.search.context import SearchContext
 from tilewright.search.graph_search import CHOSEN, RECONSIDERED, GraphSearch
-from tilewright.search.knowledge import known_of
+from tilewright.search.in_network import InNetworkFactors
 from tilewright.search.layout_costs import LayoutCosts
-from tilewright.search.places import Place, Places
-from tilewright.search.tuning import NetworkTuner, TuningTerms
+from tilewright.search.tuning import NetworkTuner
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 
@@ -53,33 +53,31 @@ class Searched:
     ) -> None:
         self.network = prepared(two_convolutions())
         self.measurer = NumpyMeasurer(truth)
-        measurer = cast(Measurer, self.measurer)
         self.events: list[Event] = []
         store.add_workloads([task.workload for task in self.network.tasks.values()])
-        terms = TuningTerms(
-            protocol=Protocol(),
-            seed=0,
-            run_id=None,
+        self.context = SearchContext(
+            placement=PLACEMENT,
+            store=store,
+            measurer=cast(Measurer, self.measurer),
             events=self.events.append,
+            budget=Budget(Limit(measurements=budget), [], began_s=0.0, clock=lambda: 0.0),
+            peaks=PEAKS,
+            protocol=Protocol(),
             tuner="random",
             max_error=max_error,
         )
-        self.budget = Budget(Limit(measurements=budget), [], began_s=0.0, clock=lambda: 0.0)
-        tuner = NetworkTuner(self.network.tasks, PLACEMENT, store, measurer, terms)
-        with self.budget.keeping(0.5):
-            tuner.run(self.budget, PEAKS, stop=lambda: False, checkpoint=lambda: None)
+        tuner = NetworkTuner(self.network.tasks, self.context)
+        with self.context.budget.keeping(0.5):
+            tuner.run()
         self.before = len(self.measurer.asked)
         self.search = GraphSearch(
             network=self.network,
-            placement=PLACEMENT,
-            store=store,
-            measurer=measurer,
-            terms=terms,
+            context=self.context,
             known=dict(tuner.known),
         )
 
     def run(self) -> list[PlanResult]:
-        return self.search.run(self.budget, PEAKS, stop=lambda: False, checkpoint=lambda: None)
+        return self.search.run()
 
 
 def wide_is_fast(workload: Workload, candidate: Candidate) -> float:
@@ -111,7 +109,7 @@ def test_layouts_that_pay_are_found_and_measured_before_they_are_believed(
     assert chosen.measured
     assert solution_of(chosen).objective_s == pytest.approx(3 * 0.5e-4, rel=0.1)
     assert [p.name for p in proposals] == [CHOSEN, "uniform", "history_best"]
-    assert searched.search.measurements == len(searched.measurer.asked) - searched.before > 0
+    assert searched.context.counts.measurements == len(searched.measurer.asked) > searched.before
     for key, task in chosen.plan.tasks.items():
         assert key in searched.search.known, task.name
 
@@ -261,16 +259,13 @@ def test_default_layouts_stay_possible_where_all_results_were_wrong() -> None:
         assert bool(costs.kernels(task.workload, task.forms)) is needed
 
 
-def slower_in_place(implementation: str, factor: float, proposal: PlanResult) -> Places:
+def slower_in_place(implementation: str, factor: float, proposal: PlanResult) -> InNetworkFactors:
     """As if a race had shown that kernels of one implementation take longer in the network."""
-    return Places(
-        Place(
-            workload_key=call.workload.key,
-            ports=call.candidate.forms,
-            implementation=name,
-            calls=1,
-            alone_s=1e-4,
-            in_place_s=1e-4 * (factor if name == implementation else 1.0),
+    return InNetworkFactors(
+        (
+            (call.workload.key, call.candidate.forms, name),
+            1e-4,
+            1e-4 * (factor if name == implementation else 1.0),
         )
         for call in proposal.plan.calls
         for name in ("conv2d_direct", "conv2d_winograd")
@@ -287,8 +282,8 @@ def test_times_in_place_change_the_choice(store: SqliteStore) -> None:
     before = searched.run()[0]
     assert "conv2d_winograd" in implementations(before).values()
     problem = searched.search.problem
-    places = slower_in_place("conv2d_winograd", 1.5, before)
-    found = searched.search.reconsider(places)
+    factors = slower_in_place("conv2d_winograd", 1.5, before)
+    found = searched.search.reconsider(factors)
     assert found is not None and found.name == RECONSIDERED
     assert "conv2d_winograd" not in implementations(found).values()
     again = problem.problem.cost(solution_of(before).assignment)
@@ -300,7 +295,7 @@ def test_nothing_is_reconsidered_by_guesses_alone(store: SqliteStore) -> None:
     searched = Searched(store, wide_is_fast, budget=4)
     before = searched.run()[0]
     assert not before.measured
-    found = searched.search.reconsider(Places())
+    found = searched.search.reconsider(InNetworkFactors())
     assert found is None or found.measured
 
 
@@ -322,8 +317,7 @@ def test_second_looks_are_believed_when_the_choice_is_reconsidered(store: Sqlite
         ]
         for key, outcomes in known.items()
     }
-    looked_at = known_of(before.plan.tasks, again)
-    found = searched.search.reconsider(Places(), [looked_at])
+    found = searched.search.reconsider(InNetworkFactors(), [(before.plan.tasks, again)])
     assert found is not None
     slow = {key for key, name in implementations(found).items() if name == "conv2d_winograd"}
     assert not slow & {key for key, outcomes in known.items() if outcomes}

@@ -24,11 +24,11 @@ from tilewright.kernels.registry import implementation
 from tilewright.kernels.spaces import search_space
 from tilewright.search.levels import (
     LEVELS,
+    anchor_group,
     bare_task,
     bare_tasks,
     carried_over,
     checked_level,
-    family_of,
 )
 
 FUSED = task(convolution("add", "relu"))
@@ -77,14 +77,14 @@ def test_the_bare_task_is_the_anchor_in_its_layouts() -> None:
 def test_without_an_anchor_the_task_stays() -> None:
     plain = task(relu())
     assert bare_task(plain) == plain
-    assert family_of(plain) == ""
+    assert anchor_group(plain) == ""
     assert bare_anchor(plain.workload, plain.forms) is None
 
 
-def test_a_family_shares_anchor_and_layouts() -> None:
-    assert family_of(FUSED) == family_of(RESIDUAL) == family_of(task(convolution())) != ""
-    assert family_of(task(convolution("add", "relu"), form=PLAIN)) != family_of(FUSED)
-    assert family_of(task(convolution("add", "relu", extent=12))) != family_of(FUSED)
+def test_a_group_shares_anchor_and_layouts() -> None:
+    assert anchor_group(FUSED) == anchor_group(RESIDUAL) == anchor_group(task(convolution())) != ""
+    assert anchor_group(task(convolution("add", "relu"), form=PLAIN)) != anchor_group(FUSED)
+    assert anchor_group(task(convolution("add", "relu", extent=12))) != anchor_group(FUSED)
 
 
 def test_an_anchor_that_many_share_is_one_bare_task() -> None:

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
 
 import pytest
 from fake_measuring import PLACEMENT, FakeMeasurer, measured
 from hypothesis import given
 from hypothesis import strategies as st
+from level_fakes import PEAKS
 from msgspec import structs
 from tuning_fakes import FORMS, FakeStore, MadeUp, workload
 
 from tilewright.core.budget import Budget, Limit
 from tilewright.core.events import Event, TuningProgress
 from tilewright.core.records import Candidate, Protocol
+from tilewright.graph.tasks import Task
 from tilewright.graph.workload import Workload
 from tilewright.kernels import spaces as space_module
 from tilewright.kernels.spaces import default_candidate, search_space
-from tilewright.search.loop import Pace, TaskState, TuningLoop
+from tilewright.measure.base import Measurer
+from tilewright.search.context import SearchContext, never, nothing
+from tilewright.search.loop import EstimateScale, TaskState, TuningLoop
 from tilewright.search.tuners.base import LateTuner, TuningTask
 from tilewright.search.tuners.neighbourhood import NeighbourhoodTuner
+from tilewright.store.base import Store
 
 SPEC = MadeUp("one", {"a": tuple(range(40)), "b": (1, 2, 3, 4)}, lambda s: 1e-4)
 BIG, SMALL = workload(1000), workload(10)
@@ -35,25 +42,21 @@ def state(
     task: Workload,
     count: int = 1,
     floor_s: float = 1e-7,
-    family: str = "",
+    group: str = "",
     estimate_s: float = 1e-4,
 ) -> TaskState:
     space = search_space(task, FORMS, PLACEMENT)
     return TaskState(
-        workload=task,
-        forms=FORMS,
-        count=count,
+        task=Task(
+            key=(task.key, FORMS), name="", workload=task, forms=FORMS, count=count, nodes=()
+        ),
         tuner=NeighbourhoodTuner(TuningTask(space=space)),
         space=space,
-        family=family,
+        group=group,
         default=default_candidate(task, FORMS, PLACEMENT)[0],
         floor_s=floor_s,
         estimate_s=estimate_s,
     )
-
-
-def never() -> bool:
-    return False
 
 
 def run(
@@ -65,13 +68,35 @@ def run(
     stop: Callable[[], bool] = never,
     clock: Callable[[], float] = lambda: 0.0,
     events: list[Event] | None = None,
-    checkpoint: Callable[[], None] = lambda: None,
-) -> TuningLoop:
-    told: list[Event] = events if events is not None else []
-    loop = TuningLoop(tasks, measurer, store or FakeStore(), Protocol(), told.append)
-    budget = Budget(budget, [], began_s=0.0, clock=clock)
-    loop.run(budget, run_id=7, stop=stop, checkpoint=checkpoint)
-    return loop
+    checkpoint: Callable[[], None] = nothing,
+) -> Ran:
+    context = SearchContext(
+        placement=PLACEMENT,
+        store=cast(Store, store or FakeStore()),
+        measurer=cast(Measurer, measurer),
+        events=(events if events is not None else []).append,
+        budget=Budget(budget, [], began_s=0.0, clock=clock),
+        peaks=PEAKS,
+        protocol=Protocol(),
+        run_id=7,
+        stop=stop,
+        checkpoint=checkpoint,
+    )
+    ran = Ran(tasks, context)
+    ran.run()
+    return ran
+
+
+class Ran(TuningLoop):
+    """A loop that tells what it counted."""
+
+    @property
+    def measurements(self) -> int:
+        return self._context.counts.measurements
+
+    @property
+    def failures(self) -> int:
+        return self._context.counts.failures
 
 
 def flat(task: Workload, candidate: Candidate) -> float:
@@ -223,12 +248,10 @@ def test_what_was_measured_before_a_crash_is_stored_and_counted() -> None:
             raise KeyboardInterrupt
         return improving(task, candidate)
 
-    measurer, store = FakeMeasurer(truth), FakeStore()
-    loop = TuningLoop([state(BIG)], measurer, store, Protocol(), lambda _: None)
-    budget = Budget(Limit(measurements=100), [], began_s=0.0)
+    measurer, store, task = FakeMeasurer(truth), FakeStore(), state(BIG)
     with pytest.raises(KeyboardInterrupt):
-        loop.run(budget, run_id=7, stop=never, checkpoint=lambda: None)
-    assert len(store.kept) == loop.measurements == budget.count == 10
+        run([task], measurer, Limit(measurements=100), store=store)
+    assert len(store.kept) == len(task.trials) == 10
 
 
 def by_a(task: Workload, candidate: Candidate) -> float:
@@ -236,25 +259,25 @@ def by_a(task: Workload, candidate: Candidate) -> float:
     return flat(task, candidate) * (1 + abs(int(candidate.setting("a")) - 23))
 
 
-def test_a_family_follows_its_leader() -> None:
+def test_a_group_follows_its_leader() -> None:
     measurer = FakeMeasurer(lambda t, c: 1e-3 * (1 + abs(int(c.setting("a")) - 23)))
-    leader, follower = state(BIG, floor_s=5e-4, family="f"), state(SMALL, family="f")
+    leader, follower = state(BIG, floor_s=5e-4, group="f"), state(SMALL, group="f")
     run([leader, follower], measurer, Limit(measurements=10_000))
     assert follower.leader is leader and leader.leader is None
     of_follower = [candidate for key, candidate in measurer.asked if key == SMALL.key]
     assert of_follower[0] == follower.default
     assert leader.best is not None and follower.best is not None
-    led = [c for c in leader.ranked()[:8] if c != follower.default]
+    led = [m.candidate for m in leader.measured()[:8] if m.candidate != follower.default]
     assert set(led) <= set(of_follower), "the leader's best are measured in the follower's kernel"
     assert follower.best_s == leader.best_s
 
 
 def test_a_follower_is_searched_less_than_a_task_of_its_own() -> None:
-    def searched(family: str) -> int:
+    def searched(group: str) -> int:
         measurer = FakeMeasurer(by_a)
         one, other = workload(1000), workload(1001)
         run(
-            [state(one, floor_s=2e-7, family=family), state(other, family=family)],
+            [state(one, floor_s=2e-7, group=group), state(other, group=group)],
             measurer,
             Limit(measurements=10_000),
         )
@@ -265,7 +288,7 @@ def test_a_follower_is_searched_less_than_a_task_of_its_own() -> None:
 
 def test_followers_of_a_leader_without_prospects_still_follow() -> None:
     measurer = FakeMeasurer(flat)
-    leader, follower = state(SMALL, floor_s=1e-6, family="f"), state(workload(11), family="f")
+    leader, follower = state(SMALL, floor_s=1e-6, group="f"), state(workload(11), group="f")
     run([state(BIG), leader, follower], measurer, Limit(measurements=10_000))
     assert follower.followed or follower.leader is None
 
@@ -296,7 +319,7 @@ def test_what_a_short_budget_leaves_unmeasured_is_small() -> None:
     tasks = [state(workload(extent), estimate_s=seconds) for extent, seconds in times.items()]
     measurer = FakeMeasurer(lambda t, c: times[t.arguments[0].type.shape[0]])
     run(tasks[::-1], measurer, Limit(measurements=96))
-    left = sum(times[t.workload.arguments[0].type.shape[0]] for t in tasks if t.best is None)
+    left = sum(times[t.task.workload.arguments[0].type.shape[0]] for t in tasks if t.best is None)
     assert left <= 0.05 * sum(times.values())
 
 
@@ -304,7 +327,7 @@ def test_a_first_look_is_short_where_others_wait() -> None:
     measurer = FakeMeasurer(lambda t, c: 1e-4)
     tasks = [state(workload(extent)) for extent in range(1, 9)]
     run(tasks, measurer, Limit(measurements=32))
-    assert {t.workload.key for t in tasks} == {key for key, _ in measurer.asked}
+    assert {t.task.workload.key for t in tasks} == {key for key, _ in measurer.asked}
 
 
 def test_estimates_that_are_off_are_corrected_by_what_was_measured() -> None:
@@ -314,7 +337,8 @@ def test_estimates_that_are_off_are_corrected_by_what_was_measured() -> None:
     tasks = [state(t, estimate_s=2e-5) for t in slow] + [state(t, estimate_s=1e-4) for t in usual]
     for task, name in zip(tasks, ["slow"] * 3 + ["usual"] * 4, strict=True):
         task.default = structs.replace(task.default, implementation=name)
-    tasks[0].count, tasks[0].floor_s = 6, 4e-4  # the first to be looked at, nothing to gain
+    tasks[0].task = replace(tasks[0].task, count=6)
+    tasks[0].floor_s = 4e-4  # the first to be looked at, nothing to gain
     keys = {task.key for task in slow}
     measurer = FakeMeasurer(lambda t, c: 4e-4 if t.key in keys else 1e-4)
     run(tasks, measurer, Limit(measurements=16))
@@ -329,14 +353,14 @@ def test_small_tasks_are_measured_in_the_end() -> None:
 
 
 @given(ratios=st.lists(st.floats(0.01, 100.0), max_size=6), estimate_s=st.floats(1e-7, 1e-2))
-def test_pace_lies_between_what_was_seen(ratios: list[float], estimate_s: float) -> None:
-    pace = Pace()
+def test_scales_lie_between_what_was_seen(ratios: list[float], estimate_s: float) -> None:
+    scale = EstimateScale()
     for ratio in ratios:
         task = state(BIG, estimate_s=estimate_s)
         task.outcomes = [measured(BIG, task.default, ratio * estimate_s)]
-        pace.learn(task)
+        scale.learn(task)
     for name in ("one", "another"):
-        found = pace.of(name)
+        found = scale.of(name)
         if not ratios:
             assert found == 1.0
         else:

@@ -17,7 +17,7 @@ from tilewright.kernels.search_space import SearchSpace
 from tilewright.measure.metaschedule import SearchFailed
 from tilewright.search.tuners import metaschedule
 from tilewright.search.tuners.base import TuningTask
-from tilewright.search.tuners.metaschedule import TUNERS, MetaScheduleTuner
+from tilewright.search.tuners.metaschedule import MetaScheduleTuner
 
 TASK = workload()
 
@@ -62,7 +62,9 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeProcess]:
 
 
 def tuner(**named: Any) -> MetaScheduleTuner:
-    return MetaScheduleTuner(TASK, FORMS, PLACEMENT, **named)
+    space = SearchSpace([])
+    task = TuningTask(space=space, workload=TASK, forms=FORMS, placement=PLACEMENT, **named)
+    return MetaScheduleTuner(task)
 
 
 def traces(candidates: Sequence[Candidate]) -> list[str]:
@@ -167,9 +169,9 @@ def test_closing_ends_the_search(process: FakeProcess) -> None:
 
 def test_a_stored_sweep_cannot_be_searched(process: FakeProcess) -> None:
     with pytest.raises(UsageError, match="searches kernels"):
-        TUNERS["metaschedule"](TuningTask(space=SearchSpace([])))
+        MetaScheduleTuner(TuningTask(space=SearchSpace([])))
 
 
 def test_the_factory_makes_a_tuner(process: FakeProcess) -> None:
     task = TuningTask(space=SearchSpace([]), workload=TASK, forms=FORMS, placement=PLACEMENT)
-    assert traces(TUNERS["metaschedule"](task).ask(1)) == ["a"]
+    assert traces(MetaScheduleTuner(task).ask(1)) == ["a"]

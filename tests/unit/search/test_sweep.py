@@ -19,11 +19,10 @@ from tilewright.kernels.knobs import choice, split
 from tilewright.kernels.knobspace import KnobSpace
 from tilewright.kernels.search_space import Part
 from tilewright.search.sweeps.files import parse_sweep, read_sweeps, sweep_text
-from tilewright.search.sweeps.replay import compare_tuners, regret_curve
-from tilewright.search.sweeps.sweep import Sweep, listed_part
+from tilewright.search.sweeps.sweep import Sweep, compare_tuners, listed_part, regret_curve
 from tilewright.search.tuners.base import TuningTask
 from tilewright.search.tuners.default import DefaultTuner
-from tilewright.search.tuners.randomly import RandomTuner
+from tilewright.search.tuners.unguided import RandomTuner
 
 KNOBS = (split("tile", 64), split("other", 48), choice("order", ("x", "y", "z")))
 

@@ -12,7 +12,7 @@ from tilewright.core.errors import UsageError
 from tilewright.kernels.knobs import split
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.search.tuners.base import LateTuner, TuningTask
-from tilewright.search.tuners.registry import make_tuner, replayable, tuner_factory, tuners
+from tilewright.search.tuners.registry import TUNERS, replayable, tuner_factory
 from tilewright.testing.landscapes import measured, part, smooth
 from tilewright.testing.tuners import CHECKS
 
@@ -38,7 +38,7 @@ def test_conformance(name: str, check) -> None:
     ],
 )
 def test_aliases(alias: str, name: str) -> None:
-    assert tuner_factory(alias) is tuners()[name]
+    assert tuner_factory(alias) is TUNERS.named(name)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_aliases(alias: str, name: str) -> None:
     ],
 )  # fmt: skip
 def test_every_name_searches_a_stored_space(name: str) -> None:
-    tuner = make_tuner(name, TuningTask(space=HILL.space))
+    tuner = tuner_factory(name)(TuningTask(space=HILL.space))
     assert len(HILL.search(tuner, 24)) == 24
 
 
@@ -91,7 +91,7 @@ def listed() -> np.ndarray:
 
 
 def test_the_grid_goes_in_order() -> None:
-    tuner = make_tuner("grid", TuningTask(space=HILL.space))
+    tuner = tuner_factory("grid")(TuningTask(space=HILL.space))
     first, second = tuner.ask(5), tuner.ask(3)
     numbers = [HILL.space.number(candidate) for candidate in (*first, *second)]
     assert numbers == listed()[:8].tolist()
@@ -99,7 +99,7 @@ def test_the_grid_goes_in_order() -> None:
 
 def test_a_guess_takes_nothing_out_of_the_grid() -> None:
     guess = HILL.space.candidate(int(listed()[40]))
-    tuner = make_tuner("grid", TuningTask(space=HILL.space, guesses=(guess,)))
+    tuner = tuner_factory("grid")(TuningTask(space=HILL.space, guesses=(guess,)))
     asked = [*tuner.ask(4), *tuner.ask(4)]
     assert asked[0] == guess
     numbers = [HILL.space.number(candidate) for candidate in asked[1:]]
@@ -112,7 +112,7 @@ def test_a_predictors_guesses_are_a_start(name: str) -> None:
     every = [HILL.space.candidate(int(n)) for n in listed()]
     best = min(every, key=lambda c: HILL.times(dict(c.settings)) or 1.0)
     task = TuningTask(space=HILL.space, guesses=(every[100], best, every[7]))
-    tuner = make_tuner(name, task)
+    tuner = tuner_factory(name)(task)
     assert tuner.ask(8)[:3] == [every[100], best, every[7]]
 
 
@@ -121,7 +121,7 @@ def test_what_is_told_early_reaches_a_late_tuner() -> None:
 
     def make():
         made.append("now")
-        return make_tuner("grid", TuningTask(space=HILL.space))
+        return tuner_factory("grid")(TuningTask(space=HILL.space))
 
     late = LateTuner(make)
     late.tell([measured(HILL.space.candidate(int(listed()[0])), 1e-4)])
@@ -139,7 +139,7 @@ def test_a_large_space_is_searched_better_than_by_chance(name: str) -> None:
     space = SearchSpace([part("large", knobs)])
 
     def found(tuner_name: str, seed: int) -> float:
-        tuner = make_tuner(tuner_name, TuningTask(space=space, seed=seed))
+        tuner = tuner_factory(tuner_name)(TuningTask(space=space, seed=seed))
         least = np.inf
         for _ in range(10):
             candidates = tuner.ask(8)

@@ -22,9 +22,10 @@ from tilewright.graph.tasks import Task, TaskKey
 from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.base import Measurer
+from tilewright.search.context import SearchContext
 from tilewright.search.levels import Level, bare_task
-from tilewright.search.tuning import NetworkTuner, TuningTerms
-from tilewright.search.winners import Referee
+from tilewright.search.tuning import NetworkTuner
+from tilewright.search.winners import FinalistCheck
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 
@@ -40,6 +41,10 @@ def store(tmp_path: Path) -> Generator[SqliteStore]:
         found = [one.workload for fused in (FUSED, RESIDUAL) for one in (fused, bare_task(fused))]
         opened.add_workloads(found)
         yield opened
+
+
+def limited(measurements: int) -> Budget:
+    return Budget(Limit(measurements=measurements), [], began_s=0.0, clock=lambda: 0.0)
 
 
 class Winner(NamedTuple):
@@ -63,20 +68,21 @@ class Tuned:
         recall: bool = True,
     ) -> None:
         self.events: list[Event] = []
-        terms = TuningTerms(
-            protocol=Protocol(), seed=0, run_id=None, events=self.events.append,
+        self.context = SearchContext(
+            placement=PLACEMENT, store=store, measurer=cast(Measurer, measurer),
+            events=self.events.append, budget=limited(budget), peaks=PEAKS, protocol=Protocol(),
             tuner=tuner, level=level, recall=recall,
         )  # fmt: skip
-        as_measurer = cast(Measurer, measurer)
-        self.tuner = NetworkTuner(tasks(*made), PLACEMENT, store, as_measurer, terms)
-        self.budget = Budget(Limit(measurements=budget), [], began_s=0.0, clock=lambda: 0.0)
+        self.tuner = NetworkTuner(tasks(*made), self.context)
         if budget:
-            self.tuner.run(self.budget, PEAKS, stop=lambda: False, checkpoint=lambda: None)
-        self.referee = Referee(self.tuner, PLACEMENT, store, as_measurer, terms)
+            self.tuner.run()
+        self.searched = replace(self.context.counts)
+        fused, known = self.tuner.fused, self.tuner.known
+        self.check = FinalistCheck(fused, known, self.context, self.tuner.tasks)
 
     def winners(self, more: int = 50) -> dict[TaskKey, Winner]:
-        budget = Budget(Limit(measurements=more), [], began_s=0.0, clock=lambda: 0.0)
-        picks = self.referee.picks(budget if more else None, {})
+        self.context.budget = limited(more)
+        picks = self.check.picks({}, again=more > 0)
         return {key: Winner(*pick) for key, pick in picks.items()}
 
 
@@ -115,16 +121,20 @@ def test_a_device_that_returns_wrong_numbers_ships_the_next_best(store: SqliteSt
     chosen = tuned.winners()[FUSED.key]
     assert chosen.candidate.implementation != WINOGRAD
     rejected = [c for _, c in measurer.evaluated if c.implementation == WINOGRAD]
-    assert rejected and len(rejected) == len(set(rejected)) == tuned.referee.failures
-    stored = store.outcomes(FUSED.workload.key, PLACEMENT.key)
-    failed = [outcome for outcome in stored if isinstance(outcome, Failure)]
-    assert {f.candidate for f in failed if f.kind == "wrong result"} == set(rejected)
+    assert (
+        rejected
+        and len(rejected)
+        == len(set(rejected))
+        == tuned.context.counts.failures - tuned.searched.failures
+    )
+    stored = store.failures(FUSED.workload.key, PLACEMENT.key)
+    assert {f.candidate for f in stored if f.kind == "wrong result"} == set(rejected)
     assert sum("rejected" in e.message for e in tuned.events if isinstance(e, Note)) == len(
         rejected
     )
     again = Tuned(store, measurer, FUSED, budget=0)
     assert again.winners(0)[FUSED.key].candidate == chosen.candidate
-    assert again.referee.failures == 0, "what was wrong once is not tried again"
+    assert again.context.counts.failures == 0, "what was wrong once is not tried again"
 
 
 def test_one_wrong_task_does_not_cost_the_others_their_checks(store: SqliteStore) -> None:
@@ -226,7 +236,7 @@ def test_close_finalists_are_measured_again_and_the_second_look_decides(
     tuned = Tuned(store, measurer, FUSED, budget=16, level=level)
     chosen = tuned.winners()[FUSED.key]
     assert structs.replace(chosen.candidate, forms=lucky[0].forms) not in lucky
-    assert tuned.referee.measurements == len(measurer.asked) - 16 >= 2
+    assert tuned.context.counts.measurements == len(measurer.asked) >= 18
 
 
 def test_without_recall_nothing_of_earlier_runs_counts(store: SqliteStore) -> None:
@@ -243,7 +253,8 @@ def test_the_budget_counts_second_looks(store: SqliteStore) -> None:
     tuned = Tuned(store, measurer, FUSED, budget=16)
     tuned.winners(1)
     assert len(measurer.asked) == 17
-    assert tuned.budget.remaining_count == 0 and tuned.budget.remaining_s == inf
+    budget = tuned.context.budget
+    assert budget.remaining_count == 0 and budget.remaining_s == inf
 
 
 def test_failures_alone_leave_the_default(store: SqliteStore) -> None:
@@ -261,5 +272,14 @@ def test_earlier_checks_are_not_repeated(store: SqliteStore) -> None:
     assert first.known.check is not None
     count = len(measurer.evaluated)
     checked = {FUSED.key: (first.candidate, first.known.check)}
-    _, again = tuned.referee.picks(None, checked)[FUSED.key]
+    _, again = tuned.check.picks(checked, again=False)[FUSED.key]
     assert again.check == first.known.check and len(measurer.evaluated) == count
+
+
+def test_a_plan_of_before_needs_no_bare_tasks(store: SqliteStore) -> None:
+    """At the operator level, too, what shipped earlier is looked up by its own tasks."""
+    tuned = Tuned(store, NumpyMeasurer(faster(WINOGRAD)), FUSED, budget=64, level="op")
+    shipped = tuned.winners()[FUSED.key].candidate
+    known = {FUSED.key: tuned.tuner.known[FUSED.key]}
+    check = FinalistCheck(tasks(FUSED), known, tuned.context)
+    assert check.picks({}, again=False)[FUSED.key][0] == shipped

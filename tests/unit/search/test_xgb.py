@@ -13,11 +13,10 @@ import pytest
 from tilewright.core.records import Candidate
 from tilewright.kernels.knobs import split
 from tilewright.kernels.search_space import SearchSpace
-from tilewright.search.tuners.annealing import anneal
-from tilewright.search.tuners.base import Precedent, TuningTask
-from tilewright.search.tuners.boosting import BoostedTrees
-from tilewright.search.tuners.registry import make_tuner
-from tilewright.search.tuners.xgb import XgbTuner
+from tilewright.search.tuners.base import PriorTrials, TuningTask
+from tilewright.search.tuners.registry import tuner_factory
+from tilewright.search.tuners.walking import anneal
+from tilewright.search.tuners.xgb import BoostedTrees, XgbTuner
 from tilewright.testing.landscapes import failed, measured, part, smooth
 
 HILL = smooth()
@@ -92,7 +91,7 @@ def test_annealing_does_not_mind_the_sign_of_scores(shift: float) -> None:
 
 
 def test_one_measurement_of_each_kind_of_trouble() -> None:
-    tuner = make_tuner("xgb_rank_knob", TuningTask(space=HILL.space))
+    tuner = tuner_factory("xgb_rank_knob")(TuningTask(space=HILL.space))
     first = tuner.ask(16)
     tuner.tell([failed(c) for c in first[:15]])
     tuner.tell([measured(first[15], 1e-4)])
@@ -118,20 +117,20 @@ class FakeCompiler:
 @pytest.mark.parametrize("kind", ["itervar", "curve", "store"])
 def test_features_of_lowered_kernels_decide_among_the_shortlist(kind: str) -> None:
     compiler = FakeCompiler()
-    tuner = make_tuner(f"xgb_{kind}", TuningTask(space=HILL.space, featurizer=compiler))
+    tuner = tuner_factory(f"xgb_{kind}")(TuningTask(space=HILL.space, featurizer=compiler))
     assert isinstance(tuner, XgbTuner) and tuner.features == kind and not tuner.problem
     found = HILL.search(tuner, 48)
     assert compiler.kinds == {kind}
     # each kernel is lowered once, and far from all are
     assert len(compiler.asked) == len(set(compiler.asked)) < 48 + 5 * 32
-    knob = [HILL.regret(lambda t: make_tuner("xgb_knob", t), 48, seed=s) for s in range(5)]
+    knob = [HILL.regret(lambda t: tuner_factory("xgb_knob")(t), 48, seed=s) for s in range(5)]
     times = [seconds(outcome.candidate) for outcome in found]
     assert min(times) / HILL.best_s - 1.0 <= max(knob)
 
 
 def test_kernels_that_do_not_lower_are_passed_over() -> None:
     compiler = FakeCompiler(broken="inner")
-    tuner = make_tuner("xgb_itervar", TuningTask(space=HILL.space, featurizer=compiler))
+    tuner = tuner_factory("xgb_itervar")(TuningTask(space=HILL.space, featurizer=compiler))
     first = tuner.ask(16)
     tuner.tell([HILL.outcome(candidate) for candidate in first])
     later: list[Candidate] = []
@@ -146,20 +145,20 @@ def test_kernels_that_do_not_lower_are_passed_over() -> None:
 
 def test_without_a_compiler_it_says_what_it_does() -> None:
     for name in ("xgb", "xgb_curve", "xgb_rank_itervar"):
-        tuner = make_tuner(name, TuningTask(space=HILL.space))
+        tuner = tuner_factory(name)(TuningTask(space=HILL.space))
         assert isinstance(tuner, XgbTuner)
         assert tuner.features == "knob" and "no compiler" in tuner.problem
-    knob = make_tuner("xgb_knob", TuningTask(space=HILL.space))
+    knob = tuner_factory("xgb_knob")(TuningTask(space=HILL.space))
     assert isinstance(knob, XgbTuner) and not knob.problem
 
 
-def precedent(count: int, *, upside_down: bool = False) -> Precedent:
+def prior(count: int, *, upside_down: bool = False) -> PriorTrials:
     """What measuring `count` settings of a task with the same landscape gave."""
     chosen = [every()[i] for i in np.random.default_rng(5).permutation(len(every()))[:count]]
     times = np.array([seconds(candidate) for candidate in chosen])
     relative = times / times.min()
     rows = [HILL.space.encode(candidate) for candidate in chosen]
-    return Precedent(
+    return PriorTrials(
         features=np.array(rows), relative=relative.max() / relative if upside_down else relative
     )
 
@@ -169,22 +168,22 @@ def precedent(count: int, *, upside_down: bool = False) -> Precedent:
 def test_similar_tasks_give_a_start_however_few_their_records(name: str, count: int) -> None:
     """AutoTVM ignored fewer than 500 records."""
 
-    def first_batch(precedents) -> float:
+    def first_batch(prior_trials) -> float:
         found: list[float] = []
         for seed in range(5):
-            task = TuningTask(space=HILL.space, seed=seed, precedents=precedents)
-            found += [seconds(candidate) for candidate in make_tuner(name, task).ask(8)]
+            task = TuningTask(space=HILL.space, seed=seed, prior_trials=prior_trials)
+            found += [seconds(candidate) for candidate in tuner_factory(name)(task).ask(8)]
         return float(np.median(found))
 
-    assert first_batch((precedent(count),)) < 0.7 * first_batch(())
+    assert first_batch((prior(count),)) < 0.7 * first_batch(())
 
 
 @pytest.mark.parametrize("name", ["xgb_knob", "xgb_rank_knob"])
 def test_misleading_tasks_are_forgotten(name: str) -> None:
-    wrong = (precedent(300, upside_down=True),)
+    wrong = (prior(300, upside_down=True),)
 
     def regret(seed: int) -> float:
-        tuner = make_tuner(name, TuningTask(space=HILL.space, seed=seed, precedents=wrong))
+        tuner = tuner_factory(name)(TuningTask(space=HILL.space, seed=seed, prior_trials=wrong))
         found = HILL.search(tuner, 96)
         return min(seconds(outcome.candidate) for outcome in found) / HILL.best_s - 1.0
 
@@ -193,5 +192,5 @@ def test_misleading_tasks_are_forgotten(name: str) -> None:
 
 def test_the_library_is_loaded_late() -> None:
     module = "tilewright.search.tuners.registry"
-    code = f"import sys, {module} as t; t.tuners(); sys.exit('xgboost' in sys.modules)"
+    code = f"import sys, {module} as t; t.TUNERS.usable(); sys.exit('xgboost' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

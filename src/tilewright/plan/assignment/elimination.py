@@ -1,161 +1,159 @@
 """Bucket elimination (Dechter 1999): exact, one variable at a time.
 
 To eliminate a variable, all factors over it are added up and minimised over it; the result, a
-message, is a factor over its neighbours. Going back in the reverse order gives the values.
+message, is a factor over its neighbours. Going back in the reverse order gives the values. What it
+takes depends on the order. Finding the best one is NP-hard; min-fill and min-weight are the usual
+greedy rules (Kjaerulff 1990). Both are tried and the cheaper order taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from math import inf, prod
 
 import numpy as np
 
-from tilewright.plan.assignment.factors import (
-    BLOCK_CELLS,
-    Factor,
-    Network,
-    added,
-    at,
-    by_size,
-    capped,
-    eliminated,
-    front,
-)
-from tilewright.plan.assignment.records import FORBIDDEN, Costs
+from tilewright.plan.assignment.factors import Factor, Network, at, by_size, eliminated
+from tilewright.plan.assignment.problem import FORBIDDEN
+
+Neighbours = dict[int, set[int]]
+"""The variables that share a factor with each that is in any, itself among them."""
+Rule = Callable[[int, Neighbours, Sequence[int]], tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
-    """The factors that were added up to eliminate a variable, and the message that came out.
+class Order:
+    """An elimination order.
 
-    `children` are the numbers of the buckets whose messages are among the factors.
+    `width` is the most neighbours of a variable when it is eliminated. `kept` is the size of all
+    messages together, `work` that of all tables summed up on the way.
     """
 
-    variable: int
-    factors: tuple[Factor, ...]
-    children: tuple[int, ...]
-    message: Factor
+    variables: tuple[int, ...]
+    width: int
+    kept: int
+    work: int
+
+
+def cheapest_order(
+    scopes: Iterable[Sequence[int]], sizes: Sequence[int], last: Container[int] = ()
+) -> Order:
+    """The cheaper of the min-fill and the min-weight order of all variables in the scopes, those
+    in `last` after all others."""
+    listed = list(scopes)
+    orders = (_order(neighbours_of(listed), sizes, rule, last) for rule in (_fill, _weight))
+    return min(orders, key=lambda order: order.work)
+
+
+def neighbours_of(scopes: Iterable[Sequence[int]]) -> Neighbours:
+    """The neighbours of each variable that is in a scope."""
+    neighbours: Neighbours = defaultdict(set)
+    for scope in scopes:
+        for variable in scope:
+            neighbours[variable].update(scope)
+    return neighbours
+
+
+def join_neighbours(variable: int, neighbours: Neighbours) -> set[int]:
+    """Take a variable out; the others around it, which are given, become neighbours."""
+    around = neighbours.pop(variable) - {variable}
+    for other in around:
+        neighbours[other] |= around
+        neighbours[other].discard(variable)
+    return around
+
+
+def _order(neighbours: Neighbours, sizes: Sequence[int], rule: Rule, last: Container[int]) -> Order:
+    def scored(variable: int) -> tuple[bool, tuple[int, int]]:
+        return variable in last, rule(variable, neighbours, sizes)
+
+    score = {variable: scored(variable) for variable in neighbours}
+    heap = [(score[variable], variable) for variable in score]
+    heapify(heap)
+    order: list[int] = []
+    width = kept = work = 0
+    while heap:
+        told, variable = heappop(heap)
+        if score.get(variable) != told:
+            continue
+        del score[variable]
+        order.append(variable)
+        around = join_neighbours(variable, neighbours)
+        cells = prod(sizes[other] for other in around)
+        width, kept, work = max(width, len(around)), kept + cells, work + cells * sizes[variable]
+        for other in around.union(*(neighbours[other] for other in around)):
+            score[other] = scored(other)
+            heappush(heap, (score[other], other))
+    return Order(variables=tuple(order), width=width, kept=kept, work=work)
+
+
+def _fill(variable: int, neighbours: Neighbours, sizes: Sequence[int]) -> tuple[int, int]:
+    around = neighbours[variable]
+    missing = sum(len(around - neighbours[other]) for other in around) // 2
+    return missing, _weight(variable, neighbours, sizes)[0]
+
+
+def _weight(variable: int, neighbours: Neighbours, sizes: Sequence[int]) -> tuple[int, int]:
+    around = neighbours[variable]
+    return prod(sizes[other] for other in around), len(around)
+
+
+Buckets = tuple[tuple[int, tuple[Factor, ...]], ...]
+"""Variables in the order of their elimination, each with the factors that were over it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elimination:
-    """All buckets in order; `least` is the least cost, `FORBIDDEN` where nothing is allowed."""
+    """What came of eliminating some variables.
 
-    buckets: tuple[Bucket, ...]
+    `rest` are the factors over the other variables. `least` is what an assignment costs at least
+    beside them; where no variable is left, the least cost, `FORBIDDEN` if nothing is allowed.
+    """
+
+    buckets: Buckets
+    rest: tuple[Factor, ...]
     least: int
 
     def chosen(self) -> dict[int, int]:
         """The values of one optimum, as places among those left in the network."""
         chosen: dict[int, int] = {}
-        for bucket in reversed(self.buckets):
-            costs = at(bucket.factors, bucket.variable, chosen)
-            chosen[bucket.variable] = int(np.argmin(costs))
+        for variable, factors in reversed(self.buckets):
+            chosen[variable] = int(np.argmin(at(factors, variable, chosen)))
         return chosen
 
 
-def eliminate(network: Network, order: Sequence[int]) -> Elimination:
-    """Eliminate in this order all variables that factors are over."""
+def eliminate(network: Network, order: Sequence[int], most_cells: float = inf) -> Elimination:
+    """Eliminate the variables of `order`.
+
+    Where a message would have more than `most_cells`, the factors are divided and each part is
+    minimised by itself. What is least then is a lower bound only (mini-buckets; Dechter and Rish
+    2003).
+    """
     position = {variable: number for number, variable in enumerate(order)}
-    waiting: list[list[tuple[int | None, Factor]]] = [[] for _ in order]
+    waiting: list[list[Factor]] = [[] for _ in range(len(order) + 1)]
+
+    def wait(factor: Factor) -> None:
+        waiting[min(position.get(variable, len(order)) for variable in factor.scope)].append(factor)
+
     for factor in network.factors:
-        waiting[min(position[variable] for variable in factor.scope)].append((None, factor))
-    buckets: list[Bucket] = []
+        wait(factor)
     least = network.constant
-    for number, variable in enumerate(order):
-        factors = tuple(factor for _, factor in waiting[number])
-        children = tuple(child for child, _ in waiting[number] if child is not None)
-        message = eliminated(factors, variable)
-        if message.scope:
-            parent = min(position[other] for other in message.scope)
-            waiting[parent].append((number, message))
-        else:
-            least = min(least + int(message.costs), FORBIDDEN)
-        buckets.append(
-            Bucket(variable=variable, factors=factors, children=children, message=message)
-        )
-    return Elimination(buckets=tuple(buckets), least=least)
-
-
-def least_by_value(elimination: Elimination) -> dict[int, Costs]:
-    """For each variable, the least cost of an assignment with each of its values (min-marginals).
-
-    Messages go back from the last bucket to the first: what a bucket is told is the least cost of
-    everything that is not below it, by the variables of the message it sent.
-    """
-    buckets = elimination.buckets
-    told: dict[int, Costs] = {}
-    found: dict[int, Costs] = {}
-    for number in reversed(range(len(buckets))):
-        bucket = buckets[number]
-        if not bucket.message.scope:
-            told[number] = np.array(_without(elimination.least, int(bucket.message.costs)))
-        least, downward = _beliefs(bucket, told.pop(number), [buckets[c] for c in bucket.children])
-        found[bucket.variable] = least
-        told.update(zip(bucket.children, downward, strict=True))
-    return found
-
-
-def _without(total: int, part: int) -> int:
-    return FORBIDDEN if total >= FORBIDDEN else total - part
-
-
-def _beliefs(
-    bucket: Bucket, outside: Costs, children: Sequence[Bucket]
-) -> tuple[Costs, list[Costs]]:
-    """The least cost by the bucket's own values, and what each child is told."""
-    clique = (bucket.variable, *bucket.message.scope)
-    fronts = [front(factor, clique) for factor in by_size(bucket.factors)]
-    size = max(each.shape[0] for each in fronts)
-    least = np.empty(size, dtype=np.int64)
-    views = [front(child.message, clique) for child in children]
-    downward = [np.full(view.shape, FORBIDDEN, dtype=np.int64) for view in views]
-    step = max(1, BLOCK_CELLS // max(1, outside.size))
-    for start in range(0, size, step):
-        block = added([outside[np.newaxis], *(each[start : start + step] for each in fronts)])
-        block = capped(block)
-        least[start : start + step] = block.reshape(len(block), -1).min(axis=1)
-        for down in downward:
-            axes = tuple(axis for axis in range(1, block.ndim) if down.shape[axis] == 1)
-            down[start : start + step] = block.min(axis=axes, keepdims=True)
-    told: list[Costs] = []
-    for child, view, down in zip(children, views, downward, strict=True):
-        rest = np.where((down < FORBIDDEN) & (view < FORBIDDEN), down - view, FORBIDDEN)
-        told.append(_ascending(rest, clique, child.message.scope))
-    return least, told
-
-
-def _ascending(costs: Costs, clique: Sequence[int], scope: Sequence[int]) -> Costs:
-    """Costs over a clique as costs over `scope`; the other axes have one value."""
-    absent = tuple(axis for axis, variable in enumerate(clique) if variable not in scope)
-    left = [variable for variable in clique if variable in scope]
-    squeezed = costs.squeeze(axis=absent)
-    return np.transpose(squeezed, [left.index(variable) for variable in scope])
-
-
-def lower_bound(network: Network, order: Sequence[int], most_cells: int) -> int:
-    """A lower bound by mini-buckets (Dechter and Rish 2003), in picoseconds.
-
-    As `eliminate`, but where a message would have more than `most_cells` the factors are divided
-    and each part minimised by itself. Without any division the bound is the optimum.
-    """
-    position = {variable: number for number, variable in enumerate(order)}
-    waiting: list[list[Factor]] = [[] for _ in order]
-    for factor in network.factors:
-        waiting[min(position[variable] for variable in factor.scope)].append(factor)
-    bound = network.constant
     for number, variable in enumerate(order):
         for part in _divided(waiting[number], variable, network.sizes, most_cells):
             message = eliminated(part, variable)
             if message.scope:
-                waiting[min(position[other] for other in message.scope)].append(message)
+                wait(message)
             else:
-                bound = min(bound + int(message.costs), FORBIDDEN)
-    return bound
+                least = min(least + int(message.costs), FORBIDDEN)
+    *buckets, rest = (tuple(factors) for factors in waiting)
+    return Elimination(buckets=tuple(zip(order, buckets, strict=True)), rest=rest, least=least)
 
 
 def _divided(
-    factors: Sequence[Factor], variable: int, sizes: Sequence[int], most_cells: int
+    factors: Sequence[Factor], variable: int, sizes: Sequence[int], most_cells: float
 ) -> list[list[Factor]]:
     """Factors in groups whose messages are small enough, large factors first."""
     groups: list[tuple[set[int], list[Factor]]] = []
@@ -163,17 +161,10 @@ def _divided(
         others = set(factor.scope) - {variable}
         for scope, group in groups:
             joint = scope | others
-            if joint == scope or _cells(joint, sizes) <= most_cells:
+            if joint == scope or prod(sizes[other] for other in joint) <= most_cells:
                 scope |= others
                 group.append(factor)
                 break
         else:
             groups.append((others, [factor]))
     return [group for _, group in groups]
-
-
-def _cells(variables: set[int], sizes: Sequence[int]) -> int:
-    cells = 1
-    for variable in variables:
-        cells *= sizes[variable]
-    return cells

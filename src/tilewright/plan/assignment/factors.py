@@ -1,7 +1,9 @@
-"""Tables by number: what the solvers compute with.
+"""Tables by number: what the solvers compute with, and values that they need not look at.
 
 A factor is a table over variable numbers in ascending order. Every function here keeps sums at
-`FORBIDDEN` or below.
+`FORBIDDEN` or below. Values of variables go that nothing allows, and those that another one beats.
+Both leave at least one optimum. The second is dead-end elimination after Goldstein (1994): value b
+beats value a of a variable when, whatever the others are, b costs no more than a.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.records import FORBIDDEN, Costs
+from tilewright.plan.assignment.problem import FORBIDDEN, Costs, Problem
+from tilewright.plan.assignment.solution import infeasible
 
+_MOST_DIFFERENCES = 1 << 22
+_MOST_VISITS = 8
 _SUMMED_AT_ONCE = 16
-BLOCK_CELLS = 1 << 16
+_BLOCK_CELLS = 1 << 16
 """How many costs are added up at once: few enough for the caches."""
 
 
@@ -63,19 +67,16 @@ class Network:
 
         A variable may end up in no factor; any value left to it will do.
         """
-        merged: dict[tuple[int, ...], Costs] = {}
+        left: list[Factor] = []
         constant = self.constant
         for factor in self.factors:
             scope = tuple(v for v in factor.scope if len(self.values[v]) > 1)
             costs = factor.costs.reshape([len(self.values[v]) for v in scope])
-            least = int(costs.min())
-            if least == int(costs.max()):
-                constant = min(constant + least, FORBIDDEN)
+            if costs.min() == costs.max():
+                constant = min(constant + int(costs.min()), FORBIDDEN)
             else:
-                _merge(merged, scope, costs)
-        factors = [Factor(scope, costs) for scope, costs in merged.items()]
-        touching = _touching(factors, len(self.values))
-        return Network(list(self.values), factors, touching, constant)
+                left.append(Factor(scope, costs))
+        return network_over(self.values, left, constant)
 
     def places(self, chosen: Mapping[int, int]) -> tuple[int, ...]:
         """Choices among the values left as places in the problem; the first where none is made."""
@@ -83,29 +84,37 @@ class Network:
 
 
 def network_of(problem: Problem) -> Network:
-    """The factors of a problem, tables over the same variables added up."""
-    merged: dict[tuple[int, ...], Costs] = {}
+    """The factors of a problem."""
+    factors: list[Factor] = []
     for table in problem.tables:
         numbers = [problem.numbers[name] for name in table.variables]
         axes = sorted(range(len(numbers)), key=numbers.__getitem__)
-        scope = tuple(numbers[axis] for axis in axes)
-        _merge(merged, scope, np.transpose(table.costs, axes))
-    factors = [Factor(scope, costs) for scope, costs in merged.items()]
-    values = [list(range(len(variable.values))) for variable in problem.variables]
-    return Network(values, factors, _touching(factors, len(values)))
+        factors.append(Factor(tuple(sorted(numbers)), np.transpose(table.costs, axes)))
+    return network_over([range(len(each.values)) for each in problem.variables], factors)
 
 
-def _merge(merged: dict[tuple[int, ...], Costs], scope: tuple[int, ...], costs: Costs) -> None:
-    known = merged.get(scope)
-    merged[scope] = costs if known is None else capped(known + costs)
+def network_over(
+    values: Iterable[Iterable[int]], factors: Iterable[Factor], constant: int = 0
+) -> Network:
+    """A network of these factors, those over the same variables added up."""
+    merged: dict[tuple[int, ...], Factor] = {}
+    for factor in factors:
+        known = merged.get(factor.scope)
+        total = (
+            factor if known is None else Factor(factor.scope, capped(known.costs + factor.costs))
+        )
+        merged[factor.scope] = total
+    lists = [list(left) for left in values]
+    touching: list[list[int]] = [[] for _ in lists]
+    for number, scope in enumerate(merged):
+        for variable in scope:
+            touching[variable].append(number)
+    return Network(lists, list(merged.values()), touching, constant)
 
 
-def _touching(factors: Iterable[Factor], variables: int) -> list[list[int]]:
-    found: list[list[int]] = [[] for _ in range(variables)]
-    for number, factor in enumerate(factors):
-        for variable in factor.scope:
-            found[variable].append(number)
-    return found
+def least_along(costs: Costs, axis: int) -> Costs:
+    """The least cost of each value along one axis, whatever the other axes' values are."""
+    return np.moveaxis(costs, axis, 0).reshape(costs.shape[axis], -1).min(axis=1)
 
 
 def capped(costs: Costs) -> Costs:
@@ -113,29 +122,24 @@ def capped(costs: Costs) -> Costs:
     return np.minimum(costs, FORBIDDEN)
 
 
-def scope_of(factors: Iterable[Factor]) -> tuple[int, ...]:
-    """All variables of some factors, ascending."""
-    return tuple(sorted({variable for factor in factors for variable in factor.scope}))
-
-
 def eliminated(factors: Sequence[Factor], variable: int) -> Factor:
     """The sum of factors over `variable`, minimised over it: (v, a, b) → min over v of the sum.
 
     The sum is made block by block, never as a whole.
     """
-    rest = tuple(other for other in scope_of(factors) if other != variable)
     sizes = {v: n for f in factors for v, n in zip(f.scope, f.costs.shape, strict=True)}
+    rest = tuple(sorted(sizes.keys() - {variable}))
     message = np.full([sizes[other] for other in rest], FORBIDDEN, dtype=np.int64)
-    step = max(1, BLOCK_CELLS // max(1, message.size))
+    step = max(1, _BLOCK_CELLS // max(1, message.size))
     clique = (variable, *rest)
-    fronts = [front(factor, clique) for factor in by_size(factors)]
+    fronts = [_front(factor, clique) for factor in by_size(factors)]
     for start in range(0, sizes[variable], step):
-        block = added([each[start : start + step] for each in fronts])
+        block = _added([each[start : start + step] for each in fronts])
         np.minimum(message, block.min(axis=0), out=message)
     return Factor(rest, message)
 
 
-def added(parts: Sequence[Costs]) -> Costs:
+def _added(parts: Sequence[Costs]) -> Costs:
     """The sum of broadcastable costs, small ones first; cut at `FORBIDDEN` when there are many."""
     total = parts[0]
     for number, part in enumerate(parts[1:], start=1):
@@ -159,16 +163,131 @@ def at(factors: Iterable[Factor], variable: int, chosen: Mapping[int, int]) -> C
         for factor in factors
         if variable in factor.scope
     ]
-    return capped(added(vectors))
+    return capped(_added(vectors))
 
 
-def front(factor: Factor, clique: Sequence[int]) -> Costs:
+def _front(factor: Factor, clique: Sequence[int]) -> Costs:
     """A view with the axis of `clique[0]` first that broadcasts over the clique.
 
     The factor is over that variable; the rest of the clique is ascending.
     """
-    variable, rest = clique[0], clique[1:]
-    costs = np.moveaxis(factor.costs, factor.scope.index(variable), 0)
-    others = [other for other in factor.scope if other != variable]
-    axes = dict(zip(others, costs.shape[1:], strict=True))
-    return costs.reshape([costs.shape[0], *(axes.get(other, 1) for other in rest)])
+    costs = np.moveaxis(factor.costs, factor.scope.index(clique[0]), 0)
+    sizes = dict(zip(factor.scope, factor.costs.shape, strict=True))
+    return costs.reshape([sizes.get(variable, 1) for variable in clique])
+
+
+def possible_network(problem: Problem) -> Network:
+    """The network of a problem without the values that nothing allows; raises Infeasible where a
+    variable has no other ones."""
+    network = network_of(problem)
+    if not propagate(network):
+        raise infeasible(problem)
+    return network
+
+
+def propagate(network: Network, changed: Iterable[int] | None = None) -> bool:
+    """Drop values that some factor forbids whatever the others are, until none is left.
+
+    Starts from the factors of the `changed` variables, all by default. False when a variable has
+    no value left; the network is not to be used then.
+    """
+    start = range(len(network.values)) if changed is None else changed
+    waiting = {number for variable in start for number in network.touching[variable]}
+    while waiting:
+        number = waiting.pop()
+        factor = network.factors[number]
+        if (factor.costs < FORBIDDEN).all():
+            continue
+        for axis, variable in enumerate(factor.scope):
+            supported = np.flatnonzero(least_along(factor.costs, axis) < FORBIDDEN)
+            if supported.size == 0:
+                return False
+            if supported.size < len(network.values[variable]):
+                network.keep(variable, supported.tolist())
+                factor = network.factors[number]
+                waiting.update(network.touching[variable])
+    return True
+
+
+def drop_beaten(network: Network) -> None:
+    """Dead-end elimination, as far as it is cheap: very large factors end it for a variable."""
+    waiting = dict.fromkeys(range(len(network.values)))
+    visits = [0] * len(network.values)
+    while waiting:
+        variable = next(iter(waiting))
+        del waiting[variable]
+        visits[variable] += 1
+        kept = _unbeaten(network, variable)
+        if len(kept) == len(network.values[variable]):
+            continue
+        network.keep(variable, kept)
+        for number in network.touching[variable]:
+            for other in network.factors[number].scope:
+                if other != variable and visits[other] < _MOST_VISITS:
+                    waiting[other] = None
+
+
+def _unbeaten(network: Network, variable: int) -> list[int]:
+    """The places of values of a variable that no value kept beats."""
+    size = len(network.values[variable])
+    factors = [network.factors[number] for number in network.touching[variable]]
+    if size == 1 or sum(factor.costs.size for factor in factors) * size > _MOST_DIFFERENCES:
+        return list(range(size))
+    excess = np.zeros((size, size), dtype=np.int64)
+    for factor in factors:
+        costs = np.moveaxis(factor.costs, factor.scope.index(variable), 0).reshape(size, -1)
+        excess = np.clip(excess + _excess(costs), -FORBIDDEN, FORBIDDEN)
+    kept = set(range(size))
+    for place in reversed(range(size)):
+        if any(excess[other, place] <= 0 for other in kept if other != place):
+            kept.discard(place)
+    return sorted(kept)
+
+
+def _excess(costs: Costs) -> Costs:
+    """How much value b may cost more than value a in one factor, as [b, a].
+
+    Where the factor forbids a, a is no alternative and b may cost anything.
+    """
+    found = np.empty((len(costs), len(costs)), dtype=np.int64)
+    for place, others in enumerate(costs):
+        more = costs - others
+        more[:, others >= FORBIDDEN] = -FORBIDDEN
+        found[:, place] = more.max(axis=1)
+    return found
+
+
+def decide(network: Network, variable: int, costs: Costs) -> Network | None:
+    """The network with a variable at the value of least cost that leaves all others some value.
+
+    `costs` are by the values left; None when no value does.
+    """
+    for place in map(int, np.argsort(costs, kind="stable")):
+        if costs[place] >= FORBIDDEN:
+            return None
+        trial = network.copy()
+        trial.keep(variable, [place])
+        if propagate(trial, [variable]):
+            return trial
+    return None
+
+
+def least_costs(network: Network, variable: int, *, with_neighbours: bool = False) -> Costs:
+    """What each value left to a variable costs at least, by the factors over it; with what its
+    neighbours cost by themselves, if asked for."""
+    total = np.zeros(len(network.values[variable]), dtype=np.int64)
+    for number in network.touching[variable]:
+        factor = network.factors[number]
+        costs = factor.costs
+        for axis, other in enumerate(factor.scope if with_neighbours else ()):
+            if other != variable:
+                shape = [-1 if each == axis else 1 for each in range(costs.ndim)]
+                costs = capped(costs + _own_costs(network, other).reshape(shape))
+        total = capped(total + least_along(costs, factor.scope.index(variable)))
+    return total
+
+
+def _own_costs(network: Network, variable: int) -> Costs:
+    factors = [network.factors[number] for number in network.touching[variable]]
+    own = [factor.costs for factor in factors if len(factor.scope) == 1]
+    return capped(np.sum(own, axis=0)) if own else np.zeros(1, dtype=np.int64)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from math import prod
 from pathlib import Path
-from typing import get_args
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from tilewright.core.errors import ModelError
 from tilewright.core.input_files import require_regular
-from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.records import (
+from tilewright.plan.assignment.problem import (
     FORBIDDEN,
+    Problem,
     Table,
-    TableRole,
-    TableSource,
     Variable,
-    VariableKind,
+    check_variables,
+    check_words,
 )
-from tilewright.plan.assignment.validation import check_scope, check_variables, known_word
 from tilewright.store.output import replacing
 
 FORMAT = "tilewright graph problem 1"
@@ -67,25 +66,18 @@ def write_problem(problem: Problem, path: Path) -> None:
 
 def format_problem(problem: Problem) -> bytes:
     """A problem as JSON."""
-    file = _File(
-        format=FORMAT,
-        name=problem.name,
-        variables=[
-            _Variable(name=each.name, kind=each.kind, values=each.values, subject=each.subject)
-            for each in problem.variables
-        ],
-        tables=[
-            _Table(
-                variables=each.variables,
-                costs=[None if cost >= FORBIDDEN else cost for cost in each.costs.ravel().tolist()],
-                role=each.role,
-                source=each.source,
-                subject=each.subject,
-            )
-            for each in problem.tables
-        ],
-        default=dict(problem.default),
-    )
+    tables = [
+        asdict(each)
+        | {"costs": [None if cost >= FORBIDDEN else cost for cost in each.costs.ravel().tolist()]}
+        for each in problem.tables
+    ]
+    file = {
+        "format": FORMAT,
+        "variables": problem.variables,
+        "tables": tables,
+        "name": problem.name,
+        "default": dict(problem.default),
+    }
     return msgspec.json.encode(file) + b"\n"
 
 
@@ -100,45 +92,28 @@ def parse_problem(text: bytes | str, origin: str = "the text") -> Problem:
         ) from error
     if file.format != FORMAT:
         raise ModelError(f"{origin} has the format {file.format!r}; known is {FORMAT!r}.")
-    variables = tuple(_variable(each, origin) for each in file.variables)
+    variables = tuple(Variable(**msgspec.structs.asdict(each)) for each in file.variables)
     check_variables(origin, variables)
     sizes = {variable.name: len(variable.values) for variable in variables}
-    return Problem(
-        variables=variables,
-        tables=tuple(
-            _table(each, sizes, f"table {number} in {origin}")
-            for number, each in enumerate(file.tables)
-        ),
-        name=file.name,
-        default=file.default,
+    tables = tuple(
+        _table(each, sizes, f"table {number} in {origin}")
+        for number, each in enumerate(file.tables)
     )
-
-
-def _variable(variable: _Variable, origin: str) -> Variable:
-    what = f"variable {variable.name!r} of {origin} has the kind"
-    kind: VariableKind = known_word(variable.kind, get_args(VariableKind), what)
-    return Variable(name=variable.name, kind=kind, values=variable.values, subject=variable.subject)
+    return Problem(variables=variables, tables=tables, name=file.name, default=file.default)
 
 
 def _table(table: _Table, sizes: dict[str, int], where: str) -> Table:
-    check_scope(table.variables, sizes, where)
-    role: TableRole = known_word(table.role, get_args(TableRole), f"{where} has the role")
-    source: TableSource = known_word(table.source, get_args(TableSource), f"{where} has the source")
+    check_words(table.variables, table.role, table.source, sizes, where)
     for cost in table.costs:
         if cost is not None and not 0 <= cost < FORBIDDEN:
             what = "negative" if cost < 0 else "too large"
             raise ModelError(f"{where} has a cost that is {what}: {cost} ps.")
-    costs = np.array([FORBIDDEN if cost is None else cost for cost in table.costs], dtype=np.int64)
     shape = tuple(sizes[name] for name in table.variables)
-    if len(costs) != prod(shape):
+    if len(table.costs) != prod(shape):
         raise ModelError(
-            f"{where} has {len(costs)} costs, but its variables {', '.join(table.variables)} "
-            f"have {' × '.join(str(size) for size in shape)} values."
+            f"{where} has {len(table.costs)} costs, but its variables "
+            f"{', '.join(table.variables)} have {' × '.join(str(size) for size in shape)} values."
         )
-    return Table(
-        variables=table.variables,
-        costs=costs.reshape(shape),
-        role=role,
-        source=source,
-        subject=table.subject,
-    )
+    costs = np.array([FORBIDDEN if cost is None else cost for cost in table.costs], dtype=np.int64)
+    fields: dict[str, Any] = msgspec.structs.asdict(table) | {"costs": costs.reshape(shape)}
+    return Table(**fields)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright.core.errors import ModelError, NegativeVerdict
-from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.records import FORBIDDEN
+from tilewright.plan.assignment.problem import FORBIDDEN, Problem
 
 
 class Infeasible(ModelError):

@@ -1,4 +1,5 @@
-"""Files of sweeps: ours, those that come with the package, and the auto-tuning community's."""
+"""Files of sweeps: ours, those that come with the package, and the auto-tuning community's, knob
+tables of one kernel with every setting on several devices."""
 
 from __future__ import annotations
 
@@ -20,10 +21,10 @@ from tilewright.kernels.knobs import Knob
 from tilewright.kernels.knobspace import KnobSpace
 from tilewright.kernels.registry import implementations
 from tilewright.kernels.search_space import Estimate
-from tilewright.search.sweeps.foreign import read_benchmark_hub
-from tilewright.search.sweeps.sweep import Sweep, swept_part, usable_times
+from tilewright.search.sweeps.sweep import Sweep, listed_part, swept_part, usable_times
 
 FORMAT = "tilewright sweep 1"
+_NOT_KNOBS = frozenset({"device", "time_ms", "error", "compile_ms"})
 
 
 def shipped_sweeps() -> list[Sweep]:
@@ -120,7 +121,7 @@ def sweep_text(sweep: Sweep) -> str:
         knobs=sweep.part.knobs.knobs,
         numbers=numbers,
         seconds=tuple(_rounded(sweep.seconds[number]) for number in numbers),
-        again=tuple((n, _digits(sweep.again[n])) for n in sorted(sweep.again)),
+        again=tuple((n, float(f"{sweep.again[n]:.4g}")) for n in sorted(sweep.again)),
     )
     return encode(file).decode() + "\n"
 
@@ -137,8 +138,41 @@ def _estimate(
 
 
 def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else _digits(seconds)
+    return None if seconds is None else float(f"{seconds:.4g}")
 
 
-def _digits(seconds: float) -> float:
-    return float(f"{seconds:.4g}")
+def read_benchmark_hub(path: Path) -> list[Sweep]:
+    """One sweep per device of a table with a column per knob, `time_ms` and `device`.
+
+    Rows without a time are settings that failed. Columns with a single value are no knobs.
+    Raises ValueError for a table that is none, or that has a setting twice.
+    """
+    import polars as pl
+
+    try:
+        table = pl.read_parquet(path)
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(str(error).splitlines()[0]) from error
+    missing = {"device", "time_ms"} - set(table.columns)
+    if missing:
+        raise ValueError(f"it has no column {', '.join(sorted(missing))}")
+    sweeps: list[Sweep] = []
+    for (device,), rows in sorted(table.group_by("device"), key=lambda group: str(group[0])):
+        names = [name for name in rows.columns if name not in _NOT_KNOBS]
+        names = [name for name in names if rows[name].n_unique() > 1]
+        gaps = [name for name in names if rows[name].null_count()]
+        if gaps:
+            raise ValueError(f"{device} has rows without a value of {', '.join(gaps)}")
+        knobs = [_knob(name, sorted(rows[name].unique().to_list())) for name in names]
+        times = [None if t is None or t != t else t / 1e3 for t in rows["time_ms"].to_list()]
+        settings = zip(rows.select(names).to_dicts(), times, strict=True)
+        part, seconds = listed_part("foreign", knobs, list(settings))
+        sweeps.append(Sweep(name=str(device), part=part, seconds=seconds, origin=path.name))
+    return sweeps
+
+
+def _knob(name: str, values: list[Any]) -> Knob:
+    sizes = all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in values)
+    return Knob(
+        name=name, kind="split" if sizes and len(values) > 2 else "choice", values=tuple(values)
+    )

@@ -1,4 +1,5 @@
-"""Exhaustive sweeps: every setting of a declared space with its time.
+"""Exhaustive sweeps, every setting of a declared space with its time; and tuners compared on them
+by their regret against the number of measurements.
 
 A sweep stands in for the hardware, so that tuners are compared in seconds (after Kernel Tuner's
 simulation mode). Both what a tuner is shown and what its choice is worth are the second look's time
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import ceil
 
 import numpy as np
 
@@ -23,12 +25,16 @@ from tilewright.core.records import (
     Placement,
     Protocol,
 )
+from tilewright.core.results import TunerStudyRow
 from tilewright.core.targets import threads_alone
 from tilewright.graph.workload import Workload
 from tilewright.kernels.knobs import Knob
 from tilewright.kernels.knobspace import KnobSpace, each
-from tilewright.kernels.search_space import Estimate, Part, SearchSpace
-from tilewright.search.tuners.base import TuningTask
+from tilewright.kernels.search_space import Estimate, Floats, Part, SearchSpace
+from tilewright.search.tuners.base import TunerFactory, TuningTask
+
+BATCH = 8
+SHARES = (0.01, 0.02, 0.05, 0.1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +80,7 @@ class Sweep:
     def outcome(self, candidate: Candidate) -> Outcome:
         """What measuring this candidate gave in the sweep."""
         number = self.space.number(candidate)
-        known = number is not None and self.seconds.get(number) is not None
-        if number is None or not known:
+        if number is None or self.seconds.get(number) is None:
             return Failure(
                 workload_key=self.name,
                 candidate=candidate,
@@ -137,3 +142,56 @@ def usable_times(seconds: dict[int, float | None]) -> dict[int, float | None]:
     if not all(0 < value < np.inf for value in times):
         raise ValueError("it has times that are not positive and finite")
     return seconds
+
+
+def regret_curve(factory: TunerFactory, sweep: Sweep, *, seed: int, measurements: int) -> Floats:
+    """Regret after 1, 2, … measurements of one tuner with one seed.
+
+    The choice after each is the setting that looked fastest so far; before any has a time, regret
+    is infinite. A tuner that stops early keeps its choice.
+    """
+    tuner = factory(sweep.task(seed))
+    regrets: list[float] = []
+    least_s = np.inf
+    while len(regrets) < measurements:
+        candidates = tuner.ask(min(BATCH, measurements - len(regrets)))
+        if not candidates:
+            break
+        outcomes = [sweep.outcome(candidate) for candidate in candidates]
+        for outcome in outcomes:
+            if isinstance(outcome, Measurement):
+                least_s = min(least_s, outcome.latency_s)
+            regrets.append(least_s / sweep.best_s - 1.0)
+        tuner.tell(outcomes)
+    last = regrets[-1] if regrets else np.inf
+    return np.array([*regrets, *([last] * (measurements - len(regrets)))])
+
+
+def compare_tuners(
+    named: Sequence[tuple[str, TunerFactory]],
+    sweeps: Sequence[Sweep],
+    *,
+    seeds: int,
+    shares: Sequence[float] = SHARES,
+) -> list[TunerStudyRow]:
+    """Regret of every tuner on every sweep at each share, over `seeds` seeds."""
+    rows: list[TunerStudyRow] = []
+    for sweep in sweeps:
+        points = [max(1, ceil(share * sweep.size)) for share in shares]
+        for name, factory in named:
+            curves = [
+                regret_curve(factory, sweep, seed=seed, measurements=max(points))
+                for seed in range(seeds)
+            ]
+            for share, point in zip(shares, points, strict=True):
+                reached = [curve[point - 1] for curve in curves]
+                rows.append(
+                    TunerStudyRow(
+                        tuner=name,
+                        sweep=sweep.name,
+                        measured_share=share,
+                        regret_median=float(np.median(reached)),
+                        regret_p90=float(np.percentile(reached, 90)),
+                    )
+                )
+    return rows

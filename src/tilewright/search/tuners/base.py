@@ -7,17 +7,16 @@ loop, a stored sweep and a test drive it alike.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Measurement, Outcome, Placement
 from tilewright.graph.workload import Workload
-from tilewright.kernels.search_space import Floats, SearchSpace
+from tilewright.kernels.search_space import Floats, Numbers, SearchSpace
 
 
 class Tuner(Protocol):
@@ -45,7 +44,7 @@ class Featurizer(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Precedent:
+class PriorTrials:
     """What was measured on a similar task: features shared between tasks, and times.
 
     `features` has the columns of `SearchSpace.features` of the space they are for; `relative` is
@@ -62,8 +61,8 @@ class TuningTask:
     """What a tuner is made from.
 
     `workload`, `forms` and `placement` are absent when a stored sweep is replayed, `featurizer`
-    where nothing can be lowered. `precedents` come from similar tasks. `guesses` are candidates to
-    try first, a predictor's best guesses say.
+    where nothing can be lowered. `prior_trials` are those of similar tasks. `guesses` are
+    candidates to try first, a predictor's best guesses say.
     """
 
     space: SearchSpace
@@ -72,7 +71,7 @@ class TuningTask:
     forms: tuple[Form, ...] = ()
     placement: Placement | None = None
     featurizer: Featurizer | None = None
-    precedents: tuple[Precedent, ...] = ()
+    prior_trials: tuple[PriorTrials, ...] = ()
     guesses: tuple[Candidate, ...] = ()
 
 
@@ -80,8 +79,8 @@ TunerFactory = Callable[[TuningTask], Tuner]
 
 
 @dataclass(slots=True)
-class Knowledge:
-    """What a tuner knows of its space by number.
+class History:
+    """What a tuner was told of its space, by number.
 
     `seconds` are the measured medians, the least where there are several; `failed` numbers gave no
     time; `seen` holds everything proposed or told.
@@ -91,14 +90,21 @@ class Knowledge:
     failed: set[int] = field(default_factory=set[int])
     seen: set[int] = field(default_factory=set[int])
 
-    def arrays(self) -> tuple[npt.NDArray[np.int64], Floats]:
-        """Measured numbers and their seconds."""
-        numbers = np.fromiter(self.seconds.keys(), dtype=np.int64, count=len(self.seconds))
-        return numbers, np.fromiter(self.seconds.values(), dtype=np.float64, count=len(numbers))
+    def arrays(self) -> tuple[Numbers, Floats]:
+        """Measured numbers and their seconds, in the order in which they were told."""
+        return np.array([*self.seconds], dtype=np.int64), np.array([*self.seconds.values()])
+
+    def fastest(self) -> list[int]:
+        """Measured numbers, those with the least time first."""
+        return sorted(self.seconds, key=lambda number: self.seconds[number])
 
     def best(self) -> int | None:
         """The number with the least time."""
         return min(self.seconds, key=lambda number: self.seconds[number], default=None)
+
+    def fresh(self, numbers: Iterable[int]) -> list[int]:
+        """Those of some numbers that were not seen, each once, in their order."""
+        return [number for number in dict.fromkeys(numbers) if number not in self.seen]
 
 
 class NumberTuner(ABC):
@@ -110,7 +116,7 @@ class NumberTuner(ABC):
     def __init__(self, task: TuningTask) -> None:
         self.task = task
         self.space = task.space
-        self.known = Knowledge()
+        self.known = History()
         self.rng = np.random.default_rng(task.seed)
 
     @abstractmethod
@@ -119,17 +125,13 @@ class NumberTuner(ABC):
 
     def ask(self, count: int) -> list[Candidate]:
         """Guesses first, then what `propose` gives."""
-        chosen: dict[int, None] = {}
-        for guess in self.task.guesses:
-            number = self.space.number(guess)
-            if number is not None and self._fresh(number, chosen) and self.space.valid(number):
-                chosen[number] = None
-        for number in self.propose(count) if len(chosen) < count else []:
-            if self._fresh(number, chosen):
-                chosen[number] = None
-        taken = list(chosen)[:count]
-        self.known.seen.update(taken)
-        return [self.space.candidate(number) for number in taken]
+        numbers = (self.space.number(guess) for guess in self.task.guesses)
+        fresh = self.known.fresh(number for number in numbers if number is not None)
+        chosen = [number for number in fresh if self.space.valid(number)]
+        if len(chosen) < count:
+            chosen = self.known.fresh([*chosen, *self.propose(count)])
+        self.known.seen.update(chosen[:count])
+        return [self.space.candidate(number) for number in chosen[:count]]
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """Take measurements and failures; candidates of other spaces are ignored."""
@@ -150,12 +152,8 @@ class NumberTuner(ABC):
         if listed is None:
             drawn = self.space.sample(self.rng, count + len(self.known.seen))
             return [number for number in drawn if number not in self.known.seen][:count]
-        left = np.array([n for n in listed.tolist() if n not in self.known.seen], dtype=np.int64)
-        size = min(count, len(left))
-        return [int(n) for n in self.rng.choice(left, size=size, replace=False)] if size else []
-
-    def _fresh(self, number: int, chosen: dict[int, None]) -> bool:
-        return number not in self.known.seen and number not in chosen
+        left = np.array(self.known.fresh(listed.tolist()), dtype=np.int64)
+        return self.rng.choice(left, size=min(count, len(left)), replace=False).tolist()
 
 
 class LateTuner:

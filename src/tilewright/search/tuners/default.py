@@ -11,14 +11,15 @@ coordinate descent from the best setting finishes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
 from tilewright.core.records import Outcome
 from tilewright.kernels.knobs import split_sizes
 from tilewright.kernels.search_space import Floats, Numbers, SearchSpace
-from tilewright.search.tuners.base import NumberTuner, Precedent, TunerFactory, TuningTask
+from tilewright.search.tuners.base import NumberTuner, PriorTrials, TuningTask
 from tilewright.search.tuners.droplet import DropletTuner
 from tilewright.search.tuners.surrogate import GaussianProcess, Outlook, expected_improvement
 
@@ -48,10 +49,6 @@ class DefaultTuner(NumberTuner):
 
     def __init__(self, task: TuningTask) -> None:
         super().__init__(task)
-        self._pool: Numbers = np.empty(0, dtype=np.int64)
-        self._place: dict[int, int] = {}
-        self._features: Floats = np.empty((0, 1))
-        self._prior: Floats | None = None
         self._process: GaussianProcess | None = None
         self._fitted = 0
         self._finisher = DropletTuner(task)
@@ -63,52 +60,50 @@ class DefaultTuner(NumberTuner):
 
     def propose(self, count: int) -> list[int]:
         """A batch by expected improvement; the first ones by estimate or balanced."""
-        self._settle()
-        free = self._free()
+        free = np.setdiff1d(np.arange(len(self._pool)), self._taken())
         if not len(free):
             return self.unseen(count)
         if len(self.known.seconds) < min(_FIRST, len(self._pool)):
             picked = self._first(free, count)
         else:
             picked = self._improving(free, count)
-        numbers = [int(self._pool[row]) for row in picked]
-        if len(numbers) < count:
-            descending = self._finisher.propose(count)
-            numbers += [number for number in descending if number not in numbers]
-        return numbers
+        numbers: list[int] = self._pool[picked].tolist()
+        return numbers if len(numbers) >= count else [*numbers, *self._finisher.propose(count)]
 
-    def _settle(self) -> None:
-        """Fix the pool of settings that are considered, once; what was told is part of it."""
-        if len(self._pool):
-            return
+    @cached_property
+    def _pool(self) -> Numbers:
+        """The settings that are considered: all, or of a large space what was told, the best
+        estimates and others drawn evenly."""
         listed = self.space.listed
-        if listed is None or len(listed) > 2 * _POOL:
-            drawn = self._drawn(listed)
-            self._pool = np.array(list(dict.fromkeys([*self.known.seen, *drawn])), dtype=np.int64)
-        else:
-            self._pool = listed
-        self._place = {int(number): row for row, number in enumerate(self._pool)}
-        estimates = self.space.estimates_s(self._pool)
-        self._prior = None if estimates is None else np.log(estimates)
-        learnt = _learnt(self.space.features(self._pool), self.task.precedents)
-        if learnt is not None:
-            self._prior = learnt if self._prior is None else self._prior + learnt
-        self._features = _scaled(self.space, self._pool)
-
-    def _drawn(self, listed: Numbers | None) -> list[int]:
-        """The best estimates of a large space and others drawn evenly."""
-        drawn = self.space.sample(self.rng, 8 * _POOL) if listed is None else list(map(int, listed))
+        if listed is not None and len(listed) <= 2 * _POOL:
+            return listed
+        drawn = self.space.sample(self.rng, 8 * _POOL) if listed is None else listed.tolist()
         estimates = self.space.estimates_s(drawn)
         if estimates is None:
-            return drawn[:_POOL]
-        order = np.argsort(estimates, kind="stable")
-        best = [drawn[int(i)] for i in order[:_POOL]]
-        return [*best, *(int(n) for n in self.rng.choice(drawn, size=_POOL, replace=False))]
+            drawn = drawn[:_POOL]
+        else:
+            best = [drawn[int(row)] for row in np.argsort(estimates, kind="stable")[:_POOL]]
+            drawn = [*best, *self.rng.choice(drawn, size=_POOL, replace=False).tolist()]
+        return np.array([*dict.fromkeys([*self.known.seen, *drawn])], dtype=np.int64)
 
-    def _free(self) -> Numbers:
-        taken = np.zeros(len(self._pool), dtype=bool)
-        taken[self._taken()] = True
-        return np.flatnonzero(~taken)
+    @cached_property
+    def _place(self) -> dict[int, int]:
+        return {number: row for row, number in enumerate(self._pool.tolist())}
+
+    @cached_property
+    def _features(self) -> Floats:
+        return _scaled(self.space, self._pool)
+
+    @cached_property
+    def _prior(self) -> Floats | None:
+        """What is expected of the log times of the pool, but for their level: by the estimates and
+        by similar tasks; None where there is neither."""
+        estimates = self.space.estimates_s(self._pool)
+        logs = None if estimates is None else np.log(estimates)
+        if not self.task.prior_trials:
+            return logs
+        learnt = _learnt(self.space.features(self._pool), self.task.prior_trials)
+        return learnt if logs is None else logs + learnt
 
     def _first(self, free: Numbers, count: int) -> list[int]:
         """The best estimates kept apart; without estimates, a balanced sample."""
@@ -166,7 +161,14 @@ class DefaultTuner(NumberTuner):
         unexplained = logs - prior[rows]
         scale = max(0.05, float(unexplained.std()))
         center = float(unexplained.mean())
-        process = self._conditioned(rows, (unexplained - center) / scale)
+        targets = (unexplained - center) / scale
+        told = len(self.known.seconds) + len(self.known.failed)
+        process = self._process = self._process or GaussianProcess(self._features.shape[1])
+        if told >= _GROWTH * self._fitted:
+            fastest = np.argsort(targets, kind="stable")[:_FITTED]
+            process.fit(self._features[rows[fastest]], targets[fastest])
+            self._fitted = told
+        process.condition(self._features[rows], targets)
         outlook = Outlook(process, self._features[free])
         expected = outlook.mean * scale + center + prior[free]
         picked: list[int] = []
@@ -182,29 +184,16 @@ class DefaultTuner(NumberTuner):
             outlook.assume(best)
         return [int(free[row]) for row in picked]
 
-    def _conditioned(self, rows: Numbers, targets: Floats) -> GaussianProcess:
-        """The model with these data, its parameters fitted anew when the outcomes became many."""
-        told = len(self.known.seconds) + len(self.known.failed)
-        process = self._process or GaussianProcess(self._features.shape[1])
-        if told >= _GROWTH * self._fitted:
-            fastest = np.argsort(targets, kind="stable")[:_FITTED]
-            process.fit(self._features[rows[fastest]], targets[fastest])
-            self._fitted = told
-        process.condition(self._features[rows], targets)
-        self._process = process
-        return process
-
     def _data(self) -> tuple[Numbers, Floats]:
         """Rows of the pool that have outcomes and their log times, the slow end made flat; a
         failure counts as slow."""
-        known = {self._place[n]: s for n, s in self.known.seconds.items() if n in self._place}
-        fastest = dict(sorted(known.items(), key=lambda entry: entry[1])[:_DATA])
-        failed = [self._place[n] for n in self.known.failed if n in self._place]
-        failed = [row for row in failed if row not in known][:_DATA]
-        logs = np.log(np.array(list(fastest.values())))
+        placed = [number for number in self.known.fastest() if number in self._place][:_DATA]
+        failed = self.known.failed - self.known.seconds.keys()
+        slow = [self._place[number] for number in failed if number in self._place][:_DATA]
+        logs = np.log([self.known.seconds[number] for number in placed])
         limit = float(logs.min()) + _SLOW
-        logs = np.append(np.minimum(logs, limit), np.full(len(failed), min(limit, logs.max())))
-        return np.array([*fastest, *failed], dtype=np.int64), logs
+        logs = np.append(np.minimum(logs, limit), np.full(len(slow), min(limit, logs.max())))
+        return np.array([*(self._place[number] for number in placed), *slow]), logs
 
     def _level_prior(self, rows: Numbers, logs: Floats) -> Floats:
         """The estimates on the measured level, as flat at the slow end; zero without estimates."""
@@ -214,57 +203,41 @@ class DefaultTuner(NumberTuner):
         return np.minimum(self._prior + level, float(logs.min()) + _SLOW)
 
 
-def _learnt(features: Floats, precedents: Sequence[Precedent]) -> Floats | None:
+def _learnt(features: Floats, prior_trials: Sequence[PriorTrials]) -> Floats:
     """What similar tasks say of each setting: the log of time over estimate, or over the best time,
     near it; settings far from all that was measured stay at zero."""
     span = features.max(axis=0) - features.min(axis=0)
     span[span == 0] = 1.0
     total, weights = np.zeros(len(features)), np.ones(len(features))
-    for precedent in precedents:
-        logs = np.log(precedent.relative)
-        if precedent.estimated is not None:
-            logs = logs - np.log(precedent.estimated)
+    for trials in prior_trials:
+        logs = np.log(trials.relative)
+        if trials.estimated is not None:
+            logs = logs - np.log(trials.estimated)
         logs = np.clip(logs - np.median(logs), -1.0, 1.0)
-        for row, log in zip(precedent.features, logs, strict=True):
+        for row, log in zip(trials.features, logs, strict=True):
             near = np.exp(-4.0 * (np.abs(features - row) / span).sum(axis=1))
             total += near * log
             weights += near
-    return total / weights if precedents else None
+    return total / weights
 
 
 def _scaled(space: SearchSpace, numbers: Numbers) -> Floats:
-    """What the model sees, each column over a range of two, constant ones left out: knob features,
-    alignments, and sums of two sizes' logarithms, since it is their product that fills a register
-    file, a block or a cache."""
-    sizes = _log_sizes(space, numbers)
-    pairs = [sizes[:, i] + sizes[:, j] for i in range(sizes.shape[1]) for j in range(i)][:_PAIRS]
-    columns = [space.features(numbers), _alignment(space, numbers)]
-    features = np.hstack([*columns, *(pair[:, None] for pair in pairs)])
-    span = features.max(axis=0) - features.min(axis=0)
-    if not (span > 0).any():
-        return np.zeros((len(numbers), 1))
-    return 2.0 * features[:, span > 0] / span[span > 0]
-
-
-def _log_sizes(space: SearchSpace, numbers: Numbers) -> Floats:
-    """log2 of the innermost part of every split."""
-    return _of_sizes(space, numbers, lambda size: float(np.log2(size)))
-
-
-def _alignment(space: SearchSpace, numbers: Numbers) -> Floats:
-    """How often two divides each size: what vector widths and memory lines care about."""
-    return _of_sizes(space, numbers, lambda size: (size & -size).bit_length() - 1.0)
-
-
-def _of_sizes(space: SearchSpace, numbers: Numbers, of: Callable[[int], float]) -> Floats:
-    """A column per split, from the size of its innermost part; zero where a part lacks it."""
+    """What the model sees, each column over a range of two, constant ones left out: knob features;
+    how often two divides each size, what vector widths and memory lines care about; and sums of two
+    sizes' logarithms, since it is their product that fills a register file, a block or a cache."""
     digits = space.digits(numbers)
-    columns: list[Floats] = []
+    twos: list[Floats] = []
+    logs: list[Floats] = []
     for column, knob in enumerate(space.knobs, start=1):
         if knob.kind == "split":
-            table = [of(split_sizes(value)[-1]) for value in knob.values]
-            columns.append(np.array([*table, 0.0])[digits[:, column]])
-    return np.stack(columns, axis=1) if columns else np.empty((len(numbers), 0))
-
-
-TUNERS: dict[str, TunerFactory] = {"default": DefaultTuner}
+            sizes = [split_sizes(value)[-1] for value in knob.values]
+            # the last place is for parts that lack the knob
+            places = np.array([*((size & -size).bit_length() - 1.0 for size in sizes), 0.0])
+            twos.append(places[digits[:, column]])
+            logs.append(np.array([*np.log2(sizes), 0.0])[digits[:, column]])
+    pairs = [logs[i] + logs[j] for i in range(len(logs)) for j in range(i)][:_PAIRS]
+    features = np.column_stack([space.features(numbers), *twos, *pairs])
+    span = np.ptp(features, axis=0)
+    if not span.any():
+        return np.zeros((len(numbers), 1))
+    return 2.0 * features[:, span > 0] / span[span > 0]

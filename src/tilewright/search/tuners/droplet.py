@@ -15,18 +15,17 @@ from math import inf, sqrt
 from statistics import fmean, variance
 
 import numpy as np
+from scipy.special import stdtrit
 
 from tilewright.core.records import Measurement, Outcome
 from tilewright.kernels.search_space import Numbers
-from tilewright.search.tuners.base import NumberTuner, TunerFactory, TuningTask
+from tilewright.search.tuners.base import NumberTuner, TuningTask
 
 _WIDEST = 3
 _DRAWN = 2000
 """Settings of a large space among which the best estimate is sought."""
 _STARTS = 8
-_CRITICAL = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)
-"""Student's t for one side and 5 %, one to ten degrees of freedom."""
-_CRITICAL_BEYOND = 1.7
+_SIGNIFICANT = 0.95
 
 
 class DropletTuner(NumberTuner):
@@ -42,25 +41,23 @@ class DropletTuner(NumberTuner):
         self._joint: int | None = None
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep the samples too: a step must be significantly faster."""
-        before = dict(self.known.seconds)
-        super().tell(outcomes)
+        """Keep the samples of each setting's best time too: a step must be significantly faster."""
         for outcome in outcomes:
             number = self.space.number(outcome.candidate)
             if number is not None and isinstance(outcome, Measurement):
-                if outcome.latency_s < before.get(number, inf):
+                best_s = self.known.seconds.get(number, inf)
+                if outcome.latency_s < best_s:
                     self._samples[number] = outcome.samples_s
-                before[number] = min(outcome.latency_s, before.get(number, inf))
+            super().tell([outcome])
 
     def propose(self, count: int) -> list[int]:
         """Settings around the centre, or new starts."""
         self._move()
         if self._centre is None and not self._starts:
             return self._started(self._first(), count)
-        centre = self._centre if self._centre is not None else self._starts[0]
-        around = self._around(centre)
-        if self._joint is not None and self._joint not in self.known.seen:
-            around = [self._joint, *(n for n in around if n != self._joint)]
+        around = self._around(self._starts[0] if self._centre is None else self._centre)
+        if self._joint is not None:
+            around = self.known.fresh([self._joint, *around])
         if around:
             return [*around, *self.unseen(count)] if len(around) < count else around[:count]
         self._before = frozenset(self.known.seconds)
@@ -70,25 +67,22 @@ class DropletTuner(NumberTuner):
     def _started(self, starts: list[int], count: int) -> list[int]:
         """New starting points, and what lies around the first of them while they are measured."""
         self._starts, self._direction, self._joint = starts, None, None
-        around = [n for start in starts[:1] for n in self._around(start)]
+        around = self._around(starts[0]) if starts else []
         return [*starts, *around, *self.unseen(count)][: count + len(starts)]
 
     def _first(self) -> list[int]:
-        """The best estimate, a random setting where there is none."""
+        """The best estimate, random settings where there is none."""
         if self.known.seconds:
             return []
-        drawn = self.space.listed
-        pool = self.space.sample(self.rng, _DRAWN) if drawn is None else drawn.tolist()
-        fresh = [number for number in pool if number not in self.known.seen]
+        listed = self.space.listed
+        pool = self.space.sample(self.rng, _DRAWN) if listed is None else listed.tolist()
+        fresh = self.known.fresh(pool)
         estimates = self.space.estimates_s(fresh) if fresh else None
-        if estimates is None:
-            return self.unseen(_STARTS)
-        return [fresh[int(np.argmin(estimates))]]
+        return self.unseen(_STARTS) if estimates is None else [fresh[int(np.argmin(estimates))]]
 
     def _move(self) -> None:
         """Make the fastest setting of this descent the centre if it is significantly faster."""
-        mine = {n: s for n, s in self.known.seconds.items() if n not in self._before}
-        best = min(mine, key=lambda number: mine[number], default=None)
+        best = next((n for n in self.known.fastest() if n not in self._before), None)
         if best is None or best == self._centre:
             return
         if self._centre is None:
@@ -101,13 +95,11 @@ class DropletTuner(NumberTuner):
 
     def _joined(self, centre: int) -> int | None:
         """The centre with every knob at the fastest value tried around it, if that is valid."""
-        near = sorted(
-            (n for n in self.space.neighbours(centre) if n in self.known.seconds),
-            key=lambda number: self.known.seconds[number],
-        )
-        faster = [n for n in near if self.known.seconds[n] < self.known.seconds[centre]]
+        seconds, near = self.known.seconds, self.space.neighbours(centre)
+        faster = [n for n in near if seconds.get(n, inf) < seconds[centre]]
         if len(faster) < 2:
             return None
+        faster.sort(key=lambda number: seconds[number])
         steps = self.space.digits(faster) != self.space.digits([centre])
         best: dict[int, int] = {}
         for number, column in zip(faster, steps.argmax(axis=1), strict=True):
@@ -118,7 +110,7 @@ class DropletTuner(NumberTuner):
 
     def _around(self, centre: int) -> list[int]:
         """Unseen settings on one axis through the centre, the nearest ring first."""
-        near = [n for n in self.space.neighbours(centre) if n not in self.known.seen]
+        near = self.known.fresh(self.space.neighbours(centre))
         if not near:
             return []
         steps = self.space.digits(near) - self.space.digits([centre])
@@ -142,9 +134,4 @@ def _faster(new: Sequence[float], old: Sequence[float]) -> bool:
     if a + b == 0:
         return gain > 0
     freedom = (a + b) ** 2 / (a**2 / (len(new) - 1) + b**2 / (len(old) - 1))
-    row = int(freedom) - 1
-    critical = _CRITICAL[max(0, row)] if row < len(_CRITICAL) else _CRITICAL_BEYOND
-    return gain / sqrt(a + b) > critical
-
-
-TUNERS: dict[str, TunerFactory] = {"droplet": DropletTuner}
+    return gain / sqrt(a + b) > float(stdtrit(freedom, _SIGNIFICANT))

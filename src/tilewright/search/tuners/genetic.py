@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.kernels.search_space import Numbers
-from tilewright.search.tuners.base import NumberTuner, TunerFactory
-from tilewright.search.tuners.moves import changed, crossed, valid_mask
+from tilewright.search.tuners.base import NumberTuner
+from tilewright.search.tuners.walking import changed, crossed, valid_mask
 
 _FIRST = 16
 """Random settings before there are parents."""
@@ -27,13 +26,9 @@ class GeneticTuner(NumberTuner):
 
     def propose(self, count: int) -> list[int]:
         """Children of the fastest settings; random settings where there are too few."""
-        parents = sorted(self.known.seconds, key=lambda number: self.known.seconds[number])
+        parents = np.array(self.known.fastest()[:_POPULATION], dtype=np.int64)
         if len(self.known.seen) < _FIRST or len(parents) < 2:
             return self.unseen(count)
-        children = self._children(np.array(parents[:_POPULATION], dtype=np.int64), count)
-        return [*children, *self.unseen(count)] if len(children) < count else children
-
-    def _children(self, parents: Numbers, count: int) -> list[int]:
         weights = 1.0 / (1.0 + np.arange(len(parents)))
         weights /= weights.sum()
         bred = _TRIES * count
@@ -43,9 +38,6 @@ class GeneticTuner(NumberTuner):
         mutants = changed(self.space, children, self.rng, near=0.5)
         same = (children == mothers) | (children == fathers)
         children = np.where(same | (self.rng.random(bred) < _MUTATION), mutants, children)
-        fresh = [n for n in dict.fromkeys(children.tolist()) if n not in self.known.seen]
-        kept = np.array(fresh, dtype=np.int64)
-        return [int(n) for n in kept[valid_mask(self.space, kept)][:count]]
-
-
-TUNERS: dict[str, TunerFactory] = {"genetic": GeneticTuner}
+        fresh = np.array(self.known.fresh(children.tolist()), dtype=np.int64)
+        found: list[int] = fresh[valid_mask(self.space, fresh)][:count].tolist()
+        return [*found, *self.unseen(count)] if len(found) < count else found

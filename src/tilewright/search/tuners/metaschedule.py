@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from tilewright.core.errors import UsageError
-from tilewright.core.forms import Form
-from tilewright.core.records import Candidate, Measurement, Outcome, Placement
-from tilewright.graph.workload import Workload
+from tilewright.core.records import Candidate, Measurement, Outcome
 from tilewright.kernels.metaschedule import NAME, TRACE
 from tilewright.measure.metaschedule import SearchFailed, SearchProcess, shared_process
-from tilewright.search.tuners.base import Tuner, TuningTask
+from tilewright.search.tuners.base import TuningTask
 
 _MOST_RESTARTS = 1
 
@@ -26,43 +24,40 @@ class MetaScheduleTuner:
     """Asks MetaSchedule for the schedules of one task in fixed port layouts.
 
     Its search lives in a child process that all such tuners of a device share. A crash there costs
-    the proposals not yet handed out; after a second one the tuner has nothing more to propose.
-    `search_s` are the seconds spent waiting for it.
+    the proposals not yet handed out; after a second one the tuner has nothing more to propose, and
+    `problem` says why. `search_s` are the seconds spent waiting for it.
     """
 
-    def __init__(
-        self,
-        workload: Workload,
-        forms: tuple[Form, ...],
-        placement: Placement,
-        *,
-        seed: int = 0,
-        guesses: Sequence[Candidate] = (),
-    ) -> None:
+    def __init__(self, task: TuningTask) -> None:
+        if task.workload is None or task.placement is None:
+            raise UsageError(
+                "metaschedule searches kernels, not stored settings",
+                hint="It cannot be replayed over a sweep; use it with `tune --tuner metaschedule`.",
+            )
         self.search_s = 0.0
         self.problem = ""
-        self._forms = forms
-        self._description = (workload.text, forms, placement, seed)
-        self._process: SearchProcess | None = shared_process(placement)
+        self._forms = task.forms
+        self._description = (task.workload.text, task.forms, task.placement, task.seed)
+        self._process: SearchProcess | None = shared_process(task.placement)
         self._slot = self._process.new_slot()
         self._pid: int | None = None
         self._restarts = 0
-        self._guesses = deque(guesses)
-        self._queue: deque[str] = deque()
+        self._queue = deque(task.guesses)
         self._seen: set[Candidate] = set()
         self._told: dict[str, float | None] = {}
         self._untold: dict[str, float | None] = {}
 
     def ask(self, count: int) -> list[Candidate]:
-        """Up to `count` new candidates, of one generation; empty when the search has ended."""
+        """Up to `count` new candidates, guesses first, then those of one generation; empty when the
+        search has ended."""
         found: list[Candidate] = []
-        while self._guesses and len(found) < count:
-            self._take(self._guesses.popleft(), found)
         while len(found) < count:
             if not self._queue and (found or not self._refill()):
                 break
-            while self._queue and len(found) < count:
-                self._take(self._candidate(self._queue.popleft()), found)
+            candidate = self._queue.popleft()
+            if candidate not in self._seen:
+                self._seen.add(candidate)
+                found.append(candidate)
         return found
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
@@ -81,21 +76,16 @@ class MetaScheduleTuner:
         if process is not None:
             process.end(self._slot)
 
-    def _candidate(self, trace: str) -> Candidate:
-        settings = ((TRACE, trace),)
-        return Candidate(implementation=NAME, settings=settings, forms=self._forms)
-
-    def _take(self, candidate: Candidate, found: list[Candidate]) -> None:
-        if candidate not in self._seen:
-            self._seen.add(candidate)
-            found.append(candidate)
-
     def _refill(self) -> bool:
         """Get the next generation; False when there is none."""
         while self._process is not None and self._restarts <= _MOST_RESTARTS:
             began = time.perf_counter()
             try:
-                self._queue.extend(self._generate(self._process))
+                for trace in self._generate(self._process):
+                    settings = ((TRACE, trace),)
+                    self._queue.append(
+                        Candidate(implementation=NAME, settings=settings, forms=self._forms)
+                    )
                 return bool(self._queue)
             except SearchFailed as error:
                 self.problem = str(error)
@@ -116,17 +106,3 @@ class MetaScheduleTuner:
             self._told.update(self._untold)
             self._untold = {}
         return process.propose(self._slot)
-
-
-def _made(task: TuningTask) -> Tuner:
-    if task.workload is None or task.placement is None:
-        raise UsageError(
-            "metaschedule searches kernels, not stored settings",
-            hint="It cannot be replayed over a sweep; use it with `tune --tuner metaschedule`.",
-        )
-    return MetaScheduleTuner(
-        task.workload, task.forms, task.placement, seed=task.seed, guesses=task.guesses
-    )
-
-
-TUNERS: Mapping[str, Callable[[TuningTask], Tuner]] = {NAME: _made}

@@ -8,10 +8,12 @@ Without estimates the ranking is random. Large spaces are ranked by a sample.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from tilewright.kernels.search_space import Floats, Numbers
-from tilewright.search.tuners.base import NumberTuner, TunerFactory, TuningTask
+from tilewright.search.tuners.base import NumberTuner
 
 _LEADERS = 3
 _FIRST = 8
@@ -25,12 +27,6 @@ _APART = 1000
 class NeighbourhoodTuner(NumberTuner):
     """See the module's docstring."""
 
-    def __init__(self, task: TuningTask) -> None:
-        super().__init__(task)
-        self._pool: Numbers | None = None
-        self._estimates: Floats | None = None
-        self._codes: Numbers = np.empty((0, 1), dtype=np.int64)
-
     def propose(self, count: int) -> list[int]:
         """Mixed proposals; see the module's docstring."""
         chosen: list[int] = []
@@ -39,33 +35,34 @@ class NeighbourhoodTuner(NumberTuner):
         chosen += self._ranked(count - len(chosen), {*chosen})
         return chosen or self.unseen(count)
 
-    def _settle(self) -> Numbers:
-        """The settings that are ranked: all, or a sample of a large space, drawn once."""
-        if self._pool is None:
-            listed = self.space.listed
-            drawn = self.space.sample(self.rng, _POOL) if listed is None else listed
-            pool = np.array(drawn, dtype=np.int64)
-            estimates = self.space.estimates_s(pool) if len(pool) else None
-            if estimates is None:
-                pool = self.rng.permutation(pool)
-            self._pool, self._estimates, self._codes = pool, estimates, self._coded(pool)
-        return self._pool
+    @cached_property
+    def _considered(self) -> tuple[Numbers, Floats | None]:
+        """The settings that are ranked: all, or a sample of a large space, drawn once; and their
+        estimates, without which the order is random."""
+        listed = self.space.listed
+        drawn = self.space.sample(self.rng, _POOL) if listed is None else listed
+        pool = np.array(drawn, dtype=np.int64)
+        estimates = self.space.estimates_s(pool)
+        return (self.rng.permutation(pool) if estimates is None else pool), estimates
 
-    def _coded(self, numbers: Numbers) -> Numbers:
+    @cached_property
+    def _codes(self) -> Numbers:
+        return self._coded(self._considered[0])
+
+    def _coded(self, numbers: Numbers | list[int]) -> Numbers:
         codes = self.space.digits(numbers)
         codes[:, 0] *= _APART
         return codes
 
     def _neighbours(self, count: int) -> list[int]:
         """Unseen settings that differ from a leader in one knob, nearest values first."""
-        leaders = sorted(self.known.seconds, key=lambda n: self.known.seconds[n])[:_LEADERS]
         chosen: list[int] = []
-        for leader in leaders:
-            near = [n for n in self.space.neighbours(leader) if n not in self.known.seen]
-            near = [n for n in near if n not in chosen]
+        for leader in self.known.fastest()[:_LEADERS]:
+            fresh = self.known.fresh(self.space.neighbours(leader))
+            near = [number for number in fresh if number not in chosen]
             if not near:
                 continue
-            steps = np.abs(self._coded(np.array(near)) - self._coded(np.array([leader])))
+            steps = np.abs(self._coded(near) - self._coded([leader]))
             estimates = self.space.estimates_s(near)
             tie = self.rng.random(len(near)) if estimates is None else estimates
             order = np.lexsort((tie, steps.sum(axis=1)))
@@ -74,17 +71,12 @@ class NeighbourhoodTuner(NumberTuner):
 
     def _ranked(self, count: int, taken: set[int]) -> list[int]:
         """The best unseen settings by corrected estimate, kept apart from each other."""
-        pool = self._settle()
+        pool, estimates = self._considered
         ranking = np.arange(len(pool))
-        if self._estimates is not None:
-            ranking = np.argsort(self._estimates * self._correction(self._estimates), kind="stable")
-        free: list[int] = []
-        for row in ranking:
-            number = int(pool[row])
-            if number not in self.known.seen and number not in taken:
-                free.append(int(row))
-                if len(free) == 4 * count:
-                    break
+        if estimates is not None:
+            ranking = np.argsort(estimates * self._correction(len(pool)), kind="stable")
+        known = self.known.seen | taken
+        free = [int(row) for row in ranking if int(pool[row]) not in known][: 4 * count]
         if len(free) > count:
             free = self._spread(free, count)
         return [int(pool[row]) for row in free]
@@ -102,20 +94,17 @@ class NeighbourhoodTuner(NumberTuner):
             distances = np.minimum(distances, apart) if len(chosen) > 1 else apart.astype(float)
         return chosen
 
-    def _correction(self, estimates: Floats) -> Floats:
+    def _correction(self, size: int) -> Floats:
         """measured / estimated of the nearest measured settings, one factor per setting."""
         numbers, seconds = self.known.arrays()
         numbers, seconds = numbers[-_CORRECTING:], seconds[-_CORRECTING:]
         guessed = self.space.estimates_s(numbers) if len(numbers) >= 4 else None
         if guessed is None:
-            return np.ones(len(estimates))
+            return np.ones(size)
         ratios = np.log(seconds / guessed)
         codes = self._coded(numbers)
-        apart = np.zeros((len(estimates), len(numbers)), dtype=np.int8)
+        apart = np.zeros((size, len(numbers)), dtype=np.int8)
         for column in range(codes.shape[1]):
             apart += self._codes[:, None, column] != codes[None, :, column]
         weights = 4.0 ** -apart.astype(np.float64)
         return np.exp((weights @ ratios) / weights.sum(axis=1))
-
-
-TUNERS: dict[str, TunerFactory] = {"neighbourhood": NeighbourhoodTuner}

@@ -2,47 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
-from importlib import import_module
-from typing import cast
-
 from tilewright.core.plugins import Offers
-from tilewright.search.tuners.base import Tuner, TunerFactory, TuningTask
+from tilewright.kernels.metaschedule import NAME as METASCHEDULE
+from tilewright.search.tuners.base import TunerFactory
+from tilewright.search.tuners.default import DefaultTuner
+from tilewright.search.tuners.droplet import DropletTuner
+from tilewright.search.tuners.genetic import GeneticTuner
+from tilewright.search.tuners.metaschedule import MetaScheduleTuner
+from tilewright.search.tuners.neighbourhood import NeighbourhoodTuner
+from tilewright.search.tuners.unguided import GridTuner, RandomTuner
+from tilewright.search.tuners.xgb import XGB_TUNERS
 
 GROUP = "tilewright.tuners"
 DEFAULT = "default"
-_MODULES = (
-    "default",
-    "grid",
-    "randomly",
-    "genetic",
-    "droplet",
-    "neighbourhood",
-    "xgb",
-    "metaschedule",
-)
-ALIASES: Mapping[str, str] = {
-    "gridsearch": "grid",
-    "ga": "genetic",
+_BUILT_IN: dict[str, TunerFactory] = {
+    DEFAULT: DefaultTuner,
+    "grid": GridTuner,
+    "random": RandomTuner,
+    "genetic": GeneticTuner,
+    "droplet": DropletTuner,
+    "neighbourhood": NeighbourhoodTuner,
+    **XGB_TUNERS,
+    METASCHEDULE: MetaScheduleTuner,
 }
-_COMPILED = ("itervar", "curve", "store", "metaschedule")
+_ALIASES = {"gridsearch": "grid", "ga": "genetic"}
+_COMPILED = ("itervar", "curve", "store", METASCHEDULE)
 _COMPILED_BY_DEFAULT = frozenset({"xgb", "xgb_rank"})
 
-
-@cache
-def _offers() -> Offers[TunerFactory]:
-    """Of ours, a module offers `TUNERS`, names with their factories."""
-    ours: dict[str, TunerFactory] = {}
-    for module in _MODULES:
-        offered = import_module(f"tilewright.search.tuners.{module}").TUNERS
-        ours.update(cast(Mapping[str, TunerFactory], offered))
-    return Offers(GROUP, kind="tuner", built_in=ours, needs=("__call__",))
-
-
-def tuners() -> dict[str, TunerFactory]:
-    """All factories by name, ours first."""
-    return _offers().usable()
+TUNERS = Offers[TunerFactory](GROUP, kind="tuner", built_in=_BUILT_IN, needs=("__call__",))
 
 
 def tuner_factory(name: str) -> TunerFactory:
@@ -51,17 +38,10 @@ def tuner_factory(name: str) -> TunerFactory:
 
     Dashes and underscores count alike, as AutoTVM's users wrote both.
     """
-    factory = _offers().find(name)
-    if factory is None and name in ALIASES:
-        factory = _offers().find(ALIASES[name])
+    factory = TUNERS.find(name) or TUNERS.find(_ALIASES.get(name, name))
     if factory is None:
-        raise _offers().unknown(name, ALIASES)
+        raise TUNERS.unknown(name, _ALIASES)
     return factory
-
-
-def make_tuner(name: str, task: TuningTask) -> Tuner:
-    """A tuner for a task."""
-    return tuner_factory(name)(task)
 
 
 def replayable() -> tuple[str, ...]:
@@ -69,6 +49,6 @@ def replayable() -> tuple[str, ...]:
     while they search, and those that without one do what another does, are left out."""
     return tuple(
         name
-        for name in tuners()
+        for name in TUNERS.usable()
         if not name.endswith(_COMPILED) and name not in _COMPILED_BY_DEFAULT
     )

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.records import (
+from tilewright.plan.assignment.problem import (
     FORBIDDEN,
+    Problem,
     Table,
     TableRole,
     Variable,

@@ -9,10 +9,10 @@ from synthetic_problems import joined_network, tangled_network
 
 from tilewright.core.errors import UsageError
 from tilewright.plan.assignment import several as module
-from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.records import VariableKind
+from tilewright.plan.assignment.problem import Problem, VariableKind
 from tilewright.plan.assignment.several import several
 from tilewright.plan.assignment.solution import Infeasible
+from tilewright.plan.assignment.solvers.eliminating import Exact
 
 
 @pytest.mark.parametrize("kinds", [KINDS, ("choice",), ("layout",)])
@@ -51,7 +51,7 @@ def test_a_network() -> None:
 def test_too_wide_a_problem_gets_what_the_solvers_find(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = tangled_network(4, candidates=4, layouts=4)
     best = several(problem, 1)[0]
-    monkeypatch.setattr(module, "MOST_CELLS", 10)
+    monkeypatch.setattr(module, "QUICK", Exact(most_cells=10))
     found = several(problem, 3)
     assert found[0].objective_ps == best.objective_ps
     assert 1 < len(found) <= 3

@@ -17,17 +17,14 @@ from synthetic_problems import (
 
 from tilewright.core.errors import UsageError
 from tilewright.core.solutions import Solution
-from tilewright.plan.assignment.problem import Problem
-from tilewright.plan.assignment.records import FORBIDDEN
+from tilewright.plan.assignment.problem import FORBIDDEN, Problem
 from tilewright.plan.assignment.solution import Infeasible, NothingFound, TooWide
-from tilewright.plan.assignment.solvers.auto import Auto
-from tilewright.plan.assignment.solvers.dp import DynamicProgram
-from tilewright.plan.assignment.solvers.exact import Exact
+from tilewright.plan.assignment.solvers.eliminating import DynamicProgram, Exact
 from tilewright.plan.assignment.solvers.milp import Milp
-from tilewright.plan.assignment.solving import solve, solver_named, solvers
+from tilewright.plan.assignment.solving import SOLVERS, Auto, solve
 
 PROVING = ("auto", "exact", "dp", "milp")
-MAY_FAIL = tuple(name for name in solvers().names() if name not in PROVING)
+MAY_FAIL = tuple(name for name in SOLVERS.names() if name not in PROVING)
 
 
 def checked(problem: Problem, name: str) -> Solution:
@@ -74,7 +71,7 @@ def test_others_give_allowed_assignments_and_sound_bounds(name: str, problem: Pr
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", solvers().names())
+@pytest.mark.parametrize("name", SOLVERS.names())
 def test_shapes_that_tuners_stumbled_over(name: str, shape: str) -> None:
     problem = SHAPES[shape]
     assert ranked(problem)[0] == OPTIMA[shape]
@@ -83,7 +80,7 @@ def test_shapes_that_tuners_stumbled_over(name: str, shape: str) -> None:
         assert (solution.objective_ps, solution.gap) == (OPTIMA[shape], 0.0)
 
 
-@pytest.mark.parametrize("name", solvers().names())
+@pytest.mark.parametrize("name", SOLVERS.names())
 def test_infeasible_problems_are_told(name: str) -> None:
     two = (variable("a"), variable("b"))
     nothing = Problem(variables=two, tables=(table("a b", [[None, None], [None, None]]),))
@@ -177,7 +174,7 @@ def test_exact_is_no_worse_than_any_other(make: Callable[..., Problem]) -> None:
     problem = make(6, candidates=9, layouts=5, seed=1)
     exact = checked(problem, "exact")
     assert exact.gap == 0
-    for name in solvers().names():
+    for name in SOLVERS.names():
         try:
             assert checked(problem, name).objective_ps >= exact.objective_ps
         except TooWide:
@@ -193,7 +190,7 @@ def test_limits_are_told_and_auto_goes_round_them() -> None:
     with pytest.raises(TooWide):
         solve(problem, Milp(most_columns=10))
     exact = checked(problem, "exact")
-    auto = solve(problem, Auto(most_cells=100))
+    auto = solve(problem, Auto(exact=Exact(most_cells=100)))
     assert auto.solver == "milp"
     assert auto.objective_ps == exact.objective_ps
     assert exact.objective_ps * (1 - 1e-8) <= auto.bound_ps <= exact.objective_ps
@@ -207,7 +204,7 @@ def test_dp_suffers_from_its_order_where_exact_does_not() -> None:
 
 
 def test_solvers_by_name() -> None:
-    assert solver_named("history-best").name == "history_best"
-    assert [solver_named(name).name for name in solvers().names()] == [*solvers().names()]
+    assert SOLVERS.named("history-best").name == "history_best"
+    assert [SOLVERS.named(name).name for name in SOLVERS.names()] == [*SOLVERS.names()]
     with pytest.raises(UsageError, match="exact"):
-        solver_named("exakt")
+        SOLVERS.named("exakt")

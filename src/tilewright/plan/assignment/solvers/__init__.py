@@ -1,1 +1,1 @@
-"""The solvers, one file each. A module offers `SOLVER`."""
+"""The solvers."""

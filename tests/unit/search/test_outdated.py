@@ -10,7 +10,7 @@ from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Pr
 from tilewright.core.targets import threads_alone
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.search.knowledge import believed
+from tilewright.search.outdated import without_outdated
 
 WORKLOAD = Workload(
     arguments=(Argument(type=TensorType((4,))),), steps=(Step(operator="relu", inputs=(0,)),)
@@ -56,7 +56,7 @@ def check(outcomes: list[Outcome], template: str = "new") -> tuple[list[Outcome]
         asked += len(kernels)
         return [f"{template}{c.setting('k')}" for _, c in kernels]
 
-    kept, gone = believed({KEY: outcomes}, {KEY: WORKLOAD}, hashes)
+    kept, gone = without_outdated({KEY: outcomes}, {KEY: WORKLOAD}, hashes)
     return kept[KEY], gone, asked
 
 

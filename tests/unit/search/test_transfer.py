@@ -13,7 +13,7 @@ from tilewright.graph.tasks import Task
 from tilewright.graph.tensor import TensorType
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.kernels.spaces import search_space
-from tilewright.search.precedents import precedents
+from tilewright.search.transfer import prior_trials
 from tilewright.search.tuners.base import TuningTask
 from tilewright.search.tuners.default import DefaultTuner
 
@@ -39,7 +39,7 @@ def history(one: Task, count: int, seconds=lambda c: 1e-4) -> list[Measurement]:
 
 def given(known: dict[Task, list[Measurement]], *others: Task):
     outcomes = {one.key: found for one, found in known.items()}
-    return precedents(NEW, SPACE, outcomes, [NEW, *others], PLACEMENT)
+    return prior_trials(NEW, SPACE, outcomes, [NEW, *others], PLACEMENT)
 
 
 def test_the_most_similar_amount_of_work_first() -> None:
@@ -74,7 +74,7 @@ def test_a_candidate_of_the_space_keeps_its_features() -> None:
         np.testing.assert_allclose(row, SPACE.features([int(number)])[0])
 
 
-def test_a_task_is_no_precedent_of_its_own_nor_are_other_anchors_or_short_histories() -> None:
+def test_a_task_is_no_prior_of_its_own_nor_are_other_anchors_or_short_histories() -> None:
     stranger = task(relu())
     known = {
         NEW: history(NEW, 20),
@@ -85,7 +85,7 @@ def test_a_task_is_no_precedent_of_its_own_nor_are_other_anchors_or_short_histor
     assert given({}, NEAR, FAR) == ()
 
 
-def test_precedents_move_the_first_guesses() -> None:
+def test_prior_trials_move_the_first_guesses() -> None:
     """What was slow on a similar task is not among the first; what was fast is preferred."""
 
     plain = DefaultTuner(TuningTask(space=SPACE)).ask(8)
@@ -95,7 +95,7 @@ def test_precedents_move_the_first_guesses() -> None:
         return 5e-4 if dict(candidate.settings).get("order") == first else 1e-4
 
     told = given({NEAR: history(NEAR, 200, bad)}, NEAR)
-    moved = DefaultTuner(TuningTask(space=SPACE, precedents=told)).ask(8)
+    moved = DefaultTuner(TuningTask(space=SPACE, prior_trials=told)).ask(8)
 
     def share(candidates) -> float:
         return sum(dict(c.settings).get("order") == first for c in candidates) / len(candidates)
@@ -113,5 +113,5 @@ def test_another_element_type_says_nothing() -> None:
     doubles = replace(NEAR.workload, arguments=arguments)
     other = replace(NEAR, key=(doubles.key, NEAR.forms), workload=doubles)
     known = {NEAR.key: history(NEAR, 10), other.key: history(NEAR, 10)}
-    assert len(precedents(NEW, SPACE, known, [NEW, NEAR, other], PLACEMENT)) == 1
-    assert precedents(NEW, SPACE, known, [NEW, other], PLACEMENT) == ()
+    assert len(prior_trials(NEW, SPACE, known, [NEW, NEAR, other], PLACEMENT)) == 1
+    assert prior_trials(NEW, SPACE, known, [NEW, other], PLACEMENT) == ()

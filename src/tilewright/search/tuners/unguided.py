@@ -1,12 +1,21 @@
-"""All settings in the order of their numbers, the first knob running fastest."""
+"""Tuners that look at no outcomes: what every other tuner has to beat."""
 
 from __future__ import annotations
 
-from tilewright.search.tuners.base import NumberTuner, TunerFactory, TuningTask
+from tilewright.search.tuners.base import NumberTuner, TuningTask
+
+
+class RandomTuner(NumberTuner):
+    """Draws evenly from the settings not seen."""
+
+    def propose(self, count: int) -> list[int]:
+        """Numbers drawn evenly."""
+        return self.unseen(count)
 
 
 class GridTuner(NumberTuner):
-    """Finds the next valid settings as they are asked for, so a space of any size will do."""
+    """All settings in the order of their numbers, the first knob running fastest: the next valid
+    ones are found as they are asked for, so a space of any size will do."""
 
     def __init__(self, task: TuningTask) -> None:
         super().__init__(task)
@@ -23,6 +32,3 @@ class GridTuner(NumberTuner):
                 self._next = position + 1
             position += 1
         return found
-
-
-TUNERS: dict[str, TunerFactory] = {"grid": GridTuner}

@@ -1,0 +1,125 @@
+"""What all parts of a search work with: where kernels are built, timed and kept, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from tilewright.core.budget import Budget
+from tilewright.core.events import EventSink
+from tilewright.core.forms import Form
+from tilewright.core.records import Candidate, Failure, Outcome, Placement, Protocol
+from tilewright.graph.tasks import Task
+from tilewright.graph.workload import Workload
+from tilewright.kernels.search_space import SearchSpace
+from tilewright.kernels.spaces import ranked_defaults, search_space, too_inexact
+from tilewright.measure.base import Measurer, ignore
+from tilewright.measure.peaks import Peaks
+from tilewright.search.levels import Level
+from tilewright.search.tuners.registry import DEFAULT
+from tilewright.store.base import Store
+
+Guess = Callable[[Workload, tuple[Form, ...]], Sequence[Candidate]]
+
+
+def no_guess(_workload: Workload, _forms: tuple[Form, ...]) -> Sequence[Candidate]:
+    """Nothing is known beforehand."""
+    return ()
+
+
+def never() -> bool:
+    """Nobody asks the search to stop."""
+    return False
+
+
+def nothing() -> None:
+    """Nobody wants to know when a round has ended."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """How many candidates a run has measured so far, and how many failed."""
+
+    measurements: int = 0
+    failures: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class SearchContext:
+    """Where and how the kernels of one run are searched.
+
+    Between rounds `stop` is asked whether to go on, and `checkpoint` is called. Implementations
+    with an error bound above `max_error` are out, as are their records. `guess` tells settings that
+    are worth a try first, for a workload in layouts. Without `recall` nothing that earlier runs
+    measured counts.
+    """
+
+    placement: Placement
+    store: Store
+    measurer: Measurer
+    events: EventSink
+    budget: Budget
+    peaks: Peaks
+    protocol: Protocol
+    seed: int = 0
+    run_id: int | None = None
+    tuner: str = DEFAULT
+    level: Level = "subgraph"
+    recall: bool = True
+    max_error: float = inf
+    guess: Guess = no_guess
+    stop: Callable[[], bool] = never
+    checkpoint: Callable[[], None] = nothing
+    counts: Counts = field(default_factory=Counts)
+
+    @property
+    def ends(self) -> bool:
+        """Whether nothing more is to be measured."""
+        return self.budget.exhausted or self.stop()
+
+    def space(self, task: Task) -> SearchSpace:
+        """The settings of a task that can be searched."""
+        return search_space(task.workload, task.forms, self.placement, self.max_error)
+
+    def defaults(self, task: Task) -> dict[Candidate, float]:
+        """The default settings of each implementation with their estimates, the best first."""
+        return dict(ranked_defaults(task.workload, task.forms, self.placement, self.max_error))
+
+    def exact_enough(self, task: Task, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """The outcomes of implementations that are exact enough for a task."""
+        out = too_inexact(task.workload, task.forms, self.placement, self.max_error)
+        return [o for o in outcomes if o.candidate.implementation not in out]
+
+    def measure(
+        self,
+        task: Task,
+        candidates: Sequence[Candidate],
+        *,
+        protocol: Protocol | None = None,
+        give_up_s: float = inf,
+        finished: Callable[[Outcome], None] = ignore,
+    ) -> list[Outcome]:
+        """Measure candidates of a task. Each outcome is kept and counted as soon as it is known,
+        and then told to `finished`, so that a kill loses at most what is in flight."""
+
+        def known(outcome: Outcome) -> None:
+            self.keep(outcome)
+            self.budget.measured()
+            finished(outcome)
+
+        return self.measurer.measure(
+            task.workload,
+            candidates,
+            protocol or self.protocol,
+            run_id=self.run_id,
+            give_up_s=give_up_s,
+            finished=known,
+        )
+
+    def keep(self, outcome: Outcome) -> None:
+        """Store and count an outcome."""
+        self.store.add([outcome])
+        failed = isinstance(outcome, Failure)
+        self.counts.failures += failed
+        self.counts.measurements += not failed
