@@ -6,16 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tilewright.cli.answers import answer_of
 from tilewright.cli.baseline import read_baseline
 from tilewright.cli.flags import ChoiceFlags, ModelOrArtifactFlags, SharedFlags
-from tilewright.cli.output import emit, plain
+from tilewright.cli.output import plain
 from tilewright.cli.streams import write_message
-from tilewright.cli.work import working
+from tilewright.cli.work import Work, working
 from tilewright.core.errors import ModelError, NegativeVerdict, UsageError
 from tilewright.report.comparison import AgainstBaseline, against_baseline
 
@@ -36,7 +35,7 @@ def compare(
             "torch_compiled, too, which compiles for tens of seconds; doctor lists all."
         ),
     ] = DEFAULT_PEERS,
-    choice: ChoiceFlags | None = None,
+    choice: ChoiceFlags = ChoiceFlags(),
     baseline: Annotated[
         Path | None, Parameter(help="What an earlier `compare --format json` printed.")
     ] = None,
@@ -47,43 +46,33 @@ def compare(
             "--baseline, when that mean divided by the earlier one is."
         ),
     ] = None,
-    model_flags: ModelOrArtifactFlags | None = None,
-    flags: SharedFlags | None = None,
-) -> int:
+    model_flags: ModelOrArtifactFlags = ModelOrArtifactFlags(),
+    flags: SharedFlags = SharedFlags(),
+) -> None:
     """Time networks side by side with other engines: in turn, same cores, same threads."""
     from tilewright.deploy.comparing import require_models
 
-    flags, model_flags = flags or SharedFlags(), model_flags or ModelOrArtifactFlags()
     require_models(models)
     if fail_below is not None and not (math.isfinite(fail_below) and fail_below > 0):
         raise UsageError(f"--fail-below must be a number above 0, not {fail_below}.")
     peer_names = _peer_names(peers)
     earlier = read_baseline(baseline) if baseline is not None else None
-    choice, options = choice or ChoiceFlags(), model_flags.options(flags.seed)
-    with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
+    with working(flags, model_flags) as work:
         work.session.verify = model_flags.verify
         result = work.session.compare(
             models,
             peers=peer_names,
-            options=options,
+            options=model_flags.options(flags.seed),
             settings=choice.settings,
             max_error=choice.max_error,
         )
-    against = _against(result, earlier, baseline)
-    if against is not None:
-        result = replace(result, baseline_geomean=against.then.value)
-    answer = answer_of(
-        "compare",
-        result,
-        work,
-        data=_data(result, against),
-        remarks=_remarks(against),
-        warnings=_thread_warning(against),
-    )
-    emit(answer, flags)
+        against = None if earlier is None else _against(result, earlier, baseline)
+        if against is None:
+            work.tell("compare", result)
+        else:
+            _tell_against(work, result, against)
     if fail_below is not None:
         _judge(result, against, fail_below)
-    return 0
 
 
 def _peer_names(text: str) -> tuple[str, ...]:
@@ -94,10 +83,8 @@ def _peer_names(text: str) -> tuple[str, ...]:
 
 
 def _against(
-    result: CompareResult, earlier: Sequence[CompareRow] | None, path: Path | None
-) -> AgainstBaseline | None:
-    if earlier is None:
-        return None
+    result: CompareResult, earlier: Sequence[CompareRow], path: Path | None
+) -> AgainstBaseline:
     against = against_baseline(result.rows, earlier)
     if against is None:
         raise ModelError(
@@ -107,36 +94,31 @@ def _against(
     return against
 
 
-def _data(result: CompareResult, against: AgainstBaseline | None) -> dict[str, Any]:
-    data: dict[str, Any] = plain(result)
-    if against is not None:
-        low, high = against.ratio_bounds
-        data["baseline"] = {
-            "models": list(against.models),
-            "geomean_speedup": against.now.value,
-            "baseline_geomean": against.then.value,
-            "ratio": against.ratio,
-            "ratio_low": low,
-            "ratio_high": high,
-        }
-    return data
-
-
-def _remarks(against: AgainstBaseline | None) -> list[str]:
-    if against is None:
-        return []
+def _tell_against(work: Work, result: CompareResult, against: AgainstBaseline) -> None:
+    """Tell a comparison beside an earlier one."""
+    result = replace(result, baseline_geomean=against.then.value)
     low, high = against.ratio_bounds
     between = "" if low is None or high is None else f", between {low:.3f} and {high:.3f}"
-    return [
+    remark = (
         f"Against the baseline, over {len(against.models)} models: {against.ratio:.3f}{between}"
         f" ({against.now.value:.3f} now, {against.then.value:.3f} then)"
-    ]
-
-
-def _thread_warning(against: AgainstBaseline | None) -> list[str]:
-    if against is None or not against.other_threads:
-        return []
-    return ["The baseline was measured with another number of threads."]
+    )
+    warnings = ["The baseline was measured with another number of threads."]
+    baseline = {
+        "models": list(against.models),
+        "geomean_speedup": against.now.value,
+        "baseline_geomean": against.then.value,
+        "ratio": against.ratio,
+        "ratio_low": low,
+        "ratio_high": high,
+    }
+    work.tell(
+        "compare",
+        result,
+        data=plain(result) | {"baseline": baseline},
+        remarks=[remark],
+        warnings=warnings if against.other_threads else (),
+    )
 
 
 def _judge(result: CompareResult, against: AgainstBaseline | None, fail_below: float) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
-from tilewright.cli.streams import write_message
-from tilewright.core.events import Event, Note, Stage, TuningProgress
+from tilewright.cli.streams import warn, write_message
+from tilewright.core.events import Event, EventSink, Note, Stage, TuningProgress
 from tilewright.core.settings import read_settings
 from tilewright.report import shown
 from tilewright.report.escape import visible, visible_lines
@@ -24,33 +23,22 @@ _OTHER_LINES = 5
 """Lines of the terminal that are not for tasks: the network, the heading, what is left out."""
 
 
-class ProgressView(Protocol):
-    """Shows progress while it is entered."""
-
-    def __enter__(self) -> ProgressView: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-    def __call__(self, event: Event) -> None: ...
-
-
-def progress_view() -> ProgressView:
-    """The view that fits what stderr is."""
+@contextmanager
+def progress_view() -> Generator[EventSink]:
+    """What shows events on stderr in the way that fits it."""
     try:
         terminal = sys.stderr.isatty()
     except ValueError:
         terminal = False
-    if not terminal:
-        return PlainProgress()
-    from rich.console import Console
+    if terminal:
+        from rich.console import Console
 
-    console = Console(stderr=True, no_color=read_settings().no_color or None)
-    return PlainProgress() if console.is_dumb_terminal else LiveProgress(console)
+        console = Console(stderr=True, no_color=read_settings().no_color or None)
+        if not console.is_dumb_terminal:
+            with LiveProgress(console) as view:
+                yield view
+            return
+    yield PlainProgress()
 
 
 def describe(progress: TuningProgress) -> str:
@@ -104,20 +92,9 @@ class PlainProgress:
         self._clock = clock
         self._last_s: float | None = None
 
-    def __enter__(self) -> PlainProgress:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
-
     def __call__(self, event: Event) -> None:
         if isinstance(event, Note):
-            write_message(f"warning: {visible_lines(event.message, indent='  ')}")
+            warn(event.message)
         elif isinstance(event, Stage):
             write_message(_stage_line(event))
         else:
@@ -147,12 +124,7 @@ class LiveProgress:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         with suppress(OSError):
             self._live.update("", refresh=False)
             self._live.stop()

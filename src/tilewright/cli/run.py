@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from tilewright.cli.arrays import describe, file_names, read_inputs, write_array
 from tilewright.cli.flags import TargetOrArtifactFlags, ThreadedFlags
-from tilewright.cli.output import Answer, emit
+from tilewright.cli.output import Answer
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
 from tilewright.report import shown
@@ -45,34 +45,30 @@ def run(
             show_default=False,
         ),
     ] = (),
-    target_flag: TargetOrArtifactFlags | None = None,
-    flags: ThreadedFlags | None = None,
-) -> int:
+    target_flag: TargetOrArtifactFlags = TargetOrArtifactFlags(),
+    flags: ThreadedFlags = ThreadedFlags(),
+) -> None:
     """Run a compiled network on arrays from files and keep its outputs as .npy files.
 
     They go to --out, by default ./tilewright-out/NAME/outputs. What was made for rpc:KEY runs on
     such a board with the same --target and --tracker.
     """
-    flags, target_flag = flags or ThreadedFlags(), target_flag or TargetOrArtifactFlags()
     if not input:
         raise UsageError(
             "run needs the model's inputs.", hint="--input x.npy or --input NAME=x.npy"
         )
     arrays = _by_name(read_inputs(input), artifact, verify=target_flag.verify)
-    with working(flags, target=target_flag.target, tracker=target_flag.tracker) as work:
+    with working(flags, target_flag) as work:
         work.session.verify = target_flag.verify
         outputs = work.session.run(artifact, arrays)
-    name = artifact.resolve().name or "artifact"
-    folder = flags.out or Path("tilewright-out") / name / "outputs"
-    records = _write(outputs, folder)
-    answer = Answer(
-        command="run",
-        data={"artifact": str(artifact), "outputs": records},
-        rows=Table(columns=_COLUMNS, records=tuple(records), title="Outputs"),
-        warnings=work.warnings,
-    )
-    emit(answer, flags, save=False)
-    return 0
+        name = artifact.resolve().name or "artifact"
+        records = _write(outputs, flags.out or Path("tilewright-out") / name / "outputs")
+        work.answer = Answer(
+            command="run",
+            data={"artifact": str(artifact), "outputs": records},
+            rows=Table(columns=_COLUMNS, records=tuple(records), title="Outputs"),
+            saved=False,
+        )
 
 
 def _by_name(

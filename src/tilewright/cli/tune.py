@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from tilewright.cli.flags import MaxError, ModelFlags, SharedFlags
+from tilewright.cli.flags import Budget, MaxError, ModelFlags, SharedFlags
 from tilewright.cli.optimize import MODEL_HELP, tell_optimized
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
@@ -56,41 +56,29 @@ def tune(
     model: Annotated[str, Parameter(help=MODEL_HELP)],
     /,
     *,
-    search: SearchFlags | None = None,
-    budget: Annotated[
-        str,
-        Parameter(
-            help="Total for this network, target, threads and database, earlier runs included: "
-            "a time (90s, 10m, 1h30m) or a number of measurements. 0 searches nothing: it "
-            "compiles from what is known, checks, and races the networks."
-        ),
-    ] = "10m",
+    search: SearchFlags = SearchFlags(),
+    budget: Budget = "10m",
     max_error: MaxError = 1e-4,
-    model_flags: ModelFlags | None = None,
-    flags: SharedFlags | None = None,
-) -> int:
+    model_flags: ModelFlags = ModelFlags(),
+    flags: SharedFlags = SharedFlags(),
+) -> None:
     """Search settings with a tuner of your choice, then compile, check and time as `optimize`.
 
     Shows per task the best, the gain, the failures and the time left; the report has the tuning
     curves, how much each knob matters, and all trials. With --level graph and --budget 0 nothing
     is built: layouts and algorithms are chosen from what is stored and modelled.
     """
-    flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
-    search = search or SearchFlags()
-    options = model_flags.options(flags.seed)
-    with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
+    with working(flags, model_flags) as work:
         from tilewright.search.levels import GraphLevel
 
-        level = search.level
+        level = GraphLevel(solver=search.solver, save_problem=search.save_problem)
         outcome = work.session.tune(
             model,
-            level=GraphLevel(solver=search.solver, save_problem=search.save_problem)
-            if level == "graph"
-            else level,
+            level=level if search.level == "graph" else search.level,
             tuner=search.tuner,
             budget=budget,
             out=flags.out,
-            options=options,
+            options=model_flags.options(flags.seed),
             max_error=max_error,
         )
-    return tell_optimized("tune", outcome.result, flags, work)
+        tell_optimized("tune", outcome.result, work)

@@ -31,6 +31,7 @@ from tilewright.core.results import (
     OptimizeResult,
     ProfileResult,
     SkippedLine,
+    SolveResult,
     SubgraphStudyResult,
     SubgraphStudyRow,
     TargetRow,
@@ -41,6 +42,7 @@ from tilewright.core.results import (
     TunerStudyRow,
 )
 from tilewright.insight.evaluating import EvaluateRequest
+from tilewright.plan.saved_problems import solve_file
 from tilewright.predict.judged import Evaluation
 
 TASK = TaskReport(
@@ -281,6 +283,9 @@ class FakeSession:
     def study_subgraph(self, model: str, **options: Any) -> SubgraphStudyResult:
         self._answer(model=model, **options)
         return SUBGRAPHS
+
+    def solve(self, file: Path, solver: str) -> SolveResult:
+        return solve_file(file, solver)
 
     def judge(self, request: EvaluateRequest) -> Evaluation:
         self._answer(request=request)
