@@ -54,9 +54,9 @@ class _Checked:
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
-            given = getattr(self, name, None)
-            values = given if isinstance(given, tuple) else (given,)
-            for value in cast("tuple[object, ...]", values):
+            given: object = getattr(self, name, None)
+            several = cast("tuple[object, ...]", given) if isinstance(given, tuple) else (given,)
+            for value in several:
                 if isinstance(value, int) and value < least:
                     raise UsageError(f"--{name} must be at least {least}, not {value}.")
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from tilewright.collect.collector import collector_of
+from tilewright.collect.design import Design, collect_request
+from tilewright.collect.places import places_of
 from tilewright.core.arguments import (
     Text,
     count_of,
@@ -17,28 +19,35 @@ from tilewright.core.arguments import (
     texts_of,
     truth_of,
 )
+from tilewright.core.budget import parse_budget
 from tilewright.core.evaluations import EvaluateResult
 from tilewright.core.events import Stage
+from tilewright.core.predictions import (
+    CollectResult,
+    ExplainResult,
+    FitResult,
+    PredictResult,
+    ThreadsResult,
+)
 from tilewright.hardware.device import local_placement, parse_target
 from tilewright.hardware.gpus import is_cuda
+from tilewright.insight.cuda_explaining import cuda_explainer
+from tilewright.insight.evaluating import EvaluateRequest, KernelSplit, Workplace, judge
+from tilewright.insight.explaining import Explainer
+from tilewright.insight.thread_counts import network_timer, study_threads
+from tilewright.measure.targeting import placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
+from tilewright.plan.preparation import prepare, prepare_sketch
+from tilewright.predict.energies import fit_metrics, known_metrics
+from tilewright.predict.forecasting import forecaster_of
+from tilewright.predict.judged import Evaluation
+from tilewright.predict.modelling import predictors_of
+from tilewright.predict.table import read_texts
 from tilewright.session.networks import BUDGET
 from tilewright.session.opened import Opened
-from tilewright.store.choices import MAX_ERROR
-
-if TYPE_CHECKING:
-    from tilewright.collect.design import Design
-    from tilewright.core.predictions import (
-        CollectResult,
-        ExplainResult,
-        FitResult,
-        PredictResult,
-        ThreadsResult,
-    )
-    from tilewright.insight.evaluating import EvaluateRequest, KernelSplit
-    from tilewright.predict.judged import Evaluation
+from tilewright.store.choices import MAX_ERROR, checked_settings
 
 Names = str | Sequence[str]
 """One name, or several."""
@@ -58,12 +67,6 @@ class ForecastVerbs(Opened):
         options: ModelOptions | None = None,
     ) -> CollectResult:
         """Measure operators for predictors to learn from; see `tilewright collect --help`."""
-        from tilewright.collect.collector import collector_of
-        from tilewright.collect.design import Design, collect_request
-        from tilewright.collect.places import places_of
-        from tilewright.core.budget import parse_budget
-        from tilewright.measure.targeting import placement_of, usable_placement
-
         said = options_of(options, self.seed)
         request = collect_request(
             texts_of(families, "families"),
@@ -73,18 +76,23 @@ class ForecastVerbs(Opened):
             budget=parse_budget(BUDGET if budget is None else budget),
             options=said,
         )
-        counts = request.design.threads or (self._threads,)
-        targets = [placement_of(self._target, self._tracker, count) for count in counts]
-        places = places_of([usable_placement(target) for target in targets], request.design)
+        targets = [
+            usable_placement(placement_of(self._target, self._tracker, count))
+            for count in request.design.threads or (self._threads,)
+        ]
         meter = text_or_none(self.meter, "meter")
+        places = places_of(targets, request.design)
         return collector_of(places, self.store, self.events, meter).run(request)
 
     def fit(self, families: Names = (), metrics: Names = ()) -> FitResult:
         """Learn predictors from what was measured; see `tilewright fit --help`."""
-        from tilewright.predict.energies import fit_metrics
-
-        names, wanted = texts_of(families, "families"), texts_of(metrics, "metrics")
-        return fit_metrics(self.placement, self.store, self.events, names, wanted)
+        return fit_metrics(
+            self.placement,
+            self.store,
+            self.events,
+            texts_of(families, "families"),
+            texts_of(metrics, "metrics"),
+        )
 
     def predict(
         self,
@@ -96,11 +104,6 @@ class ForecastVerbs(Opened):
         metrics: Names = (),
     ) -> PredictResult:
         """What a network will take, without running it; see `tilewright predict --help`."""
-        from tilewright.plan.preparation import prepare
-        from tilewright.predict.energies import known_metrics
-        from tilewright.predict.forecasting import forecaster_of
-        from tilewright.store.choices import checked_settings
-
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = error_of(max_error), known_metrics(texts_of(metrics, "metrics"))
         argument = self._given(model, said).argument
@@ -118,11 +121,6 @@ class ForecastVerbs(Opened):
         metrics: Names = (),
     ) -> PredictResult:
         """The operators of a .csv or .parquet with a column `operator` of `op:…` texts."""
-        from tilewright.plan.preparation import prepare_sketch
-        from tilewright.predict.forecasting import forecaster_of
-        from tilewright.predict.table import read_texts
-        from tilewright.store.choices import checked_settings
-
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = error_of(max_error), texts_of(metrics, "metrics")
         texts = read_texts(path_of(table, "table"), "operator")
@@ -142,18 +140,12 @@ class ForecastVerbs(Opened):
         first, other = text_of(name, "name"), text_or_none(versus, "versus")
         measured, said = truth_of(confirm, "confirm"), options_of(options, self.seed)
         if is_cuda(self._target):
-            from tilewright.insight.cuda_explaining import cuda_explainer
-
             explainer = cuda_explainer(self._target, self._tracker, self.events, said)
             return explainer.explain(first, other, confirm=measured)
-        from tilewright.insight.explaining import Explainer
-        from tilewright.predict.modelling import predictors_of
-
+        records = self.store if measured else self.records
         explainer = Explainer(
             placement=self.placement,
-            predictors=predictors_of(
-                self.placement, self.store if measured else self.records, self.events
-            ),
+            predictors=predictors_of(self.placement, records, self.events),
             events=self.events,
             options=said,
         )
@@ -168,9 +160,6 @@ class ForecastVerbs(Opened):
         max_error: float = MAX_ERROR,
     ) -> ThreadsResult:
         """The fastest of up to five numbers of threads, each measured."""
-        from tilewright.insight.thread_counts import network_timer, study_threads
-        from tilewright.store.choices import checked_settings
-
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         argument = self._given(model, said).argument
         return study_threads(
@@ -193,8 +182,6 @@ class ForecastVerbs(Opened):
     ) -> EvaluateResult:
         """Judge predictors on a table of measurements, or on the kernels known of this device
         class; see `tilewright evaluate --help`."""
-        from tilewright.insight.evaluating import EvaluateRequest
-
         request = EvaluateRequest(
             table=path_or_none(table, "table"),
             family=family,
@@ -207,9 +194,6 @@ class ForecastVerbs(Opened):
 
     def judge(self, request: EvaluateRequest) -> Evaluation:
         """As `evaluate`, with the predictions of every row, which plots and cards want."""
-        from tilewright.insight.evaluating import EvaluateRequest, Workplace, judge
-        from tilewright.predict.modelling import predictors_of
-
         place = Workplace(
             predictors=lambda: predictors_of(self.placement, self.records, self.events),
             events=self.events,

@@ -9,6 +9,7 @@ from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, discard
 from tilewright.core.records import Placement
 from tilewright.core.settings import read_settings
+from tilewright.measure.targeting import placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import GivenModel, given_model
 from tilewright.report.notebook import fragment
@@ -85,8 +86,6 @@ class Opened:
     def placement(self) -> Placement:
         """Where kernels run: the device they are built for, its resources, and its CPUs."""
         if self._placement is None:
-            from tilewright.measure.targeting import placement_of, usable_placement
-
             self._placement = usable_placement(
                 placement_of(self._target, self._tracker, self._threads), self.events
             )

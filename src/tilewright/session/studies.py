@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tilewright.core.arguments import (
     Text,
@@ -13,14 +12,18 @@ from tilewright.core.arguments import (
     text_of,
     texts_of,
 )
+from tilewright.core.budget import parse_budget
+from tilewright.core.predictions import SweepResult
 from tilewright.core.results import SubgraphStudyResult, TunerStudyResult
+from tilewright.insight.subgraphs import SubgraphStudy
+from tilewright.insight.sweeping import Sweeping
+from tilewright.insight.tuner_study import TunerStudy, write_page
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model
 from tilewright.models.loaded import options_of
+from tilewright.predict.modelling import predictors_of
+from tilewright.search.tuners.registry import tuner_factory
 from tilewright.session.opened import Opened
-
-if TYPE_CHECKING:
-    from tilewright.core.predictions import SweepResult
 
 
 class StudyVerbs(Opened):
@@ -36,8 +39,6 @@ class StudyVerbs(Opened):
     ) -> TunerStudyResult:
         """Regret of tuners on stored sweeps, with a page of figures in the folder `out`; see
         `tilewright study tuners --help`."""
-        from tilewright.insight.tuner_study import TunerStudy, write_page
-
         folder = path_or_none(out, "out")
         study = TunerStudy(
             events=self.events,
@@ -60,10 +61,6 @@ class StudyVerbs(Opened):
         options: ModelOptions | None = None,
     ) -> SubgraphStudyResult:
         """Tune at both levels and compare; see `tilewright study subgraph --help`."""
-        from tilewright.core.budget import parse_budget
-        from tilewright.insight.subgraphs import SubgraphStudy
-        from tilewright.search.tuners.registry import tuner_factory
-
         total = parse_budget("4m" if budget is None else budget)
         tuner_factory(text_of(tuner, "tuner"))
         said = options_of(options, self.seed)
@@ -87,9 +84,6 @@ class StudyVerbs(Opened):
     ) -> SweepResult:
         """An operator along one parameter, measured and predicted; see `tilewright study padding
         --help`."""
-        from tilewright.insight.sweeping import Sweeping
-        from tilewright.predict.modelling import predictors_of
-
         name, steps = text_of(operator, "operator"), counts_of(values, "values")
         sweeping = Sweeping(
             placement=self.placement,
