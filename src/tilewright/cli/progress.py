@@ -43,34 +43,31 @@ def progress_view() -> Generator[EventSink]:
 
 def describe(progress: TuningProgress) -> str:
     """One line on how the search stands, for the network and for the task of the moment."""
-    parts = _counted(progress)
-    best = f" best {shown.seconds(progress.best_s)}" if progress.best_s is not None else ""
-    more = [f"gain {shown.ratio(progress.gain)}"] if progress.gain is not None else []
-    if progress.task_failures:
-        more.append(f"{shown.whole(progress.task_failures)} failed")
-    if progress.converged:
-        more.append("converged")
-    detail = f" ({', '.join(more)})" if more else ""
-    parts.append(f"{visible(progress.task)}{best}{detail}")
-    return ", ".join([*parts, *_left(progress)])
+    more = _joined(
+        "" if progress.gain is None else f"gain {shown.ratio(progress.gain)}",
+        f"{shown.whole(progress.task_failures)} failed" if progress.task_failures else "",
+        "converged" if progress.converged else "",
+    )
+    best = "" if progress.best_s is None else f" best {shown.seconds(progress.best_s)}"
+    detail = f" ({more})" if more else ""
+    return overall(progress, f"{visible(progress.task)}{best}{detail}")
 
 
-def overall(progress: TuningProgress) -> str:
-    """One line on how the search stands for the network alone."""
-    return ", ".join([*_counted(progress), *_left(progress)])
+def overall(progress: TuningProgress, task: str = "") -> str:
+    """One line on how the search stands for the network, with what is told of a task."""
+    network_s, left_s = progress.network_s, progress.remaining_s
+    return _joined(
+        f"{shown.whole(progress.measurements)} measured",
+        f"{shown.whole(progress.failures)} failed" if progress.failures else "",
+        "" if network_s is None else f"network {shown.seconds(network_s)}",
+        task,
+        "" if left_s is None else f"{time_left(left_s)} left",
+    )
 
 
-def _counted(progress: TuningProgress) -> list[str]:
-    parts = [f"{shown.whole(progress.measurements)} measured"]
-    if progress.failures:
-        parts.append(f"{shown.whole(progress.failures)} failed")
-    if progress.network_s is not None:
-        parts.append(f"network {shown.seconds(progress.network_s)}")
-    return parts
-
-
-def _left(progress: TuningProgress) -> list[str]:
-    return [] if progress.remaining_s is None else [f"{time_left(progress.remaining_s)} left"]
+def _joined(*parts: str) -> str:
+    """Those that say something, with commas between."""
+    return ", ".join(filter(None, parts))
 
 
 def time_left(remaining_s: float) -> str:

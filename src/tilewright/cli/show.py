@@ -68,7 +68,7 @@ def show(
 
 
 def _tell_artifact(work: Work, folder: Path, *, verify: bool) -> None:
-    from tilewright.deploy.describing import describe
+    from tilewright.deploy.opening import describe
     from tilewright.report.artifacts import artifact_tables, artifact_tasks
 
     result = describe(folder, verify=verify)

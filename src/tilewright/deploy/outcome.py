@@ -30,26 +30,11 @@ def default_folder(model: str) -> Path:
     return Path("tilewright-out") / name
 
 
-def write_report(folder: Path, result: OptimizeResult) -> Path:
-    """Write `report.html` beside the artifact; returns its path."""
-    path = folder / REPORT
-    with replacing(path) as temporary:
-        temporary.write_text(render(result), encoding="utf-8")
-    return path
-
-
-def write_layouts(folder: Path, result: OptimizeResult) -> Path | None:
-    """Write the graph tuner's choice as `layouts.onnx`; None, and an older one is removed, without
-    it."""
-    path = folder / DRAWING
-    if not isinstance(result, GraphTuneResult) or not result.choices:
-        path.unlink(missing_ok=True)
-        return None
-    read = {tensor for choice in result.choices for tensor in choice.inputs}
-    ends = [choice.output for choice in result.choices if choice.output not in read]
-    with replacing(path) as temporary:
-        write_drawing(temporary, result.model, result.choices, ends)
-    return path
+def write_documents(folder: Path, result: OptimizeResult) -> None:
+    """Write the report, and the drawing where there is one, beside an artifact."""
+    document = OptimizedNetwork(result=result, folder=folder)
+    document.write_report()
+    document.write_drawing()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -61,12 +46,23 @@ class OptimizedNetwork:
 
     def write_report(self) -> Path:
         """Write `report.html` beside the artifact; returns its path."""
-        return write_report(self.folder, self.result)
+        path = self.folder / REPORT
+        with replacing(path) as temporary:
+            temporary.write_text(render(self.result), encoding="utf-8")
+        return path
 
     def write_drawing(self) -> Path | None:
         """Write the graph tuner's choice as `layouts.onnx` for Netron; None, and an older one is
         removed, without it."""
-        return write_layouts(self.folder, self.result)
+        path, result = self.folder / DRAWING, self.result
+        if not isinstance(result, GraphTuneResult) or not result.choices:
+            path.unlink(missing_ok=True)
+            return None
+        read = {tensor for choice in result.choices for tensor in choice.inputs}
+        ends = [choice.output for choice in result.choices if choice.output not in read]
+        with replacing(path) as temporary:
+            write_drawing(temporary, result.model, result.choices, ends)
+        return path
 
     def save(self, folder: Text) -> Path:
         """Copy library, weights, manifest, report and drawing into another folder."""

@@ -1,4 +1,4 @@
-"""Compiling plans, checking each against ONNX Runtime, and timing all of them in turn."""
+"""Racing plans: compiling them, checking each against ONNX Runtime, timing all of them in turn."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement
 from tilewright.core.timings import Timing
 from tilewright.deploy.bisecting import ROUNDING, name_culprit
+from tilewright.deploy.hashes import artifact_fingerprint, weights_digest
+from tilewright.deploy.opening import shipped_already
 from tilewright.graph.network import Array
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.sample import random_inputs
@@ -34,6 +36,63 @@ from tilewright.measure.peers.known import make_peer
 from tilewright.measure.reference import REFERENCE, Reference, open_reference
 from tilewright.models.naming import quoted
 from tilewright.models.prepared import PreparedNetwork
+from tilewright.search.contenders import DEFAULT, in_default_settings
+from tilewright.search.places import corrected_sum
+from tilewright.search.requests import OptimizeRequest
+
+LOST = "lost:"
+"""Before the fingerprint, the name of a figure that is kept of what lost a race."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """What came of a race: the plans that are right, the fastest first, and the time of the
+    reference beside the last of them; None where it was not timed, and `untimed` says why.
+
+    `marks` are the fingerprints of all plans that were to race, by name; plans with one fingerprint
+    are one. `lost` are seconds of what lost an earlier race, by fingerprint; None for wrong
+    results.
+    """
+
+    finished: tuple[PlanResult, ...]
+    reference: Timing | None
+    marks: Mapping[str, str]
+    lost: Mapping[str, float | None]
+    untimed: str = ""
+
+    @property
+    def winner(self) -> PlanResult:
+        """What ships."""
+        return self.finished[0]
+
+    @property
+    def usual(self) -> PlanResult | None:
+        """The default settings where they raced, or another plan that is the same."""
+        mark = self.marks[DEFAULT]
+        return next((f for f in self.finished if self.marks[f.name] == mark), None)
+
+    @property
+    def fingerprint(self) -> str:
+        """That of what ships."""
+        return self.marks[self.winner.name]
+
+    @property
+    def raced_s(self) -> dict[str, float | None]:
+        """What each plan took, by name: now, or in an earlier race that it lost."""
+        times = {self.marks[f.name]: timing_of(f).latency_s for f in self.finished}
+        return {name: times.get(mark, self.lost.get(mark)) for name, mark in self.marks.items()}
+
+    @property
+    def corrected_s(self) -> dict[str, float | None]:
+        """Sums of kernels' times with the others' places in the race taken into account."""
+        sums = {self.marks[f.name]: corrected_sum(f, self.finished) for f in self.finished}
+        return {name: sums.get(mark) for name, mark in self.marks.items()}
+
+
+def timing_of(result: PlanResult) -> Timing:
+    """The timing of a plan that raced."""
+    assert result.timing is not None
+    return result.timing
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,33 +100,95 @@ class Race:
     """Plans of a network side by side with ONNX Runtime, the reference.
 
     Those in default layouts must give right results, others that do not are left out with a note.
-    `ready` is where a plan already lies compiled, by name, and learns of what is compiled for a
-    race; the `budget` learns what its phases took. `untimed` says why the reference has no time.
+    Plans are compiled into `staging`, but for one that the folder of the `request` already holds;
+    that folder does not change. What lost an earlier race, by the `figures` of what shipped last,
+    does not run another one, so that a repeated command ships the same, and the default settings
+    keep their earlier time. The `budget` learns what its phases took.
     """
 
     network: PreparedNetwork
     placement: Placement
     events: EventSink
-    seed: int
-    max_error: float
+    request: OptimizeRequest
     staging: Path
-    ready: dict[str, Path] = field(default_factory=dict[str, Path])
+    figures: Mapping[str, float | None]
     budget: Budget
     rounds: Rounds = ONCE
-    untimed: str = ""
+    _marks: dict[str, str] = field(default_factory=dict[str, str])
+    _ready: dict[str, Path] = field(default_factory=dict[str, Path])
+    _weights: str = ""
+    _untimed: str = ""
+
+    def race(self, contenders: Sequence[PlanResult]) -> Ranking:
+        """Compile, check against ONNX Runtime, time in turn, with our default settings beside them.
+
+        The first contender has the default layouts. Raises NegativeVerdict when the results of one
+        in default layouts are wrong, or all are.
+        """
+        usual = in_default_settings(contenders[0], self.placement, self.request.max_error)
+        raced_before = {entry.name for entry in (*contenders, usual) if not self._admit(entry)}
+        fresh = self._distinct([c for c in contenders if c.name not in raced_before])
+        entered = self._distinct([*fresh, usual])
+        folder = self.request.folder
+        ready = [c.name for c in entered if shipped_already(folder, self._marks[c.name])]
+        if fresh and [c.name for c in fresh] == ready:
+            entered = fresh
+        self._ready = dict.fromkeys(ready, folder)
+        return self._ranking(*self._run(entered))
+
+    def challenge(self, ranking: Ranking, challenger: PlanResult) -> Ranking:
+        """The winner of a race against one more plan, with the default settings beside them for
+        the speed-up over these; the others follow with the times they had."""
+        known = set(self._marks.values())
+        if not self._admit(challenger) or self._marks[challenger.name] in known:
+            return self._ranking(ranking.finished, ranking.reference)
+        usual = [f for f in ranking.finished[1:] if f is ranking.usual]
+        try:
+            again, reference = self._run([ranking.winner, challenger, *usual])
+        except NegativeVerdict as error:
+            self.events(Note(message=f"{challenger.name} is left out: {error.message}"))
+            return self._ranking(ranking.finished, ranking.reference)
+        names = {finish.name for finish in again}
+        others = [f for f in ranking.finished if f.name not in names]
+        return self._ranking([*again, *others], reference)
 
     def folder(self, entry: PlanResult) -> Path:
         """Where a plan's library and weights are."""
-        return self.ready.get(entry.name, self.staging / entry.name)
+        return self._ready.get(entry.name, self.staging / entry.name)
 
-    def run(self, entries: Sequence[PlanResult]) -> tuple[list[PlanResult], Timing | None]:
+    def _lost(self) -> dict[str, float | None]:
+        """Seconds of what lost earlier, by fingerprint."""
+        kept = self.figures.items()
+        return {name.removeprefix(LOST): value for name, value in kept if name.startswith(LOST)}
+
+    def _admit(self, entry: PlanResult) -> bool:
+        """Note its fingerprint; whether it did not lose an earlier race."""
+        self._weights = self._weights or weights_digest(self.network.graph.constants)
+        mark = artifact_fingerprint(self.network, entry.plan, self.placement, self._weights)
+        self._marks[entry.name] = mark
+        return mark not in self._lost()
+
+    def _distinct(self, entries: Sequence[PlanResult]) -> list[PlanResult]:
+        """Those that do not equal an earlier one."""
+        found: dict[str, PlanResult] = {}
+        for entry in entries:
+            found.setdefault(self._marks[entry.name], entry)
+        return list(found.values())
+
+    def _ranking(self, finished: Sequence[PlanResult], reference: Timing | None) -> Ranking:
+        return Ranking(
+            finished=tuple(finished),
+            reference=reference,
+            untimed=self._untimed,
+            marks=dict(self._marks),
+            lost=self._lost(),
+        )
+
+    def _run(self, entries: Sequence[PlanResult]) -> tuple[list[PlanResult], Timing | None]:
         """What each right plan took, the fastest first, with its calls in their places, and what
-        the reference took; None where it cannot be timed, and `untimed` says why.
-
-        Raises NegativeVerdict when the results of one in default layouts are wrong, or all are.
-        """
+        the reference took; None where it cannot be timed."""
         model = self.network.model
-        inputs = random_inputs(model.graph, self.seed)
+        inputs = random_inputs(model.graph, self.request.seed)
         ordered = [inputs[name] for name in self.network.graph.inputs]
         with ExitStack() as stack:
             worker = stack.enter_context(open_networks(self.placement))
@@ -85,16 +206,17 @@ class Race:
                 ) from error
             theirs = [reference.expected[name] for name in model.outputs]
             outputs = self.network.graph.outputs
-            checked = [
-                replace(e, check=compare_outputs(worker.run(e.name, ordered), theirs, outputs))
+            checks = {
+                e.name: compare_outputs(worker.run(e.name, ordered), theirs, outputs)
                 for e in entries
-            ]
-            right = [entry for entry in checked if self._is_right(entry)]
+            }
+            checked = [replace(entry, check=checks[entry.name]) for entry in entries]
+            right = [e for e in checked if self._is_right(e, checks[e.name])]
             wrong = [entry for entry in checked if entry not in right]
-            inexcusable = [e for e in wrong if self.has_usual_layouts(e) or not right]
+            inexcusable = [e for e in wrong if self._in_default_layouts(e) or not right]
             if not inexcusable:
                 return self._timed(worker, right, reference, inputs)
-        raise self._wrong(inexcusable[0], inputs)
+        raise self._wrong(inexcusable[0], checks[inexcusable[0].name], inputs)
 
     def _timed(
         self,
@@ -105,7 +227,7 @@ class Race:
     ) -> tuple[list[PlanResult], Timing | None]:
         """Time right plans in turn, and the reference with them where it can be."""
         ordered = [inputs[name] for name in self.network.graph.inputs]
-        peer, self.untimed = reference.timed, reference.untimed
+        peer, self._untimed = reference.timed, reference.untimed
         beside = "in turn" if peer is None else "in turn with ONNX Runtime"
         self.events(Stage(name="compare", detail=beside))
         with self.budget.phase("compare"):
@@ -119,70 +241,62 @@ class Race:
                 )
                 for e in right
             ]
-        fastest = sorted(finished, key=lambda e: timings[e.name].latency_s)
-        return fastest, timings.get("")
+        return sorted(finished, key=lambda e: timings[e.name].latency_s), timings.get("")
 
-    def has_usual_layouts(self, entry: PlanResult) -> bool:
-        """Whether all tensors of a plan lie in their default layouts."""
+    def _in_default_layouts(self, entry: PlanResult) -> bool:
         return entry.plan.tensors == self.network.plan.tensors
 
     def _compile(self, worker: NetworkRunner, entries: Sequence[PlanResult]) -> None:
         """Compile the plans unless that was done before, side by side, and load all."""
+        constants = self.network.graph.constants
         with self.budget.phase("compile"):
             missing = [
-                ToCompile(
-                    plan=entry.plan,
-                    constants=self.network.graph.constants,
-                    folder=self.staging / entry.name,
-                )
+                ToCompile(plan=entry.plan, constants=constants, folder=self.staging / entry.name)
                 for entry in entries
-                if entry.name not in self.ready
+                if entry.name not in self._ready
             ]
             if missing:
                 names = ", ".join(network.folder.name for network in missing)
                 kernels = sum(len(network.plan.symbols) for network in missing)
                 self.events(Stage(name="compile", detail=f"{kernels} kernels: {names}"))
+                cpus = len(self.placement.binding.cpus), len(allotted_cpus())
                 with ExitStack() as stack:
-                    cpus = len(self.placement.binding.cpus), len(allotted_cpus())
-                    count = min(len(missing), *cpus)
                     more = [
-                        stack.enter_context(open_networks(self.placement)) for _ in range(count - 1)
+                        stack.enter_context(open_networks(self.placement))
+                        for _ in range(min(len(missing), *cpus) - 1)
                     ]
                     compile_all([worker, *more], missing)
-                self.ready |= {network.folder.name: network.folder for network in missing}
+                self._ready |= {network.folder.name: network.folder for network in missing}
             for entry in entries:
                 worker.load(entry.name, self.folder(entry), entry.plan.constant_names)
 
-    def _is_right(self, entry: PlanResult) -> bool:
-        assert entry.check is not None
-        if entry.check.max_rel_error <= self.max_error:
-            return True
-        if self.has_usual_layouts(entry):
-            return False
-        self.events(
-            Note(
-                message=f"The plan {entry.name!r} gives wrong results "
-                f"({_described(entry.check)}); left out."
+    def _is_right(self, entry: PlanResult, check: NetworkCheck) -> bool:
+        right = check.max_rel_error <= self.request.max_error
+        if not right and not self._in_default_layouts(entry):
+            message = (
+                f"The plan {entry.name!r} gives wrong results ({_described(check)}); left out."
             )
-        )
-        return False
+            self.events(Note(message=message))
+        return right
 
-    def _wrong(self, entry: PlanResult, inputs: Mapping[str, Array]) -> NegativeVerdict:
+    def _wrong(
+        self, entry: PlanResult, check: NetworkCheck, inputs: Mapping[str, Array]
+    ) -> NegativeVerdict:
         """The error that names the task to blame."""
-        assert entry.check is not None
-        if entry.check.max_rel_error <= ROUNDING:
+        off = (
+            f"the compiled network is {_described(check)}, more than the allowed "
+            f"{self.request.max_error:g}"
+        )
+        if check.max_rel_error <= ROUNDING:
             return NegativeVerdict(
-                f"the compiled network is {_described(entry.check)}, more than the allowed "
-                f"{self.max_error:g}; rounding in single precision alone may do that. Nothing was "
-                "shipped.",
+                f"{off}; rounding in single precision alone may do that. Nothing was shipped.",
                 hint="Raise --max-error.",
             )
         self.events(Stage(name="bisect", detail="looking for the task that is wrong"))
         constants = self.network.graph.constants
         culprit = name_culprit(entry.plan, constants, self.placement, inputs, self.staging)
         return NegativeVerdict(
-            f"the compiled network is {_described(entry.check)}, more than the allowed "
-            f"{self.max_error:g}; {culprit}. Nothing was shipped.",
+            f"{off}; {culprit}. Nothing was shipped.",
             hint="--max-error sets what is allowed; `tilewright show TASK --tir` shows a kernel.",
         )
 

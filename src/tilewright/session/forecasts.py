@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.collect.collector import collector_of
+from tilewright.collect import collector, places
 from tilewright.collect.design import Design, collect_request
-from tilewright.collect.places import places_of
 from tilewright.core.arguments import (
     Text,
     count_of,
@@ -31,20 +30,16 @@ from tilewright.core.predictions import (
 )
 from tilewright.hardware.device import local_placement, parse_target
 from tilewright.hardware.gpus import is_cuda
-from tilewright.insight.cuda_explaining import cuda_explainer
-from tilewright.insight.evaluating import EvaluateRequest, KernelSplit, Workplace, judge
-from tilewright.insight.explaining import Explainer
-from tilewright.insight.thread_counts import network_timer, study_threads
+from tilewright.insight import cuda_explaining, evaluating, explaining, thread_counts
+from tilewright.insight.evaluating import EvaluateRequest, KernelSplit
 from tilewright.measure.targeting import placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
 from tilewright.plan.preparation import prepare, prepare_sketch
-from tilewright.predict.energies import fit_metrics, known_metrics
-from tilewright.predict.forecasting import forecaster_of
+from tilewright.predict import energies, forecasting, modelling
+from tilewright.predict import table as tables
 from tilewright.predict.judged import Evaluation
-from tilewright.predict.modelling import predictors_of
-from tilewright.predict.table import read_texts
 from tilewright.session.networks import BUDGET
 from tilewright.session.opened import Opened
 from tilewright.store.choices import MAX_ERROR, checked_settings
@@ -81,12 +76,12 @@ class ForecastVerbs(Opened):
             for count in request.design.threads or (self._threads,)
         ]
         meter = text_or_none(self.meter, "meter")
-        places = places_of(targets, request.design)
-        return collector_of(places, self.store, self.events, meter).run(request)
+        found = places.places_of(targets, request.design)
+        return collector.collector_of(found, self.store, self.events, meter).run(request)
 
     def fit(self, families: Names = (), metrics: Names = ()) -> FitResult:
         """Learn predictors from what was measured; see `tilewright fit --help`."""
-        return fit_metrics(
+        return energies.fit_metrics(
             self.placement,
             self.store,
             self.events,
@@ -105,9 +100,9 @@ class ForecastVerbs(Opened):
     ) -> PredictResult:
         """What a network will take, without running it; see `tilewright predict --help`."""
         said, chosen = options_of(options, self.seed), checked_settings(settings)
-        allowed, wanted = error_of(max_error), known_metrics(texts_of(metrics, "metrics"))
+        allowed, wanted = error_of(max_error), energies.known_metrics(texts_of(metrics, "metrics"))
         argument = self._given(model, said).argument
-        forecaster = forecaster_of(self.placement, self.records, self.events, allowed)
+        forecaster = forecasting.forecaster_of(self.placement, self.records, self.events, allowed)
         self.events(Stage(name="import", detail=argument))
         return forecaster.network(prepare(argument, said, self.placement), chosen, wanted)
 
@@ -123,8 +118,8 @@ class ForecastVerbs(Opened):
         """The operators of a .csv or .parquet with a column `operator` of `op:…` texts."""
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = error_of(max_error), texts_of(metrics, "metrics")
-        texts = read_texts(path_of(table, "table"), "operator")
-        forecaster = forecaster_of(self.placement, self.records, self.events, allowed)
+        texts = tables.read_texts(path_of(table, "table"), "operator")
+        forecaster = forecasting.forecaster_of(self.placement, self.records, self.events, allowed)
         networks = ((text, prepare_sketch(text, said, self.placement)) for text in texts)
         return forecaster.operators(networks, chosen, wanted)
 
@@ -140,12 +135,14 @@ class ForecastVerbs(Opened):
         first, other = text_of(name, "name"), text_or_none(versus, "versus")
         measured, said = truth_of(confirm, "confirm"), options_of(options, self.seed)
         if is_cuda(self._target):
-            explainer = cuda_explainer(self._target, self._tracker, self.events, said)
+            explainer = cuda_explaining.cuda_explainer(
+                self._target, self._tracker, self.events, said
+            )
             return explainer.explain(first, other, confirm=measured)
         records = self.store if measured else self.records
-        explainer = Explainer(
+        explainer = explaining.Explainer(
             placement=self.placement,
-            predictors=predictors_of(self.placement, records, self.events),
+            predictors=modelling.predictors_of(self.placement, records, self.events),
             events=self.events,
             options=said,
         )
@@ -162,11 +159,11 @@ class ForecastVerbs(Opened):
         """The fastest of up to five numbers of threads, each measured."""
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         argument = self._given(model, said).argument
-        return study_threads(
+        return thread_counts.study_threads(
             argument,
             lambda count: parse_target(self._target, count),
             self.placement.resources.threads,
-            network_timer(argument, said, self.records, chosen, error_of(max_error)),
+            thread_counts.network_timer(argument, said, self.records, chosen, error_of(max_error)),
             self.events,
         )
 
@@ -194,11 +191,11 @@ class ForecastVerbs(Opened):
 
     def judge(self, request: EvaluateRequest) -> Evaluation:
         """As `evaluate`, with the predictions of every row, which plots and cards want."""
-        place = Workplace(
-            predictors=lambda: predictors_of(self.placement, self.records, self.events),
+        place = evaluating.Workplace(
+            predictors=lambda: modelling.predictors_of(self.placement, self.records, self.events),
             events=self.events,
             seed=self.seed,
             threads=local_placement(self._threads).resources.threads,
         )
         asked = one_of(request, "request", EvaluateRequest, "an EvaluateRequest(table=…)")
-        return judge(asked, place)
+        return evaluating.judge(asked, place)

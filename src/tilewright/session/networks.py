@@ -21,12 +21,9 @@ from tilewright.core.arguments import (
 from tilewright.core.budget import parse_budget
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.results import CompareResult, ProfileResult, SolveResult
-from tilewright.deploy.comparing import Comparer, checked_peers, require_models
-from tilewright.deploy.optimizing import Optimizer
+from tilewright.deploy import artifact as artifacts
+from tilewright.deploy import comparing, optimizing, profiling, showing
 from tilewright.deploy.outcome import OptimizedNetwork, default_folder
-from tilewright.deploy.profiling import Profiler
-from tilewright.deploy.running import run_on
-from tilewright.deploy.showing import checked_view, show
 from tilewright.graph.network import Array
 from tilewright.hardware.meters import named_meter
 from tilewright.measure.targeting import describable_placement, placement_of
@@ -102,13 +99,13 @@ class NetworkVerbs(Opened):
         )
 
     def _optimized(self, request: OptimizeRequest) -> OptimizedNetwork:
-        result = Optimizer(self.placement, self.store, self.events).run(request)
+        result = optimizing.optimize(request, self.placement, self.store, self.events)
         return OptimizedNetwork(result=result, folder=request.folder)
 
     def run(self, artifact: Text, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run a compiled network once on the session's device, by the ONNX file's names."""
         folder, given = path_of(artifact, "artifact"), named_of(inputs, "inputs")
-        return run_on(folder, given, self.placement, verify=self.verify)
+        return artifacts.run_on(folder, given, self.placement, verify=self.verify)
 
     def solve(self, file: Text, solver: str = "auto") -> SolveResult:
         """Solve a saved graph problem; see `tilewright solve --help`."""
@@ -130,7 +127,7 @@ class NetworkVerbs(Opened):
         `memory` its peak memory.
         """
         named, said = text_or_none(meter, "meter"), options_of(options, self.seed)
-        profiler = Profiler(
+        profiler = profiling.Profiler(
             placement=self.placement,
             store=self.store,
             events=self.events,
@@ -155,9 +152,9 @@ class NetworkVerbs(Opened):
     ) -> CompareResult:
         """Time one network or several in turn with their peers."""
         compared = several_models(models)
-        require_models(compared)
-        comparer = Comparer(
-            peers=checked_peers(PEERS if peers is None else texts_of(peers, "peers")),
+        comparing.require_models(compared)
+        comparer = comparing.Comparer(
+            peers=comparing.checked_peers(PEERS if peers is None else texts_of(peers, "peers")),
             settings=checked_settings(settings),
             rounds=count_of(rounds, "rounds", 1),
             max_error=error_of(max_error),
@@ -172,7 +169,7 @@ class NetworkVerbs(Opened):
 
     def show(self, task: Model, what: str = "graph") -> str:
         """What a task's kernel became: its graph, its scheduled TIR, or its assembly."""
-        view = checked_view(text_of(what, "what"))
+        view = showing.checked_view(text_of(what, "what"))
         name = self._given(task, ModelOptions(seed=self.seed)).argument
         placement = describable_placement(placement_of(self._target, self._tracker, self._threads))
-        return show(name, view, placement, self.records, self.seed, verify=self.verify)
+        return showing.show(name, view, placement, self.records, self.seed, verify=self.verify)

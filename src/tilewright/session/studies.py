@@ -15,9 +15,7 @@ from tilewright.core.arguments import (
 from tilewright.core.budget import parse_budget
 from tilewright.core.predictions import SweepResult
 from tilewright.core.results import SubgraphStudyResult, TunerStudyResult
-from tilewright.insight.subgraphs import SubgraphStudy
-from tilewright.insight.sweeping import Sweeping
-from tilewright.insight.tuner_study import TunerStudy, write_page
+from tilewright.insight import subgraphs, sweeping, tuner_study
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model
 from tilewright.models.loaded import options_of
@@ -40,7 +38,7 @@ class StudyVerbs(Opened):
         """Regret of tuners on stored sweeps, with a page of figures in the folder `out`; see
         `tilewright study tuners --help`."""
         folder = path_or_none(out, "out")
-        study = TunerStudy(
+        study = tuner_study.TunerStudy(
             events=self.events,
             seeds=count_of(seeds, "seeds"),
             processes=self._threads or len(self.placement.binding.cpus),
@@ -49,7 +47,7 @@ class StudyVerbs(Opened):
         )
         result = study.run()
         if folder is not None:
-            write_page(folder, result)
+            tuner_study.write_page(folder, result)
         return result
 
     def study_subgraph(
@@ -65,7 +63,7 @@ class StudyVerbs(Opened):
         tuner_factory(text_of(tuner, "tuner"))
         said = options_of(options, self.seed)
         argument = self._given(model, said).argument
-        study = SubgraphStudy(
+        study = subgraphs.SubgraphStudy(
             placement=self.placement,
             store=self.store,
             events=self.events,
@@ -85,10 +83,10 @@ class StudyVerbs(Opened):
         """An operator along one parameter, measured and predicted; see `tilewright study padding
         --help`."""
         name, steps = text_of(operator, "operator"), counts_of(values, "values")
-        sweeping = Sweeping(
+        sweep = sweeping.Sweeping(
             placement=self.placement,
             predictors=predictors_of(self.placement, self.store, self.events),
             events=self.events,
             options=options_of(options, self.seed),
         )
-        return sweeping.run(name, text_of(parameter, "parameter"), steps)
+        return sweep.run(name, text_of(parameter, "parameter"), steps)

@@ -22,10 +22,11 @@ from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate
 from tilewright.core.results import OptimizeResult
 from tilewright.deploy import racing
+from tilewright.deploy.hashes import file_sha256
 from tilewright.deploy.manifest import LIBRARY, MANIFEST, WEIGHTS
 from tilewright.deploy.publishing import publish, staging
-from tilewright.deploy.seals import file_sha256
-from tilewright.deploy.shipping import Ranking, Shipping
+from tilewright.deploy.racing import Race, Ranking
+from tilewright.deploy.shipment import answer_about, record, shipped_figures
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.plan_result import CallResult, PlanResult
 from tilewright.graph.workload import Workload
@@ -33,10 +34,11 @@ from tilewright.kernels.plans import lay_out
 from tilewright.kernels.spaces import spaces
 from tilewright.measure.network_timing import Rounds
 from tilewright.measure.peers.base import EngineRefused
-from tilewright.models.loaded import LoadedModel
+from tilewright.models.loaded import LoadedModel, ModelOptions
 from tilewright.search.contenders import DEFAULT, TUNED, in_default_settings
 from tilewright.search.graph_search import RECONSIDERED
 from tilewright.search.places import Places, places_of
+from tilewright.search.requests import OptimizeRequest
 from tilewright.store import open_store
 from tilewright.store.choices import defaults
 from tilewright.store.database import SqliteStore
@@ -173,23 +175,29 @@ class Yard:
         spare_s: float = 0.0,
     ) -> Shipped:
         with staging(self.folder) as made:
-            shipping = Shipping(
+            race = Race(
                 network=NETWORK,
                 placement=PLACEMENT,
-                store=self.store,
                 events=self.events.append,
-                folder=self.folder,
+                request=OptimizeRequest(
+                    model="made-up.onnx",
+                    options=ModelOptions(),
+                    budget=Limit(),
+                    folder=self.folder,
+                    max_error=max_error,
+                    seed=0,
+                ),
                 staging=made,
-                seed=0,
+                figures=shipped_figures(self.store, NETWORK, PLACEMENT),
                 budget=Budget(Limit()),
-                max_error=max_error,
                 rounds=Rounds(budget=Budget(Limit(seconds=spare_s))),
             )
-            ranking = shipping.race(contenders)
+            ranking = race.race(contenders)
             other = challenger(ranking)
             if other is not None:
-                ranking = shipping.challenge(ranking, other)
-            place, result = shipping.ship(ranking, PEAKS)
+                ranking = race.challenge(ranking, other)
+            place, result = race.folder(ranking.winner), answer_about(ranking, race, PEAKS)
+            record(ranking, race, result, self.store)
             shipped = Shipped(ranking=ranking, place=place, result=result)
             files = [place / name for name in (LIBRARY, WEIGHTS)]
             content = manifest_content(

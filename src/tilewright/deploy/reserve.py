@@ -1,4 +1,4 @@
-"""What finishing takes after a search, for a budget to keep back: checks, compiling, racing.
+"""What a budget keeps back for the end of a run: checking winners, compiling plans, racing them.
 
 Building a kernel takes from 0.05 s (a copy) to 0.3 s (an unrolled convolution), so that a network's
 kernels decide. A search begins with a careful guess and corrects it by the kernels it builds.
@@ -28,9 +28,9 @@ apart."""
 _LOOKS_MOST = 0.08
 """Part of the budget for second looks at most."""
 _MOST = 0.5
-"""Where finishing takes more of the budget than this, fewer networks race."""
+"""Where the end takes more of the budget than this, fewer networks race."""
 _GRAPH_LEAST = 3.0
-"""The graph tuner pays where the budget is so many times what finishing with it takes."""
+"""The graph tuner pays where the budget is so many times what the end of a run with it takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +50,9 @@ PLAIN = LineUp(networks=2, checked=1, looked_at=1, challengers=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finishing:
-    """Estimates for a network of so many distinct tasks, compiled on `cpus`; all in seconds.
-
-    `build_s` is what building one of its kernels takes.
+class Reserve:
+    """What to keep back, in seconds, for a network of so many distinct tasks that is compiled on
+    `cpus`. `build_s` is what building one of its kernels takes.
     """
 
     tasks: int

@@ -1,0 +1,156 @@
+"""What ships: the answer about the plan that won a race, and the row that is kept of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tilewright.core.records import Placement, ShippedPlan
+from tilewright.core.results import OptimizeResult
+from tilewright.core.speedups import Speedup
+from tilewright.core.timings import Timing
+from tilewright.deploy.racing import LOST, Race, Ranking, timing_of
+from tilewright.graph.plan_fields import plan_fields
+from tilewright.graph.plan_result import PlanResult
+from tilewright.measure.peaks import Peaks
+from tilewright.models.prepared import PreparedNetwork
+from tilewright.report.task_rows import explain_difference, outside_tasks, task_reports
+from tilewright.search.contenders import DEFAULT
+from tilewright.store.base import Store
+from tilewright.store.shipped_plans import shipping_key
+
+_OVER_BASELINE = "speedup_vs_baseline"
+
+
+def shipped_figures(
+    store: Store, network: PreparedNetwork, placement: Placement
+) -> Mapping[str, float | None]:
+    """The figures that are kept of what shipped last."""
+    shipped = store.shipped(network.key, placement.key)
+    return shipped.numbers if shipped is not None else {}
+
+
+def beside_reference(
+    result: OptimizeResult, ours: Timing, reference: Timing | None
+) -> OptimizeResult:
+    """The answer with what the reference took, where it was timed."""
+    if reference is None:
+        text = f"ONNX Runtime was not timed on the device: {result.reference_untimed}."
+        return replace(result, warnings=(*result.warnings, text))
+    over_reference = ours.speedup_over(reference)
+    return replace(
+        result,
+        reference_latency_s=reference.latency_s,
+        speedup_vs_reference=over_reference.value,
+        speedup_vs_reference_low=over_reference.low,
+        speedup_vs_reference_high=over_reference.high,
+        reference_spread=reference.spread,
+        reference_variation=reference.variation,
+    )
+
+
+def times_of_tasks(
+    network: PreparedNetwork, result: PlanResult, placement: Placement, peaks: Peaks
+) -> dict[str, Any]:
+    """What every answer about a network that ran tells of it: where its time goes, by task."""
+    network_s = timing_of(result).latency_s
+    rows = task_reports(result, peaks)
+    tasks_s = sum((row.latency_s or 0.0) * row.count for row in rows)
+    complete = all(row.latency_s is not None for row in rows)
+    rest_s, rest_share = outside_tasks(rows, network_s)
+    calls = len(result.plan.calls)
+    return {
+        "model": network.model.name,
+        "target": placement.tvm_target,
+        "threads": placement.resources.threads,
+        "tasks": rows,
+        "tasks_latency_s": tasks_s if complete else 0.0,
+        "peak_flop_per_s": peaks.flop_per_s,
+        "peak_bytes_per_s": peaks.bytes_per_s,
+        "planned_memory_bytes": result.plan.arena_bytes,
+        "weight_bytes": network.weight_bytes,
+        "explanation": explain_difference(network_s, tasks_s, calls, rows) if complete else "",
+        "rest_s": rest_s,
+        "rest_share": rest_share,
+    }
+
+
+def answer_about(ranking: Ranking, race: Race, peaks: Peaks) -> OptimizeResult:
+    """The answer about the fastest."""
+    ours, check = timing_of(ranking.winner), ranking.winner.check
+    assert check is not None
+    baseline_s, over_baseline = _baseline(ranking, race.figures)
+    result = OptimizeResult(
+        **times_of_tasks(race.network, ranking.winner, race.placement, peaks),
+        latency_s=ours.latency_s,
+        baseline_latency_s=baseline_s,
+        reference_latency_s=None,
+        speedup_vs_reference=None,
+        reference_untimed=ranking.untimed,
+        speedup_vs_baseline=over_baseline.value if over_baseline else None,
+        speedup_vs_baseline_low=over_baseline.low if over_baseline else None,
+        speedup_vs_baseline_high=over_baseline.high if over_baseline else None,
+        max_abs_error=check.max_abs_error,
+        max_rel_error=check.max_rel_error,
+        measurements=0,
+        failures=0,
+        elapsed_s=0.0,
+        artifact=str(race.request.folder),
+        latency_spread=ours.spread,
+        latency_variation=ours.variation,
+        network_key=race.network.key,
+    )
+    return beside_reference(result, ours, ranking.reference)
+
+
+def _baseline(
+    ranking: Ranking, figures: Mapping[str, float | None]
+) -> tuple[float | None, Speedup | None]:
+    """The time of the default settings, and the speed-up of what ships over them; both from an
+    earlier race, by the figures kept of it, where only what that shipped was timed again."""
+    ours = timing_of(ranking.winner)
+    if ranking.fingerprint == ranking.marks[DEFAULT]:
+        return ours.latency_s, Speedup(value=1.0, low=1.0, high=1.0)
+    if ranking.usual is not None:
+        usual = timing_of(ranking.usual)
+        return usual.latency_s, ours.speedup_over(usual)
+    latency_s, value = figures.get("baseline_latency_s"), figures.get(_OVER_BASELINE)
+    if latency_s is None or value is None:
+        return latency_s, Speedup(value=latency_s / ours.latency_s) if latency_s else None
+    low, high = figures.get(f"{_OVER_BASELINE}_low"), figures.get(f"{_OVER_BASELINE}_high")
+    return latency_s, Speedup(value=value, low=low, high=high)
+
+
+def record(ranking: Ranking, race: Race, result: OptimizeResult, store: Store) -> None:
+    """Keep the plan that ships, with the figures that a repeated command and a reader ask for."""
+    winner = ranking.winner
+    losers = [f for f in ranking.finished[1:] if f is not ranking.usual]
+    lost = {ranking.marks[f.name]: timing_of(f).latency_s for f in losers}
+    numbers: dict[str, float | None] = {
+        **{f"{LOST}{mark}": value for mark, value in {**ranking.lost, **lost}.items()},
+        "baseline_latency_s": result.baseline_latency_s,
+        _OVER_BASELINE: result.speedup_vs_baseline,
+        f"{_OVER_BASELINE}_low": result.speedup_vs_baseline_low,
+        f"{_OVER_BASELINE}_high": result.speedup_vs_baseline_high,
+        "reference_latency_s": result.reference_latency_s,
+        "max_rel_error": result.max_rel_error,
+    }
+    for key in winner.plan.tasks:
+        check = winner.task(key).check
+        if check is not None:
+            numbers[f"error:{shipping_key(key)}"] = check.error
+            numbers[f"bound:{shipping_key(key)}"] = check.bound
+    store.ship(
+        ShippedPlan(
+            network_key=race.network.key,
+            device_class=race.placement.device.class_key,
+            resources=race.placement.resources,
+            model=result.model,
+            plan=plan_fields(winner.plan),
+            latency_s=result.latency_s,
+            numbers=numbers,
+            created_at=time.time(),
+        )
+    )
