@@ -11,11 +11,11 @@ from tilewright.cli import (
     collect,
     compare,
     db,
-    doctor,
     evaluate,
     explain,
     faults,
     fit,
+    machine,
     optimize,
     predict,
     profile,
@@ -23,8 +23,6 @@ from tilewright.cli import (
     show,
     solve,
     study,
-    targets,
-    tune,
 )
 from tilewright.cli.help_pages import (
     EXPERIMENTS,
@@ -49,14 +47,14 @@ HELP = (
 )
 
 _VERBS: tuple[tuple[Group, tuple[Callable[..., int | None], ...]], ...] = (
-    (FASTER, (optimize.optimize, tune.tune, run.run)),
+    (FASTER, (optimize.optimize, optimize.tune, run.run)),
     (TIMES, (profile.profile, compare.compare, show.show)),
     (
         FORECASTS,
         (predict.predict, explain.explain, collect.collect, fit.fit, evaluate.evaluate),
     ),
     (EXPERIMENTS, (solve.solve,)),
-    (RECORDS, (doctor.doctor, targets.targets)),
+    (RECORDS, (machine.doctor, machine.targets)),
 )
 
 

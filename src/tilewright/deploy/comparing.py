@@ -17,15 +17,7 @@ from tilewright.deploy.artifact import refuse_elsewhere
 from tilewright.deploy.opening import OpenedArtifact, open_model
 from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
-from tilewright.measure.checking import compare_outputs
-from tilewright.measure.measurers import open_networks
-from tilewright.measure.network_timing import (
-    Rounds,
-    Runner,
-    network_runner,
-    peer_runner,
-    time_together,
-)
+from tilewright.measure import checking, measurers, network_timing
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import Peer
 from tilewright.measure.peers.known import PEERS, make_peer
@@ -88,10 +80,14 @@ class Comparer:
             if not peers:
                 return []
             check = self._check(worker, network, inputs, ordered)
-            runners: dict[str, Runner] = {_OURS: network_runner(worker, _OURS, ordered)}
-            runners |= {label: peer_runner(peer, inputs) for label, peer, _ in peers}
+            runners: dict[str, network_timing.Runner] = {
+                _OURS: network_timing.network_runner(worker, _OURS, ordered)
+            }
+            runners |= {label: network_timing.peer_runner(peer, inputs) for label, peer, _ in peers}
             self.events(Stage(name="compare", detail=f"{model}: in turn with {len(peers)} peers"))
-            timings = time_together(runners, Rounds(count=self.rounds))
+            timings = network_timing.time_together(
+                runners, network_timing.Rounds(count=self.rounds)
+            )
             return [
                 self._row(
                     network.model.name, (peer, default), timings[label], (timings[_OURS], check)
@@ -104,7 +100,7 @@ class Comparer:
     ) -> NetworkRunner:
         """A worker with our network loaded: the artifact as it is, or compiled now."""
         folder = stack.enter_context(scratch_folder())
-        worker = stack.enter_context(open_networks(self.placement))
+        worker = stack.enter_context(measurers.open_networks(self.placement))
         if artifact is not None:
             worker.load(_OURS, artifact.folder, artifact.manifest.constants)
             return worker
@@ -161,7 +157,7 @@ class Comparer:
         finally:
             reference.stop()
         theirs = [expected[name] for name in network.model.outputs]
-        return compare_outputs(worker.run(_OURS, ordered), theirs, network.graph.outputs)
+        return checking.compare_outputs(worker.run(_OURS, ordered), theirs, network.graph.outputs)
 
     def _row(
         self,

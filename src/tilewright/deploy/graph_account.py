@@ -15,10 +15,9 @@ from tilewright.graph.plan_result import PlanResult
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.assignment.problem_file import write_problem
 from tilewright.plan.network_problem import NetworkProblem
+from tilewright.search import graph_search, levels
 from tilewright.search.contenders import DEFAULT, TUNED
-from tilewright.search.graph_search import CHOSEN, RECONSIDERED, proposals_of
 from tilewright.search.layout_costs import LayoutCosts, stored_by_forms
-from tilewright.search.levels import GraphLevel, level_name
 from tilewright.search.requests import OptimizeRequest
 from tilewright.store.base import Store
 
@@ -26,7 +25,7 @@ PREDICTED = (
     "Nothing was built or measured: all times are predicted from records and "
     "facts, and no artifact was written."
 )
-_ORDER = (DEFAULT, TUNED, "uniform", "history_best", CHOSEN, RECONSIDERED)
+_ORDER = (DEFAULT, TUNED, "uniform", "history_best", graph_search.CHOSEN, graph_search.RECONSIDERED)
 
 
 def graph_result(
@@ -43,7 +42,7 @@ def graph_result(
     shares its time.
     """
     solutions = {p.name: p.solution for p in proposals if p.solution is not None}
-    solution = solutions[CHOSEN]
+    solution = solutions[graph_search.CHOSEN]
     rows = choice_rows(solution.assignment, problem)
     sums = {**predicted, **{name: found.objective_s for name, found in solutions.items()}}
     return GraphTuneResult(
@@ -56,7 +55,7 @@ def graph_result(
         operators=len(problem.network.calls),
         candidates=sum(len(choices) for choices in problem.choices.values()),
         transforms=sum(len(row.changed) for row in rows),
-        measured_latency_s=raced.get(CHOSEN),
+        measured_latency_s=raced.get(graph_search.CHOSEN),
         assignments=tuple(
             AssignmentRow(
                 name=name,
@@ -65,7 +64,7 @@ def graph_result(
                 corrected_s=(corrected or {}).get(name),
             )
             for name in _ORDER
-            if name != RECONSIDERED or name in sums
+            if name != graph_search.RECONSIDERED or name in sums
         ),
         choices=rows,
     )
@@ -122,9 +121,9 @@ def predicted_only(
         times=costs,
         name=network.model.name,
     )
-    graph = request.graph or GraphLevel()
+    graph = request.graph or levels.GraphLevel()
     events(Stage(name="solve", detail=f"{len(problem.problem.variables)} variables"))
-    proposals = proposals_of(problem, graph.solver, events)
+    proposals = graph_search.proposals_of(problem, graph.solver, events)
     if graph.save_problem is not None:
         write_problem(problem.problem, graph.save_problem)
     usual_s = problem.problem.cost(problem.problem.default) / PICOSECONDS
@@ -144,7 +143,7 @@ def predicted_only(
         artifact="",
         weight_bytes=network.weight_bytes,
         network_key=network.key,
-        level=level_name(request.level),
+        level=levels.level_name(request.level),
         tuner=request.tuner,
         warnings=(PREDICTED,),
     )

@@ -12,13 +12,10 @@ from tilewright.core.errors import TargetError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement, Run
 from tilewright.core.results import OptimizeResult
-from tilewright.deploy.graph_account import graph_result, predicted_only
+from tilewright.deploy import graph_account, outcome, publishing, shipment
 from tilewright.deploy.manifest import MANIFEST
-from tilewright.deploy.outcome import write_documents
-from tilewright.deploy.publishing import publish, staging, write_manifest
-from tilewright.deploy.racing import Race, Ranking
+from tilewright.deploy.racing import Race
 from tilewright.deploy.reserve import FEW, PLAIN, LineUp, Reserve
-from tilewright.deploy.shipment import answer_about, record, shipped_figures
 from tilewright.graph.plan_result import PlanResult
 from tilewright.hardware.environment import (
     environment_card,
@@ -26,10 +23,9 @@ from tilewright.hardware.environment import (
     noise_warnings,
     read_environment,
 )
+from tilewright.measure import measurers, network_timing
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.base import Measurer, TimeSpent
-from tilewright.measure.measurers import open_measurer
-from tilewright.measure.network_timing import Rounds
 from tilewright.measure.peaks import measured_peaks
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
@@ -65,9 +61,9 @@ def optimize(
     with budget.phase("import"):
         network = prepare(request.model, request.options, placement)
     if request.only_predicted:
-        result = predicted_only(network, placement, store, events, request)
+        result = graph_account.predicted_only(network, placement, store, events, request)
         result = replace(result, elapsed_s=budget.elapsed_s)
-        write_documents(request.folder, result)
+        outcome.write_documents(request.folder, result)
         return result
     store.add_device(placement.device)
     searched = dict(network.tasks)
@@ -99,7 +95,7 @@ def optimize(
         states=frozenset(r.state for r in earlier),
     )
     try:
-        with staging(request.folder) as made:
+        with publishing.staging(request.folder) as made:
             return work.carry_out(made)
     except BaseException:
         work.close_run("interrupted")
@@ -145,7 +141,7 @@ class _Work:
         way of the folder `made`."""
         environment = read_environment()
         self._keep_back()
-        with open_measurer(self.placement, seed=self.request.seed) as measurer:
+        with measurers.open_measurer(self.placement, seed=self.request.seed) as measurer:
             self.spent = measurer.spent
             with self.budget.phase("start"):
                 measurer.start(workers=1 if self.budget.exhausted else None)
@@ -153,11 +149,11 @@ class _Work:
             contenders, converged = self.search.contenders(
                 measurer, peaks, settled_before=self._settled_before()
             )
-            race, ranking = self._raced(contenders, measurer, made)
-        if ranking.winner.name == DEFAULT_SETTINGS and len(ranking.finished) > 1:
+            race = self._raced(contenders, measurer, made)
+        if race.winner.name == DEFAULT_SETTINGS and len(race.finished) > 1:
             self.events(Note(message="The default settings ran faster and were shipped."))
-        result = answer_about(ranking, race, peaks)
-        record(ranking, race, result, self.store)
+        result = shipment.answer_about(race, peaks)
+        shipment.record(race, result, self.store)
         elsewhere = is_elsewhere(self.placement)
         noise = [] if elsewhere else noise_warnings(environment, read_environment())
         for message in noise:
@@ -165,7 +161,7 @@ class _Work:
         self.close_run(self._converged if converged and self.request.level != "op" else "done")
         tuner = self.search.tuner
         result = replace(
-            self._with_graph(result, contenders, ranking),
+            self._with_graph(result, contenders, race),
             warnings=(*result.warnings, *noise),
             elapsed_s=self.budget.elapsed_s,
             measurements=self.run.measurements,
@@ -177,10 +173,9 @@ class _Work:
             seconds_by_phase=self.budget.seconds_by_phase,
             environment=environment_card(environment, self.placement),
         )
-        place = race.folder(ranking.winner)
-        write_manifest(place, race, ranking, result)
-        write_documents(place, result)
-        publish(place, self.request.folder)
+        publishing.write_manifest(race, result)
+        outcome.write_documents(race.folder, result)
+        publishing.publish(race.folder, self.request.folder)
         return result
 
     @property
@@ -221,9 +216,7 @@ class _Work:
             self.reserve = replace(self.reserve, build_s=self.spent.kernels_s / self.spent.kernels)
             self.budget.expect("finish", seconds=self.reserve.all_s(self.line_up))
 
-    def _raced(
-        self, contenders: Sequence[PlanResult], measurer: Measurer, made: Path
-    ) -> tuple[Race, Ranking]:
+    def _raced(self, contenders: Sequence[PlanResult], measurer: Measurer, made: Path) -> Race:
         """Race the plans, plan again by what the race showed, race the winner against that."""
         race = Race(
             network=self.network,
@@ -231,36 +224,38 @@ class _Work:
             events=self.events,
             request=self.request,
             staging=made,
-            figures=shipped_figures(self.store, self.network, self.placement),
+            figures=shipment.shipped_figures(self.store, self.network, self.placement),
             budget=self.budget,
-            rounds=Rounds(each_s=self.reserve.round_s, budget=self.budget),
+            rounds=network_timing.Rounds(each_s=self.reserve.round_s, budget=self.budget),
         )
         self.budget.expect("finish", seconds=self.reserve.heat_s)
         measurer.rest()
-        ranking = race.race(contenders)
-        seen = Places([place for raced in ranking.finished for place in places_of(raced)])
+        race.run(contenders)
+        seen = Places([place for raced in race.finished for place in places_of(raced)])
         challenger = self.search.reconsider(seen, measurer)
         if challenger is not None:
             measurer.rest()
-            ranking = race.challenge(ranking, challenger)
-        return race, ranking
+            race.challenge(challenger)
+        return race
 
     def _with_graph(
-        self, result: OptimizeResult, contenders: Sequence[PlanResult], ranking: Ranking
+        self, result: OptimizeResult, contenders: Sequence[PlanResult], race: Race
     ) -> OptimizeResult:
         """The answer with what the graph tuner found, where it worked."""
         graph, proposals = self.search.graph, self.search.proposals
         if graph is None or not proposals:
             return result
         predicted = {contender.name: contender.predicted_s for contender in contenders}
-        raced = ranking.raced_s
+        raced = race.raced_s
         for proposal in proposals:
             # after a repeated command: what shipped before may be what is chosen now
             same = [c.name for c in contenders if c.plan.tensors == proposal.plan.tensors]
             raced.setdefault(proposal.name, raced.get(same[0]) if same else None)
         return replace(
-            graph_result(result, proposals, graph.problem, predicted, raced, ranking.corrected_s),
-            shipped=ranking.winner.name,
+            graph_account.graph_result(
+                result, proposals, graph.problem, predicted, raced, race.corrected_s
+            ),
+            shipped=race.winner.name,
         )
 
     def close_run(self, state: str) -> None:

@@ -15,8 +15,7 @@ from tilewright.deploy.artifact import Artifact, load
 from tilewright.deploy.publishing import DRAWING, FILES, REPORT, publish, staging
 from tilewright.models.drawing import write_drawing
 from tilewright.models.source import readable_name
-from tilewright.report.displays import notebook_html, page
-from tilewright.report.html import render
+from tilewright.report import displays, html
 from tilewright.store.output import replacing
 
 _LONGEST = 100
@@ -48,7 +47,7 @@ class OptimizedNetwork:
         """Write `report.html` beside the artifact; returns its path."""
         path = self.folder / REPORT
         with replacing(path) as temporary:
-            temporary.write_text(render(self.result), encoding="utf-8")
+            temporary.write_text(html.render(self.result), encoding="utf-8")
         return path
 
     def write_drawing(self) -> Path | None:
@@ -79,9 +78,9 @@ class OptimizedNetwork:
         return load(self.folder, threads=threads)
 
     def _repr_html_(self) -> str:
-        found = page(self.result)
+        found = displays.page(self.result)
         assert found is not None, "every result has a page"
-        return notebook_html(found, report=render(self.result))
+        return displays.notebook_html(found, report=html.render(self.result))
 
     def __repr__(self) -> str:
         return repr(self.result)

@@ -17,9 +17,7 @@ from tilewright.core.records import (
 )
 from tilewright.core.results import MemoryUse, ProfileResult
 from tilewright.core.scratch import scratch_folder
-from tilewright.deploy.opening import open_model
-from tilewright.deploy.racing import timing_of
-from tilewright.deploy.shipment import times_of_tasks
+from tilewright.deploy import opening, racing, shipment
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import CallResult, PlanResult
@@ -27,13 +25,10 @@ from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import TaskKey
 from tilewright.hardware.meters import Meter, measure_energy
 from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory
+from tilewright.measure import measurers, network_timing, protocols, versions
 from tilewright.measure.base import Measurer
-from tilewright.measure.measurers import open_measurer, open_networks, require_here
-from tilewright.measure.network_timing import network_runner, time_places, time_together
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peaks import measured_peaks
-from tilewright.measure.protocols import kernel_protocol
-from tilewright.measure.versions import software_versions
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.store.base import Store
@@ -61,9 +56,9 @@ class Profiler:
         """Time each task alone and the compiled network as a whole. Raises UsageError where a
         meter of this machine is to read what runs on another."""
         if self.meter is not None:
-            require_here(self.placement)
+            measurers.require_here(self.placement)
         self.events(Stage(name="import", detail=model))
-        network, artifact = open_model(model, options, self.placement, verify=self.verify)
+        network, artifact = opening.open_model(model, options, self.placement, verify=self.verify)
         if artifact is not None:
             plan = artifact.plan(network, self.placement)
         else:
@@ -71,14 +66,14 @@ class Profiler:
         tasks = plan.tasks
         self.store.add_device(self.placement.device)
         self.store.add_workloads([task.workload for task in tasks.values()])
-        with open_measurer(self.placement, seed=self.seed) as measurer:
+        with measurers.open_measurer(self.placement, seed=self.seed) as measurer:
             measurer.start()
             peaks = measured_peaks(self.store, self.placement, measurer)
             self.events(Stage(name="time", detail=f"{len(tasks)} tasks"))
             known = self._time_tasks(plan, measurer)
         result = PlanResult(name=_NAME, plan=plan).with_tasks(known)
         result, energy, memory = self._measure_network(network, result)
-        network_s = timing_of(result).latency_s
+        network_s = racing.timing_of(result).latency_s
         self.store.add_network(
             NetworkMeasurement(
                 network_key=network.key,
@@ -90,20 +85,22 @@ class Profiler:
                 measured_bytes=memory.measured_bytes,
                 memory_method=memory.method if memory.measured_bytes is not None else "",
                 energy=energy,
-                versions=software_versions(),
+                versions=versions.software_versions(),
                 created_at=time.time(),
                 instance=self.placement.device.instance,
             )
         )
         return ProfileResult(
-            **times_of_tasks(network, result, self.placement, peaks),
+            **shipment.times_of_tasks(network, result, self.placement, peaks),
             network_latency_s=network_s,
             energy=energy,
             memory=memory,
         )
 
     def _time_tasks(self, plan: NetworkPlan, measurer: Measurer) -> dict[TaskKey, CallResult]:
-        protocol = replace(kernel_protocol(self.placement), warmup=_WARMUP, repeats=_REPEATS)
+        protocol = replace(
+            protocols.kernel_protocol(self.placement), warmup=_WARMUP, repeats=_REPEATS
+        )
         known: dict[TaskKey, CallResult] = {}
         for key, task in plan.tasks.items():
             (outcome,) = measurer.measure(task.workload, [plan.candidates[key]], protocol)
@@ -124,12 +121,14 @@ class Profiler:
         self.events(Stage(name="compile", detail=f"{len(plan.symbols)} kernels"))
         inputs = random_inputs(network.model.graph, self.seed)
         ordered = [inputs[name] for name in network.graph.inputs]
-        with scratch_folder() as folder, open_networks(self.placement) as w:
+        with scratch_folder() as folder, measurers.open_networks(self.placement) as w:
             compiled = w.compile(plan, network.graph.constants, folder)
             w.load(_NAME, folder, plan.constant_names)
-            timing = time_together({_NAME: network_runner(w, _NAME, ordered)})[_NAME]
+            timing = network_timing.time_together(
+                {_NAME: network_timing.network_runner(w, _NAME, ordered)}
+            )[_NAME]
             result = replace(result, timing=timing)
-            result = result.with_places(time_places(w, _NAME, plan, ordered))
+            result = result.with_places(network_timing.time_places(w, _NAME, plan, ordered))
             energy = self._energy(w, ordered)
             return result, energy, self._memory(plan, compiled, folder, ordered)
 
@@ -154,7 +153,7 @@ class Profiler:
         if not self.memory:
             return use
         self.events(Stage(name="memory", detail="a run in a fresh process"))
-        with open_networks(self.placement) as worker:
+        with measurers.open_networks(self.placement) as worker:
             peak = worker.memory_peak(folder, plan.constant_names, inputs)
         return replace(use, measured_bytes=peak.bytes, method=peak.method, reason=peak.reason)
 

@@ -23,7 +23,7 @@ from tilewright.deploy.manifest import (
     Port,
     Source,
 )
-from tilewright.deploy.racing import Race, Ranking
+from tilewright.deploy.racing import Race
 from tilewright.graph.indices import input_ranges
 from tilewright.graph.plan_fields import plan_fields
 from tilewright.models.prepared import PreparedNetwork
@@ -77,16 +77,16 @@ def publish(made: Path, folder: Path) -> None:
         raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
 
 
-def write_manifest(folder: Path, race: Race, ranking: Ranking, result: OptimizeResult) -> None:
+def write_manifest(race: Race, result: OptimizeResult) -> None:
     """Write `manifest.json`: interface, constants in parameter order, tasks, machine, times, and
     hashes of library, weights and itself."""
     network, placement, request = race.network, race.placement, race.request
-    plan, made = ranking.winner.plan, network.graph.types
+    folder, plan, made = race.folder, race.winner.plan, network.graph.types
     files = (LIBRARY, WEIGHTS)
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         model=network.model.name,
-        fingerprint=ranking.fingerprint,
+        fingerprint=race.fingerprint,
         source=Source(
             model=_absolute(request.model),
             batch=request.options.batch,

@@ -13,23 +13,12 @@ from tilewright.core.errors import ModelError, NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement
 from tilewright.core.timings import Timing
-from tilewright.deploy.bisecting import ROUNDING, name_culprit
-from tilewright.deploy.hashes import artifact_fingerprint, weights_digest
-from tilewright.deploy.opening import shipped_already
+from tilewright.deploy import bisecting, hashes, opening
 from tilewright.graph.network import Array
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.sample import random_inputs
 from tilewright.hardware.topology import allotted_cpus
-from tilewright.measure.checking import compare_outputs
-from tilewright.measure.measurers import open_networks
-from tilewright.measure.network_timing import (
-    ONCE,
-    Rounds,
-    network_runner,
-    peer_runner,
-    time_places,
-    time_together,
-)
+from tilewright.measure import checking, measurers, network_timing
 from tilewright.measure.networks import NetworkRunner, ToCompile, compile_all
 from tilewright.measure.peers.base import EngineRefused
 from tilewright.measure.peers.known import make_peer
@@ -44,21 +33,74 @@ LOST = "lost:"
 """Before the fingerprint, the name of a figure that is kept of what lost a race."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ranking:
-    """What came of a race: the plans that are right, the fastest first, and the time of the
-    reference beside the last of them; None where it was not timed, and `untimed` says why.
+def timing_of(result: PlanResult) -> Timing:
+    """The timing of a plan that raced."""
+    assert result.timing is not None
+    return result.timing
 
-    `marks` are the fingerprints of all plans that were to race, by name; plans with one fingerprint
-    are one. `lost` are seconds of what lost an earlier race, by fingerprint; None for wrong
-    results.
+
+@dataclass(slots=True, kw_only=True)
+class Race:
+    """Plans of a network side by side with ONNX Runtime, the reference.
+
+    Those in default layouts must give right results, others that do not are left out with a note.
+    Plans are compiled into `staging`, but for one that the folder of the `request` already holds;
+    that folder does not change. What lost an earlier race, by the `figures` of what shipped last,
+    does not run another one, so that a repeated command ships the same, and the default settings
+    keep their earlier time. The `budget` learns what its phases took.
+
+    `finished` are the plans that are right, the fastest first, and `reference` is the time of the
+    reference beside the last of them; None where it was not timed, and `untimed` says why. `marks`
+    are the fingerprints of all plans that were to race, by name; plans with one fingerprint are
+    one.
     """
 
-    finished: tuple[PlanResult, ...]
-    reference: Timing | None
-    marks: Mapping[str, str]
-    lost: Mapping[str, float | None]
+    network: PreparedNetwork
+    placement: Placement
+    events: EventSink
+    request: OptimizeRequest
+    staging: Path
+    figures: Mapping[str, float | None]
+    budget: Budget
+    rounds: network_timing.Rounds = network_timing.ONCE
+    finished: Sequence[PlanResult] = ()
+    reference: Timing | None = None
     untimed: str = ""
+    marks: dict[str, str] = field(default_factory=dict[str, str])
+    _ready: dict[str, Path] = field(default_factory=dict[str, Path])
+    _weights: str = ""
+
+    def run(self, contenders: Sequence[PlanResult]) -> None:
+        """Compile, check against ONNX Runtime, time in turn, with our default settings beside them.
+
+        The first contender has the default layouts. Raises NegativeVerdict when the results of one
+        in default layouts are wrong, or all are.
+        """
+        usual = in_default_settings(contenders[0], self.placement, self.request.max_error)
+        raced_before = {entry.name for entry in (*contenders, usual) if not self._admit(entry)}
+        fresh = self._distinct([c for c in contenders if c.name not in raced_before])
+        entered = self._distinct([*fresh, usual])
+        folder = self.request.folder
+        ready = [c.name for c in entered if opening.shipped_already(folder, self.marks[c.name])]
+        if fresh and [c.name for c in fresh] == ready:
+            entered = fresh
+        self._ready = dict.fromkeys(ready, folder)
+        self.finished, self.reference = self._raced(entered)
+
+    def challenge(self, challenger: PlanResult) -> None:
+        """Race the winner against one more plan, with the default settings beside them for the
+        speed-up over these; the others follow with the times they had."""
+        known = set(self.marks.values())
+        if not self._admit(challenger) or self.marks[challenger.name] in known:
+            return
+        usual = [f for f in self.finished[1:] if f is self.usual]
+        try:
+            again, self.reference = self._raced([self.winner, challenger, *usual])
+        except NegativeVerdict as error:
+            self.events(Note(message=f"{challenger.name} is left out: {error.message}"))
+            return
+        names = {finish.name for finish in again}
+        self.finished = [*again, *(f for f in self.finished if f.name not in names)]
 
     @property
     def winner(self) -> PlanResult:
@@ -77,10 +119,22 @@ class Ranking:
         return self.marks[self.winner.name]
 
     @property
+    def folder(self) -> Path:
+        """Where the winner's library and weights are."""
+        return self._folder(self.winner)
+
+    @property
+    def lost(self) -> dict[str, float | None]:
+        """Seconds of what lost an earlier race, by fingerprint; None for wrong results."""
+        kept = self.figures.items()
+        return {name.removeprefix(LOST): value for name, value in kept if name.startswith(LOST)}
+
+    @property
     def raced_s(self) -> dict[str, float | None]:
         """What each plan took, by name: now, or in an earlier race that it lost."""
         times = {self.marks[f.name]: timing_of(f).latency_s for f in self.finished}
-        return {name: times.get(mark, self.lost.get(mark)) for name, mark in self.marks.items()}
+        known = {**self.lost, **times}
+        return {name: known.get(mark) for name, mark in self.marks.items()}
 
     @property
     def corrected_s(self) -> dict[str, float | None]:
@@ -88,110 +142,31 @@ class Ranking:
         sums = {self.marks[f.name]: corrected_sum(f, self.finished) for f in self.finished}
         return {name: sums.get(mark) for name, mark in self.marks.items()}
 
-
-def timing_of(result: PlanResult) -> Timing:
-    """The timing of a plan that raced."""
-    assert result.timing is not None
-    return result.timing
-
-
-@dataclass(slots=True, kw_only=True)
-class Race:
-    """Plans of a network side by side with ONNX Runtime, the reference.
-
-    Those in default layouts must give right results, others that do not are left out with a note.
-    Plans are compiled into `staging`, but for one that the folder of the `request` already holds;
-    that folder does not change. What lost an earlier race, by the `figures` of what shipped last,
-    does not run another one, so that a repeated command ships the same, and the default settings
-    keep their earlier time. The `budget` learns what its phases took.
-    """
-
-    network: PreparedNetwork
-    placement: Placement
-    events: EventSink
-    request: OptimizeRequest
-    staging: Path
-    figures: Mapping[str, float | None]
-    budget: Budget
-    rounds: Rounds = ONCE
-    _marks: dict[str, str] = field(default_factory=dict[str, str])
-    _ready: dict[str, Path] = field(default_factory=dict[str, Path])
-    _weights: str = ""
-    _untimed: str = ""
-
-    def race(self, contenders: Sequence[PlanResult]) -> Ranking:
-        """Compile, check against ONNX Runtime, time in turn, with our default settings beside them.
-
-        The first contender has the default layouts. Raises NegativeVerdict when the results of one
-        in default layouts are wrong, or all are.
-        """
-        usual = in_default_settings(contenders[0], self.placement, self.request.max_error)
-        raced_before = {entry.name for entry in (*contenders, usual) if not self._admit(entry)}
-        fresh = self._distinct([c for c in contenders if c.name not in raced_before])
-        entered = self._distinct([*fresh, usual])
-        folder = self.request.folder
-        ready = [c.name for c in entered if shipped_already(folder, self._marks[c.name])]
-        if fresh and [c.name for c in fresh] == ready:
-            entered = fresh
-        self._ready = dict.fromkeys(ready, folder)
-        return self._ranking(*self._run(entered))
-
-    def challenge(self, ranking: Ranking, challenger: PlanResult) -> Ranking:
-        """The winner of a race against one more plan, with the default settings beside them for
-        the speed-up over these; the others follow with the times they had."""
-        known = set(self._marks.values())
-        if not self._admit(challenger) or self._marks[challenger.name] in known:
-            return self._ranking(ranking.finished, ranking.reference)
-        usual = [f for f in ranking.finished[1:] if f is ranking.usual]
-        try:
-            again, reference = self._run([ranking.winner, challenger, *usual])
-        except NegativeVerdict as error:
-            self.events(Note(message=f"{challenger.name} is left out: {error.message}"))
-            return self._ranking(ranking.finished, ranking.reference)
-        names = {finish.name for finish in again}
-        others = [f for f in ranking.finished if f.name not in names]
-        return self._ranking([*again, *others], reference)
-
-    def folder(self, entry: PlanResult) -> Path:
-        """Where a plan's library and weights are."""
+    def _folder(self, entry: PlanResult) -> Path:
         return self._ready.get(entry.name, self.staging / entry.name)
-
-    def _lost(self) -> dict[str, float | None]:
-        """Seconds of what lost earlier, by fingerprint."""
-        kept = self.figures.items()
-        return {name.removeprefix(LOST): value for name, value in kept if name.startswith(LOST)}
 
     def _admit(self, entry: PlanResult) -> bool:
         """Note its fingerprint; whether it did not lose an earlier race."""
-        self._weights = self._weights or weights_digest(self.network.graph.constants)
-        mark = artifact_fingerprint(self.network, entry.plan, self.placement, self._weights)
-        self._marks[entry.name] = mark
-        return mark not in self._lost()
+        self._weights = self._weights or hashes.weights_digest(self.network.graph.constants)
+        mark = hashes.artifact_fingerprint(self.network, entry.plan, self.placement, self._weights)
+        self.marks[entry.name] = mark
+        return mark not in self.lost
 
     def _distinct(self, entries: Sequence[PlanResult]) -> list[PlanResult]:
         """Those that do not equal an earlier one."""
         found: dict[str, PlanResult] = {}
         for entry in entries:
-            found.setdefault(self._marks[entry.name], entry)
+            found.setdefault(self.marks[entry.name], entry)
         return list(found.values())
 
-    def _ranking(self, finished: Sequence[PlanResult], reference: Timing | None) -> Ranking:
-        return Ranking(
-            finished=tuple(finished),
-            reference=reference,
-            untimed=self._untimed,
-            marks=dict(self._marks),
-            lost=self._lost(),
-        )
-
-    def _run(self, entries: Sequence[PlanResult]) -> tuple[list[PlanResult], Timing | None]:
+    def _raced(self, entries: Sequence[PlanResult]) -> tuple[list[PlanResult], Timing | None]:
         """What each right plan took, the fastest first, with its calls in their places, and what
         the reference took; None where it cannot be timed."""
         model = self.network.model
         inputs = random_inputs(model.graph, self.request.seed)
         ordered = [inputs[name] for name in self.network.graph.inputs]
         with ExitStack() as stack:
-            worker = stack.enter_context(open_networks(self.placement))
+            worker = stack.enter_context(measurers.open_networks(self.placement))
             own = make_peer(REFERENCE)
             self._compile(worker, entries)
             try:
@@ -207,7 +182,7 @@ class Race:
             theirs = [reference.expected[name] for name in model.outputs]
             outputs = self.network.graph.outputs
             checks = {
-                e.name: compare_outputs(worker.run(e.name, ordered), theirs, outputs)
+                e.name: checking.compare_outputs(worker.run(e.name, ordered), theirs, outputs)
                 for e in entries
             }
             checked = [replace(entry, check=checks[entry.name]) for entry in entries]
@@ -227,17 +202,19 @@ class Race:
     ) -> tuple[list[PlanResult], Timing | None]:
         """Time right plans in turn, and the reference with them where it can be."""
         ordered = [inputs[name] for name in self.network.graph.inputs]
-        peer, self._untimed = reference.timed, reference.untimed
+        peer, self.untimed = reference.timed, reference.untimed
         beside = "in turn" if peer is None else "in turn with ONNX Runtime"
         self.events(Stage(name="compare", detail=beside))
         with self.budget.phase("compare"):
-            runners = {e.name: network_runner(worker, e.name, ordered) for e in right}
+            runners = {
+                e.name: network_timing.network_runner(worker, e.name, ordered) for e in right
+            }
             if peer is not None:
-                runners[""] = peer_runner(peer, inputs)
-            timings = time_together(runners, rounds=self.rounds)
+                runners[""] = network_timing.peer_runner(peer, inputs)
+            timings = network_timing.time_together(runners, rounds=self.rounds)
             finished = [
                 replace(e, timing=timings[e.name]).with_places(
-                    time_places(worker, e.name, e.plan, ordered)
+                    network_timing.time_places(worker, e.name, e.plan, ordered)
                 )
                 for e in right
             ]
@@ -262,13 +239,13 @@ class Race:
                 cpus = len(self.placement.binding.cpus), len(allotted_cpus())
                 with ExitStack() as stack:
                     more = [
-                        stack.enter_context(open_networks(self.placement))
+                        stack.enter_context(measurers.open_networks(self.placement))
                         for _ in range(min(len(missing), *cpus) - 1)
                     ]
                     compile_all([worker, *more], missing)
                 self._ready |= {network.folder.name: network.folder for network in missing}
             for entry in entries:
-                worker.load(entry.name, self.folder(entry), entry.plan.constant_names)
+                worker.load(entry.name, self._folder(entry), entry.plan.constant_names)
 
     def _is_right(self, entry: PlanResult, check: NetworkCheck) -> bool:
         right = check.max_rel_error <= self.request.max_error
@@ -287,14 +264,16 @@ class Race:
             f"the compiled network is {_described(check)}, more than the allowed "
             f"{self.request.max_error:g}"
         )
-        if check.max_rel_error <= ROUNDING:
+        if check.max_rel_error <= bisecting.ROUNDING:
             return NegativeVerdict(
                 f"{off}; rounding in single precision alone may do that. Nothing was shipped.",
                 hint="Raise --max-error.",
             )
         self.events(Stage(name="bisect", detail="looking for the task that is wrong"))
         constants = self.network.graph.constants
-        culprit = name_culprit(entry.plan, constants, self.placement, inputs, self.staging)
+        culprit = bisecting.name_culprit(
+            entry.plan, constants, self.placement, inputs, self.staging
+        )
         return NegativeVerdict(
             f"{off}; {culprit}. Nothing was shipped.",
             hint="--max-error sets what is allowed; `tilewright show TASK --tir` shows a kernel.",

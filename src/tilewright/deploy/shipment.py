@@ -11,7 +11,7 @@ from tilewright.core.records import Placement, ShippedPlan
 from tilewright.core.results import OptimizeResult
 from tilewright.core.speedups import Speedup
 from tilewright.core.timings import Timing
-from tilewright.deploy.racing import LOST, Race, Ranking, timing_of
+from tilewright.deploy.racing import LOST, Race, timing_of
 from tilewright.graph.plan_fields import plan_fields
 from tilewright.graph.plan_result import PlanResult
 from tilewright.measure.peaks import Peaks
@@ -77,18 +77,18 @@ def times_of_tasks(
     }
 
 
-def answer_about(ranking: Ranking, race: Race, peaks: Peaks) -> OptimizeResult:
+def answer_about(race: Race, peaks: Peaks) -> OptimizeResult:
     """The answer about the fastest."""
-    ours, check = timing_of(ranking.winner), ranking.winner.check
+    ours, check = timing_of(race.winner), race.winner.check
     assert check is not None
-    baseline_s, over_baseline = _baseline(ranking, race.figures)
+    baseline_s, over_baseline = _baseline(race)
     result = OptimizeResult(
-        **times_of_tasks(race.network, ranking.winner, race.placement, peaks),
+        **times_of_tasks(race.network, race.winner, race.placement, peaks),
         latency_s=ours.latency_s,
         baseline_latency_s=baseline_s,
         reference_latency_s=None,
         speedup_vs_reference=None,
-        reference_untimed=ranking.untimed,
+        reference_untimed=race.untimed,
         speedup_vs_baseline=over_baseline.value if over_baseline else None,
         speedup_vs_baseline_low=over_baseline.low if over_baseline else None,
         speedup_vs_baseline_high=over_baseline.high if over_baseline else None,
@@ -102,34 +102,35 @@ def answer_about(ranking: Ranking, race: Race, peaks: Peaks) -> OptimizeResult:
         latency_variation=ours.variation,
         network_key=race.network.key,
     )
-    return beside_reference(result, ours, ranking.reference)
+    return beside_reference(result, ours, race.reference)
 
 
-def _baseline(
-    ranking: Ranking, figures: Mapping[str, float | None]
-) -> tuple[float | None, Speedup | None]:
+def _baseline(race: Race) -> tuple[float | None, Speedup | None]:
     """The time of the default settings, and the speed-up of what ships over them; both from an
     earlier race, by the figures kept of it, where only what that shipped was timed again."""
-    ours = timing_of(ranking.winner)
-    if ranking.fingerprint == ranking.marks[DEFAULT]:
+    ours = timing_of(race.winner)
+    if race.fingerprint == race.marks[DEFAULT]:
         return ours.latency_s, Speedup(value=1.0, low=1.0, high=1.0)
-    if ranking.usual is not None:
-        usual = timing_of(ranking.usual)
+    if race.usual is not None:
+        usual = timing_of(race.usual)
         return usual.latency_s, ours.speedup_over(usual)
-    latency_s, value = figures.get("baseline_latency_s"), figures.get(_OVER_BASELINE)
+    latency_s, value = race.figures.get("baseline_latency_s"), race.figures.get(_OVER_BASELINE)
     if latency_s is None or value is None:
         return latency_s, Speedup(value=latency_s / ours.latency_s) if latency_s else None
-    low, high = figures.get(f"{_OVER_BASELINE}_low"), figures.get(f"{_OVER_BASELINE}_high")
+    low, high = (
+        race.figures.get(f"{_OVER_BASELINE}_low"),
+        race.figures.get(f"{_OVER_BASELINE}_high"),
+    )
     return latency_s, Speedup(value=value, low=low, high=high)
 
 
-def record(ranking: Ranking, race: Race, result: OptimizeResult, store: Store) -> None:
+def record(race: Race, result: OptimizeResult, store: Store) -> None:
     """Keep the plan that ships, with the figures that a repeated command and a reader ask for."""
-    winner = ranking.winner
-    losers = [f for f in ranking.finished[1:] if f is not ranking.usual]
-    lost = {ranking.marks[f.name]: timing_of(f).latency_s for f in losers}
+    winner = race.winner
+    losers = [f for f in race.finished[1:] if f is not race.usual]
+    lost = {race.marks[f.name]: timing_of(f).latency_s for f in losers}
     numbers: dict[str, float | None] = {
-        **{f"{LOST}{mark}": value for mark, value in {**ranking.lost, **lost}.items()},
+        **{f"{LOST}{mark}": value for mark, value in {**race.lost, **lost}.items()},
         "baseline_latency_s": result.baseline_latency_s,
         _OVER_BASELINE: result.speedup_vs_baseline,
         f"{_OVER_BASELINE}_low": result.speedup_vs_baseline_low,

@@ -25,7 +25,7 @@ from tilewright.deploy import racing
 from tilewright.deploy.hashes import file_sha256
 from tilewright.deploy.manifest import LIBRARY, MANIFEST, WEIGHTS
 from tilewright.deploy.publishing import publish, staging
-from tilewright.deploy.racing import Race, Ranking
+from tilewright.deploy.racing import Race
 from tilewright.deploy.shipment import answer_about, record, shipped_figures
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.plan_result import CallResult, PlanResult
@@ -129,9 +129,9 @@ def outputs(value: float) -> np.ndarray:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
-    monkeypatch.setattr(racing, "open_networks", made.worker)
+    monkeypatch.setattr(racing.measurers, "open_networks", made.worker)
     monkeypatch.setattr(racing, "make_peer", lambda _name: FakePeer())
-    monkeypatch.setattr(racing, "name_culprit", lambda *_: "the task to blame is x")
+    monkeypatch.setattr(racing.bisecting, "name_culprit", lambda *_: "the task to blame is x")
     monkeypatch.setattr(LoadedModel, "onnx_path", Path("made-up.onnx"))
     return made
 
@@ -147,16 +147,16 @@ def store(tmp_path: Path) -> Generator[SqliteStore]:
 class Shipped:
     """What came of it."""
 
-    ranking: Ranking
+    race: Race
     place: Path
     result: OptimizeResult
 
     @property
     def name(self) -> str:
-        return self.ranking.winner.name
+        return self.race.winner.name
 
 
-def nothing(_ranking: Ranking) -> None: ...
+def nothing(_race: Race) -> None: ...
 
 
 @dataclass
@@ -171,7 +171,7 @@ class Yard:
         self,
         *contenders: PlanResult,
         max_error: float = 1e-4,
-        challenger: Callable[[Ranking], PlanResult | None] = nothing,
+        challenger: Callable[[Race], PlanResult | None] = nothing,
         spare_s: float = 0.0,
     ) -> Shipped:
         with staging(self.folder) as made:
@@ -192,16 +192,16 @@ class Yard:
                 budget=Budget(Limit()),
                 rounds=Rounds(budget=Budget(Limit(seconds=spare_s))),
             )
-            ranking = race.race(contenders)
-            other = challenger(ranking)
+            race.run(contenders)
+            other = challenger(race)
             if other is not None:
-                ranking = race.challenge(ranking, other)
-            place, result = race.folder(ranking.winner), answer_about(ranking, race, PEAKS)
-            record(ranking, race, result, self.store)
-            shipped = Shipped(ranking=ranking, place=place, result=result)
+                race.challenge(other)
+            place, result = race.folder, answer_about(race, PEAKS)
+            record(race, result, self.store)
+            shipped = Shipped(race=race, place=place, result=result)
             files = [place / name for name in (LIBRARY, WEIGHTS)]
             content = manifest_content(
-                fingerprint=ranking.fingerprint,
+                fingerprint=race.fingerprint,
                 sizes_bytes={file.name: file.stat().st_size for file in files},
                 sha256={file.name: file_sha256(file) for file in files},
             )
@@ -252,7 +252,7 @@ def test_the_fastest_ships_and_what_lost_does_not_race_again(world, store, tmp_p
     world.compiled.clear()
     again = yard.ship(contender(TUNED), chosen())
     assert again.name == CHOSEN and world.compiled == []
-    assert again.ranking.raced_s[TUNED] == 1e-3
+    assert again.race.raced_s[TUNED] == 1e-3
 
 
 def test_the_default_settings_race_again_where_all_others_lost(world, store, tmp_path) -> None:
@@ -324,16 +324,16 @@ def test_places_in_the_network_correct_what_the_others_promise(world, store, tmp
     yard = Yard(store, tmp_path / "out")
     shipped = yard.ship(timed(contender(TUNED)), timed(chosen()))
     calls = sum(task.count for task in NETWORK.tasks.values())
-    by_name = {raced.name: raced for raced in shipped.ranking.finished}
+    by_name = {raced.name: raced for raced in shipped.race.finished}
     assert Places(places_of(by_name[TUNED])).factor("any", (), "any") == pytest.approx(1.5)
     assert not places_of(by_name[DEFAULT]), "its kernels were never timed alone"
-    assert shipped.ranking.corrected_s[CHOSEN] == pytest.approx(1.5e-6 * calls), (
+    assert shipped.race.corrected_s[CHOSEN] == pytest.approx(1.5e-6 * calls), (
         "as the tuned one had it"
     )
-    assert shipped.ranking.corrected_s[TUNED] == pytest.approx(2e-6 * calls), (
+    assert shipped.race.corrected_s[TUNED] == pytest.approx(2e-6 * calls), (
         "as the chosen one had it"
     )
-    assert shipped.ranking.corrected_s[DEFAULT] is None
+    assert shipped.race.corrected_s[DEFAULT] is None
     rows = {row.key: row for row in shipped.result.tasks}
     assert all(row.in_place_s == pytest.approx(2e-6) for row in rows.values())
 
@@ -403,7 +403,7 @@ def test_what_is_reconsidered_races_the_winner(world, store, tmp_path, seconds, 
     shipped = yard.ship(contender(TUNED), chosen(), challenger=lambda _: again)
     assert shipped.name == winner and yard.holds() == winner
     assert sorted(world.compiled) == [CHOSEN, DEFAULT, RECONSIDERED, TUNED]
-    assert shipped.ranking.raced_s == {
+    assert shipped.race.raced_s == {
         TUNED: 1e-3,
         DEFAULT: 1e-3,
         CHOSEN: 5e-4,
@@ -432,7 +432,7 @@ def test_a_challenger_that_raced_already_does_not_race_again(world, store, tmp_p
     same = replace(chosen(), name=RECONSIDERED)
     shipped = yard.ship(contender(TUNED), chosen(), challenger=lambda _: same)
     assert shipped.name == CHOSEN and RECONSIDERED not in world.compiled
-    assert shipped.ranking.raced_s[RECONSIDERED] == shipped.ranking.raced_s[CHOSEN]
+    assert shipped.race.raced_s[RECONSIDERED] == shipped.race.raced_s[CHOSEN]
 
 
 def test_a_network_that_the_reference_refuses_is_at_fault(
