@@ -122,12 +122,14 @@ def collect(
     design = design_flags.design()
     with working(flags, model_flags) as work:
         work.session.meter = model_flags.meter_name
-        result = work.session.collect(
-            op,
-            models,
-            samples=samples,
-            design=design,
-            budget=budget,
-            options=model_flags.options(flags.seed),
+        work.tell(
+            "collect",
+            work.session.collect(
+                op,
+                models,
+                samples=samples,
+                design=design,
+                budget=budget,
+                options=model_flags.options(flags.seed),
+            ),
         )
-        work.tell("collect", result)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -74,11 +73,16 @@ def compare(
             settings=choice.settings,
             max_error=choice.max_error,
         )
-        against = None if earlier is None else _against(result, earlier, baseline)
-        if against is None:
+        against = None if earlier is None else against_baseline(result.rows, earlier)
+        if against is not None:
+            _tell_against(work, result, against)
+        elif earlier is None:
             work.tell("compare", result)
         else:
-            _tell_against(work, result, against)
+            raise ModelError(
+                f"{baseline} has no model and peer in common with this comparison.",
+                hint="Make a new one: tilewright compare MODEL… --format json",
+            )
     if fail_below is not None:
         _judge(result, against, fail_below)
 
@@ -88,18 +92,6 @@ def _peer_names(text: str) -> tuple[str, ...]:
     if not names:
         raise UsageError("--peers names no peer.", hint=f"Default: {DEFAULT_PEERS}")
     return names
-
-
-def _against(
-    result: CompareResult, earlier: Sequence[CompareRow], path: Path | None
-) -> AgainstBaseline:
-    against = against_baseline(result.rows, earlier)
-    if against is None:
-        raise ModelError(
-            f"{path} has no model and peer in common with this comparison.",
-            hint="Make a new one: tilewright compare MODEL… --format json",
-        )
-    return against
 
 
 def _tell_against(work: Work, result: CompareResult, against: AgainstBaseline) -> None:

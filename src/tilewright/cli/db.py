@@ -53,8 +53,9 @@ def export(
     """Write the database to a file."""
     kinds.export_kind(path, kind)
     with working(flags) as work:
-        count = work.session.export_file(path, kind)
-        work.answer = _counted("db export", {"path": str(path), "records": count})
+        work.answer = _counted(
+            "db export", {"path": str(path), "records": work.session.export_file(path, kind)}
+        )
 
 
 @db.command(name="import", help_epilogue=examples("db import"))
@@ -78,8 +79,7 @@ def import_(
     """Take in records of another database or program; those known already stay single."""
     kinds.checked_kind(kind, kinds.IMPORTS)
     with working(flags) as work:
-        taken = work.session.import_file(path, kind, task=task, target=target)
-        work.tell("db import", taken)
+        work.tell("db import", work.session.import_file(path, kind, task=task, target=target))
 
 
 @db.command(help_epilogue=examples("db merge"))
@@ -142,13 +142,17 @@ def gc(
             f"--cache-limit {cache_limit!r} is no size.", hint="For example 2GB, 500MB or 0."
         )
     with working(flags) as work:
-        removed = clean_up(
-            work.session.store,
-            keep_versions=keep_version,
-            failures_older_than_s=age_s,
-            cache_limit_bytes=limit_bytes,
+        work.answer = _counted(
+            "db gc",
+            record_of(
+                clean_up(
+                    work.session.store,
+                    keep_versions=keep_version,
+                    failures_older_than_s=age_s,
+                    cache_limit_bytes=limit_bytes,
+                )
+            ),
         )
-        work.answer = _counted("db gc", record_of(removed))
 
 
 def _counted(command: str, counts: dict[str, Any]) -> Answer:

@@ -73,15 +73,16 @@ def evaluate(
     with working(flags) as work:
         from tilewright.insight.evaluating import EvaluateRequest
 
-        request = EvaluateRequest(
-            table=table,
-            family=family,
-            split=split_flags.split,
-            folds=split_flags.folds,
-            specs=split_flags.specs,
-            shots=split_flags.shots,
+        found = work.session.judge(
+            EvaluateRequest(
+                table=table,
+                family=family,
+                split=split_flags.split,
+                folds=split_flags.folds,
+                specs=split_flags.specs,
+                shots=split_flags.shots,
+            )
         )
-        found = work.session.judge(request)
         if flags.out is not None:
             from tilewright.report.predictor_cards import write_cards
 

@@ -38,7 +38,7 @@ def optimize(
             options=model_flags.options(flags.seed),
             max_error=max_error,
         )
-        _tell("optimize", outcome.result, work)
+        _tell(work, "optimize", outcome.result)
 
 
 @Parameter(name="*")
@@ -108,10 +108,10 @@ def tune(
             options=model_flags.options(flags.seed),
             max_error=max_error,
         )
-        _tell("tune", outcome.result, work)
+        _tell(work, "tune", outcome.result)
 
 
-def _tell(command: str, result: OptimizeResult, work: Work) -> None:
+def _tell(work: Work, command: str, result: OptimizeResult) -> None:
     """Tell what `optimize` or `tune` made; `optimize` leaves what was found for each task to its
     report."""
     shown = replace(result, searches=()) if command == "optimize" else result

@@ -64,13 +64,15 @@ def formatted(answer: Answer, format: Format) -> str:
 
 def envelope(command: str, data: Any, warnings: Iterable[str]) -> str:
     """The json object of the contract, in ASCII."""
-    message = {
-        "schema_version": SCHEMA_VERSION,
-        "command": command,
-        "data": plain(data),
-        "warnings": list(dict.fromkeys(warnings)),
-    }
-    return json.dumps(message, allow_nan=False)
+    return json.dumps(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "command": command,
+            "data": plain(data),
+            "warnings": list(dict.fromkeys(warnings)),
+        },
+        allow_nan=False,
+    )
 
 
 def plain(value: Any) -> Any:
@@ -120,8 +122,7 @@ def _rich_text(tables: Iterable[Table], remarks: Iterable[str]) -> str:
         console.print(_rich_table(table))
     for remark in remarks:
         console.print(Text(visible(remark)), soft_wrap=not terminal)
-    lines = text.getvalue().splitlines()
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
 
 
 def _rich_table(table: Table) -> Any:
@@ -129,9 +130,13 @@ def _rich_table(table: Table) -> Any:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    headed = any(column.label for column in table.columns)
     title = Text(visible(table.title), style="bold") if table.title else None
-    grid = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=headed)
+    grid = RichTable(
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_header=any(column.label for column in table.columns),
+    )
     grid.pad_edge = False
     for column in table.columns:
         grid.add_column(

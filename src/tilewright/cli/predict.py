@@ -44,11 +44,13 @@ def predict(
         )
     with working(flags, model_flags) as work:
         forecast = work.session.predict if table is None else work.session.predict_table
-        result = forecast(
-            str(table or model),
-            options=model_flags.options(flags.seed),
-            settings=choice.settings,
-            max_error=choice.max_error,
-            metrics=metric,
+        work.tell(
+            "predict",
+            forecast(
+                str(table or model),
+                options=model_flags.options(flags.seed),
+                settings=choice.settings,
+                max_error=choice.max_error,
+                metrics=metric,
+            ),
         )
-        work.tell("predict", result)

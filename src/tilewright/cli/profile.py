@@ -31,12 +31,14 @@ def profile(
     """Show where a network's time goes, task by task, and what limits each."""
     with working(flags, model_flags) as work:
         work.session.verify = artifact_flags.verify
-        result = work.session.profile(
-            model,
-            options=model_flags.options(flags.seed),
-            settings=choice.settings,
-            max_error=choice.max_error,
-            meter=model_flags.meter_name,
-            memory=memory,
+        work.tell(
+            "profile",
+            work.session.profile(
+                model,
+                options=model_flags.options(flags.seed),
+                settings=choice.settings,
+                max_error=choice.max_error,
+                meter=model_flags.meter_name,
+                memory=memory,
+            ),
         )
-        work.tell("profile", result)

@@ -82,8 +82,7 @@ def _tell_artifact(work: Work, folder: Path, *, verify: bool) -> None:
 
 
 def _view(*, graph: bool, tir: bool, asm: bool) -> str | None:
-    views = {"graph": graph, "tir": tir, "asm": asm}
-    asked = [view for view, wanted in views.items() if wanted]
+    asked = [view for view, wanted in {"graph": graph, "tir": tir, "asm": asm}.items() if wanted]
     if len(asked) > 1:
         names = " and ".join(f"--{view}" for view in asked)
         raise UsageError(f"{names} exclude each other; choose one.")

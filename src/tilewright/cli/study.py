@@ -46,8 +46,11 @@ def tuners(
     """Replay stored exhaustive sweeps: regret of each tuner against the share it measured."""
     figures = [f"Figures: {flags.out / 'study-tuners.html'}"] if flags.out else []
     with working(flags) as work:
-        result = work.session.study_tuners(sweep=sweep, seeds=seeds, tuners=tuner, out=flags.out)
-        work.tell("study tuners", result, remarks=figures)
+        work.tell(
+            "study tuners",
+            work.session.study_tuners(sweep=sweep, seeds=seeds, tuners=tuner, out=flags.out),
+            remarks=figures,
+        )
 
 
 @study.command(help_epilogue=examples("study subgraph"))
@@ -68,8 +71,10 @@ def subgraph(
     """
     options = model_flags.options(flags.seed)
     with working(flags, model_flags) as work:
-        result = work.session.study_subgraph(model, budget=budget, tuner=tuner, options=options)
-        work.tell("study subgraph", result)
+        work.tell(
+            "study subgraph",
+            work.session.study_subgraph(model, budget=budget, tuner=tuner, options=options),
+        )
 
 
 @study.command(help_epilogue=examples("study padding"))
@@ -89,10 +94,12 @@ def padding(
     options = model_flags.options(flags.seed)
     steps = read_steps(values)
     with working(flags, model_flags) as work:
-        result = work.session.study_padding(
-            operator, parameter=parameter, values=steps, options=options
+        work.tell(
+            "study padding",
+            work.session.study_padding(
+                operator, parameter=parameter, values=steps, options=options
+            ),
         )
-        work.tell("study padding", result)
 
 
 def read_steps(text: str) -> tuple[int, ...]:

@@ -92,11 +92,12 @@ class _Probe:
         while output in taken:
             output += "'"
         workload = conversions.copying(suspect.workload.result)
-        forms = (suspect.candidate.forms[-1], PLAIN)
         copy = PlannedCall(
             name=output,
             workload=workload,
-            candidate=spaces.default_candidate(workload, forms, self.placement)[0],
+            candidate=spaces.default_candidate(
+                workload, (suspect.candidate.forms[-1], PLAIN), self.placement
+            )[0],
             inputs=(suspect.output,),
             output=output,
             lane=suspect.lane,

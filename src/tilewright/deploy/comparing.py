@@ -156,8 +156,11 @@ class Comparer:
             expected = reference.run(inputs)
         finally:
             reference.stop()
-        theirs = [expected[name] for name in network.model.outputs]
-        return checking.compare_outputs(worker.run(_OURS, ordered), theirs, network.graph.outputs)
+        return checking.compare_outputs(
+            worker.run(_OURS, ordered),
+            [expected[name] for name in network.model.outputs],
+            network.graph.outputs,
+        )
 
     def _row(
         self,

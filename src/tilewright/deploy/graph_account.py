@@ -109,8 +109,8 @@ def predicted_only(
 ) -> GraphTuneResult:
     """The graph tuner's choice from records and facts alone: nothing is built or measured."""
     fused = network.fused
-    copies = {copying(kind).key: copying(kind) for kind in fused.graph.types.values()}
     costs = LayoutCosts(placement=placement, max_error=request.max_error)
+    copies = {copying(kind).key: copying(kind) for kind in fused.graph.types.values()}
     for workload in {**fused.workloads, **copies}.values():
         for ports, outcomes in stored_by_forms(workload, store, placement).items():
             costs.learn(workload, ports, outcomes, searched=False)
@@ -126,7 +126,6 @@ def predicted_only(
     proposals = graph_search.proposals_of(problem, graph.solver, events)
     if graph.save_problem is not None:
         write_problem(problem.problem, graph.save_problem)
-    usual_s = problem.problem.cost(problem.problem.default) / PICOSECONDS
     bare = OptimizeResult(
         model=network.model.name,
         target=placement.tvm_target,
@@ -147,4 +146,5 @@ def predicted_only(
         tuner=request.tuner,
         warnings=(PREDICTED,),
     )
+    usual_s = problem.problem.cost(problem.problem.default) / PICOSECONDS
     return graph_result(bare, proposals, problem, {TUNED: usual_s}, {})

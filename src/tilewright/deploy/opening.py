@@ -68,7 +68,9 @@ class OpenedArtifact:
         try:
             if isinstance(found, PlanOfBefore):
                 plan = found.planned(network, placement)
-                self._require_tasks(plan, found)
+                for key, task in plan.tasks.items():
+                    if shipping_key(key) not in found.assignment:
+                        raise self._other_network(f"it has no task {task.workload.key}")
             else:
                 plan = found.on(lane_of(placement))
         except (KeyError, ValueError, InternalError) as error:
@@ -81,12 +83,6 @@ class OpenedArtifact:
                     f"{candidate.implementation} has no such settings for {task.workload.key}"
                 )
         return plan
-
-    def _require_tasks(self, plan: NetworkPlan, known: PlanOfBefore) -> None:
-        """Raise ModelError for a task that was not among those of a manifest of before."""
-        for key, task in plan.tasks.items():
-            if shipping_key(key) not in known.assignment:
-                raise self._other_network(f"it has no task {task.workload.key}")
 
     def _other_network(self, reason: str) -> ModelError:
         return ModelError(
@@ -162,8 +158,12 @@ def describe(folder: Path, *, verify: bool = True) -> ArtifactResult:
 def _described(folder: Path, manifest: Manifest, name: str, *, verify: bool) -> dict[str, Any]:
     known = manifest.sha256.get(name)
     state = "size only" if known is None else "verified" if verify else "not checked"
-    size_bytes = (folder / name).stat().st_size
-    return {"name": name, "size_bytes": size_bytes, "sha256": known, "state": state}
+    return {
+        "name": name,
+        "size_bytes": (folder / name).stat().st_size,
+        "sha256": known,
+        "state": state,
+    }
 
 
 def _is_possible(task: Task, candidate: Candidate, placement: Placement) -> bool:

@@ -58,9 +58,13 @@ class OptimizedNetwork:
             path.unlink(missing_ok=True)
             return None
         read = {tensor for choice in result.choices for tensor in choice.inputs}
-        ends = [choice.output for choice in result.choices if choice.output not in read]
         with replacing(path) as temporary:
-            write_drawing(temporary, result.model, result.choices, ends)
+            write_drawing(
+                temporary,
+                result.model,
+                result.choices,
+                [choice.output for choice in result.choices if choice.output not in read],
+            )
         return path
 
     def save(self, folder: Text) -> Path:

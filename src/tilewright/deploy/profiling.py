@@ -129,8 +129,7 @@ class Profiler:
             )[_NAME]
             result = replace(result, timing=timing)
             result = result.with_places(network_timing.time_places(w, _NAME, plan, ordered))
-            energy = self._energy(w, ordered)
-            return result, energy, self._memory(plan, compiled, folder, ordered)
+            return result, self._energy(w, ordered), self._memory(plan, compiled, folder, ordered)
 
     def _memory(
         self,

@@ -93,9 +93,10 @@ class Race:
         known = set(self.marks.values())
         if not self._admit(challenger) or self.marks[challenger.name] in known:
             return
-        usual = [f for f in self.finished[1:] if f is self.usual]
         try:
-            again, self.reference = self._raced([self.winner, challenger, *usual])
+            again, self.reference = self._raced(
+                [self.winner, challenger, *(f for f in self.finished[1:] if f is self.usual)]
+            )
         except NegativeVerdict as error:
             self.events(Note(message=f"{challenger.name} is left out: {error.message}"))
             return
@@ -126,14 +127,16 @@ class Race:
     @property
     def lost(self) -> dict[str, float | None]:
         """Seconds of what lost an earlier race, by fingerprint; None for wrong results."""
-        kept = self.figures.items()
-        return {name.removeprefix(LOST): value for name, value in kept if name.startswith(LOST)}
+        return {
+            name.removeprefix(LOST): value
+            for name, value in self.figures.items()
+            if name.startswith(LOST)
+        }
 
     @property
     def raced_s(self) -> dict[str, float | None]:
         """What each plan took, by name: now, or in an earlier race that it lost."""
-        times = {self.marks[f.name]: timing_of(f).latency_s for f in self.finished}
-        known = {**self.lost, **times}
+        known = self.lost | {self.marks[f.name]: timing_of(f).latency_s for f in self.finished}
         return {name: known.get(mark) for name, mark in self.marks.items()}
 
     @property
@@ -203,8 +206,9 @@ class Race:
         """Time right plans in turn, and the reference with them where it can be."""
         ordered = [inputs[name] for name in self.network.graph.inputs]
         peer, self.untimed = reference.timed, reference.untimed
-        beside = "in turn" if peer is None else "in turn with ONNX Runtime"
-        self.events(Stage(name="compare", detail=beside))
+        self.events(
+            Stage(name="compare", detail="in turn" if peer is None else "in turn with ONNX Runtime")
+        )
         with self.budget.phase("compare"):
             runners = {
                 e.name: network_timing.network_runner(worker, e.name, ordered) for e in right
@@ -250,9 +254,8 @@ class Race:
     def _is_right(self, entry: PlanResult, check: NetworkCheck) -> bool:
         right = check.max_rel_error <= self.request.max_error
         if not right and not self._in_default_layouts(entry):
-            message = (
-                f"The plan {entry.name!r} gives wrong results ({_described(check)}); left out."
-            )
+            off = _described(check)
+            message = f"The plan {entry.name!r} gives wrong results ({off}); left out."
             self.events(Note(message=message))
         return right
 

@@ -70,8 +70,7 @@ class Reserve:
         """Who races: fewer networks where a full race takes too much of the budget."""
         if not with_graph:
             return PLAIN
-        full_s = self.all_s(FULL) + self.looks_s(FULL)
-        return FEW if full_s > _MOST * self.budget_s else FULL
+        return FEW if self.all_s(FULL) + self.looks_s(FULL) > _MOST * self.budget_s else FULL
 
     def all_s(self, line_up: LineUp) -> float:
         """Checks, compiling and comparing at the end."""
@@ -82,14 +81,13 @@ class Reserve:
         if min(line_up.networks, self.cpus) > 1:
             compile_s *= _SIDE_BY_SIDE
         race_s = (line_up.networks + 1) * ROUNDS * self.round_s
-        finish_s = _START_S + race_s + compile_s + line_up.checked * check_s * self.tasks
-        return finish_s + line_up.challengers * self.heat_s
+        checked_s = line_up.checked * check_s * self.tasks
+        return _START_S + race_s + compile_s + checked_s + line_up.challengers * self.heat_s
 
     @property
     def round_s(self) -> float:
         """What each network, and the reference, runs in each round of a race."""
-        part_s = _RACE_PART * self.budget_s
-        return max(_SHORTEST_ROUND_S, min(_LONGEST_ROUND_S, part_s))
+        return max(_SHORTEST_ROUND_S, min(_LONGEST_ROUND_S, _RACE_PART * self.budget_s))
 
     def looks_s(self, line_up: LineUp) -> float:
         """Second looks at finalists."""

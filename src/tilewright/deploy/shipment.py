@@ -37,8 +37,13 @@ def beside_reference(
 ) -> OptimizeResult:
     """The answer with what the reference took, where it was timed."""
     if reference is None:
-        text = f"ONNX Runtime was not timed on the device: {result.reference_untimed}."
-        return replace(result, warnings=(*result.warnings, text))
+        return replace(
+            result,
+            warnings=(
+                *result.warnings,
+                f"ONNX Runtime was not timed on the device: {result.reference_untimed}.",
+            ),
+        )
     over_reference = ours.speedup_over(reference)
     return replace(
         result,

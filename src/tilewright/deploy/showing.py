@@ -32,8 +32,11 @@ def show(
 ) -> str:
     """Text for a task's key, or for each task of a model, a single operator or an artifact.
 
-    An artifact's tasks are shown as it computes them; `verify` as in `load`.
+    An artifact's tasks are shown as it computes them; `verify` as in `load`. Raises UsageError for
+    a view that is none of `VIEWS`.
     """
+    if view not in VIEWS:
+        raise UsageError(f"unknown view {view!r}", hint=close_matches(view, VIEWS))
     workload = store.workload(name)
     if workload is not None:
         candidates = [(workload, _best(workload, store, placement))]
@@ -52,13 +55,6 @@ def show(
             raise TilewrightError(f"the kernel could not be built: {error}") from error
 
 
-def checked_view(view: str) -> str:
-    """One of the views; raises UsageError for others."""
-    if view not in VIEWS:
-        raise UsageError(f"unknown view {view!r}", hint=close_matches(view, VIEWS))
-    return view
-
-
 def _of_network(
     name: str, placement: Placement, store: Store, options: ModelOptions, *, verify: bool
 ) -> list[tuple[Workload, Candidate]]:
@@ -71,8 +67,10 @@ def _of_network(
         )
     network, artifact = open_model(name, options, placement, verify=verify)
     if artifact is None:
-        tasks = network.tasks.values()
-        return [(t.workload, _best(t.workload, store, placement, t.forms)) for t in tasks]
+        return [
+            (t.workload, _best(t.workload, store, placement, t.forms))
+            for t in network.tasks.values()
+        ]
     plan = artifact.plan(network, placement)
     return [(task.workload, plan.candidates[key]) for key, task in plan.tasks.items()]
 
@@ -93,8 +91,9 @@ def _best(
 def describe(workload: Workload, candidate: Candidate) -> str:
     """A workload as text: arguments, steps, and what was chosen for it."""
     lines = [f"task {workload.key}"]
-    ports = zip(workload.arguments, candidate.forms, strict=False)
-    for number, (argument, form) in enumerate(ports):
+    for number, (argument, form) in enumerate(
+        zip(workload.arguments, candidate.forms, strict=False)
+    ):
         lines.append(f"  %{number} = {argument.role} {argument.type} {form}")
     for index, step in enumerate(workload.steps):
         value = len(workload.arguments) + index

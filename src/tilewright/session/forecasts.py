@@ -75,9 +75,12 @@ class ForecastVerbs(Opened):
             usable_placement(placement_of(self._target, self._tracker, count))
             for count in request.design.threads or (self._threads,)
         ]
-        meter = text_or_none(self.meter, "meter")
-        found = places.places_of(targets, request.design)
-        return collector.collector_of(found, self.store, self.events, meter).run(request)
+        return collector.collector_of(
+            places.places_of(targets, request.design),
+            self.store,
+            self.events,
+            text_or_none(self.meter, "meter"),
+        ).run(request)
 
     def fit(self, families: Names = (), metrics: Names = ()) -> FitResult:
         """Learn predictors from what was measured; see `tilewright fit --help`."""
@@ -119,9 +122,10 @@ class ForecastVerbs(Opened):
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = error_of(max_error), texts_of(metrics, "metrics")
         texts = tables.read_texts(path_of(table, "table"), "operator")
-        forecaster = forecasting.forecaster_of(self.placement, self.records, self.events, allowed)
         networks = ((text, prepare_sketch(text, said, self.placement)) for text in texts)
-        return forecaster.operators(networks, chosen, wanted)
+        return forecasting.forecaster_of(
+            self.placement, self.records, self.events, allowed
+        ).operators(networks, chosen, wanted)
 
     def explain(
         self,
@@ -139,10 +143,11 @@ class ForecastVerbs(Opened):
                 self._target, self._tracker, self.events, said
             )
             return explainer.explain(first, other, confirm=measured)
-        records = self.store if measured else self.records
         explainer = explaining.Explainer(
             placement=self.placement,
-            predictors=modelling.predictors_of(self.placement, records, self.events),
+            predictors=modelling.predictors_of(
+                self.placement, self.store if measured else self.records, self.events
+            ),
             events=self.events,
             options=said,
         )
@@ -179,23 +184,27 @@ class ForecastVerbs(Opened):
     ) -> EvaluateResult:
         """Judge predictors on a table of measurements, or on the kernels known of this device
         class; see `tilewright evaluate --help`."""
-        request = EvaluateRequest(
-            table=path_or_none(table, "table"),
-            family=family,
-            split=split,
-            folds=folds,
-            specs=path_or_none(specs, "specs"),
-            shots=shots,
-        )
-        return self.judge(request).result
+        return self.judge(
+            EvaluateRequest(
+                table=path_or_none(table, "table"),
+                family=family,
+                split=split,
+                folds=folds,
+                specs=path_or_none(specs, "specs"),
+                shots=shots,
+            )
+        ).result
 
     def judge(self, request: EvaluateRequest) -> Evaluation:
         """As `evaluate`, with the predictions of every row, which plots and cards want."""
-        place = evaluating.Workplace(
-            predictors=lambda: modelling.predictors_of(self.placement, self.records, self.events),
-            events=self.events,
-            seed=self.seed,
-            threads=local_placement(self._threads).resources.threads,
+        return evaluating.judge(
+            one_of(request, "request", EvaluateRequest, "an EvaluateRequest(table=…)"),
+            evaluating.Workplace(
+                predictors=lambda: modelling.predictors_of(
+                    self.placement, self.records, self.events
+                ),
+                events=self.events,
+                seed=self.seed,
+                threads=local_placement(self._threads).resources.threads,
+            ),
         )
-        asked = one_of(request, "request", EvaluateRequest, "an EvaluateRequest(table=…)")
-        return evaluating.judge(asked, place)

@@ -99,8 +99,10 @@ class NetworkVerbs(Opened):
         )
 
     def _optimized(self, request: OptimizeRequest) -> OptimizedNetwork:
-        result = optimizing.optimize(request, self.placement, self.store, self.events)
-        return OptimizedNetwork(result=result, folder=request.folder)
+        return OptimizedNetwork(
+            result=optimizing.optimize(request, self.placement, self.store, self.events),
+            folder=request.folder,
+        )
 
     def run(self, artifact: Text, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run a compiled network once on the session's device, by the ONNX file's names."""
@@ -127,7 +129,7 @@ class NetworkVerbs(Opened):
         `memory` its peak memory.
         """
         named, said = text_or_none(meter, "meter"), options_of(options, self.seed)
-        profiler = profiling.Profiler(
+        return profiling.Profiler(
             placement=self.placement,
             store=self.store,
             events=self.events,
@@ -136,9 +138,7 @@ class NetworkVerbs(Opened):
             memory=truth_of(memory, "memory"),
             verify=self.verify,
             max_error=error_of(max_error),
-        )
-        chosen = checked_settings(settings)
-        return profiler.run(self._given(model, said).argument, said, chosen)
+        ).run(self._given(model, said).argument, said, checked_settings(settings))
 
     def compare(
         self,
@@ -153,7 +153,8 @@ class NetworkVerbs(Opened):
         """Time one network or several in turn with their peers."""
         compared = several_models(models)
         comparing.require_models(compared)
-        comparer = comparing.Comparer(
+        said = options_of(options, self.seed)
+        return comparing.Comparer(
             peers=comparing.checked_peers(PEERS if peers is None else texts_of(peers, "peers")),
             settings=checked_settings(settings),
             rounds=count_of(rounds, "rounds", 1),
@@ -163,13 +164,16 @@ class NetworkVerbs(Opened):
             store=self.records,
             events=self.events,
             seed=self.seed,
-        )
-        said = options_of(options, self.seed)
-        return comparer.run([self._given(each, said).argument for each in compared], said)
+        ).run([self._given(each, said).argument for each in compared], said)
 
     def show(self, task: Model, what: str = "graph") -> str:
         """What a task's kernel became: its graph, its scheduled TIR, or its assembly."""
-        view = showing.checked_view(text_of(what, "what"))
-        name = self._given(task, ModelOptions(seed=self.seed)).argument
         placement = describable_placement(placement_of(self._target, self._tracker, self._threads))
-        return showing.show(name, view, placement, self.records, self.seed, verify=self.verify)
+        return showing.show(
+            self._given(task, ModelOptions(seed=self.seed)).argument,
+            text_of(what, "what"),
+            placement,
+            self.records,
+            self.seed,
+            verify=self.verify,
+        )

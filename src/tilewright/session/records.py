@@ -33,13 +33,16 @@ class RecordVerbs(Opened):
     ) -> ImportResult:
         """Take in records of another database or another program; see `tilewright db import`."""
         made_on = text_or_none(target, "target")
-        request = ImportRequest(
-            path=path_of(path, "path"),
-            kind=text_or_none(kind, "kind"),
-            task=text_or_none(task, "task"),
-            placement=None if made_on is None else parse_target(made_on, self._threads),
+        return import_file(
+            ImportRequest(
+                path=path_of(path, "path"),
+                kind=text_or_none(kind, "kind"),
+                task=text_or_none(task, "task"),
+                placement=None if made_on is None else parse_target(made_on, self._threads),
+            ),
+            self.store,
+            lambda: self.placement,
         )
-        return import_file(request, self.store, lambda: self.placement)
 
     def export_file(self, path: Text, kind: str | None = None) -> int:
         """Write the database to a file, in a form that another program reads; returns a count."""
@@ -58,15 +61,16 @@ class RecordVerbs(Opened):
         polars frame: a column per scalar, `latency_s` (median) and `samples_s`."""
         from tilewright.store.frames import to_frame
 
-        found = self.records.stored_measurements(
-            workload_key=text_or_none(workload_key, "workload_key"),
-            placement=None
-            if placement is None
-            else one_of(placement, "placement", PlacementKey, _KEY),
-            implementation=text_or_none(implementation, "implementation"),
-            run_id=None if run_id is None else count_of(run_id, "run_id"),
+        return to_frame(
+            self.records.stored_measurements(
+                workload_key=text_or_none(workload_key, "workload_key"),
+                placement=None
+                if placement is None
+                else one_of(placement, "placement", PlacementKey, _KEY),
+                implementation=text_or_none(implementation, "implementation"),
+                run_id=None if run_id is None else count_of(run_id, "run_id"),
+            )
         )
-        return to_frame(found)
 
     def doctor(self) -> DoctorResult:
         """Check the installation and the machine."""

@@ -38,14 +38,13 @@ class StudyVerbs(Opened):
         """Regret of tuners on stored sweeps, with a page of figures in the folder `out`; see
         `tilewright study tuners --help`."""
         folder = path_or_none(out, "out")
-        study = tuner_study.TunerStudy(
+        result = tuner_study.TunerStudy(
             events=self.events,
             seeds=count_of(seeds, "seeds"),
             processes=self._threads or len(self.placement.binding.cpus),
             sweep=path_or_none(sweep, "sweep"),
             names=texts_of(tuners, "tuners"),
-        )
-        result = study.run()
+        ).run()
         if folder is not None:
             tuner_study.write_page(folder, result)
         return result
@@ -62,15 +61,13 @@ class StudyVerbs(Opened):
         total = parse_budget("4m" if budget is None else budget)
         tuner_factory(text_of(tuner, "tuner"))
         said = options_of(options, self.seed)
-        argument = self._given(model, said).argument
-        study = subgraphs.SubgraphStudy(
+        return subgraphs.SubgraphStudy(
             placement=self.placement,
             store=self.store,
             events=self.events,
             seed=self.seed,
             tuner=tuner,
-        )
-        return study.run(argument, said, total)
+        ).run(self._given(model, said).argument, said, total)
 
     def study_padding(
         self,
@@ -83,10 +80,9 @@ class StudyVerbs(Opened):
         """An operator along one parameter, measured and predicted; see `tilewright study padding
         --help`."""
         name, steps = text_of(operator, "operator"), counts_of(values, "values")
-        sweep = sweeping.Sweeping(
+        return sweeping.Sweeping(
             placement=self.placement,
             predictors=predictors_of(self.placement, self.store, self.events),
             events=self.events,
             options=options_of(options, self.seed),
-        )
-        return sweep.run(name, text_of(parameter, "parameter"), steps)
+        ).run(name, text_of(parameter, "parameter"), steps)
