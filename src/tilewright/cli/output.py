@@ -77,7 +77,8 @@ def envelope(command: str, data: Any, warnings: Iterable[str]) -> str:
 
 def plain(value: Any) -> Any:
     """Results as what json knows; numbers that json lacks become null."""
-    return json.loads(msgspec.json.encode(value, enc_hook=_known))
+    text = json.dumps(msgspec.to_builtins(value, enc_hook=_known))
+    return json.loads(text, parse_constant=lambda _: None)
 
 
 def _known(value: object) -> Any:

@@ -176,13 +176,11 @@ def describe(array: NDArray[Any]) -> dict[str, Any]:
     import numpy as np
 
     values = np.asarray(array)
-    facts: dict[str, Any] = {"shape": list(values.shape), "dtype": str(values.dtype)}
     finite = values[np.isfinite(values)].astype(np.float64)
-    some = finite.size > 0
+    told = {"min": finite.min, "max": finite.max, "mean": finite.mean}
     return {
-        **facts,
-        "min": float(finite.min()) if some else None,
-        "max": float(finite.max()) if some else None,
-        "mean": float(finite.mean()) if some else None,
+        "shape": list(values.shape),
+        "dtype": str(values.dtype),
+        **{name: float(of()) if finite.size else None for name, of in told.items()},
         "not_finite": int(values.size - finite.size),
     }

@@ -12,7 +12,7 @@ from tilewright.core.errors import TargetError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement, Run
 from tilewright.core.results import OptimizeResult
-from tilewright.deploy import graph_account, outcome, publishing, shipment
+from tilewright.deploy import graph_account, publishing, shipment
 from tilewright.deploy.manifest import MANIFEST
 from tilewright.deploy.racing import Race
 from tilewright.deploy.reserve import FEW, PLAIN, LineUp, Reserve
@@ -63,7 +63,7 @@ def optimize(
     if request.only_predicted:
         result = graph_account.predicted_only(network, placement, store, events, request)
         result = replace(result, elapsed_s=budget.elapsed_s)
-        outcome.write_documents(request.folder, result)
+        shipment.write_documents(request.folder, result)
         return result
     store.add_device(placement.device)
     searched = dict(network.tasks)
@@ -174,7 +174,7 @@ class _Work:
             environment=environment_card(environment, self.placement),
         )
         publishing.write_manifest(race, result)
-        outcome.write_documents(race.folder, result)
+        shipment.write_documents(race.folder, result)
         publishing.publish(race.folder, self.request.folder)
         return result
 

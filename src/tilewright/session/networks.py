@@ -23,7 +23,7 @@ from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.results import CompareResult, ProfileResult, SolveResult
 from tilewright.deploy import artifact as artifacts
 from tilewright.deploy import comparing, optimizing, profiling, showing
-from tilewright.deploy.outcome import OptimizedNetwork, default_folder
+from tilewright.deploy.shipment import OptimizedNetwork, default_folder
 from tilewright.graph.network import Array
 from tilewright.hardware.meters import named_meter
 from tilewright.measure.targeting import describable_placement, placement_of
