@@ -19,7 +19,7 @@ import pytest
 from command_line import call, know_machine, rows, run, small_model, start, succeed
 from offer import offered
 
-from tilewright.deploy import outcome
+from tilewright.deploy import shipment
 from tilewright.session import opened
 from tilewright.store import open_store
 
@@ -213,7 +213,7 @@ def test_a_disk_that_fills_up_at_the_end(shipped: Path, monkeypatch: pytest.Monk
     def render(_result: object) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(outcome, "render", render)
+    monkeypatch.setattr(shipment.html, "render", render)
     kept = {p.name: p.read_bytes() for p in (shipped / "out").iterdir()}
     small_model(shipped / "other.onnx", filters=(16, 32), extent=16)
     done = call(shipped, "optimize", "other.onnx", "--budget", "0", "--out", "out")

@@ -8,8 +8,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from tilewright.deploy.hashes import sealed
 from tilewright.deploy.manifest import LIBRARY, MANIFEST, SCHEMA_VERSION, WEIGHTS
-from tilewright.deploy.seals import sealed
 
 CONTENTS = {LIBRARY: b"\x7fELF library" * 3, WEIGHTS: bytes(range(64))}
 TASK = {

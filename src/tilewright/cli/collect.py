@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 
 from cyclopts import Parameter
 
-from tilewright.cli.answers import answer_of
 from tilewright.cli.flags import CommonFlags, MeteredFlags
-from tilewright.cli.output import emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
 
@@ -106,28 +104,32 @@ def collect(
         str,
         Parameter(help="Total of this command, earlier runs included: 90s, 10m, or a number."),
     ] = "10m",
-    design_flags: DesignFlags | None = None,
-    model_flags: MeteredFlags | None = None,
-    flags: CommonFlags | None = None,
-) -> int:
+    design_flags: DesignFlags = DesignFlags(),
+    model_flags: MeteredFlags = MeteredFlags(),
+    flags: CommonFlags = CommonFlags(),
+) -> None:
     """Measure operators in many configurations and settings, for predictors to learn from.
 
     With --power each kernel also runs in a loop for some seconds while a meter is read. Rows go to
     the database; those of other threads, caches or neighbours are kept apart. A repeated command
     goes on where the last one stopped.
     """
-    flags, model_flags = flags or CommonFlags(), model_flags or MeteredFlags()
     if not models and not op:
         raise UsageError(
             "collect needs a family of operators or a network.",
             hint="tilewright collect --op conv2d --samples 200, or collect zoo:resnet50",
         )
-    design = (design_flags or DesignFlags()).design()
-    options = model_flags.options(flags.seed)
-    with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
+    design = design_flags.design()
+    with working(flags, model_flags) as work:
         work.session.meter = model_flags.meter_name
-        result = work.session.collect(
-            op, models, samples=samples, design=design, budget=budget, options=options
+        work.tell(
+            "collect",
+            work.session.collect(
+                op,
+                models,
+                samples=samples,
+                design=design,
+                budget=budget,
+                options=model_flags.options(flags.seed),
+            ),
         )
-    emit(answer_of("collect", result, work), flags)
-    return 0

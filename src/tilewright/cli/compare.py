@@ -1,28 +1,34 @@
-"""`tilewright compare`."""
+"""`tilewright compare`, and reading what an earlier one printed."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Literal, cast
 
+import msgspec
 from cyclopts import Parameter
 
-from tilewright.cli.answers import answer_of
-from tilewright.cli.baseline import read_baseline
 from tilewright.cli.flags import ChoiceFlags, ModelOrArtifactFlags, SharedFlags
-from tilewright.cli.output import emit, plain
+from tilewright.cli.output import plain
 from tilewright.cli.streams import write_message
-from tilewright.cli.work import working
+from tilewright.cli.work import Work, working
 from tilewright.core.errors import ModelError, NegativeVerdict, UsageError
+from tilewright.core.input_files import require_regular
+from tilewright.core.results import CompareResult, CompareRow
 from tilewright.report.comparison import AgainstBaseline, against_baseline
-
-if TYPE_CHECKING:
-    from tilewright.core.results import CompareResult, CompareRow
+from tilewright.report.escape import visible
 
 DEFAULT_PEERS = "onnxruntime,openvino,torch"
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("model", "peer", "precision"), str),
+    **dict.fromkeys(("latency_s", "peer_latency_s", "speedup"), float),
+    "threads": int,
+}
+_BOUNDS = ("speedup_low", "speedup_high")
+_HINT = "It takes what `tilewright compare … --format json` prints, or compare.json from --out."
 
 
 def compare(
@@ -36,7 +42,7 @@ def compare(
             "torch_compiled, too, which compiles for tens of seconds; doctor lists all."
         ),
     ] = DEFAULT_PEERS,
-    choice: ChoiceFlags | None = None,
+    choice: ChoiceFlags = ChoiceFlags(),
     baseline: Annotated[
         Path | None, Parameter(help="What an earlier `compare --format json` printed.")
     ] = None,
@@ -47,43 +53,38 @@ def compare(
             "--baseline, when that mean divided by the earlier one is."
         ),
     ] = None,
-    model_flags: ModelOrArtifactFlags | None = None,
-    flags: SharedFlags | None = None,
-) -> int:
+    model_flags: ModelOrArtifactFlags = ModelOrArtifactFlags(),
+    flags: SharedFlags = SharedFlags(),
+) -> None:
     """Time networks side by side with other engines: in turn, same cores, same threads."""
     from tilewright.deploy.comparing import require_models
 
-    flags, model_flags = flags or SharedFlags(), model_flags or ModelOrArtifactFlags()
     require_models(models)
     if fail_below is not None and not (math.isfinite(fail_below) and fail_below > 0):
         raise UsageError(f"--fail-below must be a number above 0, not {fail_below}.")
     peer_names = _peer_names(peers)
     earlier = read_baseline(baseline) if baseline is not None else None
-    choice, options = choice or ChoiceFlags(), model_flags.options(flags.seed)
-    with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
+    with working(flags, model_flags) as work:
         work.session.verify = model_flags.verify
         result = work.session.compare(
             models,
             peers=peer_names,
-            options=options,
+            options=model_flags.options(flags.seed),
             settings=choice.settings,
             max_error=choice.max_error,
         )
-    against = _against(result, earlier, baseline)
-    if against is not None:
-        result = replace(result, baseline_geomean=against.then.value)
-    answer = answer_of(
-        "compare",
-        result,
-        work,
-        data=_data(result, against),
-        remarks=_remarks(against),
-        warnings=_thread_warning(against),
-    )
-    emit(answer, flags)
+        against = None if earlier is None else against_baseline(result.rows, earlier)
+        if against is not None:
+            _tell_against(work, result, against)
+        elif earlier is None:
+            work.tell("compare", result)
+        else:
+            raise ModelError(
+                f"{baseline} has no model and peer in common with this comparison.",
+                hint="Make a new one: tilewright compare MODEL… --format json",
+            )
     if fail_below is not None:
         _judge(result, against, fail_below)
-    return 0
 
 
 def _peer_names(text: str) -> tuple[str, ...]:
@@ -93,50 +94,31 @@ def _peer_names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _against(
-    result: CompareResult, earlier: Sequence[CompareRow] | None, path: Path | None
-) -> AgainstBaseline | None:
-    if earlier is None:
-        return None
-    against = against_baseline(result.rows, earlier)
-    if against is None:
-        raise ModelError(
-            f"{path} has no model and peer in common with this comparison.",
-            hint="Make a new one: tilewright compare MODEL… --format json",
-        )
-    return against
-
-
-def _data(result: CompareResult, against: AgainstBaseline | None) -> dict[str, Any]:
-    data: dict[str, Any] = plain(result)
-    if against is not None:
-        low, high = against.ratio_bounds
-        data["baseline"] = {
-            "models": list(against.models),
-            "geomean_speedup": against.now.value,
-            "baseline_geomean": against.then.value,
-            "ratio": against.ratio,
-            "ratio_low": low,
-            "ratio_high": high,
-        }
-    return data
-
-
-def _remarks(against: AgainstBaseline | None) -> list[str]:
-    if against is None:
-        return []
+def _tell_against(work: Work, result: CompareResult, against: AgainstBaseline) -> None:
+    """Tell a comparison beside an earlier one."""
+    result = replace(result, baseline_geomean=against.then.value)
     low, high = against.ratio_bounds
     between = "" if low is None or high is None else f", between {low:.3f} and {high:.3f}"
-    return [
+    remark = (
         f"Against the baseline, over {len(against.models)} models: {against.ratio:.3f}{between}"
         f" ({against.now.value:.3f} now, {against.then.value:.3f} then)"
-    ]
-
-
-def _thread_warning(against: AgainstBaseline | None) -> list[str]:
-    if against is None or not against.other_threads:
-        return []
-    return ["The baseline was measured with another number of threads."]
+    )
+    warnings = ["The baseline was measured with another number of threads."]
+    baseline = {
+        "models": list(against.models),
+        "geomean_speedup": against.now.value,
+        "baseline_geomean": against.then.value,
+        "ratio": against.ratio,
+        "ratio_low": low,
+        "ratio_high": high,
+    }
+    work.tell(
+        "compare",
+        result,
+        data=plain(result) | {"baseline": baseline},
+        remarks=[remark],
+        warnings=warnings if against.other_threads else (),
+    )
 
 
 def _judge(result: CompareResult, against: AgainstBaseline | None, fail_below: float) -> None:
@@ -147,3 +129,55 @@ def _judge(result: CompareResult, against: AgainstBaseline | None, fail_below: f
     if value < fail_below:
         raise NegativeVerdict(f"The {what} is {value:.4f}, below {fail_below:g}.")
     write_message(f"The {what} is {value:.4f}, not below {fail_below:g}.")
+
+
+class _Data(msgspec.Struct):
+    rows: list[Any]
+
+
+class _Envelope(msgspec.Struct):
+    """What is around the rows of a comparison."""
+
+    command: Literal["compare"]
+    schema_version: Literal[1]
+    data: _Data
+
+
+def read_baseline(path: Path) -> tuple[CompareRow, ...]:
+    """The rows of an earlier comparison. Raises ModelError for anything else."""
+    try:
+        require_regular(path)
+        document: Any = json.loads(path.read_text(encoding="utf-8"))
+        rows = msgspec.convert(document, _Envelope).data.rows
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ModelError(f"baseline {str(path)!r} cannot be read: {reason}") from error
+    except msgspec.ValidationError as error:
+        raise ModelError(f"baseline {str(path)!r} holds no comparison.", hint=_HINT) from error
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"baseline {str(path)!r} is no JSON: {error}", hint=_HINT) from error
+    return tuple(_row(row, index, path) for index, row in enumerate(rows))
+
+
+def _row(row: object, index: int, path: Path) -> CompareRow:
+    fields = cast("dict[str, Any]", row) if isinstance(row, dict) else {}
+    wrong = [name for name, kind in _KINDS.items() if not _is(fields.get(name), kind)]
+    if wrong:
+        raise ModelError(
+            f"baseline {str(path)!r}, row {index}: {visible(', '.join(wrong))} missing or wrong.",
+            hint=_HINT,
+        )
+    known: dict[str, Any] = {name: fields[name] for name in _KINDS}
+    for name in _BOUNDS:  # comparisons of earlier versions have none
+        if _is(fields.get(name), float) and fields[name] > 0:
+            known[name] = fields[name]
+    return CompareRow(**known, max_abs_error=None, max_rel_error=None)
+
+
+def _is(value: Any, kind: type) -> bool:
+    """Whether a value is of a kind, and finite where it is a number."""
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return kind is str or math.isfinite(value)

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from tilewright.cli.answers import answer_of
 from tilewright.cli.flags import AnswerFlags, PlacedFlags, StoredFlags
 from tilewright.cli.help_pages import RECORDS, examples
-from tilewright.cli.output import Answer, emit
+from tilewright.cli.output import Answer
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
 from tilewright.core.units import parse_bytes, parse_duration
@@ -27,15 +26,12 @@ db = App(
 
 
 @db.command(help_epilogue=examples("db info"))
-def info(*, flags: StoredFlags | None = None) -> int:
+def info(*, flags: StoredFlags = StoredFlags()) -> None:
     """Say what the database holds, and what the cache of models takes."""
     from tilewright.store.housekeeping import describe
 
-    flags = flags or StoredFlags()
     with working(flags) as work:
-        result = describe(work.session.records)
-    emit(answer_of("db info", result, work), flags)
-    return 0
+        work.tell("db info", describe(work.session.records))
 
 
 @db.command(help_epilogue=examples("db export"))
@@ -52,15 +48,14 @@ def export(
             "measurements.",
         ),
     ] = None,
-    flags: PlacedFlags | None = None,
-) -> int:
+    flags: PlacedFlags = PlacedFlags(),
+) -> None:
     """Write the database to a file."""
-    flags = flags or PlacedFlags()
     kinds.export_kind(path, kind)
     with working(flags) as work:
-        count = work.session.export_file(path, kind)
-    _emit_counts("db export", {"path": str(path), "records": count}, flags, work.warnings)
-    return 0
+        work.answer = _counted(
+            "db export", {"path": str(path), "records": work.session.export_file(path, kind)}
+        )
 
 
 @db.command(name="import", help_epilogue=examples("db import"))
@@ -79,15 +74,12 @@ def import_(
         str | None,
         Parameter(help="The device a foreign t4 file was made on; llvm is this machine."),
     ] = None,
-    flags: PlacedFlags | None = None,
-) -> int:
+    flags: PlacedFlags = PlacedFlags(),
+) -> None:
     """Take in records of another database or program; those known already stay single."""
-    flags = flags or PlacedFlags()
     kinds.checked_kind(kind, kinds.IMPORTS)
     with working(flags) as work:
-        taken = work.session.import_file(path, kind, task=task, target=target)
-    emit(answer_of("db import", taken, work), flags)
-    return 0
+        work.tell("db import", work.session.import_file(path, kind, task=task, target=target))
 
 
 @db.command(help_epilogue=examples("db merge"))
@@ -99,15 +91,13 @@ def merge(
     into: Annotated[
         Path | None, Parameter(help="Leave A as it is and put both into this database.")
     ] = None,
-    flags: AnswerFlags | None = None,
-) -> int:
+    flags: AnswerFlags = AnswerFlags(),
+) -> None:
     """Put the records of two databases together; known ones stay single."""
     from tilewright.collect import interchanging
 
-    flags = flags or AnswerFlags()
-    taken = interchanging.merge(first, second, into)
-    emit(answer_of("db merge", taken), flags)
-    return 0
+    with working(flags) as work:
+        work.tell("db merge", interchanging.merge(first, second, into))
 
 
 @db.command(help_epilogue=examples("db gc"))
@@ -132,43 +122,38 @@ def gc(
             "all that no process uses [default: TILEWRIGHT_CACHE_LIMIT, else 10GiB]."
         ),
     ] = None,
-    flags: StoredFlags | None = None,
-) -> int:
+    flags: StoredFlags = StoredFlags(),
+) -> None:
     """Remove measurements of kernels that have changed since, and shrink the file.
 
     Models in the cache that were not used for longest go, too, where they take more than the limit.
     """
     from tilewright.store.housekeeping import clean_up
 
-    flags = flags or StoredFlags()
-    age_s = None
-    if failures_older_than is not None:
-        age_s = parse_duration(failures_older_than)
-        if age_s is None:
-            raise UsageError(
-                f"--failures-older-than {failures_older_than!r} is no duration.",
-                hint="For example 90m or 720h.",
-            )
-    limit_bytes = None
-    if cache_limit is not None:
-        limit_bytes = parse_bytes(cache_limit)
-        if limit_bytes is None:
-            raise UsageError(
-                f"--cache-limit {cache_limit!r} is no size.", hint="For example 2GB, 500MB or 0."
-            )
-    with working(flags) as work:
-        removed = clean_up(
-            work.session.store,
-            keep_versions=keep_version,
-            failures_older_than_s=age_s,
-            cache_limit_bytes=limit_bytes,
+    age_s = None if failures_older_than is None else parse_duration(failures_older_than)
+    if failures_older_than is not None and age_s is None:
+        raise UsageError(
+            f"--failures-older-than {failures_older_than!r} is no duration.",
+            hint="For example 90m or 720h.",
         )
-    _emit_counts("db gc", record_of(removed), flags, work.warnings)
-    return 0
+    limit_bytes = None if cache_limit is None else parse_bytes(cache_limit)
+    if cache_limit is not None and limit_bytes is None:
+        raise UsageError(
+            f"--cache-limit {cache_limit!r} is no size.", hint="For example 2GB, 500MB or 0."
+        )
+    with working(flags) as work:
+        work.answer = _counted(
+            "db gc",
+            record_of(
+                clean_up(
+                    work.session.store,
+                    keep_versions=keep_version,
+                    failures_older_than_s=age_s,
+                    cache_limit_bytes=limit_bytes,
+                )
+            ),
+        )
 
 
-def _emit_counts(
-    command: str, counts: dict[str, Any], flags: AnswerFlags, warnings: list[str]
-) -> None:
-    answer = Answer(command=command, data=counts, rows=counts_table(counts), warnings=warnings)
-    emit(answer, flags)
+def _counted(command: str, counts: dict[str, Any]) -> Answer:
+    return Answer(command=command, data=counts, rows=counts_table(counts))

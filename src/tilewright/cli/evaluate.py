@@ -8,9 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from tilewright.cli.answers import answer_of
 from tilewright.cli.flags import SharedFlags
-from tilewright.cli.output import emit
 from tilewright.cli.work import working
 
 FAMILIES = "conv2d, linear, bmm, softmax, layer_norm, gemm_power, knobs, energy"
@@ -63,32 +61,31 @@ def evaluate(
             "device class with so many threads]."
         ),
     ] = None,
-    split_flags: SplitFlags | None = None,
-    flags: SharedFlags | None = None,
-) -> int:
+    split_flags: SplitFlags = SplitFlags(),
+    flags: SharedFlags = SharedFlags(),
+) -> None:
     """Judge a predictor on measurements that it has not seen, by a split that does not leak.
 
     --threads is the number of threads that fit a table's predictor. With --out the folder also gets
     a card for each predictor (data, split, errors, limits) with a plot of predicted against
     measured, as predictors.html and predictors.md.
     """
-    flags, split = flags or SharedFlags(), split_flags or SplitFlags()
     with working(flags) as work:
         from tilewright.insight.evaluating import EvaluateRequest
 
-        request = EvaluateRequest(
-            table=table,
-            family=family,
-            split=split.split,
-            folds=split.folds,
-            specs=split.specs,
-            shots=split.shots,
+        found = work.session.judge(
+            EvaluateRequest(
+                table=table,
+                family=family,
+                split=split_flags.split,
+                folds=split_flags.folds,
+                specs=split_flags.specs,
+                shots=split_flags.shots,
+            )
         )
-        found = work.session.judge(request)
         if flags.out is not None:
             from tilewright.report.predictor_cards import write_cards
 
             write_cards(flags.out, found)
-    cards = [f"Cards: {flags.out / 'predictors.html'}"] if flags.out else []
-    emit(answer_of("evaluate", found.result, work, remarks=cards), flags)
-    return 0
+        cards = [f"Cards: {flags.out / 'predictors.html'}"] if flags.out else []
+        work.tell("evaluate", found.result, remarks=cards)

@@ -6,9 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tilewright.cli.answers import answer_of
 from tilewright.cli.flags import PlacedFlags, TargetFlag
-from tilewright.cli.output import emit
 from tilewright.cli.work import working
 
 
@@ -23,16 +21,13 @@ def fit(
             show_default=False,
         ),
     ] = (),
-    target_flag: TargetFlag | None = None,
-    flags: PlacedFlags | None = None,
-) -> int:
+    target_flag: TargetFlag = TargetFlag(),
+    flags: PlacedFlags = PlacedFlags(),
+) -> None:
     """Learn predictors of kernels' times and energies from what was measured on this device class.
 
     They learn from the rows that come with tilewright and from the database; `predict` uses them,
     and fits by itself those that are not there yet.
     """
-    flags, target_flag = flags or PlacedFlags(), target_flag or TargetFlag()
-    with working(flags, target=target_flag.target, tracker=target_flag.tracker) as work:
-        result = work.session.fit(families, metric)
-    emit(answer_of("fit", result, work), flags)
-    return 0
+    with working(flags, target_flag) as work:
+        work.tell("fit", work.session.fit(families, metric))

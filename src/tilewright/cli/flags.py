@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from cyclopts import Group, Parameter
 
@@ -38,24 +38,32 @@ MaxError = Annotated[
         "Implementations with a larger error bound are not used.",
     ),
 ]
-Threads = Annotated[
-    int | None, Parameter(group=_SHARED, help="Threads [default: all physical cores].")
+Budget = Annotated[
+    str,
+    Parameter(
+        help="Total for this network, target, threads and database, earlier runs included: "
+        "a time (90s, 10m, 1h30m) or a number of measurements. 0 searches nothing: it "
+        "compiles from what is known, checks, and races the networks."
+    ),
 ]
-
-Verify = Annotated[
-    bool,
-    Parameter(group=_MODEL, help="Of an artifact, check the content of its files by their hashes."),
-]
+_LEAST = {"threads": 1, "seed": 0, "batch": 1}
 
 
-def _at_least(least: int, name: str, value: int | None) -> None:
-    if value is not None and value < least:
-        raise UsageError(f"{name} must be at least {least}, not {value}.")
+class _Checked:
+    """Flags whose numbers are checked: each has a least value wherever it occurs."""
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            given: object = getattr(self, name, None)
+            several = cast("tuple[object, ...]", given) if isinstance(given, tuple) else (given,)
+            for value in several:
+                if isinstance(value, int) and value < least:
+                    raise UsageError(f"--{name} must be at least {least}, not {value}.")
 
 
 @Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerFlags:
+@dataclass(frozen=True, kw_only=True)
+class AnswerFlags(_Checked):
     """What every verb takes: where its answer goes. The classes below add what some verbs heed."""
 
     out: Annotated[
@@ -66,28 +74,25 @@ class AnswerFlags:
         "table"
     )
 
-    def shared(self) -> SharedFlags:
-        """The same among all flags that verbs share, the others as they are by default."""
-        return SharedFlags(out=self.out, format=self.format)
+    @property
+    def opening(self) -> dict[str, Any]:
+        """Those of the flags that `session.open` takes, by name."""
+        names = {field.name for field in fields(self)} - {"out", "format"}
+        return {name: getattr(self, name) for name in names}
 
 
 @Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ThreadedFlags(AnswerFlags):
     """What verbs take that need cores, but neither a database nor anything random."""
 
-    threads: Threads = None
-
-    def __post_init__(self) -> None:
-        _at_least(1, "--threads", self.threads)
-
-    def shared(self) -> SharedFlags:
-        """The same among all flags that verbs share."""
-        return SharedFlags(out=self.out, format=self.format, threads=self.threads)
+    threads: Annotated[
+        int | None, Parameter(group=_SHARED, help="Threads [default: all physical cores].")
+    ] = None
 
 
 @Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StoredFlags(AnswerFlags):
     """What verbs take that look into the database."""
 
@@ -100,28 +105,15 @@ class StoredFlags(AnswerFlags):
         ),
     ] = None
 
-    def shared(self) -> SharedFlags:
-        """The same among all flags that verbs share."""
-        return SharedFlags(out=self.out, format=self.format, db=self.db)
-
 
 @Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedFlags(StoredFlags):
+@dataclass(frozen=True, kw_only=True)
+class PlacedFlags(ThreadedFlags, StoredFlags):
     """What verbs take that look into the database for a device with so many threads."""
 
-    threads: Threads = None
-
-    def __post_init__(self) -> None:
-        _at_least(1, "--threads", self.threads)
-
-    def shared(self) -> SharedFlags:
-        """The same among all flags that verbs share."""
-        return SharedFlags(out=self.out, format=self.format, db=self.db, threads=self.threads)
-
 
 @Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CommonFlags(StoredFlags):
     """What verbs take that work on a model; `--threads` is apart, since `collect` takes several
     numbers and `explain` also none."""
@@ -130,32 +122,15 @@ class CommonFlags(StoredFlags):
         int, Parameter(group=_SHARED, help="Seed of everything random: weights, inputs, search.")
     ] = 0
 
-    def __post_init__(self) -> None:
-        _at_least(0, "--seed", self.seed)
-
-    def shared(self) -> SharedFlags:
-        """The same among all flags that verbs share."""
-        return SharedFlags(out=self.out, format=self.format, db=self.db, seed=self.seed)
-
 
 @Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedFlags(CommonFlags):
+@dataclass(frozen=True, kw_only=True)
+class SharedFlags(ThreadedFlags, CommonFlags):
     """All flags that verbs share; most verbs on models take them all."""
 
-    threads: Threads = None
-
-    def __post_init__(self) -> None:
-        CommonFlags.__post_init__(self)
-        _at_least(1, "--threads", self.threads)
-
-    def shared(self) -> SharedFlags:
-        """The same."""
-        return self
-
 
 @Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SharedFlagsOfExplain(CommonFlags):
     """The same with `--threads` for a question, too."""
 
@@ -170,28 +145,26 @@ class SharedFlagsOfExplain(CommonFlags):
         ),
     ] = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.threads is not None and len(self.threads) > 1:
+            given = " ".join(str(count) for count in self.threads)
+            raise UsageError(f"--threads takes one number or none, not {given}.")
+
     @property
     def asks_for_threads(self) -> bool:
         """Whether the number of threads is what is asked for."""
         return self.threads == ()
 
-    def shared(self) -> SharedFlags:
-        """The same among all flags that verbs share. Raises UsageError for two numbers."""
-        if self.threads is not None and len(self.threads) > 1:
-            given = " ".join(str(count) for count in self.threads)
-            raise UsageError(f"--threads takes one number or none, not {given}.")
-        return SharedFlags(
-            db=self.db,
-            out=self.out,
-            seed=self.seed,
-            format=self.format,
-            threads=self.threads[0] if self.threads else None,
-        )
+    @property
+    def opening(self) -> dict[str, Any]:
+        """The same, with the one number of threads where one is given."""
+        return {**super().opening, "threads": self.threads[0] if self.threads else None}
 
 
 @Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetFlag:
+@dataclass(frozen=True, kw_only=True)
+class TargetFlag(_Checked):
     """What code is compiled for."""
 
     target: Annotated[
@@ -205,26 +178,29 @@ class TargetFlag:
 
 
 @Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetOrArtifactFlags(TargetFlag):
-    """The same where an artifact may be meant."""
+@dataclass(frozen=True, kw_only=True)
+class ArtifactFlags:
+    """How an artifact is opened."""
 
-    verify: Verify = True
+    verify: Annotated[
+        bool,
+        Parameter(
+            group=_MODEL, help="Of an artifact, check the content of its files by their hashes."
+        ),
+    ] = True
 
 
 @Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFlags:
+@dataclass(frozen=True, kw_only=True)
+class TargetOrArtifactFlags(ArtifactFlags, TargetFlag):
+    """What code is compiled for, where an artifact may be meant."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ModelFlags(TargetFlag):
     """What can be said about a MODEL beside its name."""
 
-    target: Annotated[
-        str,
-        Parameter(group=_MODEL, help="llvm is this CPU; or a TVM target string; or rpc:KEY."),
-    ] = "llvm"
-    tracker: Annotated[
-        str | None,
-        Parameter(group=_MODEL, help="HOST:PORT of the TVM RPC tracker that knows rpc:KEY."),
-    ] = None
     batch: Annotated[
         int | None, Parameter(group=_MODEL, help="Replaces the first axis of the inputs.")
     ] = None
@@ -240,33 +216,24 @@ class ModelFlags:
     ] = ()
 
     def __post_init__(self) -> None:
-        _at_least(1, "--batch", self.batch)
+        super().__post_init__()
+        read_shapes(self.shape)
 
     def options(self, seed: int) -> ModelOptions:
-        """The same as the models layer wants it. Raises UsageError for a malformed shape."""
+        """The same as the models layer wants it."""
         from tilewright.models import ModelOptions
 
         return ModelOptions(batch=self.batch, shapes=read_shapes(self.shape), seed=seed)
 
 
 @Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArtifactFlags:
-    """How an artifact is opened."""
-
-    verify: Verify = True
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOrArtifactFlags(ModelFlags):
+@dataclass(frozen=True, kw_only=True)
+class ModelOrArtifactFlags(ArtifactFlags, ModelFlags):
     """What can be said about a MODEL that may be an artifact."""
 
-    verify: Verify = True
-
 
 @Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MeteredFlags(ModelFlags):
     """The same, and whether energy is measured, and by what."""
 
@@ -283,7 +250,7 @@ class MeteredFlags(ModelFlags):
     ] = None
 
     def __post_init__(self) -> None:
-        ModelFlags.__post_init__(self)
+        super().__post_init__()
         if self.meter is not None and not self.power:
             raise UsageError("--meter says how --power measures.", hint="Add --power.")
 
@@ -294,7 +261,7 @@ class MeteredFlags(ModelFlags):
 
 
 @Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ChoiceFlags:
     """Which candidates a network is made of."""
 
@@ -305,7 +272,7 @@ class ChoiceFlags:
 
 
 @Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ForecastChoiceFlags(ChoiceFlags):
     """The same with our defaults unless something else is asked for."""
 

@@ -7,14 +7,23 @@ from collections.abc import Callable, Sequence
 
 from cyclopts import App, CycloptsError, Group
 
-from tilewright.cli.collect import collect
-from tilewright.cli.compare import compare
-from tilewright.cli.db import db
-from tilewright.cli.doctor import doctor
-from tilewright.cli.evaluate import evaluate
-from tilewright.cli.explain import explain
-from tilewright.cli.faults import tell_bug, tell_interrupted, tell_known, tell_usage
-from tilewright.cli.fit import fit
+from tilewright.cli import (
+    collect,
+    compare,
+    db,
+    evaluate,
+    explain,
+    faults,
+    fit,
+    machine,
+    optimize,
+    predict,
+    profile,
+    run,
+    show,
+    solve,
+    study,
+)
 from tilewright.cli.help_pages import (
     EXPERIMENTS,
     FASTER,
@@ -25,16 +34,7 @@ from tilewright.cli.help_pages import (
     examples,
     from_packages,
 )
-from tilewright.cli.optimize import optimize
-from tilewright.cli.predict import predict
-from tilewright.cli.profile import profile
-from tilewright.cli.run import run
-from tilewright.cli.show import show
-from tilewright.cli.solve import solve
 from tilewright.cli.streams import never_fail_on_encoding
-from tilewright.cli.study import study
-from tilewright.cli.targets import targets
-from tilewright.cli.tune import tune
 from tilewright.core.errors import TilewrightError
 from tilewright.core.signals import as_interrupts
 
@@ -46,12 +46,15 @@ HELP = (
     "SIGHUP)."
 )
 
-_VERBS: tuple[tuple[Group, tuple[Callable[..., int], ...]], ...] = (
-    (FASTER, (optimize, tune, run)),
-    (TIMES, (profile, compare, show)),
-    (FORECASTS, (predict, explain, collect, fit, evaluate)),
-    (EXPERIMENTS, (solve,)),
-    (RECORDS, (doctor, targets)),
+_VERBS: tuple[tuple[Group, tuple[Callable[..., int | None], ...]], ...] = (
+    (FASTER, (optimize.optimize, optimize.tune, run.run)),
+    (TIMES, (profile.profile, compare.compare, show.show)),
+    (
+        FORECASTS,
+        (predict.predict, explain.explain, collect.collect, fit.fit, evaluate.evaluate),
+    ),
+    (EXPERIMENTS, (solve.solve,)),
+    (RECORDS, (machine.doctor, machine.targets)),
 )
 
 
@@ -71,8 +74,8 @@ def build_app(*, helping: bool = False) -> App:
             if helping:
                 shown = from_packages(verb.__name__) + shown
             app.command(verb, group=group, sort_key=order, help_epilogue=shown)
-    app.command(study)
-    app.command(db)
+    app.command(study.study)
+    app.command(db.db)
     return app
 
 
@@ -84,13 +87,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         with as_interrupts():
             return _run(tokens)
     except CycloptsError as error:
-        return tell_usage(error, tokens)
+        return faults.tell_usage(error, tokens)
     except TilewrightError as error:
-        return tell_known(error)
+        return faults.tell_known(error)
     except KeyboardInterrupt:
-        return tell_interrupted(tokens)
+        return faults.tell_interrupted(tokens)
     except Exception as error:  # noqa: BLE001 - the last resort: every other error is our bug
-        return tell_interrupted(tokens) if _interrupted(error) else tell_bug(error)
+        return faults.tell_interrupted(tokens) if _interrupted(error) else faults.tell_bug(error)
 
 
 def _interrupted(error: BaseException | None) -> bool:

@@ -1,17 +1,16 @@
-"""`tilewright optimize`."""
+"""`tilewright optimize`, and `tilewright tune`, which does the same by a tuner of one's choice."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from tilewright.cli.answers import answer_of
-from tilewright.cli.flags import MaxError, ModelFlags, SharedFlags
-from tilewright.cli.output import emit
+from tilewright.cli.flags import Budget, MaxError, ModelFlags, SharedFlags
 from tilewright.cli.work import Work, working
+from tilewright.core.errors import UsageError
 from tilewright.core.results import OptimizeResult
 
 MODEL_HELP = "An .onnx or .pt2 file, zoo:NAME, hf:NAME, torch:MODULE:NAME, op:conv2d[...]."
@@ -21,36 +20,100 @@ def optimize(
     model: Annotated[str, Parameter(help=MODEL_HELP)],
     /,
     *,
-    budget: Annotated[
-        str,
-        Parameter(
-            help="Total for this network, target, threads and database, earlier runs included: "
-            "a time (90s, 10m, 1h30m) or a number of measurements. 0 searches nothing: it "
-            "compiles from what is known, checks, and races the networks."
-        ),
-    ] = "10m",
+    budget: Budget = "10m",
     max_error: MaxError = 1e-4,
-    model_flags: ModelFlags | None = None,
-    flags: SharedFlags | None = None,
-) -> int:
+    model_flags: ModelFlags = ModelFlags(),
+    flags: SharedFlags = SharedFlags(),
+) -> None:
     """Make a network faster: tune its tasks, compile it, check it, time it.
 
     Writes the compiled network, a manifest and report.html to --out, by default
     ./tilewright-out/NAME. The same command again goes on where the last one stopped.
     """
-    flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
-    options = model_flags.options(flags.seed)
-    with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
+    with working(flags, model_flags) as work:
         outcome = work.session.optimize(
-            model, budget=budget, out=flags.out, options=options, max_error=max_error
+            model,
+            budget=budget,
+            out=flags.out,
+            options=model_flags.options(flags.seed),
+            max_error=max_error,
         )
-    return tell_optimized("optimize", outcome.result, flags, work)
+        _tell(work, "optimize", outcome.result)
 
 
-def tell_optimized(command: str, result: OptimizeResult, flags: SharedFlags, work: Work) -> int:
-    """Print what `optimize` or `tune` made; `optimize` leaves what was found for each task to its
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchFlags:
+    """What is searched, and how."""
+
+    level: Annotated[
+        Literal["op", "subgraph", "graph"],
+        Parameter(
+            help="Tune each bare operator and carry its setting over; or the fused subgraph; or "
+            "subgraphs, then layouts and algorithms over the whole graph."
+        ),
+    ] = "subgraph"
+    tuner: Annotated[
+        str,
+        Parameter(
+            help="default, grid, random, genetic, droplet, xgb, xgb_rank, metaschedule, …; "
+            "AutoTVM's names work too."
+        ),
+    ] = "default"
+    solver: Annotated[
+        str,
+        Parameter(
+            help="For --level graph: auto, exact, milp, pbqp, dp, greedy, uniform, history_best, "
+            "or a solver or planner of another package (see doctor)."
+        ),
+    ] = "auto"
+    save_problem: Annotated[
+        Path | None,
+        Parameter(help="For --level graph: where to write the problem, for `tilewright solve`."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.level != "graph" and (self.solver != "auto" or self.save_problem is not None):
+            raise UsageError(
+                "--solver and --save-problem belong to the graph tuner.", hint="Add --level graph."
+            )
+
+
+def tune(
+    model: Annotated[str, Parameter(help=MODEL_HELP)],
+    /,
+    *,
+    search: SearchFlags = SearchFlags(),
+    budget: Budget = "10m",
+    max_error: MaxError = 1e-4,
+    model_flags: ModelFlags = ModelFlags(),
+    flags: SharedFlags = SharedFlags(),
+) -> None:
+    """Search settings with a tuner of your choice, then compile, check and time as `optimize`.
+
+    Shows per task the best, the gain, the failures and the time left; the report has the tuning
+    curves, how much each knob matters, and all trials. With --level graph and --budget 0 nothing
+    is built: layouts and algorithms are chosen from what is stored and modelled.
+    """
+    with working(flags, model_flags) as work:
+        from tilewright.search.levels import GraphLevel
+
+        level = GraphLevel(solver=search.solver, save_problem=search.save_problem)
+        outcome = work.session.tune(
+            model,
+            level=level if search.level == "graph" else search.level,
+            tuner=search.tuner,
+            budget=budget,
+            out=flags.out,
+            options=model_flags.options(flags.seed),
+            max_error=max_error,
+        )
+        _tell(work, "tune", outcome.result)
+
+
+def _tell(work: Work, command: str, result: OptimizeResult) -> None:
+    """Tell what `optimize` or `tune` made; `optimize` leaves what was found for each task to its
     report."""
     shown = replace(result, searches=()) if command == "optimize" else result
     report = [f"Report: {Path(result.artifact) / 'report.html'}"] if result.artifact else []
-    emit(answer_of(command, shown, work, data=result, remarks=report), flags, save=False)
-    return 0
+    work.tell(command, shown, data=result, remarks=report, saved=False)

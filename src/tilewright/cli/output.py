@@ -6,10 +6,11 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from math import isfinite
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import msgspec
 
 from tilewright.cli.flags import AnswerFlags, Format
 from tilewright.cli.streams import write_data
@@ -27,7 +28,8 @@ class Answer:
     """What a verb found.
 
     `data` goes into the json envelope; `tables` are shown in order, `rows` is the one that csv
-    holds. `remarks` are sentences below the tables.
+    holds. `remarks` are sentences below the tables. `saved` is False for a verb that puts other
+    things into the folder of `--out`.
     """
 
     command: str
@@ -36,11 +38,12 @@ class Answer:
     tables: Sequence[Table] = ()
     remarks: Sequence[str] = ()
     warnings: Sequence[str] = ()
+    saved: bool = True
 
 
-def emit(answer: Answer, flags: AnswerFlags, *, save: bool = True) -> None:
-    """Print an answer; with `--out`, unless not `save`, also keep its json in that folder."""
-    if save:
+def emit(answer: Answer, flags: AnswerFlags) -> None:
+    """Print an answer, and keep its json in the folder of `--out` where it is to be saved."""
+    if answer.saved:
         keep(answer, flags)
     write_data(formatted(answer, flags.format))
 
@@ -60,30 +63,31 @@ def formatted(answer: Answer, format: Format) -> str:
 
 
 def envelope(command: str, data: Any, warnings: Iterable[str]) -> str:
-    """The json object of the contract, in ASCII; numbers that json lacks become null."""
-    message = {
-        "schema_version": SCHEMA_VERSION,
-        "command": command,
-        "data": plain(data),
-        "warnings": list(dict.fromkeys(warnings)),
-    }
-    return json.dumps(message, allow_nan=False)
+    """The json object of the contract, in ASCII."""
+    return json.dumps(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "command": command,
+            "data": plain(data),
+            "warnings": list(dict.fromkeys(warnings)),
+        },
+        allow_nan=False,
+    )
 
 
 def plain(value: Any) -> Any:
-    """Results as what json knows."""
-    if value is None or isinstance(value, (str, bool, int)):
-        return value
-    if isinstance(value, float):
-        return value if isfinite(value) else None
+    """Results as what json knows; numbers that json lacks become null."""
+    text = json.dumps(msgspec.to_builtins(value, enc_hook=_known))
+    return json.loads(text, parse_constant=lambda _: None)
+
+
+def _known(value: object) -> Any:
     if isinstance(value, Path):
         return str(value)
-    if is_dataclass(value):
-        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}  # pyright: ignore
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(item) for item in value]  # pyright: ignore
+        return dict(cast("Mapping[object, object]", value))
+    if isinstance(value, float):
+        return float(value)
     raise TypeError(f"{type(value).__name__} has no place in json")
 
 
@@ -119,8 +123,7 @@ def _rich_text(tables: Iterable[Table], remarks: Iterable[str]) -> str:
         console.print(_rich_table(table))
     for remark in remarks:
         console.print(Text(visible(remark)), soft_wrap=not terminal)
-    lines = text.getvalue().splitlines()
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
 
 
 def _rich_table(table: Table) -> Any:
@@ -128,9 +131,13 @@ def _rich_table(table: Table) -> Any:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    headed = any(column.label for column in table.columns)
     title = Text(visible(table.title), style="bold") if table.title else None
-    grid = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=headed)
+    grid = RichTable(
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_header=any(column.label for column in table.columns),
+    )
     grid.pad_edge = False
     for column in table.columns:
         grid.add_column(

@@ -6,10 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tilewright.cli.answers import answer_of
 from tilewright.cli.flags import ArtifactFlags, ChoiceFlags, MeteredFlags, SharedFlags
 from tilewright.cli.optimize import MODEL_HELP
-from tilewright.cli.output import emit
 from tilewright.cli.work import working
 
 
@@ -17,7 +15,7 @@ def profile(
     model: Annotated[str, Parameter(help=f"{MODEL_HELP[:-1]}, or an artifact.")],
     /,
     *,
-    choice: ChoiceFlags | None = None,
+    choice: ChoiceFlags = ChoiceFlags(),
     memory: Annotated[
         bool,
         Parameter(
@@ -26,22 +24,21 @@ def profile(
             show_default=False,
         ),
     ] = False,
-    model_flags: MeteredFlags | None = None,
-    artifact_flags: ArtifactFlags | None = None,
-    flags: SharedFlags | None = None,
-) -> int:
+    model_flags: MeteredFlags = MeteredFlags(),
+    artifact_flags: ArtifactFlags = ArtifactFlags(),
+    flags: SharedFlags = SharedFlags(),
+) -> None:
     """Show where a network's time goes, task by task, and what limits each."""
-    flags, model_flags = flags or SharedFlags(), model_flags or MeteredFlags()
-    choice, options = choice or ChoiceFlags(), model_flags.options(flags.seed)
-    with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
-        work.session.verify = (artifact_flags or ArtifactFlags()).verify
-        result = work.session.profile(
-            model,
-            options=options,
-            settings=choice.settings,
-            max_error=choice.max_error,
-            meter=model_flags.meter_name,
-            memory=memory,
+    with working(flags, model_flags) as work:
+        work.session.verify = artifact_flags.verify
+        work.tell(
+            "profile",
+            work.session.profile(
+                model,
+                options=model_flags.options(flags.seed),
+                settings=choice.settings,
+                max_error=choice.max_error,
+                meter=model_flags.meter_name,
+                memory=memory,
+            ),
         )
-    emit(answer_of("profile", result, work), flags)
-    return 0

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
-from tilewright.cli.streams import write_message
-from tilewright.core.events import Event, Note, Stage, TuningProgress
+from tilewright.cli.streams import warn, write_message
+from tilewright.core.events import Event, EventSink, Note, Stage, TuningProgress
 from tilewright.core.settings import read_settings
 from tilewright.report import shown
 from tilewright.report.escape import visible, visible_lines
@@ -24,65 +23,51 @@ _OTHER_LINES = 5
 """Lines of the terminal that are not for tasks: the network, the heading, what is left out."""
 
 
-class ProgressView(Protocol):
-    """Shows progress while it is entered."""
-
-    def __enter__(self) -> ProgressView: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-    def __call__(self, event: Event) -> None: ...
-
-
-def progress_view() -> ProgressView:
-    """The view that fits what stderr is."""
+@contextmanager
+def progress_view() -> Generator[EventSink]:
+    """What shows events on stderr in the way that fits it."""
     try:
         terminal = sys.stderr.isatty()
     except ValueError:
         terminal = False
-    if not terminal:
-        return PlainProgress()
-    from rich.console import Console
+    if terminal:
+        from rich.console import Console
 
-    console = Console(stderr=True, no_color=read_settings().no_color or None)
-    return PlainProgress() if console.is_dumb_terminal else LiveProgress(console)
+        console = Console(stderr=True, no_color=read_settings().no_color or None)
+        if not console.is_dumb_terminal:
+            with LiveProgress(console) as view:
+                yield view
+            return
+    yield PlainProgress()
 
 
 def describe(progress: TuningProgress) -> str:
     """One line on how the search stands, for the network and for the task of the moment."""
-    parts = _counted(progress)
-    best = f" best {shown.seconds(progress.best_s)}" if progress.best_s is not None else ""
-    more = [f"gain {shown.ratio(progress.gain)}"] if progress.gain is not None else []
-    if progress.task_failures:
-        more.append(f"{shown.whole(progress.task_failures)} failed")
-    if progress.converged:
-        more.append("converged")
-    detail = f" ({', '.join(more)})" if more else ""
-    parts.append(f"{visible(progress.task)}{best}{detail}")
-    return ", ".join([*parts, *_left(progress)])
+    more = _joined(
+        "" if progress.gain is None else f"gain {shown.ratio(progress.gain)}",
+        f"{shown.whole(progress.task_failures)} failed" if progress.task_failures else "",
+        "converged" if progress.converged else "",
+    )
+    best = "" if progress.best_s is None else f" best {shown.seconds(progress.best_s)}"
+    detail = f" ({more})" if more else ""
+    return overall(progress, f"{visible(progress.task)}{best}{detail}")
 
 
-def overall(progress: TuningProgress) -> str:
-    """One line on how the search stands for the network alone."""
-    return ", ".join([*_counted(progress), *_left(progress)])
+def overall(progress: TuningProgress, task: str = "") -> str:
+    """One line on how the search stands for the network, with what is told of a task."""
+    network_s, left_s = progress.network_s, progress.remaining_s
+    return _joined(
+        f"{shown.whole(progress.measurements)} measured",
+        f"{shown.whole(progress.failures)} failed" if progress.failures else "",
+        "" if network_s is None else f"network {shown.seconds(network_s)}",
+        task,
+        "" if left_s is None else f"{time_left(left_s)} left",
+    )
 
 
-def _counted(progress: TuningProgress) -> list[str]:
-    parts = [f"{shown.whole(progress.measurements)} measured"]
-    if progress.failures:
-        parts.append(f"{shown.whole(progress.failures)} failed")
-    if progress.network_s is not None:
-        parts.append(f"network {shown.seconds(progress.network_s)}")
-    return parts
-
-
-def _left(progress: TuningProgress) -> list[str]:
-    return [] if progress.remaining_s is None else [f"{time_left(progress.remaining_s)} left"]
+def _joined(*parts: str) -> str:
+    """Those that say something, with commas between."""
+    return ", ".join(filter(None, parts))
 
 
 def time_left(remaining_s: float) -> str:
@@ -104,20 +89,9 @@ class PlainProgress:
         self._clock = clock
         self._last_s: float | None = None
 
-    def __enter__(self) -> PlainProgress:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
-
     def __call__(self, event: Event) -> None:
         if isinstance(event, Note):
-            write_message(f"warning: {visible_lines(event.message, indent='  ')}")
+            warn(event.message)
         elif isinstance(event, Stage):
             write_message(_stage_line(event))
         else:
@@ -147,12 +121,7 @@ class LiveProgress:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         with suppress(OSError):
             self._live.update("", refresh=False)
             self._live.stop()

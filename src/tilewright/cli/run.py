@@ -1,24 +1,28 @@
-"""`tilewright run`."""
+"""`tilewright run`: arrays from .npy files, and to them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from tilewright.cli.arrays import describe, file_names, read_inputs, write_array
 from tilewright.cli.flags import TargetOrArtifactFlags, ThreadedFlags
-from tilewright.cli.output import Answer, emit
+from tilewright.cli.output import Answer
 from tilewright.cli.work import working
-from tilewright.core.errors import UsageError
+from tilewright.core.errors import ModelError, UsageError
+from tilewright.core.input_files import require_regular
 from tilewright.report import shown
 from tilewright.report.tables import Column, Table
+from tilewright.store.output import replacing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-][^A-Za-z0-9._-]*|[^A-Za-z0-9._-]+")
+_LONGEST = 100
 _COLUMNS = (
     Column(field="name", label="output"),
     Column(field="shape", label="shape", show=lambda shape: "×".join(map(str, shape)) or "scalar"),
@@ -45,34 +49,30 @@ def run(
             show_default=False,
         ),
     ] = (),
-    target_flag: TargetOrArtifactFlags | None = None,
-    flags: ThreadedFlags | None = None,
-) -> int:
+    target_flag: TargetOrArtifactFlags = TargetOrArtifactFlags(),
+    flags: ThreadedFlags = ThreadedFlags(),
+) -> None:
     """Run a compiled network on arrays from files and keep its outputs as .npy files.
 
     They go to --out, by default ./tilewright-out/NAME/outputs. What was made for rpc:KEY runs on
     such a board with the same --target and --tracker.
     """
-    flags, target_flag = flags or ThreadedFlags(), target_flag or TargetOrArtifactFlags()
     if not input:
         raise UsageError(
             "run needs the model's inputs.", hint="--input x.npy or --input NAME=x.npy"
         )
     arrays = _by_name(read_inputs(input), artifact, verify=target_flag.verify)
-    with working(flags, target=target_flag.target, tracker=target_flag.tracker) as work:
+    with working(flags, target_flag) as work:
         work.session.verify = target_flag.verify
         outputs = work.session.run(artifact, arrays)
-    name = artifact.resolve().name or "artifact"
-    folder = flags.out or Path("tilewright-out") / name / "outputs"
-    records = _write(outputs, folder)
-    answer = Answer(
-        command="run",
-        data={"artifact": str(artifact), "outputs": records},
-        rows=Table(columns=_COLUMNS, records=tuple(records), title="Outputs"),
-        warnings=work.warnings,
-    )
-    emit(answer, flags, save=False)
-    return 0
+        name = artifact.resolve().name or "artifact"
+        records = _write(outputs, flags.out or Path("tilewright-out") / name / "outputs")
+        work.answer = Answer(
+            command="run",
+            data={"artifact": str(artifact), "outputs": records},
+            rows=Table(columns=_COLUMNS, records=tuple(records), title="Outputs"),
+            saved=False,
+        )
 
 
 def _by_name(
@@ -103,3 +103,84 @@ def _write(outputs: Mapping[str, NDArray[Any]], folder: Path) -> Sequence[dict[s
         write_array(path, array)
         records.append({"name": name, **describe(array), "file": str(path)})
     return records
+
+
+def read_inputs(texts: Sequence[str]) -> Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]]:
+    """The arrays of `--input`: by name when all have one, in order when none has.
+
+    Raises UsageError for a mixture or a name given twice, ModelError for an unreadable file.
+    """
+    pairs = [split_input(text) for text in texts]
+    names = [name for name, _ in pairs if name is not None]
+    if not names:
+        return [read_array(path) for _, path in pairs]
+    if len(names) < len(pairs):
+        raise UsageError("Name all inputs or none: --input NAME=x.npy")
+    if len(set(names)) < len(names):
+        raise UsageError("--input gives one name twice.")
+    return {name: read_array(path) for name, (_, path) in zip(names, pairs, strict=True)}
+
+
+def split_input(text: str) -> tuple[str | None, Path]:
+    """`NAME=x.npy` → name and path; names and paths may hold `=`, an existing file decides."""
+    if "=" not in text or Path(text).is_file():
+        return None, Path(text)
+    cuts = [index for index, char in enumerate(text) if char == "=" and index]
+    if not cuts:
+        return None, Path(text)
+    cut = next((index for index in cuts if Path(text[index + 1 :]).is_file()), cuts[0])
+    return text[:cut], Path(text[cut + 1 :])
+
+
+def read_array(path: Path) -> NDArray[Any]:
+    """One array; files that hold Python objects are refused, as they could run code."""
+    import numpy as np
+
+    try:
+        require_regular(path)
+        with path.open("rb") as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ModelError(f"input {str(path)!r} cannot be read: {reason}") from error
+    except (ValueError, EOFError, MemoryError, OverflowError) as error:
+        raise ModelError(
+            f"input {str(path)!r} is no array file: {error}",
+            hint="numpy.save writes the format that is wanted here.",
+        ) from error
+
+
+def write_array(path: Path, array: NDArray[Any]) -> None:
+    """Write one array. Raises OutputError; the file is as before then."""
+    import numpy as np
+
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
+
+
+def file_names(names: Iterable[str]) -> list[str]:
+    """A file name for each output: plain characters, never a path, none twice."""
+    taken: set[str] = set()
+    files: list[str] = []
+    for index, name in enumerate(names):
+        stem = _UNSAFE.sub("_", name).lstrip(".")[:_LONGEST] or f"output{index}"
+        while stem.casefold() in taken:
+            stem = f"{stem}_{index}"
+        taken.add(stem.casefold())
+        files.append(f"{stem}.npy")
+    return files
+
+
+def describe(array: NDArray[Any]) -> dict[str, Any]:
+    """Shape, type and range; the range is over the finite values, None without any."""
+    import numpy as np
+
+    values = np.asarray(array)
+    finite = values[np.isfinite(values)].astype(np.float64)
+    told = {"min": finite.min, "max": finite.max, "mean": finite.mean}
+    return {
+        "shape": list(values.shape),
+        "dtype": str(values.dtype),
+        **{name: float(of()) if finite.size else None for name, of in told.items()},
+        "not_finite": int(values.size - finite.size),
+    }

@@ -7,9 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tilewright.cli.answers import answer_of
 from tilewright.cli.flags import AnswerFlags
-from tilewright.cli.output import emit
 from tilewright.cli.work import working
 
 
@@ -24,13 +22,8 @@ def solve(
             "package's (see doctor)."
         ),
     ] = "auto",
-    flags: AnswerFlags | None = None,
-) -> int:
+    flags: AnswerFlags = AnswerFlags(),
+) -> None:
     """Solve a saved layout and implementation problem; measures nothing and needs no compiler."""
-    flags = flags or AnswerFlags()
     with working(flags) as work:
-        from tilewright.plan.assignment.solving import solve_file
-
-        result = solve_file(file, solver)
-    emit(answer_of("solve", result, work), flags)
-    return 0
+        work.tell("solve", work.session.solve(file, solver))

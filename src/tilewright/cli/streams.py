@@ -10,6 +10,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TextIO
 
 from tilewright.core.errors import OutputError
+from tilewright.report.escape import visible_lines
 
 
 def never_fail_on_encoding() -> None:
@@ -70,6 +71,11 @@ def write_message(text: str) -> None:
         sys.stderr.flush()
     except OSError:
         silence(sys.stderr)
+
+
+def warn(message: str) -> None:
+    """Show one warning on stderr."""
+    write_message(f"warning: {visible_lines(message, indent='  ')}")
 
 
 def silence(stream: TextIO) -> None:

@@ -7,11 +7,9 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from tilewright.cli.answers import answer_of
 from tilewright.cli.flags import ModelFlags, SharedFlags, ThreadedFlags
 from tilewright.cli.help_pages import EXPERIMENTS, examples
 from tilewright.cli.optimize import MODEL_HELP
-from tilewright.cli.output import emit
 from tilewright.cli.work import working
 from tilewright.core.errors import UsageError
 
@@ -43,15 +41,16 @@ def tuners(
             show_default=False,
         ),
     ] = (),
-    flags: ThreadedFlags | None = None,
-) -> int:
+    flags: ThreadedFlags = ThreadedFlags(),
+) -> None:
     """Replay stored exhaustive sweeps: regret of each tuner against the share it measured."""
-    flags = flags or ThreadedFlags()
-    with working(flags) as work:
-        result = work.session.study_tuners(sweep=sweep, seeds=seeds, tuners=tuner, out=flags.out)
     figures = [f"Figures: {flags.out / 'study-tuners.html'}"] if flags.out else []
-    emit(answer_of("study tuners", result, work, remarks=figures), flags)
-    return 0
+    with working(flags) as work:
+        work.tell(
+            "study tuners",
+            work.session.study_tuners(sweep=sweep, seeds=seeds, tuners=tuner, out=flags.out),
+            remarks=figures,
+        )
 
 
 @study.command(help_epilogue=examples("study subgraph"))
@@ -63,19 +62,19 @@ def subgraph(
         str, Parameter(help="A time or a number of measurements for both levels together.")
     ] = "4m",
     tuner: Annotated[str, Parameter(help="Which tuner searches.")] = "default",
-    model_flags: ModelFlags | None = None,
-    flags: SharedFlags | None = None,
-) -> int:
+    model_flags: ModelFlags = ModelFlags(),
+    flags: SharedFlags = SharedFlags(),
+) -> None:
     """Tune bare operators and fused subgraphs, each with half of the budget, and compare.
 
     An int8 convolution whose epilogue narrows its int32 sums to int8 is always part of it.
     """
-    flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
     options = model_flags.options(flags.seed)
-    with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
-        result = work.session.study_subgraph(model, budget=budget, tuner=tuner, options=options)
-    emit(answer_of("study subgraph", result, work), flags)
-    return 0
+    with working(flags, model_flags) as work:
+        work.tell(
+            "study subgraph",
+            work.session.study_subgraph(model, budget=budget, tuner=tuner, options=options),
+        )
 
 
 @study.command(help_epilogue=examples("study padding"))
@@ -87,20 +86,20 @@ def padding(
     values: Annotated[
         str, Parameter(help="Its values, 0,1,2 say [default: 0 to 3, or around the given one].")
     ] = "",
-    model_flags: ModelFlags | None = None,
-    flags: SharedFlags | None = None,
-) -> int:
+    model_flags: ModelFlags = ModelFlags(),
+    flags: SharedFlags = SharedFlags(),
+) -> None:
     """Measure an operator along one parameter, padding say, beside the prediction and the facts
     that change with it, in default settings."""
-    flags, model_flags = flags or SharedFlags(), model_flags or ModelFlags()
     options = model_flags.options(flags.seed)
     steps = read_steps(values)
-    with working(flags, target=model_flags.target, tracker=model_flags.tracker) as work:
-        result = work.session.study_padding(
-            operator, parameter=parameter, values=steps, options=options
+    with working(flags, model_flags) as work:
+        work.tell(
+            "study padding",
+            work.session.study_padding(
+                operator, parameter=parameter, values=steps, options=options
+            ),
         )
-    emit(answer_of("study padding", result, work), flags)
-    return 0
 
 
 def read_steps(text: str) -> tuple[int, ...]:

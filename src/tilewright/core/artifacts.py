@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from tilewright.core.results import TaskReport
 
@@ -37,11 +38,11 @@ class ArtifactResult:
 
     artifact: str
     model: str
-    source: dict[str, object]
+    source: dict[str, Any]
     fingerprint: str
     inputs: tuple[ArtifactPort, ...]
     outputs: tuple[ArtifactPort, ...]
-    target: dict[str, object]
+    target: dict[str, Any]
     threads: int
     machine: str
     device_class: str

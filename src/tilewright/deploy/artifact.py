@@ -1,9 +1,10 @@
-"""Loading what `optimize` shipped."""
+"""Running what `optimize` shipped: loaded into this process, or on the device it was made for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from tilewright.core.arguments import Text, count_of, named_of, path_of
 from tilewright.core.errors import (
     DamagedArtifact,
+    InputError,
     TargetError,
     UsageError,
     close_matches,
@@ -18,15 +20,16 @@ from tilewright.core.errors import (
 )
 from tilewright.core.records import Placement
 from tilewright.core.targets import Target
-from tilewright.deploy.index_inputs import require_valid_indices
 from tilewright.deploy.manifest import Machine, Manifest, Port
 from tilewright.deploy.opening import OpenedArtifact, open_artifact
+from tilewright.graph.indices import IndexRange
 from tilewright.graph.network import Array
 from tilewright.hardware.device import local_placement
 from tilewright.measure.accesses.registry import access_to
-from tilewright.report.notebook import fragment
-from tilewright.report.shown import seconds
-from tilewright.report.tables import facts_table
+from tilewright.measure.measurers import open_networks
+from tilewright.report import notebook, shown, tables
+
+_NAME = "network"
 
 
 class Artifact:
@@ -59,20 +62,19 @@ class Artifact:
 
     def _repr_html_(self) -> str:
         facts = [(name, value, value) for name, value in self._facts().items()]
-        return fragment([facts_table(self._opened.manifest.model, facts)])
+        return notebook.fragment([tables.facts_table(self._opened.manifest.model, facts)])
 
     def _facts(self) -> dict[str, str]:
         """What it takes and gives, how fast it was, where it is and what it was made from."""
+        manifest = self._opened.manifest
         found = {
-            "inputs": ", ".join(map(_typed, self._opened.manifest.inputs)),
-            "outputs": ", ".join(map(_typed, self._opened.manifest.outputs)),
+            "inputs": ", ".join(f"{port.name} {_typed(port)}" for port in manifest.inputs),
+            "outputs": ", ".join(f"{port.name} {_typed(port)}" for port in manifest.outputs),
         }
-        result = self._opened.manifest.result
-        if result.get("latency_s"):
-            found["latency"] = f"{seconds(result['latency_s'])} when it was made"
+        if manifest.result.get("latency_s"):
+            found["latency"] = f"{shown.seconds(manifest.result['latency_s'])} when it was made"
         found |= {"threads": str(self.threads), "folder": str(self.folder)}
-        source = self._opened.manifest.source
-        return found | {"made from": source.given or source.model}
+        return found | {"made from": manifest.source.given or manifest.source.model}
 
     def __call__(self, *arrays: Array, **named: Array) -> Array | dict[str, Array]:
         """Run once. Raises UsageError for a wrong name, number, shape or type of input, InputError
@@ -82,20 +84,12 @@ class Artifact:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once on inputs by name; returns outputs by name. Raises as a call does."""
-        ordered = ordered_inputs(self._opened.manifest.inputs, named_of(inputs, "inputs"))
+        ordered = _ordered(self._opened.manifest.inputs, named_of(inputs, "inputs"))
         try:
             results = self._call(lambda: self._network(ordered))
         except (RuntimeError, ValueError, TypeError) as error:
             raise DamagedArtifact(self._opened.folder, last_line(error)) from error
-        self._require_outputs(results)
-        return dict(zip(self.outputs, results, strict=True))
-
-    def _require_outputs(self, results: Sequence[Array]) -> None:
-        """Raise ModelError when the library gave something else than the manifest says."""
-        found = [(array.shape, str(array.dtype)) for array in results]
-        known = [(port.shape, port.dtype) for port in self._opened.manifest.outputs]
-        if found != known:
-            raise DamagedArtifact(self._opened.folder, "model.so gave other outputs")
+        return _named_outputs(self._opened, results)
 
     def _by_name(self, arrays: tuple[Array, ...], named: Mapping[str, Array]) -> dict[str, Array]:
         if len(arrays) > len(self.inputs):
@@ -108,54 +102,6 @@ class Artifact:
         if twice:
             raise UsageError(f"input {twice[0]!r} is given twice: in order and by its name")
         return {**in_order, **named}
-
-
-def ordered_inputs(ports: Sequence[Port], inputs: Mapping[str, Array]) -> list[Array]:
-    """Arrays by name in the order of a network's inputs. Raises UsageError for a wrong name,
-    number, shape or type, InputError for an index out of range."""
-    _require_names(ports, inputs)
-    return [_checked(port, inputs[port.name]) for port in ports]
-
-
-def _require_names(ports: Sequence[Port], inputs: Mapping[str, Array]) -> None:
-    """Raise UsageError that names the first unknown input and the first that is missing."""
-    known = [port.name for port in ports]
-    unknown = [name for name in inputs if name not in known]
-    missing = [port for port in ports if port.name not in inputs]
-    faults = [f"no input is called {name!r}" for name in unknown[:1]]
-    faults += [f"input {port.name!r} is missing" for port in missing[:1]]
-    hints = [close_matches(name, known) for name in unknown[:1]]
-    hints += [f"{port.name!r} is {_wanted(port)}." for port in missing[:1]]
-    if faults:
-        raise UsageError(", and ".join(faults), hint=" ".join(hints))
-
-
-def _wanted(port: Port) -> str:
-    return f"{port.dtype}{list(port.shape)}"
-
-
-def _checked(port: Port, given: Array) -> Array:
-    """The array for an input; raises UsageError when it is of another type, InputError for an index
-    out of range."""
-    wanted = _wanted(port)
-    try:
-        array = np.asarray(given)
-    except (ValueError, TypeError, RuntimeError) as error:
-        first = str(error).strip().splitlines() or ["it cannot be converted"]
-        raise UsageError(
-            f"input {port.name!r} is no array: {first[0]}", hint=f"It is {wanted}."
-        ) from error
-    if array.shape != port.shape or str(array.dtype) != port.dtype:
-        raise UsageError(
-            f"input {port.name!r} is {array.dtype}{list(array.shape)}, "
-            f"the network was compiled for {wanted}"
-        )
-    require_valid_indices(port.name, array, port.ranges)
-    return array
-
-
-def _typed(port: Port) -> str:
-    return f"{port.name} {_wanted(port)}"
 
 
 def load(path: Text, *, threads: int | None = None, verify: bool = True) -> Artifact:
@@ -171,6 +117,34 @@ def load(path: Text, *, threads: int | None = None, verify: bool = True) -> Arti
     refuse_other_machine(opened.manifest.machine, local_placement(None).target)
     _refuse_other_versions(opened.manifest)
     return Artifact(opened, count)
+
+
+def run_on(
+    folder: Path, inputs: Mapping[str, Array], placement: Placement, *, verify: bool = True
+) -> dict[str, Array]:
+    """The outputs of one run by name: in this process where the device is this machine, else there.
+
+    Raises as `load` and its calls do, TargetError for a device that is lost.
+    """
+    if access_to(placement.device).here:
+        return load(folder, threads=placement.resources.threads, verify=verify).run(inputs)
+    opened = open_artifact(folder, verify=verify)
+    manifest = opened.manifest
+    refuse_elsewhere(manifest.machine, placement)
+    ordered = _ordered(manifest.inputs, inputs)
+    with open_networks(placement) as networks:
+        networks.load(_NAME, opened.folder, manifest.constants)
+        results = networks.run(_NAME, ordered)
+    return _named_outputs(opened, results)
+
+
+def _named_outputs(opened: OpenedArtifact, results: Sequence[Array]) -> dict[str, Array]:
+    """The outputs by name. Raises ModelError when they are others than the manifest says."""
+    ports = opened.manifest.outputs
+    found = [(array.shape, str(array.dtype)) for array in results]
+    if found != [(port.shape, port.dtype) for port in ports]:
+        raise DamagedArtifact(opened.folder, "model.so gave other outputs")
+    return {port.name: array for port, array in zip(ports, results, strict=True)}
 
 
 def refuse_other_machine(machine: Machine, target: Target, where: str = "this machine") -> None:
@@ -205,3 +179,66 @@ def _refuse_other_versions(manifest: Manifest) -> None:
                 f"compiled with {name} {made}, installed is {here}",
                 hint=f"pip install {name}=={made}, or run `tilewright optimize` again.",
             )
+
+
+def _ordered(ports: Sequence[Port], inputs: Mapping[str, Array]) -> list[Array]:
+    """Arrays by name in the order of a network's inputs. Raises UsageError for a wrong name,
+    number, shape or type, InputError for an index out of range."""
+    _require_names(ports, inputs)
+    return [_checked(port, inputs[port.name]) for port in ports]
+
+
+def _require_names(ports: Sequence[Port], inputs: Mapping[str, Array]) -> None:
+    """Raise UsageError that names the first unknown input and the first that is missing."""
+    known = [port.name for port in ports]
+    unknown = [name for name in inputs if name not in known]
+    missing = [port for port in ports if port.name not in inputs]
+    faults = [f"no input is called {name!r}" for name in unknown[:1]]
+    faults += [f"input {port.name!r} is missing" for port in missing[:1]]
+    hints = [close_matches(name, known) for name in unknown[:1]]
+    hints += [f"{port.name!r} is {_typed(port)}." for port in missing[:1]]
+    if faults:
+        raise UsageError(", and ".join(faults), hint=" ".join(hints))
+
+
+def _typed(port: Port) -> str:
+    """What an input must be, `float32[1, 3]` say."""
+    return f"{port.dtype}{list(port.shape)}"
+
+
+def _checked(port: Port, given: Array) -> Array:
+    """The array for an input; raises UsageError when it is of another type, InputError for an index
+    out of range."""
+    wanted = _typed(port)
+    try:
+        array = np.asarray(given)
+    except (ValueError, TypeError, RuntimeError) as error:
+        first = str(error).strip().splitlines() or ["it cannot be converted"]
+        raise UsageError(
+            f"input {port.name!r} is no array: {first[0]}", hint=f"It is {wanted}."
+        ) from error
+    if array.shape != port.shape or str(array.dtype) != port.dtype:
+        raise UsageError(
+            f"input {port.name!r} is {array.dtype}{list(array.shape)}, "
+            f"the network was compiled for {wanted}"
+        )
+    require_valid_indices(port.name, array, port.ranges)
+    return array
+
+
+def require_valid_indices(name: str, array: Array, ranges: Sequence[IndexRange]) -> None:
+    """Raise InputError, naming the value and where it is, when one is outside its range."""
+    if not ranges or not array.size:
+        return
+    lowest = np.array([item.lowest for item in ranges])
+    highest = np.array([item.highest for item in ranges])
+    columns: Any = array.reshape(-1, len(ranges))
+    if np.all(columns.min(axis=0) >= lowest) and np.all(columns.max(axis=0) <= highest):
+        return
+    row, column = np.argwhere((columns < lowest) | (columns > highest))[0]
+    place = np.unravel_index(int(row) * len(ranges) + int(column), array.shape)
+    raise InputError(
+        f"input {name!r} is {columns[row, column]} at {[int(i) for i in place]}; "
+        f"the network takes its values for indices, which are {ranges[column]} there",
+        hint="Negative indices count from the end.",
+    )

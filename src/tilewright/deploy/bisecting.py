@@ -9,14 +9,11 @@ from pathlib import Path
 
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Placement
-from tilewright.graph.arrange import copying
-from tilewright.graph.carry_out import results_of_calls
+from tilewright.graph import arrange, carry_out
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan, PlannedCall
-from tilewright.kernels.plans import with_calls
-from tilewright.kernels.spaces import default_candidate
-from tilewright.measure.checking import compare_outputs
-from tilewright.measure.measurers import open_networks
+from tilewright.kernels import plans, spaces
+from tilewright.measure import checking, measurers
 from tilewright.measure.networks import NetworkRunner
 
 ROUNDING = 1e-4
@@ -41,11 +38,11 @@ def name_culprit(
         constants=constants,
         placement=placement,
         inputs=inputs,
-        expected=results_of_calls(plan, inputs, constants),
+        expected=carry_out.results_of_calls(plan, inputs, constants),
         folder=folder,
     )
     right, wrong = 0, len(plan.calls) - 1
-    with open_networks(placement) as worker:
+    with measurers.open_networks(placement) as worker:
         while right < wrong:
             middle = (right + wrong) // 2
             if probe.agrees(worker, middle):
@@ -85,7 +82,7 @@ class _Probe:
         finally:
             shutil.rmtree(place, ignore_errors=True)
         name = self.plan.calls[last].name
-        check = compare_outputs(ours, [self.expected[name]], [name])
+        check = checking.compare_outputs(ours, [self.expected[name]], [name])
         return check.max_rel_error <= ROUNDING
 
     def _beginning(self, last: int) -> NetworkPlan:
@@ -94,14 +91,15 @@ class _Probe:
         output = _PROBE
         while output in taken:
             output += "'"
-        workload = copying(suspect.workload.result)
-        forms = (suspect.candidate.forms[-1], PLAIN)
+        workload = arrange.copying(suspect.workload.result)
         copy = PlannedCall(
             name=output,
             workload=workload,
-            candidate=default_candidate(workload, forms, self.placement)[0],
+            candidate=spaces.default_candidate(
+                workload, (suspect.candidate.forms[-1], PLAIN), self.placement
+            )[0],
             inputs=(suspect.output,),
             output=output,
             lane=suspect.lane,
         )
-        return with_calls(self.plan, (*self.plan.calls[: last + 1], copy), output)
+        return plans.with_calls(self.plan, (*self.plan.calls[: last + 1], copy), output)

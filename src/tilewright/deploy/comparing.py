@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Container, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.events import EventSink, Note, Stage
@@ -14,26 +13,16 @@ from tilewright.core.results import CompareResult, CompareRow
 from tilewright.core.scratch import scratch_folder
 from tilewright.core.timings import Timing
 from tilewright.deploy.artifact import refuse_elsewhere
-from tilewright.deploy.manifest import is_artifact, refuse_shapes
-from tilewright.deploy.opening import OpenedArtifact, open_artifact
+from tilewright.deploy.opening import OpenedArtifact, open_model
 from tilewright.graph.network import Array
 from tilewright.graph.sample import random_inputs
-from tilewright.measure.checking import compare_outputs
-from tilewright.measure.measurers import open_networks
-from tilewright.measure.network_timing import (
-    Rounds,
-    Runner,
-    network_runner,
-    peer_runner,
-    time_together,
-)
+from tilewright.measure import checking, measurers, network_timing
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peers.base import Peer
 from tilewright.measure.peers.known import PEERS, make_peer
 from tilewright.measure.reference import REFERENCE, checking_placement, peer_beside
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.plan.preparation import prepare
 from tilewright.report.comparison import OUR_PRECISION, geomean_speedup
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan
@@ -79,49 +68,48 @@ class Comparer:
         self, model: str, options: ModelOptions, skipped: dict[str, str]
     ) -> list[CompareRow]:
         self.events(Stage(name="import", detail=model))
-        artifact: OpenedArtifact | None = None
-        if is_artifact(model):
-            refuse_shapes(model, options)
-            artifact = open_artifact(Path(model), verify=self.verify)
+        network, artifact = open_model(model, options, self.placement, verify=self.verify)
+        if artifact is not None:
             refuse_elsewhere(artifact.manifest.machine, self.placement)
-            network = artifact.network(self.placement)
-        else:
-            network = prepare(model, options, self.placement)
         inputs = random_inputs(network.model.graph, self.seed)
+        ordered = [inputs[name] for name in network.graph.inputs]
         with ExitStack() as stack:
-            worker = stack.enter_context(self._compiled(network, artifact))
+            worker = self._loaded(stack, network, artifact)
             peers = self._started(stack, worker, network, skipped)
             if not peers:
                 return []
-            ordered = [inputs[name] for name in network.graph.inputs]
             check = self._check(worker, network, inputs, ordered)
-            runners: dict[str, Runner] = {_OURS: network_runner(worker, _OURS, ordered)}
-            runners |= {label: peer_runner(peer, inputs) for label, peer, _ in peers}
+            runners: dict[str, network_timing.Runner] = {
+                _OURS: network_timing.network_runner(worker, _OURS, ordered)
+            }
+            runners |= {label: network_timing.peer_runner(peer, inputs) for label, peer, _ in peers}
             self.events(Stage(name="compare", detail=f"{model}: in turn with {len(peers)} peers"))
-            timings = time_together(runners, Rounds(count=self.rounds))
+            timings = network_timing.time_together(
+                runners, network_timing.Rounds(count=self.rounds)
+            )
             return [
-                self._row(network, (peer, default), timings[label], (timings[_OURS], check))
+                self._row(
+                    network.model.name, (peer, default), timings[label], (timings[_OURS], check)
+                )
                 for label, peer, default in peers
             ]
 
-    @contextmanager
-    def _compiled(
-        self, network: PreparedNetwork, artifact: OpenedArtifact | None
-    ) -> Generator[NetworkRunner]:
+    def _loaded(
+        self, stack: ExitStack, network: PreparedNetwork, artifact: OpenedArtifact | None
+    ) -> NetworkRunner:
         """A worker with our network loaded: the artifact as it is, or compiled now."""
+        folder = stack.enter_context(scratch_folder())
+        worker = stack.enter_context(measurers.open_networks(self.placement))
         if artifact is not None:
-            with open_networks(self.placement) as worker:
-                worker.load(_OURS, artifact.folder, artifact.manifest.constants)
-                yield worker
-            return
+            worker.load(_OURS, artifact.folder, artifact.manifest.constants)
+            return worker
         plan = choose_plan(
             network, self.store, self.placement, self.settings, max_error=self.max_error
         )
         self.events(Stage(name="compile", detail=f"{len(plan.symbols)} kernels"))
-        with scratch_folder() as folder, open_networks(self.placement) as w:
-            w.compile(plan, network.graph.constants, folder)
-            w.load(_OURS, folder, plan.constant_names)
-            yield w
+        worker.compile(plan, network.graph.constants, folder)
+        worker.load(_OURS, folder, plan.constant_names)
+        return worker
 
     def _started(
         self,
@@ -140,13 +128,9 @@ class Comparer:
                     skipped[name] = reason
                     break
                 stack.callback(peer.stop)
+                threads, cpus = self.placement.resources.threads, self.placement.binding.cpus
                 try:
-                    peer.start(
-                        network.model.onnx_path,
-                        self.placement.resources.threads,
-                        self.placement.binding.cpus,
-                        request,
-                    )
+                    peer.start(network.model.onnx_path, threads, cpus, request)
                 except TargetError as error:
                     skipped[f"{name} ({network.model.name})"] = error.message
                     self.events(Note(message=f"{name} left out: {error.message}"))
@@ -171,12 +155,15 @@ class Comparer:
             expected = reference.run(inputs)
         finally:
             reference.stop()
-        theirs = [expected[name] for name in network.model.outputs]
-        return compare_outputs(worker.run(_OURS, ordered), theirs, network.graph.outputs)
+        return checking.compare_outputs(
+            worker.run(_OURS, ordered),
+            [expected[name] for name in network.model.outputs],
+            network.graph.outputs,
+        )
 
     def _row(
         self,
-        network: PreparedNetwork,
+        model: str,
         peer: tuple[Peer, bool],
         theirs: Timing,
         ours: tuple[Timing, NetworkCheck],
@@ -185,7 +172,7 @@ class Comparer:
         engine, default = peer
         speedup = timing.speedup_over(theirs)
         return CompareRow(
-            model=network.model.name,
+            model=model,
             peer=engine.name,
             precision=engine.precision,
             threads=self.placement.resources.threads,

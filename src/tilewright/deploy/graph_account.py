@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
-from tilewright.core.events import EventSink
+from tilewright.core.events import EventSink, Stage
 from tilewright.core.forms import form_texts
 from tilewright.core.records import Placement
 from tilewright.core.results import AssignmentRow, ChoiceRow, GraphTuneResult, OptimizeResult
@@ -15,9 +15,8 @@ from tilewright.graph.plan_result import PlanResult
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.assignment.problem_file import write_problem
 from tilewright.plan.network_problem import NetworkProblem
-from tilewright.search.graph_search import CHOSEN, RECONSIDERED, proposals_of
+from tilewright.search import graph_search, levels
 from tilewright.search.layout_costs import LayoutCosts, stored_by_forms
-from tilewright.search.levels import GraphLevel, level_name
 from tilewright.search.requests import OptimizeRequest
 from tilewright.search.winners import DEFAULT, TUNED
 from tilewright.store.base import Store
@@ -26,7 +25,7 @@ PREDICTED = (
     "Nothing was built or measured: all times are predicted from records and "
     "facts, and no artifact was written."
 )
-_ORDER = (DEFAULT, TUNED, "uniform", "history_best", CHOSEN, RECONSIDERED)
+_ORDER = (DEFAULT, TUNED, "uniform", "history_best", graph_search.CHOSEN, graph_search.RECONSIDERED)
 
 
 def graph_result(
@@ -39,11 +38,11 @@ def graph_result(
 ) -> GraphTuneResult:
     """`result` with what the graph tuner found.
 
-    `predicted`, `raced` and `corrected` are seconds by plan; what equals another plan shares its
-    time.
+    `predicted`, `raced` and `corrected` are seconds by plan; what equals another plan
+    shares its time.
     """
     solutions = {p.name: p.solution for p in proposals if p.solution is not None}
-    solution = solutions[CHOSEN]
+    solution = solutions[graph_search.CHOSEN]
     rows = choice_rows(solution.assignment, problem)
     sums = {**predicted, **{name: found.objective_s for name, found in solutions.items()}}
     return GraphTuneResult(
@@ -56,7 +55,7 @@ def graph_result(
         operators=len(problem.network.calls),
         candidates=sum(len(choices) for choices in problem.choices.values()),
         transforms=sum(len(row.changed) for row in rows),
-        measured_latency_s=raced.get(CHOSEN),
+        measured_latency_s=raced.get(graph_search.CHOSEN),
         assignments=tuple(
             AssignmentRow(
                 name=name,
@@ -65,7 +64,7 @@ def graph_result(
                 corrected_s=(corrected or {}).get(name),
             )
             for name in _ORDER
-            if name != RECONSIDERED or name in sums
+            if name != graph_search.RECONSIDERED or name in sums
         ),
         choices=rows,
     )
@@ -110,8 +109,8 @@ def predicted_only(
 ) -> GraphTuneResult:
     """The graph tuner's choice from records and facts alone: nothing is built or measured."""
     fused = network.fused
-    copies = {copying(kind).key: copying(kind) for kind in fused.graph.types.values()}
     costs = LayoutCosts(placement=placement, max_error=request.max_error)
+    copies = {copying(kind).key: copying(kind) for kind in fused.graph.types.values()}
     for workload in {**fused.workloads, **copies}.values():
         for ports, outcomes in stored_by_forms(workload, store, placement).items():
             costs.learn(workload, ports, outcomes, searched=False)
@@ -122,11 +121,11 @@ def predicted_only(
         times=costs,
         name=network.model.name,
     )
-    graph = request.graph or GraphLevel()
-    proposals = proposals_of(problem, graph.solver, events)
+    graph = request.graph or levels.GraphLevel()
+    events(Stage(name="solve", detail=f"{len(problem.problem.variables)} variables"))
+    proposals = graph_search.proposals_of(problem, graph.solver, events)
     if graph.save_problem is not None:
         write_problem(problem.problem, graph.save_problem)
-    usual_s = problem.problem.cost(problem.problem.default) / PICOSECONDS
     bare = OptimizeResult(
         model=network.model.name,
         target=placement.tvm_target,
@@ -143,8 +142,9 @@ def predicted_only(
         artifact="",
         weight_bytes=network.weight_bytes,
         network_key=network.key,
-        level=level_name(request.level),
+        level=levels.level_name(request.level),
         tuner=request.tuner,
         warnings=(PREDICTED,),
     )
+    usual_s = problem.problem.cost(problem.problem.default) / PICOSECONDS
     return graph_result(bare, proposals, problem, {TUNED: usual_s}, {})

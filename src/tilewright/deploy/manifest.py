@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -12,17 +10,14 @@ import msgspec
 
 from tilewright.core.codec import FILE_NAMES, convert, to_builtins
 from tilewright.core.element_types import is_element_type
-from tilewright.core.errors import DamagedArtifact, ModelError, UsageError
+from tilewright.core.errors import DamagedArtifact, ModelError
 from tilewright.core.input_files import require_regular
-from tilewright.core.records import KnobValue, Placement
-from tilewright.core.results import OptimizeResult
-from tilewright.deploy.seals import file_sha256, is_sealed, sealed
-from tilewright.graph.indices import IndexRange, input_ranges
+from tilewright.core.records import KnobValue
+from tilewright.deploy.hashes import file_sha256, is_sealed
+from tilewright.graph.indices import IndexRange
 from tilewright.graph.plan import NetworkPlan
-from tilewright.graph.plan_fields import plan_fields, read_plan
+from tilewright.graph.plan_fields import read_plan
 from tilewright.models import ModelOptions
-from tilewright.models.prepared import PreparedNetwork
-from tilewright.store.output import replacing
 from tilewright.store.shipped_plans import PlanOfBefore, plan_of_before, read_shipped
 
 LIBRARY = "model.so"
@@ -38,25 +33,20 @@ Extent = Annotated[int, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """Where an artifact comes from: the MODEL argument with its options, and its fingerprint.
-    `given` says in words what the model was made from, where Python handed over an object."""
-
-    model: str
-    options: ModelOptions
-    fingerprint: str
-    given: str = ""
-
-
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The MODEL argument and its options; `given` as in `Origin`."""
+    """What an artifact was made from: the MODEL argument and its options. `given` says in words
+    what the model was made from, where Python handed over an object."""
 
     model: str
     batch: Count | None
     shapes: dict[str, tuple[Extent, ...]]
     seed: int
     given: str = ""
+
+    @property
+    def options(self) -> ModelOptions:
+        """The options as the models layer takes them."""
+        return ModelOptions(batch=self.batch, shapes=self.shapes, seed=self.seed)
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,18 +136,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return content
 
     @property
-    def origin(self) -> Origin:
-        """The MODEL argument and options it was made from."""
-        source = self.source
-        options = ModelOptions(batch=source.batch, shapes=source.shapes, seed=source.seed)
-        return Origin(
-            model=source.model,
-            options=options,
-            fingerprint=self.fingerprint,
-            given=source.given,
-        )
-
-    @property
     def shipped_plan(self) -> NetworkPlan | PlanOfBefore:
         """What was compiled. Raises ValueError where that cannot be read."""
         if self.schema_version > _WITHOUT_PLANS:
@@ -172,69 +150,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             for key, candidate in before.items()
         }
         return read_shipped(plan_of_before(assignment, self.plan))
-
-
-def write_manifest(
-    folder: Path,
-    result: OptimizeResult,
-    network: PreparedNetwork,
-    plan: NetworkPlan,
-    placement: Placement,
-    origin: Origin,
-) -> None:
-    """Write `manifest.json`: interface, constants in parameter order, tasks, machine, times, and
-    hashes of library, weights and itself."""
-    files = (LIBRARY, WEIGHTS)
-    made = network.graph.types
-    manifest = Manifest(
-        schema_version=SCHEMA_VERSION,
-        model=network.model.name,
-        fingerprint=origin.fingerprint,
-        source=Source(
-            model=origin.model,
-            batch=origin.options.batch,
-            shapes=dict(origin.options.shapes),
-            seed=origin.options.seed,
-            given=origin.given,
-        ),
-        plan=plan_fields(plan),
-        network_key=network.key,
-        sizes_bytes={name: (folder / name).stat().st_size for name in files},
-        sha256={name: file_sha256(folder / name) for name in files},
-        inputs=_inputs(network),
-        outputs=tuple(
-            Port(name=name, shape=made[ours].shape, dtype=made[ours].dtype)
-            for name, ours in zip(network.model.outputs, network.graph.outputs, strict=True)
-        ),
-        constants=tuple(plan.constant_names),
-        machine=Machine(
-            class_key=placement.device.class_key,
-            architecture=placement.target.architecture,
-            model=placement.target.model,
-            vector_bytes=placement.target.vector_bytes,
-            features=placement.target.features,
-            target=json.loads(placement.tvm_target),
-            threads=placement.resources.threads,
-        ),
-        versions={name: version(name) for name in ("tilewright", "apache-tvm", "apache-tvm-ffi")},
-        result=asdict(result),
-    )
-    content = sealed(manifest.content, MANIFEST)
-    with replacing(folder / MANIFEST) as temporary:
-        temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def _inputs(network: PreparedNetwork) -> tuple[Port, ...]:
-    types, ranges = network.model.graph.types, input_ranges(network.model.graph)
-    return tuple(
-        Port(
-            name=name,
-            shape=types[name].shape,
-            dtype=types[name].dtype,
-            index_ranges=tuple((r.lowest, r.highest) for r in ranges.get(name, ())),
-        )
-        for name in network.graph.inputs
-    )
 
 
 def read_manifest(folder: Path, *, verify: bool = True) -> Manifest:
@@ -294,37 +209,22 @@ def require_files(folder: Path, manifest: Manifest, *, verify: bool = True) -> N
     """Raise ModelError when the library or the weights are missing or not as they were written:
     as long, and, with `verify`, with the same content."""
     for name in (LIBRARY, WEIGHTS):
-        fault = file_fault(folder, manifest, name, verify=verify)
-        if fault is not None:
+        path, fault = folder / name, ""
+        try:
+            if not path.is_file():
+                fault = "lacks"
+            elif path.stat().st_size != manifest.sizes_bytes.get(name):
+                fault = "is damaged or was cut short in"
+            elif verify and manifest.sha256 and file_sha256(path) != manifest.sha256.get(name):
+                fault = "is damaged: the content does not fit its hash in"
+        except OSError as error:
+            raise ModelError(f"cannot read {str(path)!r}: {error.strerror}") from error
+        if fault:
             raise ModelError(
                 f"{str(folder)!r} {fault} {name}", hint="Run `tilewright optimize` again."
             )
 
 
-def file_fault(folder: Path, manifest: Manifest, name: str, *, verify: bool) -> str | None:
-    """What is wrong with a file of an artifact, None for nothing."""
-    path = folder / name
-    if not path.is_file():
-        return "lacks"
-    try:
-        if path.stat().st_size != manifest.sizes_bytes.get(name):
-            return "is damaged or was cut short in"
-        if verify and manifest.sha256 and file_sha256(path) != manifest.sha256.get(name):
-            return "is damaged: the content does not fit its hash in"
-    except OSError as error:
-        raise ModelError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    return None
-
-
 def is_artifact(argument: str) -> bool:
     """Whether a MODEL argument is a folder that `optimize` wrote."""
     return ":" not in argument and (Path(argument) / MANIFEST).is_file()
-
-
-def refuse_shapes(folder: str, options: ModelOptions) -> None:
-    """Raise UsageError where other shapes are asked for than an artifact was compiled for."""
-    if options.batch is not None or options.shapes:
-        raise UsageError(
-            f"{folder!r} was compiled for its shapes: it takes no other batch and no shapes",
-            hint="Leave --batch and --shape out, or give the model it was made from.",
-        )

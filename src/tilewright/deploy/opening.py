@@ -4,18 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from tilewright.core.errors import InternalError, ModelError
+import msgspec
+
+from tilewright.core.artifacts import ArtifactResult
+from tilewright.core.codec import convert, to_builtins
+from tilewright.core.errors import DamagedArtifact, InternalError, ModelError, UsageError
 from tilewright.core.records import Candidate, Placement
 from tilewright.core.targets import threads_alone
-from tilewright.deploy.manifest import Manifest, read_manifest, require_files
+from tilewright.deploy.manifest import (
+    LIBRARY,
+    MANIFEST,
+    WEIGHTS,
+    Manifest,
+    is_artifact,
+    read_manifest,
+    require_files,
+)
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.tasks import Task
 from tilewright.kernels.knobspace import knob_space
 from tilewright.kernels.registry import implementations, is_for
+from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
 from tilewright.store.shipped_plans import PlanOfBefore, shipping_key
+
+_UNHASHED = "It was written before artifacts had hashes: only sizes of its files are checked."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +46,8 @@ class OpenedArtifact:
 
         Raises ModelError when that is another network by now.
         """
-        origin, manifest = self.manifest.origin, self.manifest
-        network = prepare(origin.model, origin.options, placement)
+        source, manifest = self.manifest.source, self.manifest
+        network = prepare(source.model, source.options, placement)
         types = network.model.graph.types
         inputs = [(name, types[name].shape, types[name].dtype) for name in network.graph.inputs]
         known = [(port.name, port.shape, port.dtype) for port in manifest.inputs]
@@ -52,7 +68,9 @@ class OpenedArtifact:
         try:
             if isinstance(found, PlanOfBefore):
                 plan = found.planned(network, placement)
-                self._require_tasks(plan, found)
+                for key, task in plan.tasks.items():
+                    if shipping_key(key) not in found.assignment:
+                        raise self._other_network(f"it has no task {task.workload.key}")
             else:
                 plan = found.on(lane_of(placement))
         except (KeyError, ValueError, InternalError) as error:
@@ -65,12 +83,6 @@ class OpenedArtifact:
                     f"{candidate.implementation} has no such settings for {task.workload.key}"
                 )
         return plan
-
-    def _require_tasks(self, plan: NetworkPlan, known: PlanOfBefore) -> None:
-        """Raise ModelError for a task that was not among those of a manifest of before."""
-        for key, task in plan.tasks.items():
-            if shipping_key(key) not in known.assignment:
-                raise self._other_network(f"it has no task {task.workload.key}")
 
     def _other_network(self, reason: str) -> ModelError:
         return ModelError(
@@ -89,13 +101,76 @@ def open_artifact(folder: Path, *, verify: bool = True) -> OpenedArtifact:
     return OpenedArtifact(folder=folder, manifest=manifest)
 
 
+def open_model(
+    model: str, options: ModelOptions, placement: Placement, *, verify: bool = True
+) -> tuple[PreparedNetwork, OpenedArtifact | None]:
+    """The network of a MODEL argument, and the artifact where the argument is one's folder.
+
+    Raises UsageError where an artifact is to have other shapes, TargetError where it does not run
+    on the device, ModelError as `open_artifact` does.
+    """
+    if not is_artifact(model):
+        return prepare(model, options, placement), None
+    if options.batch is not None or options.shapes:
+        raise UsageError(
+            f"{model!r} was compiled for its shapes: it takes no other batch and no shapes",
+            hint="Leave --batch and --shape out, or give the model it was made from.",
+        )
+    artifact = open_artifact(Path(model), verify=verify)
+    return artifact.network(placement), artifact
+
+
+def shipped_already(folder: Path, fingerprint: str) -> bool:
+    """Whether the folder holds the artifact with this fingerprint, complete and undamaged."""
+    try:
+        return open_artifact(folder).manifest.fingerprint == fingerprint
+    except ModelError:
+        return False
+
+
+def describe(folder: Path, *, verify: bool = True) -> ArtifactResult:
+    """What an artifact is, without loading it; `verify` as in `load`. Raises ModelError."""
+    manifest = open_artifact(folder, verify=verify).manifest
+    known = {
+        "artifact": str(folder),
+        "model": manifest.model,
+        "source": to_builtins(manifest.source),
+        "fingerprint": manifest.fingerprint,
+        "inputs": to_builtins(manifest.inputs),
+        "outputs": to_builtins(manifest.outputs),
+        "target": manifest.machine.target,
+        "threads": manifest.machine.threads,
+        "machine": manifest.machine.model,
+        "device_class": manifest.machine.class_key,
+        "versions": manifest.versions,
+        "files": [
+            _described(folder, manifest, name, verify=verify)
+            for name in (LIBRARY, WEIGHTS, MANIFEST)
+        ],
+        "warnings": () if manifest.sha256 else (_UNHASHED,),
+    }
+    try:
+        return convert({"tasks": (), **manifest.result, **known}, ArtifactResult)
+    except msgspec.ValidationError as error:
+        raise DamagedArtifact(folder / MANIFEST, f"in `result`: {error}") from error
+
+
+def _described(folder: Path, manifest: Manifest, name: str, *, verify: bool) -> dict[str, Any]:
+    known = manifest.sha256.get(name)
+    state = "size only" if known is None else "verified" if verify else "not checked"
+    return {
+        "name": name,
+        "size_bytes": (folder / name).stat().st_size,
+        "sha256": known,
+        "state": state,
+    }
+
+
 def _is_possible(task: Task, candidate: Candidate, placement: Placement) -> bool:
     spec = implementations().get(candidate.implementation)
     if spec is None or candidate.forms != task.forms or not is_for(spec, placement.target):
         return False
-    if not spec.applies(
-        task.workload, placement.target, placement.resources
-    ):  # those that are never enumerated, such as traces
-        return True
+    if not spec.applies(task.workload, placement.target, placement.resources):
+        return True  # those that are never enumerated, such as traces
     knobs = knob_space(spec, task.workload, placement.target, placement.resources, task.forms)
     return knobs.number(dict(candidate.settings)) is not None

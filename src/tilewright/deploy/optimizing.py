@@ -12,13 +12,10 @@ from tilewright.core.errors import TargetError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import Placement, Run
 from tilewright.core.results import OptimizeResult
-from tilewright.cost.floors import Peaks
-from tilewright.deploy.finishing import FEW, PLAIN, Finishing, LineUp
-from tilewright.deploy.graph_account import graph_result, predicted_only
-from tilewright.deploy.manifest import MANIFEST, Origin, write_manifest
-from tilewright.deploy.outcome import write_layouts, write_report
-from tilewright.deploy.publishing import publish, staging
-from tilewright.deploy.shipping import Ranking, Shipping
+from tilewright.deploy import graph_account, publishing, shipment
+from tilewright.deploy.manifest import MANIFEST
+from tilewright.deploy.racing import Race
+from tilewright.deploy.reserve import FEW, PLAIN, LineUp, Reserve
 from tilewright.graph.plan_result import PlanResult
 from tilewright.hardware.environment import (
     environment_card,
@@ -26,19 +23,18 @@ from tilewright.hardware.environment import (
     noise_warnings,
     read_environment,
 )
+from tilewright.measure import measurers, network_timing
 from tilewright.measure.accesses.registry import access_to
 from tilewright.measure.base import Measurer, TimeSpent
-from tilewright.measure.measurers import open_measurer
-from tilewright.measure.network_timing import Rounds
 from tilewright.measure.peaks import measured_peaks
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.models.source import is_model_file
 from tilewright.plan.preparation import prepare
 from tilewright.search.in_network import InNetworkFactors, timed_kernels
 from tilewright.search.levels import bare_tasks
 from tilewright.search.network_search import NetworkSearch
 from tilewright.search.requests import OptimizeRequest
 from tilewright.search.tuners.registry import DEFAULT, tuner_factory
+from tilewright.search.winners import DEFAULT as DEFAULT_SETTINGS
 from tilewright.store.base import Store
 from tilewright.store.output import check_place
 
@@ -48,67 +44,62 @@ CONVERGED, CONVERGED_GRAPH = "converged", "converged graph"
 """States of runs that left nothing to gain: in the default layouts; in any."""
 
 
-class Optimizer:
-    """One `optimize` command against a store and a device."""
-
-    def __init__(self, placement: Placement, store: Store, events: EventSink) -> None:
-        self._placement = placement
-        self._store = store
-        self._events = events
-
-    def run(self, request: OptimizeRequest) -> OptimizeResult:
-        """Do it; raises NegativeVerdict when no right result comes out."""
-        budget = Budget(request.budget)
-        tuner_factory(request.tuner)
-        access = access_to(self._placement.device)
-        if not access.runs_networks:
-            raise TargetError(
-                f"whole networks do not run on devices that are reached by {access.name!r}",
-                hint="Kernels can be looked at: `tilewright show op:... --asm --target ...`.",
-            )
-        _check_places(request)
-        self._events(Stage(name="import", detail=request.model))
-        with budget.phase("import"):
-            network = prepare(request.model, request.options, self._placement)
-        if request.only_predicted:
-            result = predicted_only(network, self._placement, self._store, self._events, request)
-            result = replace(result, elapsed_s=budget.elapsed_s)
-            _write_documents(request.folder, result)
-            return result
-        self._store.add_device(self._placement.device)
-        searched = dict(network.tasks)
-        if request.level == "op":
-            searched |= bare_tasks(network.tasks)
-        self._store.add_workloads([task.workload for task in searched.values()])
-        earlier = self._store.runs(network.key, self._placement.key)
-        budget.charge(earlier)
-        run = self._store.begin_run(
-            Run(
-                command=request.command,
-                model=network.model.name,
-                network_key=network.key,
-                device_class=self._placement.device.class_key,
-                resources=self._placement.resources,
-                seed=request.seed,
-                state="running",
-                created_at=time.time(),
-            )
+def optimize(
+    request: OptimizeRequest, placement: Placement, store: Store, events: EventSink
+) -> OptimizeResult:
+    """Do what is asked for; raises NegativeVerdict when no right result comes out."""
+    budget = Budget(request.budget)
+    tuner_factory(request.tuner)
+    access = access_to(placement.device)
+    if not access.runs_networks:
+        raise TargetError(
+            f"whole networks do not run on devices that are reached by {access.name!r}",
+            hint="Kernels can be looked at: `tilewright show op:... --asm --target ...`.",
         )
-        work = _Work(
-            request=request,
-            network=network,
-            placement=self._placement,
-            store=self._store,
-            events=self._events,
-            budget=budget,
-            run=run,
-            states=frozenset(r.state for r in earlier),
+    _check_places(request)
+    events(Stage(name="import", detail=request.model))
+    with budget.phase("import"):
+        network = prepare(request.model, request.options, placement)
+    if request.only_predicted:
+        result = graph_account.predicted_only(network, placement, store, events, request)
+        result = replace(result, elapsed_s=budget.elapsed_s)
+        shipment.write_documents(request.folder, result)
+        return result
+    store.add_device(placement.device)
+    searched = dict(network.tasks)
+    if request.level == "op":
+        searched |= bare_tasks(network.tasks)
+    store.add_workloads([task.workload for task in searched.values()])
+    earlier = store.runs(network.key, placement.key)
+    budget.charge(earlier)
+    run = store.begin_run(
+        Run(
+            command=request.command,
+            model=network.model.name,
+            network_key=network.key,
+            device_class=placement.device.class_key,
+            resources=placement.resources,
+            seed=request.seed,
+            state="running",
+            created_at=time.time(),
         )
-        try:
-            return work.carry_out()
-        except BaseException:
-            work.close_run("interrupted")
-            raise
+    )
+    work = _Work(
+        request=request,
+        network=network,
+        placement=placement,
+        store=store,
+        events=events,
+        budget=budget,
+        run=run,
+        states=frozenset(r.state for r in earlier),
+    )
+    try:
+        with publishing.staging(request.folder) as made:
+            return work.carry_out(made)
+    except BaseException:
+        work.close_run("interrupted")
+        raise
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,12 +113,12 @@ class _Work:
     run: Run
     states: frozenset[str]
     search: NetworkSearch = field(init=False)
-    finish: Finishing = field(init=False)
+    reserve: Reserve = field(init=False)
     line_up: LineUp = PLAIN
     spent: TimeSpent = field(default_factory=TimeSpent)
 
     def __post_init__(self) -> None:
-        self.finish = Finishing(
+        self.reserve = Reserve(
             tasks=len(self.network.tasks),
             weight_bytes=self.network.weight_bytes,
             budget_s=self.budget.limit.seconds,
@@ -145,15 +136,12 @@ class _Work:
             with_graph=self._affords_graph(),
         )
 
-    def carry_out(self) -> OptimizeResult:
-        """Search, race, and put the winner with all that is told of it into the output folder."""
-        with staging(self.request.folder) as made:
-            return self._carried_out(made)
-
-    def _carried_out(self, made: Path) -> OptimizeResult:
+    def carry_out(self, made: Path) -> OptimizeResult:
+        """Search, race, and put the winner with all that is told of it into the output folder, by
+        way of the folder `made`."""
         environment = read_environment()
         self._keep_back()
-        with open_measurer(self.placement, seed=self.request.seed) as measurer:
+        with measurers.open_measurer(self.placement, seed=self.request.seed) as measurer:
             self.spent = measurer.spent
             with self.budget.phase("start"):
                 measurer.start(workers=1 if self.budget.exhausted else None)
@@ -161,29 +149,33 @@ class _Work:
             plans, converged = self.search.plans(
                 measurer, peaks, settled_before=self._settled_before()
             )
-            ranking, place, result = self._ship(plans, measurer, peaks, made)
+            race = self._raced(plans, measurer, made)
+        if race.winner.name == DEFAULT_SETTINGS and len(race.finished) > 1:
+            self.events(Note(message="The default settings ran faster and were shipped."))
+        result = shipment.answer_about(race, peaks)
+        shipment.record(race, result, self.store)
         elsewhere = is_elsewhere(self.placement)
         noise = [] if elsewhere else noise_warnings(environment, read_environment())
         for message in noise:
             self.events(Note(message=message))
-        result = replace(result, warnings=(*result.warnings, *noise))
         self.close_run(self._converged if converged and self.request.level != "op" else "done")
         tuner = self.search.tuner
         result = replace(
-            result,
+            self._with_graph(result, plans, race),
+            warnings=(*result.warnings, *noise),
             elapsed_s=self.budget.elapsed_s,
             measurements=self.run.measurements,
             failures=self.run.failures,
             tuner=self.request.tuner,
             level="graph" if self.search.with_graph else self.request.searched_level,
-            curve=tuner.curve,
-            searches=tuner.searches(),
+            curve=tuner.curve if tuner else (),
+            searches=tuner.searches() if tuner else (),
             seconds_by_phase=self.budget.seconds_by_phase,
             environment=environment_card(environment, self.placement),
         )
-        self._write_manifest(ranking, place, result)
-        _write_documents(place, result)
-        publish(place, self.request.folder)
+        publishing.write_manifest(race, result)
+        shipment.write_documents(race.folder, result)
+        publishing.publish(race.folder, self.request.folder)
         return result
 
     @property
@@ -200,7 +192,7 @@ class _Work:
         """Whether the graph tuner is asked for and, in `optimize`, has the time to pay."""
         if self.request.graph is None:
             return False
-        if self.request.command == "optimize" and not self.finish.affords_graph:
+        if self.request.command == "optimize" and not self.reserve.affords_graph:
             message = "The budget is too short for the graph tuner: layouts stay the default ones."
             self.events(Note(message=message))
             return False
@@ -209,80 +201,61 @@ class _Work:
     def _keep_back(self) -> None:
         """Keep back time for what comes after the search, for a smaller race where a full one
         takes too much of the budget."""
-        self.line_up = self.finish.line_up(with_graph=self.search.with_graph)
+        self.line_up = self.reserve.line_up(with_graph=self.search.with_graph)
         if self.line_up is FEW:
             self.search.rivals = False
             message = "The budget is too short to race the rivals of the chosen assignment, too."
             self.events(Note(message=message))
-        self.budget.expect("finish", seconds=self.finish.all_s(self.line_up))
-        self.budget.expect("finalists", seconds=self.finish.looks_s(self.line_up))
+        self.budget.expect("finish", seconds=self.reserve.all_s(self.line_up))
+        self.budget.expect("finalists", seconds=self.reserve.looks_s(self.line_up))
 
     def _after_round(self) -> None:
-        """Keep what this run spent, and keep back what finishing takes by the kernels built."""
+        """Keep what this run spent, and keep back what the end takes by the kernels built."""
         self.close_run("running")
         if self.spent.kernels >= _ENOUGH_KERNELS:
-            self.finish = replace(self.finish, build_s=self.spent.kernels_s / self.spent.kernels)
-            self.budget.expect("finish", seconds=self.finish.all_s(self.line_up))
+            self.reserve = replace(self.reserve, build_s=self.spent.kernels_s / self.spent.kernels)
+            self.budget.expect("finish", seconds=self.reserve.all_s(self.line_up))
 
-    def _ship(
-        self, plans: Sequence[PlanResult], measurer: Measurer, peaks: Peaks, made: Path
-    ) -> tuple[Ranking, Path, OptimizeResult]:
-        """Race the plans, plan again by what the race showed, race the winner against that: the
-        ranking, where what ships lies, and the answer, with what the graph tuner found."""
-        shipping = Shipping(
+    def _raced(self, plans: Sequence[PlanResult], measurer: Measurer, made: Path) -> Race:
+        """Race the plans, plan again by what the race showed, race the winner against that."""
+        race = Race(
             network=self.network,
             placement=self.placement,
-            store=self.store,
             events=self.events,
-            folder=self.request.folder,
+            request=self.request,
             staging=made,
-            seed=self.request.seed,
+            figures=shipment.shipped_figures(self.store, self.network, self.placement),
             budget=self.budget,
-            max_error=self.request.max_error,
-            rounds=Rounds(each_s=self.finish.round_s, budget=self.budget),
+            rounds=network_timing.Rounds(each_s=self.reserve.round_s, budget=self.budget),
         )
-        self.budget.expect("finish", seconds=self.finish.heat_s)
+        self.budget.expect("finish", seconds=self.reserve.heat_s)
         measurer.rest()
-        ranking = shipping.race(plans)
-        seen = (timed for raced in ranking.finished for timed in timed_kernels(raced))
+        race.run(plans)
+        seen = (timed for raced in race.finished for timed in timed_kernels(raced))
         challenger = self.search.reconsider(InNetworkFactors(seen))
         if challenger is not None:
             measurer.rest()
-            ranking = shipping.challenge(ranking, challenger)
-        place, result = shipping.ship(ranking, peaks)
-        return ranking, place, self._with_graph(result, plans, ranking)
+            race.challenge(challenger)
+        return race
 
     def _with_graph(
-        self, result: OptimizeResult, plans: Sequence[PlanResult], ranking: Ranking
+        self, result: OptimizeResult, plans: Sequence[PlanResult], race: Race
     ) -> OptimizeResult:
         """The answer with what the graph tuner found, where it worked."""
         graph, proposals = self.search.graph, self.search.proposals
         if graph is None or not proposals:
             return result
         predicted = {plan.name: plan.predicted_s for plan in plans}
-        raced = ranking.raced_s
+        raced = race.raced_s
         for proposal in proposals:
             # after a repeated command: what shipped before may be what is chosen now
             same = [p.name for p in plans if p.plan.tensors == proposal.plan.tensors]
             raced.setdefault(proposal.name, raced.get(same[0]) if same else None)
         return replace(
-            graph_result(result, proposals, graph.problem, predicted, raced, ranking.corrected_s),
-            shipped=ranking.winner.name,
-        )
-
-    def _write_manifest(self, ranking: Ranking, place: Path, result: OptimizeResult) -> None:
-        write_manifest(
-            place,
-            result,
-            self.network,
-            ranking.winner.plan,
-            self.placement,
-            Origin(
-                model=_absolute(self.request.model),
-                options=self.request.options,
-                fingerprint=ranking.fingerprint,
-                given=self.request.origin,
+            graph_account.graph_result(
+                result, proposals, graph.problem, predicted, raced, race.corrected_s
             ),
+            shipped=race.winner.name,
         )
 
     def close_run(self, state: str) -> None:
@@ -303,14 +276,3 @@ def _check_places(request: OptimizeRequest) -> None:
         check_place(request.graph.save_problem)
     if not request.only_predicted:
         check_place(request.folder / MANIFEST)
-
-
-def _write_documents(folder: Path, result: OptimizeResult) -> None:
-    """The report, and the drawing where there is one."""
-    write_report(folder, result)
-    write_layouts(folder, result)
-
-
-def _absolute(model: str) -> str:
-    """A path as an absolute one, so that the artifact finds its model from anywhere."""
-    return str(Path(model).resolve()) if is_model_file(model) else model

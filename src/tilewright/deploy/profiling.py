@@ -17,27 +17,21 @@ from tilewright.core.records import (
 )
 from tilewright.core.results import MemoryUse, ProfileResult
 from tilewright.core.scratch import scratch_folder
-from tilewright.cost.floors import Peaks
-from tilewright.deploy.manifest import is_artifact, refuse_shapes
-from tilewright.deploy.opening import open_artifact
+from tilewright.deploy import opening, racing, shipment
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_result import CallResult, PlanResult
 from tilewright.graph.sample import random_inputs
 from tilewright.graph.tasks import TaskKey
-from tilewright.hardware.environment import software_versions
+from tilewright.hardware import environment
 from tilewright.hardware.meters import Meter, measure_energy
 from tilewright.kernels.planned_memory import CompiledNetwork, planned_memory
+from tilewright.measure import circumstances, measurers, network_timing
 from tilewright.measure.base import Measurer
-from tilewright.measure.circumstances import kernel_protocol
-from tilewright.measure.measurers import open_measurer, open_networks, require_here
-from tilewright.measure.network_timing import network_runner, time_places, time_together
 from tilewright.measure.networks import NetworkRunner
 from tilewright.measure.peaks import measured_peaks
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.plan.preparation import prepare
-from tilewright.report.task_rows import explain_difference, outside_tasks, seen_peaks, task_reports
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan
 
@@ -63,38 +57,51 @@ class Profiler:
         """Time each task alone and the compiled network as a whole. Raises UsageError where a
         meter of this machine is to read what runs on another."""
         if self.meter is not None:
-            require_here(self.placement)
+            measurers.require_here(self.placement)
         self.events(Stage(name="import", detail=model))
-        network, plan = self._planned(model, options, settings)
+        network, artifact = opening.open_model(model, options, self.placement, verify=self.verify)
+        if artifact is not None:
+            plan = artifact.plan(network, self.placement)
+        else:
+            plan = choose_plan(network, self.store, self.placement, settings, self.max_error)
         tasks = plan.tasks
         self.store.add_device(self.placement.device)
         self.store.add_workloads([task.workload for task in tasks.values()])
-        with open_measurer(self.placement, seed=self.seed) as measurer:
+        with measurers.open_measurer(self.placement, seed=self.seed) as measurer:
             measurer.start()
             peaks = measured_peaks(self.store, self.placement, measurer)
             self.events(Stage(name="time", detail=f"{len(tasks)} tasks"))
             known = self._time_tasks(plan, measurer)
         result = PlanResult(name=_NAME, plan=plan).with_tasks(known)
         result, energy, memory = self._measure_network(network, result)
-        self._keep(network, result, energy, memory)
-        answer = self._answer(network, result, peaks)
-        return replace(answer, energy=energy, memory=memory)
-
-    def _planned(
-        self, model: str, options: ModelOptions, settings: SettingsName
-    ) -> tuple[PreparedNetwork, NetworkPlan]:
-        """The network and its plan: an artifact's own, or by `settings`."""
-        if is_artifact(model):
-            refuse_shapes(model, options)
-            artifact = open_artifact(Path(model), verify=self.verify)
-            network = artifact.network(self.placement)
-            return network, artifact.plan(network, self.placement)
-        network = prepare(model, options, self.placement)
-        plan = choose_plan(network, self.store, self.placement, settings, max_error=self.max_error)
-        return network, plan
+        network_s = racing.timing_of(result).latency_s
+        self.store.add_network(
+            NetworkMeasurement(
+                network_key=network.key,
+                device_class=self.placement.device.class_key,
+                resources=self.placement.resources,
+                model=network.model.name,
+                latency_s=network_s,
+                planned_bytes=memory.planned_bytes,
+                measured_bytes=memory.measured_bytes,
+                memory_method=memory.method if memory.measured_bytes is not None else "",
+                energy=energy,
+                versions=environment.software_versions(),
+                created_at=time.time(),
+                instance=self.placement.device.instance,
+            )
+        )
+        return ProfileResult(
+            **shipment.times_of_tasks(network, result, self.placement, peaks),
+            network_latency_s=network_s,
+            energy=energy,
+            memory=memory,
+        )
 
     def _time_tasks(self, plan: NetworkPlan, measurer: Measurer) -> dict[TaskKey, CallResult]:
-        protocol = replace(kernel_protocol(self.placement), warmup=_WARMUP, repeats=_REPEATS)
+        protocol = replace(
+            circumstances.kernel_protocol(self.placement), warmup=_WARMUP, repeats=_REPEATS
+        )
         known: dict[TaskKey, CallResult] = {}
         for key, task in plan.tasks.items():
             (outcome,) = measurer.measure(task.workload, [plan.candidates[key]], protocol)
@@ -115,39 +122,15 @@ class Profiler:
         self.events(Stage(name="compile", detail=f"{len(plan.symbols)} kernels"))
         inputs = random_inputs(network.model.graph, self.seed)
         ordered = [inputs[name] for name in network.graph.inputs]
-        with scratch_folder() as folder, open_networks(self.placement) as w:
+        with scratch_folder() as folder, measurers.open_networks(self.placement) as w:
             compiled = w.compile(plan, network.graph.constants, folder)
             w.load(_NAME, folder, plan.constant_names)
-            timing = time_together({_NAME: network_runner(w, _NAME, ordered)})[_NAME]
+            timing = network_timing.time_together(
+                {_NAME: network_timing.network_runner(w, _NAME, ordered)}
+            )[_NAME]
             result = replace(result, timing=timing)
-            result = result.with_places(time_places(w, _NAME, plan, ordered))
-            energy = self._energy(w, ordered)
-            return result, energy, self._memory(plan, compiled, folder, ordered)
-
-    def _keep(
-        self,
-        network: PreparedNetwork,
-        result: PlanResult,
-        energy: EnergyUse | None,
-        memory: MemoryUse,
-    ) -> None:
-        assert result.timing is not None
-        self.store.add_network(
-            NetworkMeasurement(
-                network_key=network.key,
-                device_class=self.placement.device.class_key,
-                resources=self.placement.resources,
-                model=network.model.name,
-                latency_s=result.timing.latency_s,
-                planned_bytes=memory.planned_bytes,
-                measured_bytes=memory.measured_bytes,
-                memory_method=memory.method if memory.measured_bytes is not None else "",
-                energy=energy,
-                versions=software_versions(),
-                created_at=time.time(),
-                instance=self.placement.device.instance,
-            )
-        )
+            result = result.with_places(network_timing.time_places(w, _NAME, plan, ordered))
+            return result, self._energy(w, ordered), self._memory(plan, compiled, folder, ordered)
 
     def _memory(
         self,
@@ -170,7 +153,7 @@ class Profiler:
         if not self.memory:
             return use
         self.events(Stage(name="memory", detail="a run in a fresh process"))
-        with open_networks(self.placement) as worker:
+        with measurers.open_networks(self.placement) as worker:
             peak = worker.memory_peak(folder, plan.constant_names, inputs)
         return replace(use, measured_bytes=peak.bytes, method=peak.method, reason=peak.reason)
 
@@ -180,27 +163,3 @@ class Profiler:
             return None
         self.events(Stage(name="energy", detail=self.meter.method))
         return measure_energy(self.meter, lambda seconds: worker.repeat(_NAME, inputs, seconds))
-
-    def _answer(self, network: PreparedNetwork, result: PlanResult, peaks: Peaks) -> ProfileResult:
-        assert result.timing is not None
-        network_s = result.timing.latency_s
-        peaks = seen_peaks(result, peaks, self.placement.target)
-        rows = task_reports(result, peaks, self.placement.target)
-        tasks_s = sum((row.latency_s or 0.0) * row.count for row in rows)
-        calls = len(result.plan.calls)
-        rest_s, rest_share = outside_tasks(rows, network_s)
-        return ProfileResult(
-            model=network.model.name,
-            target=self.placement.tvm_target,
-            threads=self.placement.resources.threads,
-            tasks=rows,
-            network_latency_s=network_s,
-            tasks_latency_s=tasks_s,
-            peak_flop_per_s=peaks.flop_per_s,
-            peak_bytes_per_s=peaks.bytes_per_s,
-            planned_memory_bytes=result.plan.arena_bytes,
-            weight_bytes=network.weight_bytes,
-            explanation=explain_difference(network_s, tasks_s, calls, rows),
-            rest_s=rest_s,
-            rest_share=rest_share,
-        )

@@ -1,15 +1,34 @@
-"""An artifact appears in its folder complete, or the folder stays as it was."""
+"""Writing an artifact: it appears in its folder complete, or the folder stays as it was."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 
 from tilewright.core.errors import OutputError
+from tilewright.core.results import OptimizeResult
 from tilewright.core.scratch import PrivateFolder
-from tilewright.deploy.manifest import LIBRARY, MANIFEST, WEIGHTS
-from tilewright.store.output import undone_folders
+from tilewright.deploy.hashes import file_sha256, sealed
+from tilewright.deploy.manifest import (
+    LIBRARY,
+    MANIFEST,
+    SCHEMA_VERSION,
+    WEIGHTS,
+    Machine,
+    Manifest,
+    Port,
+    Source,
+)
+from tilewright.deploy.racing import Race
+from tilewright.graph.indices import input_ranges
+from tilewright.graph.plan_fields import plan_fields
+from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.source import is_model_file
+from tilewright.store.output import replacing, undone_folders
 
 REPORT = "report.html"
 DRAWING = "layouts.onnx"
@@ -56,3 +75,65 @@ def publish(made: Path, folder: Path) -> None:
                 (made / name).replace(folder / name)
     except OSError as error:
         raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
+
+
+def write_manifest(race: Race, result: OptimizeResult) -> None:
+    """Write `manifest.json`: interface, constants in parameter order, tasks, machine, times, and
+    hashes of library, weights and itself."""
+    network, placement, request = race.network, race.placement, race.request
+    folder, plan, made = race.folder, race.winner.plan, network.graph.types
+    files = (LIBRARY, WEIGHTS)
+    manifest = Manifest(
+        schema_version=SCHEMA_VERSION,
+        model=network.model.name,
+        fingerprint=race.fingerprint,
+        source=Source(
+            model=_absolute(request.model),
+            batch=request.options.batch,
+            shapes=dict(request.options.shapes),
+            seed=request.options.seed,
+            given=request.origin,
+        ),
+        plan=plan_fields(plan),
+        network_key=network.key,
+        sizes_bytes={name: (folder / name).stat().st_size for name in files},
+        sha256={name: file_sha256(folder / name) for name in files},
+        inputs=_inputs(network),
+        outputs=tuple(
+            Port(name=name, shape=made[ours].shape, dtype=made[ours].dtype)
+            for name, ours in zip(network.model.outputs, network.graph.outputs, strict=True)
+        ),
+        constants=tuple(plan.constant_names),
+        machine=Machine(
+            class_key=placement.device.class_key,
+            architecture=placement.target.architecture,
+            model=placement.target.model,
+            vector_bytes=placement.target.vector_bytes,
+            features=placement.target.features,
+            target=json.loads(placement.tvm_target),
+            threads=placement.resources.threads,
+        ),
+        versions={name: version(name) for name in ("tilewright", "apache-tvm", "apache-tvm-ffi")},
+        result=asdict(result),
+    )
+    content = sealed(manifest.content, MANIFEST)
+    with replacing(folder / MANIFEST) as temporary:
+        temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _inputs(network: PreparedNetwork) -> tuple[Port, ...]:
+    types, ranges = network.model.graph.types, input_ranges(network.model.graph)
+    return tuple(
+        Port(
+            name=name,
+            shape=types[name].shape,
+            dtype=types[name].dtype,
+            index_ranges=tuple((r.lowest, r.highest) for r in ranges.get(name, ())),
+        )
+        for name in network.graph.inputs
+    )
+
+
+def _absolute(model: str) -> str:
+    """A path as an absolute one, so that the artifact finds its model from anywhere."""
+    return str(Path(model).resolve()) if is_model_file(model) else model

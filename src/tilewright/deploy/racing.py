@@ -1,4 +1,4 @@
-"""Compiling plans, checking each against ONNX Runtime, and timing all of them in turn."""
+"""Racing plans: compiling them, checking each against ONNX Runtime, timing all of them in turn."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ from tilewright.core.errors import ModelError, NegativeVerdict
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.records import NetworkCheck, Placement
 from tilewright.core.timings import Timing
-from tilewright.deploy.bisecting import ROUNDING, name_culprit
+from tilewright.deploy import bisecting, hashes, opening
 from tilewright.graph.network import Array
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.sample import random_inputs
 from tilewright.hardware.topology import allotted_cpus
-from tilewright.measure.checking import compare_outputs
-from tilewright.measure.measurers import open_networks
-from tilewright.measure.network_timing import (
-    ONCE,
-    Rounds,
-    network_runner,
-    peer_runner,
-    time_places,
-    time_together,
-)
+from tilewright.measure import checking, measurers, network_timing
 from tilewright.measure.networks import NetworkRunner, ToCompile, compile_all
 from tilewright.measure.peers.base import EngineRefused
 from tilewright.measure.peers.known import make_peer
 from tilewright.measure.reference import REFERENCE, Reference, open_reference
 from tilewright.models.naming import quoted
 from tilewright.models.prepared import PreparedNetwork
+from tilewright.search.in_network import corrected_sum
+from tilewright.search.requests import OptimizeRequest
+from tilewright.search.winners import DEFAULT, in_default_settings
+
+LOST = "lost:"
+"""Before the fingerprint, the name of a figure that is kept of what lost a race."""
+
+
+def timing_of(result: PlanResult) -> Timing:
+    """The timing of a plan that raced."""
+    assert result.timing is not None
+    return result.timing
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,36 +43,132 @@ class Race:
     """Plans of a network side by side with ONNX Runtime, the reference.
 
     Those in default layouts must give right results, others that do not are left out with a note.
-    `ready` is where a plan already lies compiled, by name, and learns of what is compiled for a
-    race; the `budget` learns what its phases took. `untimed` says why the reference has no time.
+    Plans are compiled into `staging`, but for one that the folder of the `request` already holds;
+    that folder does not change. What lost an earlier race, by the `figures` of what shipped last,
+    does not run another one, so that a repeated command ships the same, and the default settings
+    keep their earlier time. The `budget` learns what its phases took.
+
+    `finished` are the plans that are right, the fastest first, and `reference` is the time of the
+    reference beside the last of them; None where it was not timed, and `untimed` says why. `marks`
+    are the fingerprints of all plans that were to race, by name; plans with one fingerprint are
+    one.
     """
 
     network: PreparedNetwork
     placement: Placement
     events: EventSink
-    seed: int
-    max_error: float
+    request: OptimizeRequest
     staging: Path
-    ready: dict[str, Path] = field(default_factory=dict[str, Path])
+    figures: Mapping[str, float | None]
     budget: Budget
-    rounds: Rounds = ONCE
+    rounds: network_timing.Rounds = network_timing.ONCE
+    finished: Sequence[PlanResult] = ()
+    reference: Timing | None = None
     untimed: str = ""
+    marks: dict[str, str] = field(default_factory=dict[str, str])
+    _ready: dict[str, Path] = field(default_factory=dict[str, Path])
+    _weights: str = ""
 
-    def folder(self, entry: PlanResult) -> Path:
-        """Where a plan's library and weights are."""
-        return self.ready.get(entry.name, self.staging / entry.name)
+    def run(self, plans: Sequence[PlanResult]) -> None:
+        """Compile, check against ONNX Runtime, time in turn, with our default settings beside them.
 
-    def run(self, entries: Sequence[PlanResult]) -> tuple[list[PlanResult], Timing | None]:
-        """What each right plan took, the fastest first, with its calls in their places, and what
-        the reference took; None where it cannot be timed, and `untimed` says why.
-
-        Raises NegativeVerdict when the results of one in default layouts are wrong, or all are.
+        The first plan has the default layouts. Raises NegativeVerdict when the results of one
+        in default layouts are wrong, or all are.
         """
+        usual = in_default_settings(plans[0], self.placement, self.request.max_error)
+        raced_before = {entry.name for entry in (*plans, usual) if not self._admit(entry)}
+        fresh = self._distinct([c for c in plans if c.name not in raced_before])
+        entered = self._distinct([*fresh, usual])
+        folder = self.request.folder
+        ready = [c.name for c in entered if opening.shipped_already(folder, self.marks[c.name])]
+        if fresh and [c.name for c in fresh] == ready:
+            entered = fresh
+        self._ready = dict.fromkeys(ready, folder)
+        self.finished, self.reference = self._raced(entered)
+
+    def challenge(self, challenger: PlanResult) -> None:
+        """Race the winner against one more plan, with the default settings beside them for the
+        speed-up over these; the others follow with the times they had."""
+        known = set(self.marks.values())
+        if not self._admit(challenger) or self.marks[challenger.name] in known:
+            return
+        try:
+            again, self.reference = self._raced(
+                [self.winner, challenger, *(f for f in self.finished[1:] if f is self.usual)]
+            )
+        except NegativeVerdict as error:
+            self.events(Note(message=f"{challenger.name} is left out: {error.message}"))
+            return
+        names = {finish.name for finish in again}
+        self.finished = [*again, *(f for f in self.finished if f.name not in names)]
+
+    @property
+    def winner(self) -> PlanResult:
+        """What ships."""
+        return self.finished[0]
+
+    @property
+    def usual(self) -> PlanResult | None:
+        """The default settings where they raced, or another plan that is the same."""
+        mark = self.marks[DEFAULT]
+        return next((f for f in self.finished if self.marks[f.name] == mark), None)
+
+    @property
+    def fingerprint(self) -> str:
+        """That of what ships."""
+        return self.marks[self.winner.name]
+
+    @property
+    def folder(self) -> Path:
+        """Where the winner's library and weights are."""
+        return self._folder(self.winner)
+
+    @property
+    def lost(self) -> dict[str, float | None]:
+        """Seconds of what lost an earlier race, by fingerprint; None for wrong results."""
+        return {
+            name.removeprefix(LOST): value
+            for name, value in self.figures.items()
+            if name.startswith(LOST)
+        }
+
+    @property
+    def raced_s(self) -> dict[str, float | None]:
+        """What each plan took, by name: now, or in an earlier race that it lost."""
+        known = self.lost | {self.marks[f.name]: timing_of(f).latency_s for f in self.finished}
+        return {name: known.get(mark) for name, mark in self.marks.items()}
+
+    @property
+    def corrected_s(self) -> dict[str, float | None]:
+        """Sums of kernels' times with the others' places in the race taken into account."""
+        sums = {self.marks[f.name]: corrected_sum(f, self.finished) for f in self.finished}
+        return {name: sums.get(mark) for name, mark in self.marks.items()}
+
+    def _folder(self, entry: PlanResult) -> Path:
+        return self._ready.get(entry.name, self.staging / entry.name)
+
+    def _admit(self, entry: PlanResult) -> bool:
+        """Note its fingerprint; whether it did not lose an earlier race."""
+        self._weights = self._weights or hashes.weights_digest(self.network.graph.constants)
+        mark = hashes.artifact_fingerprint(self.network, entry.plan, self.placement, self._weights)
+        self.marks[entry.name] = mark
+        return mark not in self.lost
+
+    def _distinct(self, entries: Sequence[PlanResult]) -> list[PlanResult]:
+        """Those that do not equal an earlier one."""
+        found: dict[str, PlanResult] = {}
+        for entry in entries:
+            found.setdefault(self.marks[entry.name], entry)
+        return list(found.values())
+
+    def _raced(self, entries: Sequence[PlanResult]) -> tuple[list[PlanResult], Timing | None]:
+        """What each right plan took, the fastest first, with its calls in their places, and what
+        the reference took; None where it cannot be timed."""
         model = self.network.model
-        inputs = random_inputs(model.graph, self.seed)
+        inputs = random_inputs(model.graph, self.request.seed)
         ordered = [inputs[name] for name in self.network.graph.inputs]
         with ExitStack() as stack:
-            worker = stack.enter_context(open_networks(self.placement))
+            worker = stack.enter_context(measurers.open_networks(self.placement))
             own = make_peer(REFERENCE)
             self._compile(worker, entries)
             try:
@@ -84,16 +183,17 @@ class Race:
                 ) from error
             theirs = [reference.expected[name] for name in model.outputs]
             outputs = self.network.graph.outputs
-            checked = [
-                replace(e, check=compare_outputs(worker.run(e.name, ordered), theirs, outputs))
+            checks = {
+                e.name: checking.compare_outputs(worker.run(e.name, ordered), theirs, outputs)
                 for e in entries
-            ]
-            right = [entry for entry in checked if self._is_right(entry)]
+            }
+            checked = [replace(entry, check=checks[entry.name]) for entry in entries]
+            right = [e for e in checked if self._is_right(e, checks[e.name])]
             wrong = [entry for entry in checked if entry not in right]
-            inexcusable = [e for e in wrong if self.has_usual_layouts(e) or not right]
+            inexcusable = [e for e in wrong if self._in_default_layouts(e) or not right]
             if not inexcusable:
                 return self._timed(worker, right, reference, inputs)
-        raise self._wrong(inexcusable[0], inputs)
+        raise self._wrong(inexcusable[0], checks[inexcusable[0].name], inputs)
 
     def _timed(
         self,
@@ -105,83 +205,79 @@ class Race:
         """Time right plans in turn, and the reference with them where it can be."""
         ordered = [inputs[name] for name in self.network.graph.inputs]
         peer, self.untimed = reference.timed, reference.untimed
-        beside = "in turn" if peer is None else "in turn with ONNX Runtime"
-        self.events(Stage(name="compare", detail=beside))
+        self.events(
+            Stage(name="compare", detail="in turn" if peer is None else "in turn with ONNX Runtime")
+        )
         with self.budget.phase("compare"):
-            runners = {e.name: network_runner(worker, e.name, ordered) for e in right}
+            runners = {
+                e.name: network_timing.network_runner(worker, e.name, ordered) for e in right
+            }
             if peer is not None:
-                runners[""] = peer_runner(peer, inputs)
-            timings = time_together(runners, rounds=self.rounds)
+                runners[""] = network_timing.peer_runner(peer, inputs)
+            timings = network_timing.time_together(runners, rounds=self.rounds)
             finished = [
                 replace(e, timing=timings[e.name]).with_places(
-                    time_places(worker, e.name, e.plan, ordered)
+                    network_timing.time_places(worker, e.name, e.plan, ordered)
                 )
                 for e in right
             ]
-        fastest = sorted(finished, key=lambda e: timings[e.name].latency_s)
-        return fastest, timings.get("")
+        return sorted(finished, key=lambda e: timings[e.name].latency_s), timings.get("")
 
-    def has_usual_layouts(self, entry: PlanResult) -> bool:
-        """Whether all tensors of a plan lie in their default layouts."""
+    def _in_default_layouts(self, entry: PlanResult) -> bool:
         return entry.plan.tensors == self.network.plan.tensors
 
     def _compile(self, worker: NetworkRunner, entries: Sequence[PlanResult]) -> None:
         """Compile the plans unless that was done before, side by side, and load all."""
+        constants = self.network.graph.constants
         with self.budget.phase("compile"):
             missing = [
-                ToCompile(
-                    plan=entry.plan,
-                    constants=self.network.graph.constants,
-                    folder=self.staging / entry.name,
-                )
+                ToCompile(plan=entry.plan, constants=constants, folder=self.staging / entry.name)
                 for entry in entries
-                if entry.name not in self.ready
+                if entry.name not in self._ready
             ]
             if missing:
                 names = ", ".join(network.folder.name for network in missing)
                 kernels = sum(len(network.plan.symbols) for network in missing)
                 self.events(Stage(name="compile", detail=f"{kernels} kernels: {names}"))
+                cpus = len(self.placement.binding.cpus), len(allotted_cpus())
                 with ExitStack() as stack:
-                    cpus = len(self.placement.binding.cpus), len(allotted_cpus())
-                    count = min(len(missing), *cpus)
                     more = [
-                        stack.enter_context(open_networks(self.placement)) for _ in range(count - 1)
+                        stack.enter_context(measurers.open_networks(self.placement))
+                        for _ in range(min(len(missing), *cpus) - 1)
                     ]
                     compile_all([worker, *more], missing)
-                self.ready |= {network.folder.name: network.folder for network in missing}
+                self._ready |= {network.folder.name: network.folder for network in missing}
             for entry in entries:
-                worker.load(entry.name, self.folder(entry), entry.plan.constant_names)
+                worker.load(entry.name, self._folder(entry), entry.plan.constant_names)
 
-    def _is_right(self, entry: PlanResult) -> bool:
-        assert entry.check is not None
-        if entry.check.max_rel_error <= self.max_error:
-            return True
-        if self.has_usual_layouts(entry):
-            return False
-        self.events(
-            Note(
-                message=f"The plan {entry.name!r} gives wrong results "
-                f"({_described(entry.check)}); left out."
-            )
-        )
-        return False
+    def _is_right(self, entry: PlanResult, check: NetworkCheck) -> bool:
+        right = check.max_rel_error <= self.request.max_error
+        if not right and not self._in_default_layouts(entry):
+            off = _described(check)
+            message = f"The plan {entry.name!r} gives wrong results ({off}); left out."
+            self.events(Note(message=message))
+        return right
 
-    def _wrong(self, entry: PlanResult, inputs: Mapping[str, Array]) -> NegativeVerdict:
+    def _wrong(
+        self, entry: PlanResult, check: NetworkCheck, inputs: Mapping[str, Array]
+    ) -> NegativeVerdict:
         """The error that names the task to blame."""
-        assert entry.check is not None
-        if entry.check.max_rel_error <= ROUNDING:
+        off = (
+            f"the compiled network is {_described(check)}, more than the allowed "
+            f"{self.request.max_error:g}"
+        )
+        if check.max_rel_error <= bisecting.ROUNDING:
             return NegativeVerdict(
-                f"the compiled network is {_described(entry.check)}, more than the allowed "
-                f"{self.max_error:g}; rounding in single precision alone may do that. Nothing was "
-                "shipped.",
+                f"{off}; rounding in single precision alone may do that. Nothing was shipped.",
                 hint="Raise --max-error.",
             )
         self.events(Stage(name="bisect", detail="looking for the task that is wrong"))
         constants = self.network.graph.constants
-        culprit = name_culprit(entry.plan, constants, self.placement, inputs, self.staging)
+        culprit = bisecting.name_culprit(
+            entry.plan, constants, self.placement, inputs, self.staging
+        )
         return NegativeVerdict(
-            f"the compiled network is {_described(entry.check)}, more than the allowed "
-            f"{self.max_error:g}; {culprit}. Nothing was shipped.",
+            f"{off}; {culprit}. Nothing was shipped.",
             hint="--max-error sets what is allowed; `tilewright show TASK --tir` shows a kernel.",
         )
 

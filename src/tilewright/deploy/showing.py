@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tilewright.core.errors import TilewrightError, UsageError, close_matches
-from tilewright.core.forms import PLAIN
+from tilewright.core.forms import PLAIN, Form
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.core.records import Candidate, Placement
 from tilewright.deploy.manifest import is_artifact
-from tilewright.deploy.opening import open_artifact
-from tilewright.graph.tasks import Task
+from tilewright.deploy.opening import open_model
 from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import default_candidate
 from tilewright.measure.kernels import WORKER
 from tilewright.models import ModelOptions
 from tilewright.models.source import is_model_file
-from tilewright.plan.preparation import prepare
 from tilewright.report.shown import brief
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import ranked
@@ -36,20 +32,16 @@ def show(
 ) -> str:
     """Text for a task's key, or for each task of a model, a single operator or an artifact.
 
-    An artifact's tasks are shown as it computes them; `verify` as in `load`.
+    An artifact's tasks are shown as it computes them; `verify` as in `load`. Raises UsageError for
+    a view that is none of `VIEWS`.
     """
+    if view not in VIEWS:
+        raise UsageError(f"unknown view {view!r}", hint=close_matches(view, VIEWS))
     workload = store.workload(name)
     if workload is not None:
         candidates = [(workload, _best(workload, store, placement))]
-    elif is_artifact(name):
-        artifact = open_artifact(Path(name), verify=verify)
-        plan = artifact.plan(artifact.network(placement), placement)
-        candidates = [(task.workload, plan.candidates[key]) for key, task in plan.tasks.items()]
     else:
-        candidates = [
-            (task.workload, _best_of_task(task, store, placement))
-            for task in _tasks(name, placement, seed)
-        ]
+        candidates = _of_network(name, placement, store, ModelOptions(seed=seed), verify=verify)
     if view == "graph":
         return "\n\n".join(describe(w, c) for w, c in candidates)
     with Child(WORKER) as child:
@@ -63,48 +55,45 @@ def show(
             raise TilewrightError(f"the kernel could not be built: {error}") from error
 
 
-def checked_view(view: str) -> str:
-    """One of the views; raises UsageError for others."""
-    if view not in VIEWS:
-        raise UsageError(f"unknown view {view!r}", hint=close_matches(view, VIEWS))
-    return view
-
-
-def _tasks(name: str, placement: Placement, seed: int) -> list[Task]:
-    if ":" not in name and not is_model_file(name):
+def _of_network(
+    name: str, placement: Placement, store: Store, options: ModelOptions, *, verify: bool
+) -> list[tuple[Workload, Candidate]]:
+    """The distinct tasks of a network with the best known of each, or with what shipped."""
+    if ":" not in name and not is_model_file(name) and not is_artifact(name):
         raise UsageError(
             f"no task or model is called {name!r}",
             hint="Keys of tasks are in the report and in `tilewright profile --format "
             "json`; models are FILE.onnx, zoo:NAME, op:NAME[...] and others.",
         )
-    return list(prepare(name, ModelOptions(seed=seed), placement).tasks.values())
+    network, artifact = open_model(name, options, placement, verify=verify)
+    if artifact is None:
+        return [
+            (t.workload, _best(t.workload, store, placement, t.forms))
+            for t in network.tasks.values()
+        ]
+    plan = artifact.plan(network, placement)
+    return [(task.workload, plan.candidates[key]) for key, task in plan.tasks.items()]
 
 
-def _best(workload: Workload, store: Store, placement: Placement) -> Candidate:
-    best = ranked(store.outcomes(workload.key, placement.key))
+def _best(
+    workload: Workload, store: Store, placement: Placement, forms: tuple[Form, ...] | None = None
+) -> Candidate:
+    """The fastest that is known of a workload, in these forms where some are given; the default
+    where nothing is."""
+    outcomes = store.outcomes(workload.key, placement.key)
+    best = ranked([o for o in outcomes if forms is None or o.candidate.forms == forms])
     if best:
         return best[0].candidate
     plain = (PLAIN,) * (len(workload.arguments) + 1)
-    return default_candidate(workload, plain, placement)[0]
-
-
-def _best_of_task(task: Task, store: Store, placement: Placement) -> Candidate:
-    outcomes = [
-        outcome
-        for outcome in store.outcomes(task.workload.key, placement.key)
-        if outcome.candidate.forms == task.forms
-    ]
-    best = ranked(outcomes)
-    if best:
-        return best[0].candidate
-    return default_candidate(task.workload, task.forms, placement)[0]
+    return default_candidate(workload, plain if forms is None else forms, placement)[0]
 
 
 def describe(workload: Workload, candidate: Candidate) -> str:
     """A workload as text: arguments, steps, and what was chosen for it."""
     lines = [f"task {workload.key}"]
-    ports = zip(workload.arguments, candidate.forms, strict=False)
-    for number, (argument, form) in enumerate(ports):
+    for number, (argument, form) in enumerate(
+        zip(workload.arguments, candidate.forms, strict=False)
+    ):
         lines.append(f"  %{number} = {argument.role} {argument.type} {form}")
     for index, step in enumerate(workload.steps):
         value = len(workload.arguments) + index

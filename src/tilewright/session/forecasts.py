@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from tilewright.collect import collector
+from tilewright.collect.design import Design, circumstances_of, collect_request
 from tilewright.core.arguments import (
     Text,
     count_of,
@@ -17,29 +18,32 @@ from tilewright.core.arguments import (
     texts_of,
     truth_of,
 )
+from tilewright.core.budget import parse_budget
 from tilewright.core.events import Stage
-from tilewright.core.predictions import EvaluateResult
+from tilewright.core.predictions import (
+    CollectResult,
+    EvaluateResult,
+    ExplainResult,
+    FitResult,
+    PredictResult,
+    ThreadsResult,
+)
 from tilewright.hardware.device import local_placement, parse_target
 from tilewright.hardware.gpus import is_cuda
+from tilewright.insight import cuda_explaining, evaluating, explaining, thread_counts
+from tilewright.insight.evaluating import EvaluateRequest
+from tilewright.measure.targeting import placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
+from tilewright.plan.preparation import prepare, prepare_outline
+from tilewright.predict import energies, forecasting, modelling
+from tilewright.predict import table as tables
+from tilewright.predict.metrics import Evaluation
+from tilewright.predict.splits import Split
 from tilewright.session.networks import BUDGET
 from tilewright.session.opened import Opened
-from tilewright.store.known_candidates import MAX_ERROR
-
-if TYPE_CHECKING:
-    from tilewright.collect.design import Design
-    from tilewright.core.predictions import (
-        CollectResult,
-        ExplainResult,
-        FitResult,
-        PredictResult,
-        ThreadsResult,
-    )
-    from tilewright.insight.evaluating import EvaluateRequest
-    from tilewright.predict.metrics import Evaluation
-    from tilewright.predict.splits import Split
+from tilewright.store.known_candidates import MAX_ERROR, checked_settings
 
 Names = str | Sequence[str]
 """One name, or several."""
@@ -59,11 +63,6 @@ class ForecastVerbs(Opened):
         options: ModelOptions | None = None,
     ) -> CollectResult:
         """Measure operators for predictors to learn from; see `tilewright collect --help`."""
-        from tilewright.collect.collector import collector_of
-        from tilewright.collect.design import Design, circumstances_of, collect_request
-        from tilewright.core.budget import parse_budget
-        from tilewright.measure.targeting import placement_of, usable_placement
-
         said = options_of(options, self.seed)
         request = collect_request(
             texts_of(families, "families"),
@@ -73,18 +72,26 @@ class ForecastVerbs(Opened):
             budget=parse_budget(BUDGET if budget is None else budget),
             options=said,
         )
-        counts = request.design.threads or (self._threads,)
-        targets = [placement_of(self._target, self._tracker, count) for count in counts]
-        places = circumstances_of([usable_placement(target) for target in targets], request.design)
-        meter = text_or_none(self.meter, "meter")
-        return collector_of(places, self.store, self.events, meter).run(request)
+        targets = [
+            usable_placement(placement_of(self._target, self._tracker, count))
+            for count in request.design.threads or (self._threads,)
+        ]
+        return collector.collector_of(
+            circumstances_of(targets, request.design),
+            self.store,
+            self.events,
+            text_or_none(self.meter, "meter"),
+        ).run(request)
 
     def fit(self, families: Names = (), metrics: Names = ()) -> FitResult:
         """Learn predictors from what was measured; see `tilewright fit --help`."""
-        from tilewright.predict.energies import fit_metrics
-
-        names, wanted = texts_of(families, "families"), texts_of(metrics, "metrics")
-        return fit_metrics(self.placement, self.store, self.events, names, wanted)
+        return energies.fit_metrics(
+            self.placement,
+            self.store,
+            self.events,
+            texts_of(families, "families"),
+            texts_of(metrics, "metrics"),
+        )
 
     def predict(
         self,
@@ -96,15 +103,10 @@ class ForecastVerbs(Opened):
         metrics: Names = (),
     ) -> PredictResult:
         """What a network will take, without running it; see `tilewright predict --help`."""
-        from tilewright.plan.preparation import prepare
-        from tilewright.predict.energies import known_metrics
-        from tilewright.predict.forecasting import forecaster_of
-        from tilewright.store.known_candidates import checked_settings
-
         said, chosen = options_of(options, self.seed), checked_settings(settings)
-        allowed, wanted = error_of(max_error), known_metrics(texts_of(metrics, "metrics"))
+        allowed, wanted = error_of(max_error), energies.known_metrics(texts_of(metrics, "metrics"))
         argument = self._given(model, said).argument
-        forecaster = forecaster_of(self.placement, self.records, self.events, allowed)
+        forecaster = forecasting.forecaster_of(self.placement, self.records, self.events, allowed)
         self.events(Stage(name="import", detail=argument))
         return forecaster.network(prepare(argument, said, self.placement), chosen, wanted)
 
@@ -118,17 +120,13 @@ class ForecastVerbs(Opened):
         metrics: Names = (),
     ) -> PredictResult:
         """The operators of a .csv or .parquet with a column `operator` of `op:…` texts."""
-        from tilewright.plan.preparation import prepare_outline
-        from tilewright.predict.forecasting import forecaster_of
-        from tilewright.predict.table import read_texts
-        from tilewright.store.known_candidates import checked_settings
-
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         allowed, wanted = error_of(max_error), texts_of(metrics, "metrics")
-        texts = read_texts(path_of(table, "table"), "operator")
-        forecaster = forecaster_of(self.placement, self.records, self.events, allowed)
+        texts = tables.read_texts(path_of(table, "table"), "operator")
         networks = ((text, prepare_outline(text, said, self.placement)) for text in texts)
-        return forecaster.operators(networks, chosen, wanted)
+        return forecasting.forecaster_of(
+            self.placement, self.records, self.events, allowed
+        ).operators(networks, chosen, wanted)
 
     def explain(
         self,
@@ -142,15 +140,12 @@ class ForecastVerbs(Opened):
         first, other = text_of(name, "name"), text_or_none(versus, "versus")
         measured, said = truth_of(confirm, "confirm"), options_of(options, self.seed)
         if is_cuda(self._target):
-            from tilewright.insight.cuda_explaining import cuda_explainer
-
-            explainer = cuda_explainer(self._target, self._tracker, self.events, said)
+            explainer = cuda_explaining.cuda_explainer(
+                self._target, self._tracker, self.events, said
+            )
             return explainer.explain(first, other, confirm=measured)
-        from tilewright.insight.explaining import Explainer
-        from tilewright.predict.modelling import predictors_of
-
-        explainer = Explainer(
-            predictors=predictors_of(
+        explainer = explaining.Explainer(
+            predictors=modelling.predictors_of(
                 self.placement, self.store if measured else self.records, self.events
             ),
             options=said,
@@ -166,16 +161,13 @@ class ForecastVerbs(Opened):
         max_error: float = MAX_ERROR,
     ) -> ThreadsResult:
         """The fastest of up to five numbers of threads, each measured."""
-        from tilewright.insight.thread_counts import network_timer, study_threads
-        from tilewright.store.known_candidates import checked_settings
-
         said, chosen = options_of(options, self.seed), checked_settings(settings)
         argument = self._given(model, said).argument
-        return study_threads(
+        return thread_counts.study_threads(
             argument,
             lambda count: parse_target(self._target, count),
             self.placement.resources.threads,
-            network_timer(argument, said, self.records, chosen, error_of(max_error)),
+            thread_counts.network_timer(argument, said, self.records, chosen, error_of(max_error)),
             self.events,
         )
 
@@ -191,26 +183,22 @@ class ForecastVerbs(Opened):
     ) -> EvaluateResult:
         """Judge predictors on a table of measurements, or on the kernels known of this device
         class; see `tilewright evaluate --help`."""
-        from tilewright.insight.evaluating import EvaluateRequest
-
-        request = EvaluateRequest(
-            table=path_or_none(table, "table"),
-            family=family,
-            split=split,
-            folds=folds,
-            specs=path_or_none(specs, "specs"),
-            shots=shots,
-        )
-        return self.judge(request).result
+        return self.judge(
+            EvaluateRequest(
+                table=path_or_none(table, "table"),
+                family=family,
+                split=split,
+                folds=folds,
+                specs=path_or_none(specs, "specs"),
+                shots=shots,
+            )
+        ).result
 
     def judge(self, request: EvaluateRequest) -> Evaluation:
         """As `evaluate`, with the predictions of every row, which plots and cards want."""
-        from tilewright.insight.evaluating import EvaluateRequest, judge
-        from tilewright.predict.modelling import predictors_of
-
-        return judge(
+        return evaluating.judge(
             one_of(request, "request", EvaluateRequest, "an EvaluateRequest(table=…)"),
-            lambda: predictors_of(self.placement, self.records, self.events),
+            lambda: modelling.predictors_of(self.placement, self.records, self.events),
             self.events,
             seed=self.seed,
             threads=local_placement(self._threads).resources.threads,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from tilewright.core.arguments import (
     Text,
@@ -18,19 +18,24 @@ from tilewright.core.arguments import (
     texts_of,
     truth_of,
 )
+from tilewright.core.budget import parse_budget
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.results import CompareResult, ProfileResult, SolveResult
-from tilewright.deploy.outcome import OptimizedNetwork, default_folder
+from tilewright.deploy import artifact as artifacts
+from tilewright.deploy import comparing, optimizing, profiling, showing
+from tilewright.deploy.shipment import OptimizedNetwork, default_folder
 from tilewright.graph.network import Array
+from tilewright.hardware.meters import named_meter
+from tilewright.measure.targeting import describable_placement, placement_of
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
+from tilewright.plan.saved_problems import solve_file
+from tilewright.search.levels import GraphLevel, checked_level
+from tilewright.search.requests import OptimizeRequest
+from tilewright.search.tuners.registry import tuner_factory
 from tilewright.session.opened import Opened
-from tilewright.store.known_candidates import MAX_ERROR
-
-if TYPE_CHECKING:
-    from tilewright.search.levels import GraphLevel
-    from tilewright.search.requests import OptimizeRequest
+from tilewright.store.known_candidates import MAX_ERROR, checked_settings
 
 PEERS = ("onnxruntime", "openvino", "torch")
 BUDGET = "10m"
@@ -50,13 +55,6 @@ class Wishes(TypedDict, total=False):
     max_error: float | None
 
 
-def _refuse_unknown(wishes: Wishes) -> None:
-    known = Wishes.__annotations__
-    for name in wishes:
-        if name not in known:
-            raise UsageError(f"there is no argument {name!r}", hint=close_matches(name, known))
-
-
 class NetworkVerbs(Opened):
     """`optimize`, `tune`, `run`, `solve`, `profile`, `compare`, `show`."""
 
@@ -65,8 +63,6 @@ class NetworkVerbs(Opened):
 
         Takes `budget`, `out`, `options` and `max_error` of `Wishes`.
         """
-        from tilewright.search.levels import GraphLevel
-
         return self._optimized(replace(self._request(model, wishes), level=GraphLevel()))
 
     def tune(
@@ -78,19 +74,14 @@ class NetworkVerbs(Opened):
         **wishes: Unpack[Wishes],
     ) -> OptimizedNetwork:
         """As `optimize`, with a tuner and a level of one's choice; see `tilewright tune --help`."""
-        from tilewright.search.levels import checked_level
-        from tilewright.search.tuners.registry import tuner_factory
-
         tuner_factory(text_of(tuner, "tuner"))
-        chosen = checked_level(level)
-        request = self._request(model, wishes)
-        return self._optimized(replace(request, tuner=tuner, level=chosen, command="tune"))
+        request = replace(self._request(model, wishes), tuner=tuner, level=checked_level(level))
+        return self._optimized(replace(request, command="tune"))
 
     def _request(self, model: Model, wishes: Wishes) -> OptimizeRequest:
-        from tilewright.core.budget import parse_budget
-        from tilewright.search.requests import OptimizeRequest
-
-        _refuse_unknown(wishes)
+        for name in set(wishes) - set(Wishes.__annotations__):
+            hint = close_matches(name, Wishes.__annotations__)
+            raise UsageError(f"there is no argument {name!r}", hint=hint)
         budget, max_error = wishes.get("budget"), wishes.get("max_error")
         options = options_of(wishes.get("options"), self.seed)
         total = parse_budget(BUDGET if budget is None else budget)
@@ -108,26 +99,18 @@ class NetworkVerbs(Opened):
         )
 
     def _optimized(self, request: OptimizeRequest) -> OptimizedNetwork:
-        from tilewright.deploy.optimizing import Optimizer
-
-        result = Optimizer(self.placement, self.store, self.events).run(request)
-        return OptimizedNetwork(result=result, folder=request.folder)
+        return OptimizedNetwork(
+            result=optimizing.optimize(request, self.placement, self.store, self.events),
+            folder=request.folder,
+        )
 
     def run(self, artifact: Text, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run a compiled network once on the session's device, by the ONNX file's names."""
         folder, given = path_of(artifact, "artifact"), named_of(inputs, "inputs")
-        if self._target.strip() == "llvm" and self._tracker is None:
-            from tilewright.deploy.artifact import load
-
-            return load(folder, threads=self._threads, verify=self.verify).run(given)
-        from tilewright.deploy.running import run_on
-
-        return run_on(folder, given, self.placement, verify=self.verify)
+        return artifacts.run_on(folder, given, self.placement, verify=self.verify)
 
     def solve(self, file: Text, solver: str = "auto") -> SolveResult:
         """Solve a saved graph problem; see `tilewright solve --help`."""
-        from tilewright.plan.assignment.solving import solve_file
-
         return solve_file(path_of(file, "file"), text_of(solver, "solver"))
 
     def profile(
@@ -145,12 +128,8 @@ class NetworkVerbs(Opened):
         With a `meter` (`auto`, or another name of docs/reference/meters.md) also its energy, with
         `memory` its peak memory.
         """
-        from tilewright.deploy.profiling import Profiler
-        from tilewright.hardware.meters import named_meter
-        from tilewright.store.known_candidates import checked_settings
-
-        named = text_or_none(meter, "meter")
-        profiler = Profiler(
+        named, said = text_or_none(meter, "meter"), options_of(options, self.seed)
+        return profiling.Profiler(
             placement=self.placement,
             store=self.store,
             events=self.events,
@@ -159,10 +138,7 @@ class NetworkVerbs(Opened):
             memory=truth_of(memory, "memory"),
             verify=self.verify,
             max_error=error_of(max_error),
-        )
-        said = options_of(options, self.seed)
-        chosen = checked_settings(settings)
-        return profiler.run(self._given(model, said).argument, said, chosen)
+        ).run(self._given(model, said).argument, said, checked_settings(settings))
 
     def compare(
         self,
@@ -175,13 +151,11 @@ class NetworkVerbs(Opened):
         rounds: int = 5,
     ) -> CompareResult:
         """Time one network or several in turn with their peers."""
-        from tilewright.deploy.comparing import Comparer, checked_peers, require_models
-        from tilewright.store.known_candidates import checked_settings
-
         compared = several_models(models)
-        require_models(compared)
-        comparer = Comparer(
-            peers=checked_peers(PEERS if peers is None else texts_of(peers, "peers")),
+        comparing.require_models(compared)
+        said = options_of(options, self.seed)
+        return comparing.Comparer(
+            peers=comparing.checked_peers(PEERS if peers is None else texts_of(peers, "peers")),
             settings=checked_settings(settings),
             rounds=count_of(rounds, "rounds", 1),
             max_error=error_of(max_error),
@@ -190,16 +164,16 @@ class NetworkVerbs(Opened):
             store=self.records,
             events=self.events,
             seed=self.seed,
-        )
-        said = options_of(options, self.seed)
-        return comparer.run([self._given(each, said).argument for each in compared], said)
+        ).run([self._given(each, said).argument for each in compared], said)
 
     def show(self, task: Model, what: str = "graph") -> str:
         """What a task's kernel became: its graph, its scheduled TIR, or its assembly."""
-        from tilewright.deploy.showing import checked_view, show
-        from tilewright.measure.targeting import describable_placement, placement_of
-
-        view = checked_view(text_of(what, "what"))
-        name = self._given(task, ModelOptions(seed=self.seed)).argument
         placement = describable_placement(placement_of(self._target, self._tracker, self._threads))
-        return show(name, view, placement, self.records, self.seed, verify=self.verify)
+        return showing.show(
+            self._given(task, ModelOptions(seed=self.seed)).argument,
+            text_of(what, "what"),
+            placement,
+            self.records,
+            self.seed,
+            verify=self.verify,
+        )

@@ -9,10 +9,10 @@ from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, discard
 from tilewright.core.records import Placement
 from tilewright.core.settings import read_settings
+from tilewright.measure.targeting import placement_of, usable_placement
 from tilewright.models import ModelOptions
 from tilewright.models.given import GivenModel, given_model
-from tilewright.report.notebook import fragment
-from tilewright.report.tables import facts_table
+from tilewright.report import notebook, tables
 from tilewright.store import open_for_reading, open_store
 from tilewright.store.base import Store
 
@@ -60,7 +60,7 @@ class Opened:
 
     def _repr_html_(self) -> str:
         facts = [(name, value, value) for name, value in self._facts().items()]
-        return fragment([facts_table("Session", facts)])
+        return notebook.fragment([tables.facts_table("Session", facts)])
 
     def _facts(self) -> dict[str, str]:
         """What is known without looking at the machine or opening the database."""
@@ -85,8 +85,6 @@ class Opened:
     def placement(self) -> Placement:
         """Where kernels run: the device they are built for, its resources, and its CPUs."""
         if self._placement is None:
-            from tilewright.measure.targeting import placement_of, usable_placement
-
             self._placement = usable_placement(
                 placement_of(self._target, self._tracker, self._threads), self.events
             )

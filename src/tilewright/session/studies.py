@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tilewright.core.arguments import (
     Text,
@@ -13,14 +12,16 @@ from tilewright.core.arguments import (
     text_of,
     texts_of,
 )
+from tilewright.core.budget import parse_budget
+from tilewright.core.predictions import SweepResult
 from tilewright.core.results import SubgraphStudyResult, TunerStudyResult
+from tilewright.insight import subgraphs, sweeping, tuner_study
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model
 from tilewright.models.loaded import options_of
+from tilewright.predict.modelling import predictors_of
+from tilewright.search.tuners.registry import tuner_factory
 from tilewright.session.opened import Opened
-
-if TYPE_CHECKING:
-    from tilewright.core.predictions import SweepResult
 
 
 class StudyVerbs(Opened):
@@ -36,10 +37,8 @@ class StudyVerbs(Opened):
     ) -> TunerStudyResult:
         """Regret of tuners on stored sweeps, with a page of figures in the folder `out`; see
         `tilewright study tuners --help`."""
-        from tilewright.insight.tuner_study import study_tuners, write_page
-
         folder = path_or_none(out, "out")
-        result = study_tuners(
+        result = tuner_study.study_tuners(
             texts_of(tuners, "tuners"),
             path_or_none(sweep, "sweep"),
             seeds=count_of(seeds, "seeds"),
@@ -47,7 +46,7 @@ class StudyVerbs(Opened):
             events=self.events,
         )
         if folder is not None:
-            write_page(folder, result)
+            tuner_study.write_page(folder, result)
         return result
 
     def study_subgraph(
@@ -59,22 +58,16 @@ class StudyVerbs(Opened):
         options: ModelOptions | None = None,
     ) -> SubgraphStudyResult:
         """Tune at both levels and compare; see `tilewright study subgraph --help`."""
-        from tilewright.core.budget import parse_budget
-        from tilewright.insight.subgraphs import SubgraphStudy
-        from tilewright.search.tuners.registry import tuner_factory
-
         total = parse_budget("4m" if budget is None else budget)
         tuner_factory(text_of(tuner, "tuner"))
         said = options_of(options, self.seed)
-        argument = self._given(model, said).argument
-        study = SubgraphStudy(
+        return subgraphs.SubgraphStudy(
             placement=self.placement,
             store=self.store,
             events=self.events,
             seed=self.seed,
             tuner=tuner,
-        )
-        return study.run(argument, said, total)
+        ).run(self._given(model, said).argument, said, total)
 
     def study_padding(
         self,
@@ -86,11 +79,8 @@ class StudyVerbs(Opened):
     ) -> SweepResult:
         """An operator along one parameter, measured and predicted; see `tilewright study padding
         --help`."""
-        from tilewright.insight.sweeping import swept
-        from tilewright.predict.modelling import predictors_of
-
         name, steps = text_of(operator, "operator"), counts_of(values, "values")
-        return swept(
+        return sweeping.swept(
             name,
             text_of(parameter, "parameter"),
             steps,

@@ -10,6 +10,7 @@ from typing import Any
 
 import forecast_fakes
 import numpy as np
+from tilewright.plan.saved_problems import solve_file
 
 from tilewright.core.events import Event, EventSink, Note, discard
 from tilewright.core.predictions import (
@@ -34,6 +35,7 @@ from tilewright.core.results import (
     OptimizeResult,
     ProfileResult,
     SkippedLine,
+    SolveResult,
     SubgraphStudyResult,
     SubgraphStudyRow,
     TargetRow,
@@ -277,6 +279,9 @@ class FakeSession:
     def study_subgraph(self, model: str, **options: Any) -> SubgraphStudyResult:
         self._answer(model=model, **options)
         return SUBGRAPHS
+
+    def solve(self, file: Path, solver: str) -> SolveResult:
+        return solve_file(file, solver)
 
     def judge(self, request: EvaluateRequest) -> Evaluation:
         self._answer(request=request)

@@ -8,7 +8,7 @@ import pytest
 from cli_fakes import FakeSession
 
 from tilewright.cli import work
-from tilewright.cli.flags import SharedFlags
+from tilewright.cli.flags import AnswerFlags, TargetFlag
 from tilewright.cli.main import main
 from tilewright.core.events import EventSink
 
@@ -25,10 +25,8 @@ def session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeSession:
     """The session every verb gets, in a working folder of its own."""
     fake = FakeSession()
 
-    def opened(
-        flags: SharedFlags, target: str, events: EventSink, tracker: str | None = None
-    ) -> FakeSession:
-        fake.calls.append({"flags": flags, "target": target})
+    def opened(flags: AnswerFlags, target: TargetFlag, events: EventSink) -> FakeSession:
+        fake.calls.append({**flags.opening, "target": target.target})
         fake.sink = events
         return fake
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from cli_fakes import DATABASE_FIELDS, NOTE, OPTIMIZED, TASK, FakeSession
 from written_artifacts import write_artifact
 
+from tilewright.cli.output import envelope, plain
 from tilewright.core.errors import (
     InternalError,
     ModelError,
@@ -228,13 +230,20 @@ def test_flags_reach_the_session(tilewright: Command, session: FakeSession) -> N
     )
     assert ran.code == 0
     opened, call = session.calls
-    flags = opened["flags"]
-    assert (flags.db, flags.threads, flags.seed) == ("d.db", 3, 7)
+    assert (opened["db"], opened["threads"], opened["seed"]) == ("d.db", 3, 7)
     assert opened["target"] == "llvm -mcpu=x"
     assert (call["model"], call["budget"], call["out"]) == ("m", "10m", Path("there"))
     options = call["options"]
     assert (options.batch, options.seed) == (4, 7)
     assert dict(options.shapes) == {"in=put": (1, 3)}
+
+
+def test_what_json_lacks_is_told_all_the_same() -> None:
+    """Names of files need not be UTF-8, and numbers need not be finite."""
+    folder = Path(os.fsdecode(b"a\xff"))
+    found = plain({"folder": folder, 1: (float("nan"), np.float64(2.0), {2**70})})
+    assert found == {"folder": "a\udcff", "1": [None, 2.0, [2**70]]}
+    assert json.loads(envelope("x", found, ()))["data"] == found
 
 
 def test_out_keeps_the_json(tilewright: Command, session: FakeSession, tmp_path: Path) -> None:
@@ -284,7 +293,7 @@ def test_show_of_an_artifact(
     ran = tilewright("show", "art", "--format", format)
     assert ran.code == 0, ran.err
     assert "\x1b" not in ran.out and "conv2d" in ran.out
-    assert not session.calls
+    assert len(session.calls) == 1, "it was opened and asked nothing"
     if format == "json":
         data = json.loads(ran.out)["data"]
         assert data["inputs"] == [{"name": "x", "shape": [1, 3], "dtype": "float32"}]

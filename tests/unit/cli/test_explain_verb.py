@@ -17,14 +17,14 @@ def test_threads_without_a_number_are_the_question(
 ) -> None:
     ran = tilewright("explain", "zoo:mlp", "--threads", "--format", "json")
     assert json.loads(ran.out)["data"]["best_threads"] == 1
-    assert session.calls[0]["flags"].threads is None
+    assert session.calls[0]["threads"] is None
     assert tilewright("explain", "op:conv2d[c=64]", "--threads", "3", "--confirm").code == 0
     opened, call = session.calls[2:]
-    assert opened["flags"].threads == 3
+    assert opened["threads"] == 3
     assert (call["name"], call["confirm"]) == ("op:conv2d[c=64]", True)
     ran = tilewright("explain", "zoo:mlp", "--thread-counts", "--threads", "8", "--format", "json")
     assert json.loads(ran.out)["data"]["best_threads"] == 1
-    assert session.calls[4]["flags"].threads == 8
+    assert session.calls[4]["threads"] == 8
 
 
 def test_factors_are_told_with_what_exchanging_them_does(tilewright: Command) -> None:

@@ -32,8 +32,8 @@ OF_SESSION = {
 OF_OPTIONS = {"batch", "shape", "seed"}
 """Flags that go into the ModelOptions."""
 
-EMITTERS = {"emit", "tell_optimized", "_emit_counts", "_emit_import"}
-"""Functions that answer where and how `--out` and `--format` say."""
+EMITTERS = {"working"}
+"""What answers where and how `--out` and `--format` say."""
 
 CONVERTED = {"power": "meter_name", "meter": "meter_name"}
 """Flags that are read by a property of their class."""

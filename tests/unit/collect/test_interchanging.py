@@ -18,7 +18,7 @@ from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import local_placement
 from tilewright.measure import metaschedule
 from tilewright.search.outdated import without_outdated
-from tilewright.session.facade import Session
+from tilewright.session import Session
 from tilewright.store import open_store
 from tilewright.store.interchange.lines import IMPORTED
 from tilewright.store.known_candidates import known_outcomes

@@ -104,9 +104,9 @@ def test_an_index_outside_its_range_is_refused(network: Artifact) -> None:
 
 
 def test_the_manifest_says_what_was_handed_over() -> None:
-    assert convert(CONTENT, Manifest).origin.given == "torch.nn.Module mine.Net"
+    assert convert(CONTENT, Manifest).source.given == "torch.nn.Module mine.Net"
     older = {**CONTENT, "source": {k: v for k, v in SOURCE.items() if k != "given"}}
-    assert convert(older, Manifest).origin.given == ""
+    assert convert(older, Manifest).source.given == ""
 
 
 @pytest.mark.parametrize("options", [ModelOptions(batch=2), ModelOptions(shapes={"image": (1, 3)})])

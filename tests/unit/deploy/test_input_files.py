@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tilewright.cli.arrays import read_array
-from tilewright.cli.baseline import read_baseline
+from tilewright.cli.compare import read_baseline
+from tilewright.cli.run import read_array
 from tilewright.core.errors import ModelError
 from tilewright.core.input_files import require_regular
 from tilewright.deploy.manifest import MANIFEST, read_manifest

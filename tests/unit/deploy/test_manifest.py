@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from written_artifacts import CONTENTS, manifest_content, write_artifact, write_content
 
 from tilewright.core.errors import ModelError
-from tilewright.deploy.describing import describe
+from tilewright.deploy.hashes import file_sha256
 from tilewright.deploy.manifest import (
     LIBRARY,
     MANIFEST,
@@ -22,9 +22,7 @@ from tilewright.deploy.manifest import (
     read_manifest,
     require_files,
 )
-from tilewright.deploy.opening import open_artifact
-from tilewright.deploy.reuse import shipped_already
-from tilewright.deploy.seals import file_sha256
+from tilewright.deploy.opening import describe, open_artifact, shipped_already
 from tilewright.graph.plan import NetworkPlan
 
 pytestmark = pytest.mark.regression
@@ -43,7 +41,7 @@ def test_what_was_written_is_read(artifact: Path) -> None:
     opened = open_artifact(artifact)
     assert opened.manifest.constants == ("w_1", "w_2")
     assert opened.manifest.machine.class_key == "cpu-1"
-    assert opened.manifest.origin.options.shapes == {"x": (1, 3)}
+    assert opened.manifest.source.options.shapes == {"x": (1, 3)}
     plan = opened.manifest.shipped_plan
     assert isinstance(plan, NetworkPlan) and plan.constant_names == ["w_1", "w_2"]
     (candidate,) = plan.candidates.values()

@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.core.errors import ModelError
 from tilewright.deploy.manifest import MANIFEST, SCHEMA_VERSION, read_manifest
-from tilewright.deploy.outcome import default_folder
+from tilewright.deploy.shipment import default_folder
 
 HOSTILE = [
     "../../etc/passwd.onnx",

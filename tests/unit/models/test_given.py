@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from onnx_models import model_of, normal
 
 from tilewright.core.errors import ModelError, OutputError, UsageError
-from tilewright.deploy.outcome import default_folder
+from tilewright.deploy.shipment import default_folder
 from tilewright.graph.tasks import fused_network
 from tilewright.models import ModelOptions
 from tilewright.models.given import given_model, is_model, several_models

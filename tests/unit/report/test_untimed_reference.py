@@ -12,7 +12,7 @@ from report_results import OPTIMIZED
 from tilewright.core.errors import TargetError
 from tilewright.core.timings import Timing
 from tilewright.deploy import optimizing
-from tilewright.deploy.shipping import _beside
+from tilewright.deploy.shipment import beside_reference
 from tilewright.hardware.environment import environment_card, read_environment
 from tilewright.report import views
 from tilewright.report.html import render
@@ -30,7 +30,7 @@ OURS = Timing(rounds_s=((2e-3, 2e-3),) * 5)
 
 
 def test_a_time_that_is_absent_is_told_with_the_reason() -> None:
-    told = _beside(BARE, OURS, None)
+    told = beside_reference(BARE, OURS, None)
     assert told.reference_latency_s is None and told.speedup_vs_reference is None
     assert told.warnings == (
         "ONNX Runtime was not timed on the device: its server offers no peers.",
@@ -41,7 +41,9 @@ def test_a_time_that_is_absent_is_told_with_the_reason() -> None:
 
 
 def test_a_time_that_is_there_is_compared() -> None:
-    told = _beside(replace(BARE, reference_untimed=""), OURS, Timing(rounds_s=((3e-3,) * 2,) * 5))
+    told = beside_reference(
+        replace(BARE, reference_untimed=""), OURS, Timing(rounds_s=((3e-3,) * 2,) * 5)
+    )
     assert told.reference_latency_s == 3e-3 and told.speedup_vs_reference == pytest.approx(1.5)
     assert told.warnings == () and told.speedup_vs_reference_low == pytest.approx(1.5)
 
@@ -59,8 +61,7 @@ def test_a_device_that_runs_no_networks_is_refused_at_once(monkeypatch: pytest.M
 
     monkeypatch.setattr(optimizing, "access_to", lambda _device: Kernels())
     never: Any = None
-    optimizer = optimizing.Optimizer(PLACEMENT, never, lambda _event: None)
     request: Any = type("Request", (), {"budget": 1, "tuner": "default"})()
     monkeypatch.setattr(optimizing, "Budget", lambda _limit: None)
     with pytest.raises(TargetError, match="by 'kernels only'"):
-        optimizer.run(request)
+        optimizing.optimize(request, PLACEMENT, never, lambda _event: None)

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.cli.arrays import write_array
 from tilewright.cli.flags import AnswerFlags
 from tilewright.cli.output import Answer, keep
+from tilewright.cli.run import write_array
 from tilewright.core.errors import OutputError, reason_of
 from tilewright.report.tables import Table
 from tilewright.store.output import check_place, replacing

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.core.errors import InputError
-from tilewright.deploy.index_inputs import require_valid_indices
+from tilewright.deploy.artifact import require_valid_indices
 from tilewright.deploy.manifest import Port
 from tilewright.graph.indices import IndexRange
 

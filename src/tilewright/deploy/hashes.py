@@ -1,24 +1,48 @@
-"""Whether an output folder already holds exactly the network that would be compiled."""
+"""Hashes: whether a file still is what was written, and whether a network still is what ships."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
-from tilewright.core.errors import ModelError
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Placement
-from tilewright.deploy.manifest import read_manifest, require_files
 from tilewright.graph.network import Array
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.plan_fields import plan_fields
 from tilewright.hardware.environment import software_versions
 from tilewright.models.prepared import PreparedNetwork
 
+_SEALS = "sha256"
 _TEMPLATES = ("compiler", "kernels", "graph")
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file, as `sha256sum` prints it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sealed(content: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A JSON object with one more entry under `sha256`: its own hash, by `name`.
+
+    That hash is of the canonical text of all the rest: keys in order, no spaces.
+    """
+    seals = {key: value for key, value in content[_SEALS].items() if key != name}
+    rest = {**content, _SEALS: seals}
+    own = hashlib.sha256(canonical_json(rest).encode()).hexdigest()
+    return {**rest, _SEALS: {**seals, name: own}}
+
+
+def is_sealed(content: Mapping[str, Any], name: str) -> bool:
+    """Whether a JSON object has its own hash, and the right one."""
+    seals = content.get(_SEALS)
+    known = cast("dict[str, Any]", seals) if isinstance(seals, dict) else {}
+    return name in known and sealed(content, name)[_SEALS][name] == known[name]
 
 
 def artifact_fingerprint(
@@ -39,16 +63,6 @@ def artifact_fingerprint(
             ]
         )
     )
-
-
-def shipped_already(folder: Path, fingerprint: str) -> bool:
-    """Whether the folder holds the artifact with this fingerprint, complete and undamaged."""
-    try:
-        manifest = read_manifest(folder)
-        require_files(folder, manifest)
-    except ModelError:
-        return False
-    return manifest.fingerprint == fingerprint
 
 
 def weights_digest(constants: Mapping[str, Array]) -> str:

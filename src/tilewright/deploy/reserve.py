@@ -1,4 +1,4 @@
-"""What finishing takes after a search, for a budget to keep back: checks, compiling, racing.
+"""What a budget keeps back for the end of a run: checking winners, compiling plans, racing them.
 
 Building a kernel takes from 0.05 s (a copy) to 0.3 s (an unrolled convolution), so that a network's
 kernels decide. A search begins with a careful guess and corrects it by the kernels it builds.
@@ -28,9 +28,9 @@ apart."""
 _LOOKS_MOST = 0.08
 """Part of the budget for second looks at most."""
 _MOST = 0.5
-"""Where finishing takes more of the budget than this, fewer networks race."""
+"""Where the end takes more of the budget than this, fewer networks race."""
 _GRAPH_LEAST = 3.0
-"""The graph tuner pays where the budget is so many times what finishing with it takes."""
+"""The graph tuner pays where the budget is so many times what the end of a run with it takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +50,9 @@ PLAIN = LineUp(networks=2, checked=1, looked_at=1, challengers=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finishing:
-    """Estimates for a network of so many distinct tasks, compiled on `cpus`; all in seconds.
-
-    `build_s` is what building one of its kernels takes.
+class Reserve:
+    """What to keep back, in seconds, for a network of so many distinct tasks that is compiled on
+    `cpus`. `build_s` is what building one of its kernels takes.
     """
 
     tasks: int
@@ -71,8 +70,7 @@ class Finishing:
         """Who races: fewer networks where a full race takes too much of the budget."""
         if not with_graph:
             return PLAIN
-        full_s = self.all_s(FULL) + self.looks_s(FULL)
-        return FEW if full_s > _MOST * self.budget_s else FULL
+        return FEW if self.all_s(FULL) + self.looks_s(FULL) > _MOST * self.budget_s else FULL
 
     def all_s(self, line_up: LineUp) -> float:
         """Checks, compiling and comparing at the end."""
@@ -83,14 +81,13 @@ class Finishing:
         if min(line_up.networks, self.cpus) > 1:
             compile_s *= _SIDE_BY_SIDE
         race_s = (line_up.networks + 1) * ROUNDS * self.round_s
-        finish_s = _START_S + race_s + compile_s + line_up.checked * check_s * self.tasks
-        return finish_s + line_up.challengers * self.heat_s
+        checked_s = line_up.checked * check_s * self.tasks
+        return _START_S + race_s + compile_s + checked_s + line_up.challengers * self.heat_s
 
     @property
     def round_s(self) -> float:
         """What each network, and the reference, runs in each round of a race."""
-        part_s = _RACE_PART * self.budget_s
-        return max(_SHORTEST_ROUND_S, min(_LONGEST_ROUND_S, part_s))
+        return max(_SHORTEST_ROUND_S, min(_LONGEST_ROUND_S, _RACE_PART * self.budget_s))
 
     def looks_s(self, line_up: LineUp) -> float:
         """Second looks at finalists."""

@@ -22,10 +22,11 @@ from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate
 from tilewright.core.results import OptimizeResult
 from tilewright.deploy import racing
+from tilewright.deploy.hashes import file_sha256
 from tilewright.deploy.manifest import LIBRARY, MANIFEST, WEIGHTS
 from tilewright.deploy.publishing import publish, staging
-from tilewright.deploy.seals import file_sha256
-from tilewright.deploy.shipping import Ranking, Shipping
+from tilewright.deploy.racing import Race
+from tilewright.deploy.shipment import answer_about, record, shipped_figures
 from tilewright.graph.plan import NetworkPlan, lane_of
 from tilewright.graph.plan_result import CallResult, PlanResult
 from tilewright.graph.workload import Workload
@@ -33,9 +34,10 @@ from tilewright.kernels.plans import lay_out
 from tilewright.kernels.spaces import spaces
 from tilewright.measure.network_timing import Rounds
 from tilewright.measure.peers.base import EngineRefused
-from tilewright.models.loaded import LoadedModel
+from tilewright.models.loaded import LoadedModel, ModelOptions
 from tilewright.search.graph_search import RECONSIDERED
 from tilewright.search.in_network import InNetworkFactors, timed_kernels
+from tilewright.search.requests import OptimizeRequest
 from tilewright.search.winners import DEFAULT, TUNED, in_default_settings
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
@@ -127,9 +129,9 @@ def outputs(value: float) -> np.ndarray:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
-    monkeypatch.setattr(racing, "open_networks", made.worker)
+    monkeypatch.setattr(racing.measurers, "open_networks", made.worker)
     monkeypatch.setattr(racing, "make_peer", lambda _name: FakePeer())
-    monkeypatch.setattr(racing, "name_culprit", lambda *_: "the task to blame is x")
+    monkeypatch.setattr(racing.bisecting, "name_culprit", lambda *_: "the task to blame is x")
     monkeypatch.setattr(LoadedModel, "onnx_path", Path("made-up.onnx"))
     return made
 
@@ -145,16 +147,16 @@ def store(tmp_path: Path) -> Generator[SqliteStore]:
 class Shipped:
     """What came of it."""
 
-    ranking: Ranking
+    race: Race
     place: Path
     result: OptimizeResult
 
     @property
     def name(self) -> str:
-        return self.ranking.winner.name
+        return self.race.winner.name
 
 
-def nothing(_ranking: Ranking) -> None: ...
+def nothing(_race: Race) -> None: ...
 
 
 @dataclass
@@ -169,31 +171,37 @@ class Yard:
         self,
         *plans: PlanResult,
         max_error: float = 1e-4,
-        challenger: Callable[[Ranking], PlanResult | None] = nothing,
+        challenger: Callable[[Race], PlanResult | None] = nothing,
         spare_s: float = 0.0,
     ) -> Shipped:
         with staging(self.folder) as made:
-            shipping = Shipping(
+            race = Race(
                 network=NETWORK,
                 placement=PLACEMENT,
-                store=self.store,
                 events=self.events.append,
-                folder=self.folder,
+                request=OptimizeRequest(
+                    model="made-up.onnx",
+                    options=ModelOptions(),
+                    budget=Limit(),
+                    folder=self.folder,
+                    max_error=max_error,
+                    seed=0,
+                ),
                 staging=made,
-                seed=0,
+                figures=shipped_figures(self.store, NETWORK, PLACEMENT),
                 budget=Budget(Limit()),
-                max_error=max_error,
                 rounds=Rounds(budget=Budget(Limit(seconds=spare_s))),
             )
-            ranking = shipping.race(plans)
-            other = challenger(ranking)
+            race.run(plans)
+            other = challenger(race)
             if other is not None:
-                ranking = shipping.challenge(ranking, other)
-            place, result = shipping.ship(ranking, PEAKS)
-            shipped = Shipped(ranking=ranking, place=place, result=result)
+                race.challenge(other)
+            place, result = race.folder, answer_about(race, PEAKS)
+            record(race, result, self.store)
+            shipped = Shipped(race=race, place=place, result=result)
             files = [place / name for name in (LIBRARY, WEIGHTS)]
             content = manifest_content(
-                fingerprint=ranking.fingerprint,
+                fingerprint=race.fingerprint,
                 sizes_bytes={file.name: file.stat().st_size for file in files},
                 sha256={file.name: file_sha256(file) for file in files},
             )
@@ -244,7 +252,7 @@ def test_the_fastest_ships_and_what_lost_does_not_race_again(world, store, tmp_p
     world.compiled.clear()
     again = yard.ship(plan_named(TUNED), chosen())
     assert again.name == CHOSEN and world.compiled == []
-    assert again.ranking.raced_s[TUNED] == 1e-3
+    assert again.race.raced_s[TUNED] == 1e-3
 
 
 def test_the_default_settings_race_again_where_all_others_lost(world, store, tmp_path) -> None:
@@ -316,18 +324,18 @@ def test_places_in_the_network_correct_what_the_others_promise(world, store, tmp
     yard = Yard(store, tmp_path / "out")
     shipped = yard.ship(timed(plan_named(TUNED)), timed(chosen()))
     calls = sum(task.count for task in NETWORK.tasks.values())
-    by_name = {raced.name: raced for raced in shipped.ranking.finished}
+    by_name = {raced.name: raced for raced in shipped.race.finished}
     assert InNetworkFactors(timed_kernels(by_name[TUNED])).factor(
         "any", (), "any"
     ) == pytest.approx(1.5)
     assert not [*timed_kernels(by_name[DEFAULT])], "its kernels were never timed alone"
-    assert shipped.ranking.corrected_s[CHOSEN] == pytest.approx(1.5e-6 * calls), (
+    assert shipped.race.corrected_s[CHOSEN] == pytest.approx(1.5e-6 * calls), (
         "as the tuned one had it"
     )
-    assert shipped.ranking.corrected_s[TUNED] == pytest.approx(2e-6 * calls), (
+    assert shipped.race.corrected_s[TUNED] == pytest.approx(2e-6 * calls), (
         "as the chosen one had it"
     )
-    assert shipped.ranking.corrected_s[DEFAULT] is None
+    assert shipped.race.corrected_s[DEFAULT] is None
     rows = {row.key: row for row in shipped.result.tasks}
     assert all(row.in_place_s == pytest.approx(2e-6) for row in rows.values())
 
@@ -397,7 +405,7 @@ def test_what_is_reconsidered_races_the_winner(world, store, tmp_path, seconds, 
     shipped = yard.ship(plan_named(TUNED), chosen(), challenger=lambda _: again)
     assert shipped.name == winner and yard.holds() == winner
     assert sorted(world.compiled) == [CHOSEN, DEFAULT, RECONSIDERED, TUNED]
-    assert shipped.ranking.raced_s == {
+    assert shipped.race.raced_s == {
         TUNED: 1e-3,
         DEFAULT: 1e-3,
         CHOSEN: 5e-4,
@@ -426,7 +434,7 @@ def test_a_challenger_that_raced_already_does_not_race_again(world, store, tmp_p
     same = replace(chosen(), name=RECONSIDERED)
     shipped = yard.ship(plan_named(TUNED), chosen(), challenger=lambda _: same)
     assert shipped.name == CHOSEN and RECONSIDERED not in world.compiled
-    assert shipped.ranking.raced_s[RECONSIDERED] == shipped.ranking.raced_s[CHOSEN]
+    assert shipped.race.raced_s[RECONSIDERED] == shipped.race.raced_s[CHOSEN]
 
 
 def test_a_network_that_the_reference_refuses_is_at_fault(

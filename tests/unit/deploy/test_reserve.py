@@ -7,9 +7,9 @@ from math import inf
 
 import pytest
 
-from tilewright.deploy.finishing import FEW, FULL, PLAIN, Finishing
+from tilewright.deploy.reserve import FEW, FULL, PLAIN, Reserve
 
-SMALL = Finishing(tasks=20, weight_bytes=100_000_000, budget_s=600.0)
+SMALL = Reserve(tasks=20, weight_bytes=100_000_000, budget_s=600.0)
 
 
 def test_who_races_depends_on_the_time_there_is() -> None:
@@ -21,7 +21,7 @@ def test_who_races_depends_on_the_time_there_is() -> None:
 
 
 @pytest.mark.parametrize("line_up", [FULL, FEW, PLAIN])
-def test_finishing_takes_longer_for_larger_networks(line_up) -> None:
+def test_the_end_takes_longer_for_larger_networks(line_up) -> None:
     assert SMALL.all_s(line_up) < replace(SMALL, tasks=40).all_s(line_up)
     assert SMALL.all_s(line_up) < replace(SMALL, weight_bytes=10**9).all_s(line_up)
     assert SMALL.all_s(PLAIN) <= SMALL.all_s(FEW) < SMALL.all_s(FULL)

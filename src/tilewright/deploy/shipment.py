@@ -1,0 +1,256 @@
+"""What ships: the answer about the plan that won a race, the row that is kept of it, and what
+`Session.optimize` returns."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tilewright.core.arguments import Text, path_of
+from tilewright.core.errors import OutputError
+from tilewright.core.fingerprints import digest
+from tilewright.core.records import Placement, ShippedPlan
+from tilewright.core.results import GraphTuneResult, OptimizeResult
+from tilewright.core.timings import Speedup, Timing
+from tilewright.deploy.artifact import Artifact, load
+from tilewright.deploy.publishing import DRAWING, FILES, REPORT, publish, staging
+from tilewright.deploy.racing import LOST, Race, timing_of
+from tilewright.graph.plan_fields import plan_fields
+from tilewright.graph.plan_result import PlanResult
+from tilewright.measure.peaks import Peaks
+from tilewright.models.drawing import write_drawing
+from tilewright.models.prepared import PreparedNetwork
+from tilewright.models.source import readable_name
+from tilewright.report import displays, html
+from tilewright.report.task_rows import explain_difference, outside_tasks, seen_peaks, task_reports
+from tilewright.search.winners import DEFAULT
+from tilewright.store.base import Store
+from tilewright.store.output import replacing
+from tilewright.store.shipped_plans import shipping_key
+
+_OVER_BASELINE = "speedup_vs_baseline"
+_LONGEST = 100
+"""Characters of the name of a folder."""
+
+
+def shipped_figures(
+    store: Store, network: PreparedNetwork, placement: Placement
+) -> Mapping[str, float | None]:
+    """The figures that are kept of what shipped last."""
+    shipped = store.shipped(network.key, placement.key)
+    return shipped.numbers if shipped is not None else {}
+
+
+def beside_reference(
+    result: OptimizeResult, ours: Timing, reference: Timing | None
+) -> OptimizeResult:
+    """The answer with what the reference took, where it was timed."""
+    if reference is None:
+        return replace(
+            result,
+            warnings=(
+                *result.warnings,
+                f"ONNX Runtime was not timed on the device: {result.reference_untimed}.",
+            ),
+        )
+    over_reference = ours.speedup_over(reference)
+    return replace(
+        result,
+        reference_latency_s=reference.latency_s,
+        speedup_vs_reference=over_reference.value,
+        speedup_vs_reference_low=over_reference.low,
+        speedup_vs_reference_high=over_reference.high,
+        reference_spread=reference.spread,
+        reference_variation=reference.variation,
+    )
+
+
+def times_of_tasks(
+    network: PreparedNetwork, result: PlanResult, placement: Placement, peaks: Peaks
+) -> dict[str, Any]:
+    """What every answer about a network that ran tells of it: where its time goes, by task."""
+    network_s = timing_of(result).latency_s
+    peaks = seen_peaks(result, peaks, placement.target)
+    rows = task_reports(result, peaks, placement.target)
+    tasks_s = sum((row.latency_s or 0.0) * row.count for row in rows)
+    complete = all(row.latency_s is not None for row in rows)
+    rest_s, rest_share = outside_tasks(rows, network_s)
+    calls = len(result.plan.calls)
+    return {
+        "model": network.model.name,
+        "target": placement.tvm_target,
+        "threads": placement.resources.threads,
+        "tasks": rows,
+        "tasks_latency_s": tasks_s if complete else 0.0,
+        "peak_flop_per_s": peaks.flop_per_s,
+        "peak_bytes_per_s": peaks.bytes_per_s,
+        "planned_memory_bytes": result.plan.arena_bytes,
+        "weight_bytes": network.weight_bytes,
+        "explanation": explain_difference(network_s, tasks_s, calls, rows) if complete else "",
+        "rest_s": rest_s,
+        "rest_share": rest_share,
+    }
+
+
+def answer_about(race: Race, peaks: Peaks) -> OptimizeResult:
+    """The answer about the fastest."""
+    ours, check = timing_of(race.winner), race.winner.check
+    assert check is not None
+    baseline_s, over_baseline = _baseline(race)
+    result = OptimizeResult(
+        **times_of_tasks(race.network, race.winner, race.placement, peaks),
+        latency_s=ours.latency_s,
+        baseline_latency_s=baseline_s,
+        reference_latency_s=None,
+        speedup_vs_reference=None,
+        reference_untimed=race.untimed,
+        speedup_vs_baseline=over_baseline.value if over_baseline else None,
+        speedup_vs_baseline_low=over_baseline.low if over_baseline else None,
+        speedup_vs_baseline_high=over_baseline.high if over_baseline else None,
+        max_abs_error=check.max_abs_error,
+        max_rel_error=check.max_rel_error,
+        measurements=0,
+        failures=0,
+        elapsed_s=0.0,
+        artifact=str(race.request.folder),
+        latency_spread=ours.spread,
+        latency_variation=ours.variation,
+        network_key=race.network.key,
+    )
+    return beside_reference(result, ours, race.reference)
+
+
+def _baseline(race: Race) -> tuple[float | None, Speedup | None]:
+    """The time of the default settings, and the speed-up of what ships over them; both from an
+    earlier race, by the figures kept of it, where only what that shipped was timed again."""
+    ours = timing_of(race.winner)
+    if race.fingerprint == race.marks[DEFAULT]:
+        return ours.latency_s, Speedup(value=1.0, low=1.0, high=1.0)
+    if race.usual is not None:
+        usual = timing_of(race.usual)
+        return usual.latency_s, ours.speedup_over(usual)
+    latency_s, value = race.figures.get("baseline_latency_s"), race.figures.get(_OVER_BASELINE)
+    if latency_s is None or value is None:
+        return latency_s, Speedup(value=latency_s / ours.latency_s) if latency_s else None
+    low, high = (
+        race.figures.get(f"{_OVER_BASELINE}_low"),
+        race.figures.get(f"{_OVER_BASELINE}_high"),
+    )
+    return latency_s, Speedup(value=value, low=low, high=high)
+
+
+def record(race: Race, result: OptimizeResult, store: Store) -> None:
+    """Keep the plan that ships, with the figures that a repeated command and a reader ask for."""
+    winner = race.winner
+    losers = [f for f in race.finished[1:] if f is not race.usual]
+    lost = {race.marks[f.name]: timing_of(f).latency_s for f in losers}
+    numbers: dict[str, float | None] = {
+        **{f"{LOST}{mark}": value for mark, value in {**race.lost, **lost}.items()},
+        "baseline_latency_s": result.baseline_latency_s,
+        _OVER_BASELINE: result.speedup_vs_baseline,
+        f"{_OVER_BASELINE}_low": result.speedup_vs_baseline_low,
+        f"{_OVER_BASELINE}_high": result.speedup_vs_baseline_high,
+        "reference_latency_s": result.reference_latency_s,
+        "max_rel_error": result.max_rel_error,
+    }
+    for key in winner.plan.tasks:
+        check = winner.task(key).check
+        if check is not None:
+            numbers[f"error:{shipping_key(key)}"] = check.error
+            numbers[f"bound:{shipping_key(key)}"] = check.bound
+    store.ship(
+        ShippedPlan(
+            network_key=race.network.key,
+            device_class=race.placement.device.class_key,
+            resources=race.placement.resources,
+            model=result.model,
+            plan=plan_fields(winner.plan),
+            latency_s=result.latency_s,
+            numbers=numbers,
+            created_at=time.time(),
+        )
+    )
+
+
+def default_folder(model: str) -> Path:
+    """`./tilewright-out/NAME`, with what a file system does not like replaced."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", readable_name(model)).strip("._") or "model"
+    if len(name) > _LONGEST:
+        name = f"{name[:_LONGEST]}-{digest(name, length=8)}"
+    return Path("tilewright-out") / name
+
+
+def write_documents(folder: Path, result: OptimizeResult) -> None:
+    """Write the report, and the drawing where there is one, beside an artifact."""
+    document = OptimizedNetwork(result=result, folder=folder)
+    document.write_report()
+    document.write_drawing()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class OptimizedNetwork:
+    """A shipped network: `result` holds the numbers, `folder` the files. Renders in notebooks."""
+
+    result: OptimizeResult
+    folder: Path
+
+    def write_report(self) -> Path:
+        """Write `report.html` beside the artifact; returns its path."""
+        path = self.folder / REPORT
+        with replacing(path) as temporary:
+            temporary.write_text(html.render(self.result), encoding="utf-8")
+        return path
+
+    def write_drawing(self) -> Path | None:
+        """Write the graph tuner's choice as `layouts.onnx` for Netron; None, and an older one is
+        removed, without it."""
+        path, result = self.folder / DRAWING, self.result
+        if not isinstance(result, GraphTuneResult) or not result.choices:
+            path.unlink(missing_ok=True)
+            return None
+        read = {tensor for choice in result.choices for tensor in choice.inputs}
+        with replacing(path) as temporary:
+            write_drawing(
+                temporary,
+                result.model,
+                result.choices,
+                [choice.output for choice in result.choices if choice.output not in read],
+            )
+        return path
+
+    def save(self, folder: Text) -> Path:
+        """Copy library, weights, manifest, report and drawing into another folder."""
+        target = path_of(folder, "folder")
+        with staging(target) as made:
+            for name in FILES:
+                if name != DRAWING or (self.folder / name).exists():
+                    _copy(self.folder / name, made / name, target)
+            publish(made, target)
+        return target
+
+    def load(self, *, threads: int | None = None) -> Artifact:
+        """The network, ready to run in this process."""
+        return load(self.folder, threads=threads)
+
+    def _repr_html_(self) -> str:
+        found = displays.page(self.result)
+        assert found is not None, "every result has a page"
+        return displays.notebook_html(found, report=html.render(self.result))
+
+    def __repr__(self) -> str:
+        return repr(self.result)
+
+
+def _copy(source: Path, copy: Path, target: Path) -> None:
+    try:
+        shutil.copy2(source, copy)
+    except OSError as error:
+        raise OutputError(
+            f"cannot copy {source} to {target}: {error.strerror or error}",
+            hint="What was there before is unchanged.",
+        ) from error
