@@ -30,7 +30,7 @@ from tilewright.measure.targeting import describable_placement, placement_of
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
-from tilewright.plan.saved_problems import solve_file
+from tilewright.plan.assignment.solving import solve_file
 from tilewright.search.levels import GraphLevel, checked_level
 from tilewright.search.requests import OptimizeRequest
 from tilewright.search.tuners.registry import tuner_factory

@@ -10,7 +10,6 @@ from typing import Any
 
 import forecast_fakes
 import numpy as np
-from tilewright.plan.saved_problems import solve_file
 
 from tilewright.core.events import Event, EventSink, Note, discard
 from tilewright.core.predictions import (
@@ -46,6 +45,7 @@ from tilewright.core.results import (
     TunerStudyRow,
 )
 from tilewright.insight.evaluating import EvaluateRequest
+from tilewright.plan.assignment.solving import solve_file
 from tilewright.predict.metrics import Evaluation
 
 TASK = TaskReport(

@@ -127,8 +127,9 @@ def test_a_device_that_returns_wrong_numbers_ships_the_next_best(store: SqliteSt
         == len(set(rejected))
         == tuned.context.counts.failures - tuned.searched.failures
     )
-    stored = store.failures(FUSED.workload.key, PLACEMENT.key)
-    assert {f.candidate for f in stored if f.kind == "wrong result"} == set(rejected)
+    stored = store.outcomes(FUSED.workload.key, PLACEMENT.key)
+    failed = [outcome for outcome in stored if isinstance(outcome, Failure)]
+    assert {f.candidate for f in failed if f.kind == "wrong result"} == set(rejected)
     assert sum("rejected" in e.message for e in tuned.events if isinstance(e, Note)) == len(
         rejected
     )
