@@ -25,6 +25,7 @@ EVERYTHING = [
 ]
 TREES = {path: ast.parse(path.read_text(), filename=str(path)) for path in EVERYTHING}
 
+BUDGET = ROOT / "docs" / "decisions" / "0049-a-budget-of-statements.md"
 LONGEST_FILE, LARGEST_MEDIAN = 500, 150
 MOST_FACADE_FILES, MOST_FACADE_LINES = 8, 900
 LONGEST_FUNCTION, MOST_PARAMETERS = 60, 6
@@ -88,6 +89,27 @@ def _is_command(function: Function) -> bool:
     """A verb's function is its command line: each parameter is a flag with its help."""
     annotations = [a.annotation for a in function.args.kwonlyargs if a.annotation is not None]
     return any("SharedFlags" in ast.unparse(annotation) for annotation in annotations)
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def test_the_sources_stay_within_their_budget_of_statements() -> None:
+    """Counted on the syntax tree, without docstrings and without the suites in `testing`."""
+    text = BUDGET.read_text(encoding="utf-8")
+    (most,) = re.findall(r"^Most statements: ([\d,]+)$", text, flags=re.MULTILINE)
+    count = sum(
+        isinstance(node, ast.stmt) and not _is_docstring(node)
+        for path in SOURCES
+        if not _name(path).startswith("testing/")
+        for node in ast.walk(TREES[path])
+    )
+    assert count <= int(most.replace(",", "")), f"{count:,} statements; see {BUDGET.name}"
 
 
 def test_no_grab_bags() -> None:
