@@ -16,8 +16,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from types import ModuleType
-from typing import Any, cast
+from importlib.abc import MetaPathFinder
+from typing import Any
 
 from tilewright.core.signals import die_with_parent, left_to_parent
 
@@ -49,9 +49,19 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not module.startswith(_PEERS):
         # TVM imports torch where it is there: two seconds of every process, for nothing of ours
-        sys.modules["torch"] = cast(ModuleType, None)
+        sys.meta_path.insert(0, _WithoutTorch())
     sys.argv = [module, requests, answers]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+class _WithoutTorch(MetaPathFinder):
+    """Finds no torch. `None` among the modules would do as much for `import torch`, but
+    scikit-learn takes what stands there for the module."""
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        """Refuse it; leave all others to who comes next."""
+        if fullname == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
 
 def _answer(handlers: Mapping[str, Callable[..., Any]], request: bytes) -> bytes:
