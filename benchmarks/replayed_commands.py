@@ -81,6 +81,10 @@ COMMANDS = (
 )
 
 
+_OF_THE_MOMENT = r"N measured, .* best N|varied by N|Other work was running"
+"""Lines that two runs of one version need not share: progress, and what the machine was doing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a command ended."""
@@ -178,7 +182,8 @@ def plain(text: str) -> list[str]:
     text = re.sub(
         r"-?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?\s?(?:ns|µs|ms|s|%|[KMG]?i?B)?(?!\w)", "N", text
     )
-    return [re.sub(r"[ ─━]+", " ", line).strip() for line in text.splitlines()]
+    lines = [re.sub(r"[ ─━]+", " ", line).strip() for line in text.splitlines()]
+    return [line for line in lines if not re.search(_OF_THE_MOMENT, line)]
 
 
 if __name__ == "__main__":
