@@ -19,7 +19,6 @@ from html import unescape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from xml.etree import ElementTree
 
 from measured_command import CommandFailed, run_tilewright
 
@@ -29,26 +28,26 @@ NETWORKS = (
 )  # fmt: skip
 BUDGETS = ("0", "60s")
 LEADING, OFF = 5, 0.02
-_CHART = re.compile(r'<svg [^>]*aria-label="Share of the time of each task".*?</svg>', re.DOTALL)
-_ROW = re.compile(r'<tr>\s*<td>([^<]*)</td>\s*<td class="num">([\d.e-]+) %</td>')
-_BAR = re.compile(r"(.*): [^:]*?, ([\d.e-]+) %(?:, not measured alone)?")
+_CHART = re.compile(
+    r'aria-label="Share of the time of each task">\s*<script type="application/json">(.*?)</script>'
+)
+_ROW = re.compile(r'<tr>\s*<td>((?:[^<]|<wbr>)*)</td>\s*<td class="num" data-value="([\d.e-]+)">')
 
 Shares = list[tuple[str, float]]
 
 
 def charted(page: str) -> Shares:
-    """Names and shares of the chart's bars, from their tooltips."""
+    """Names and shares of the chart's bars."""
     found = _CHART.search(page)
-    titles = ElementTree.fromstring(found[0]).iter("title") if found else ()
-    bars = [_BAR.fullmatch(title.text or "") for title in titles]
-    return [(bar[1], float(bar[2]) / 100) for bar in bars if bar]
+    bars = json.loads(found[1])["datasets"]["bars"] if found else []
+    return [(bar["name"], bar["share"]) for bar in bars]
 
 
 def tabled(page: str) -> Shares:
     """Names and shares of the rows of the table of tasks."""
     table = page[page.index("<h2>Tasks</h2>") :]
     rows = _ROW.findall(table[: table.index("</table>")])
-    return [(unescape(name), float(share) / 100) for name, share in rows]
+    return [(unescape(name.replace("<wbr>", "")), float(share)) for name, share in rows]
 
 
 def faults(data: Mapping[str, Any], manifest: Mapping[str, Any], page: str) -> list[str]:

@@ -9,9 +9,10 @@ from tilewright.core.predictions import EvaluateRow, PredictorCard
 from tilewright.predict.metrics import Evaluation, HeldOut
 from tilewright.report import scatter, views
 from tilewright.report.formats import escaped, to_markdown
-from tilewright.report.html import environment, markup
+from tilewright.report.html import environment
 from tilewright.report.shown import number, whole
 from tilewright.report.tables import Table
+from tilewright.report.vega import Chart
 
 SPLITS: Mapping[str, str] = {
     "configuration": "configurations kept aside whole, in {folds} parts",
@@ -28,7 +29,7 @@ class _Section:
     judged: HeldOut
     facts: tuple[tuple[str, str], ...]
     errors: Table
-    plot: scatter.Drawing
+    chart: Chart
 
     @property
     def title(self) -> str:
@@ -37,13 +38,11 @@ class _Section:
 
 def page(evaluation: Evaluation) -> str:
     """All cards as one page that needs no network; write it as UTF-8."""
-    sections = list(_sections(evaluation, scatter.MOST_POINTS))
     return (
         environment()
         .get_template("predictors.html.j2")
         .render(
-            sections=sections,
-            drawings=[markup(section.plot.svg()) for section in sections],
+            sections=list(_sections(evaluation, scatter.MOST_POINTS)),
             most=scatter.MOST_POINTS,
         )
     )
@@ -57,9 +56,9 @@ def markdown(evaluation: Evaluation, plots: Mapping[tuple[str, str], str]) -> st
 
 def pictures(evaluation: Evaluation, *, most: int) -> dict[tuple[str, str], str]:
     """The plots as SVG files, with at most so many points, by family and target."""
-    sheets = [environment().get_template(name).render() for name in ("colours.css", "drawing.css")]
+    style = environment().get_template("colours.css").render()
     return {
-        (section.card.family, section.card.target): section.plot.file("".join(sheets))
+        (section.card.family, section.card.target): section.chart.svg(style, width=400)
         for section in _sections(evaluation, most)
     }
 
@@ -72,7 +71,7 @@ def _sections(evaluation: Evaluation, most: int) -> Iterator[_Section]:
             judged=judged,
             facts=tuple(_facts(card)),
             errors=views.errors_table(rows),
-            plot=scatter.drawing(judged, most=most),
+            chart=scatter.chart(judged, most=most),
         )
 
 

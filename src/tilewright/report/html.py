@@ -5,10 +5,13 @@ A study of tuners has a page of the same kind.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+import re
+from datetime import date
+from typing import TYPE_CHECKING, Any, cast
 
 from tilewright.core.results import GraphTuneResult, OptimizeResult, TunerStudyResult
-from tilewright.report import graph, noise, regret, roofline, shares, shown, views
+from tilewright.report import graph, noise, regret, roofline, shares, shown, vega, views
 from tilewright.report.escape import visible
 from tilewright.report.searching import watched
 from tilewright.report.tables import Table
@@ -16,12 +19,15 @@ from tilewright.report.tasks import alone, task_records
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
+
+_BREAKS = re.compile(r"([/._:,])(?=[^\s/._:,])")
 
 
 def render(result: OptimizeResult) -> str:
     """The whole page as text; write it as UTF-8.
 
-    Self-contained: no script, no request, light and dark by the reader's preference. Every name
+    Self-contained: no request, light and dark by the reader's preference. Every name
     that came from the model is escaped.
     """
     roof = roofline.info(
@@ -35,11 +41,12 @@ def render(result: OptimizeResult) -> str:
         .get_template("optimize.html.j2")
         .render(
             result=result,
+            subtitle=_subtitle(result),
             tiles=_tiles(result),
             summary=views.optimize_summary(result),
             tasks=task_records(result),
-            roofline_svg=markup(roofline.figure(roof)),
-            shares_svg=markup(shares.figure(bars)),
+            roofline=roofline.chart(roof),
+            shares=shares.chart(bars),
             graph=_graph_tables(result),
             watched=watched(result),
             phases=views.phases_table(result.seconds_by_phase),
@@ -59,7 +66,7 @@ def render_tuner_study(study: TunerStudyResult) -> str:
         .get_template("study.html.j2")
         .render(
             hues=regret.hues(study.rows),
-            panels=[(name, regret.figure(study.rows, name)) for name in regret.sweeps(study.rows)],
+            panels=[(name, regret.chart(study.rows, name)) for name in regret.sweeps(study.rows)],
             table=views.tuner_study_table(study.rows),
         )
     )
@@ -76,9 +83,19 @@ def _graph_tables(result: OptimizeResult) -> tuple[Table, ...]:
     )
 
 
+def _subtitle(result: OptimizeResult) -> str:
+    """On what the network runs, in words; its target where no more is known."""
+    device = result.environment.get("CPU") or result.target
+    return f"Optimized for {device}, {_threads(result)}. Written on {date.today():%d %B %Y}."
+
+
+def _threads(result: OptimizeResult) -> str:
+    return f"{result.threads} thread{'s' if result.threads > 1 else ''}"
+
+
 def _tiles(result: OptimizeResult) -> tuple[tuple[str, str, str], ...]:
     return (
-        ("Latency", shown.seconds(result.latency_s), f"{result.threads} threads"),
+        ("Latency", shown.seconds(result.latency_s), _threads(result)),
         (
             "Against ONNX Runtime",
             shown.ratio(result.speedup_vs_reference),
@@ -134,20 +151,34 @@ def environment() -> Environment:
         pairs=shown.pairs,
         whole=shown.whole,
         alone=alone,
-        drawing=markup,
+        wrapped=_wrapped,
     )
+    shared = cast(dict[str, Any], environment.globals)
+    shared.update(libraries=vega.libraries, raw=_raw)
     return environment
 
 
 def _finalize(value: Any) -> Any:
-    """Every value on its way into the page: drawings as they are, text made visible."""
+    """Every value on its way into the page: charts as they are, text made visible."""
     if value is None:
         return shown.MISSING
     return value if hasattr(value, "__html__") else visible(value)
 
 
-def markup(svg: str) -> Any:
-    """A drawing as it goes into a page, unescaped."""
-    from markupsafe import Markup
+def _wrapped(value: Any) -> Markup:
+    """A name that may break into lines after `/`, `.`, `_` and `:`, and nowhere else."""
+    from markupsafe import Markup, escape
 
-    return Markup(svg)
+    text = str(escape(_finalize(value)))
+    return Markup(_BREAKS.sub(r"\1<wbr>", text))
+
+
+def _raw(table: Table) -> list[list[float | None]]:
+    """The numbers by which a page sorts, row by row; None for text, which sorts as it is."""
+    return [
+        [_number(record.get(column.field)) for column in table.columns] for record in table.records
+    ]
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, int | float) and math.isfinite(value) else None

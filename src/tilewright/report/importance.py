@@ -1,4 +1,4 @@
-"""How much each knob matters: data, then picture.
+"""How much each knob matters: data, then chart.
 
 The share of a knob is its main effect in a functional ANOVA (Hutter, Hoos, Leyton-Brown 2014):
 the part of the variance of log time that lies between the knob's values. Theirs is estimated with
@@ -21,16 +21,12 @@ import numpy as np
 
 from tilewright.core.results import TaskSearchReport, Trial
 from tilewright.report import shown
-from tilewright.report.axes import usable
-from tilewright.report.svg import Drawing
+from tilewright.report.vega import BAR_PIXELS, Chart, usable
 
 FEWEST = 30
 """Timed trials of one implementation from which on shares are told."""
 _FEWEST_DRAWN = 8
 _MOST_GROUPS = 6
-_ROW = 22
-_NAME_PIXELS = 190
-_NAME_LENGTH = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,20 +117,17 @@ def _groups(values: Sequence[int | str | bool | None]) -> list[Hashable]:
     return [int(group) for group in np.searchsorted(cuts, numbers)]
 
 
-def figure(importance: Importance, *, width: int = 530, limit: int = 12) -> str:
-    """Horizontal bars as an SVG element; empty text without a share."""
-    bars = importance.shares[:limit]
-    if not bars:
-        return ""
+def chart(importance: Importance, *, limit: int = 12) -> Chart | None:
+    """Horizontal bars; None without a share."""
+    rows = [
+        {
+            "name": bar.knob,
+            "share": bar.share,
+            "told": shown.percent(bar.share),
+            "colour": "var(--best)",
+        }
+        for bar in importance.shares[:limit]
+    ]
     label = f"Share of the variance of log time that each knob of {importance.implementation} has"
-    drawing = Drawing(width=width, height=_ROW * len(bars) + 8, label=label)
-    room = width - _NAME_PIXELS - 70
-    for index, bar in enumerate(bars):
-        y = 4 + _ROW * index
-        length = bar.share * room
-        name = bar.knob if len(bar.knob) <= _NAME_LENGTH else f"{bar.knob[: _NAME_LENGTH - 1]}…"
-        drawing.text(_NAME_PIXELS - 8, y + 12, name, anchor="end")
-        title = f"{bar.knob}: {shown.percent(bar.share)}"
-        drawing.bar((_NAME_PIXELS, y), width=length, kind="best", title=title)
-        drawing.text(_NAME_PIXELS + length + 6, y + 12, shown.percent(bar.share))
-    return drawing.svg()
+    height = BAR_PIXELS * len(rows)
+    return Chart(name="bars", label=label, rows={"bars": rows}, height=height) if rows else None

@@ -9,7 +9,8 @@ from tilewright.report.escape import visible
 from tilewright.report.tables import Table
 
 _REPORT = (
-    '<details><summary>Report</summary><iframe title="report" sandbox loading="lazy" '
+    '<details><summary>Report</summary><iframe title="report" sandbox="allow-scripts" '
+    'loading="lazy" '
     'style="width: 100%; height: 40em; border: 1px solid #8888" srcdoc="{}"></iframe></details>'
 )
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 
 from tilewright.core.results import TaskSearchReport, Trial
 from tilewright.report import importance, shown
-from tilewright.report.axes import TimeAxis, time_axis, usable
-from tilewright.report.svg import Drawing
+from tilewright.report.vega import Chart, usable
 
 _MOST_KNOBS = 10
 _MOST_FADED = 150
 _MOST_LABELS = 9
 _BEST_PART, _MOST_BEST = 0.1, 40
-_NAME_LENGTH, _VALUE_LENGTH = 15, 9
+_TIME, _FAILED = "time", -0.08
 _FAR = 8.0
 Value = int | str | bool | None
-Corners = list[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +48,7 @@ def info(search: TaskSearchReport) -> Coordinates | None:
     timed = sorted(
         (trial for trial in trials if usable(trial.latency_s)), key=lambda t: t.latency_s or 0.0
     )
-    cut = min(_MOST_BEST, max(1, ceil(_BEST_PART * len(timed))))
+    cut = min(_MOST_BEST, max(1, math.ceil(_BEST_PART * len(timed))))
     return Coordinates(
         knobs=knobs,
         values=tuple(_distinct(name, trials) for name in knobs),
@@ -71,77 +69,66 @@ def _distinct(name: str, trials: Sequence[Trial]) -> tuple[Value, ...]:
     )
 
 
-def figure(coordinates: Coordinates, *, width: int = 1080, height: int = 300) -> str:
-    """The drawing as an SVG element; fast is up, the best tenth is highlighted."""
-    timed = [*coordinates.best, *coordinates.others]
-    least_s = timed[0].latency_s or 0.0
-    times = [min(t.latency_s or 0.0, _FAR * least_s) for t in timed]
-    axis = time_axis(times, 44, height - 44)
-    if axis is None:
-        return ""
-    drawing = Drawing(width=width, height=height, label="Trials in parallel coordinates")
-    between = (width - 140) / len(coordinates.knobs)
-    columns = [50 + between * index for index in range(len(coordinates.knobs) + 1)]
-    paths = _Paths(coordinates, columns, axis, height)
-    drawing.path([paths.of(trial) for trial in _thinned(coordinates.others)], kind="faded")
-    drawing.path([paths.of(trial) for trial in _thinned(coordinates.failed)], kind="failed")
-    for trial in reversed(coordinates.best):
-        title = f"trial {trial.number}: {shown.seconds(trial.latency_s)}, "
-        title += shown.pairs(trial.settings)
-        drawing.path([paths.of(trial)], kind="best", title=title)
-    _draw_axes(drawing, coordinates, paths)
-    return drawing.svg()
+def chart(coordinates: Coordinates) -> Chart:
+    """Fast is up, the best tenth is highlighted, what failed ends below."""
+    places = [
+        {value: index / max(1, len(values) - 1) for index, value in enumerate(values)}
+        for values in coordinates.values
+    ]
+    knobs = list(zip(coordinates.knobs, places, strict=True))
+    timed = [math.log(_drawn_s(coordinates, t)) for t in (*coordinates.best, *coordinates.others)]
+    low, high = min(timed), max(timed)
+
+    def lines(trials: Sequence[Trial], colour: str, opacity: float) -> list[dict[str, object]]:
+        rows: list[dict[str, object]] = []
+        for trial in trials:
+            height = _FAILED
+            if usable(trial.latency_s):
+                height = _fast(math.log(_drawn_s(coordinates, trial)), low, high)
+            own = [(name, heights[trial.settings.get(name)]) for name, heights in knobs]
+            about: dict[str, object] = {
+                "trial": trial.number,
+                "colour": colour,
+                "opacity": opacity,
+            }
+            if opacity == 1.0:
+                about["time"] = shown.seconds(trial.latency_s)
+                about["settings"] = shown.pairs(trial.settings)
+            rows += [about | {"knob": name, "height": at} for name, at in own]
+            rows.append(about | {"knob": _TIME, "height": height})
+        return rows
+
+    trials = [
+        *lines(_thinned(coordinates.others), "var(--faded)", 0.3),
+        *lines(_thinned(coordinates.failed), "var(--failed)", 0.6),
+        *lines(coordinates.best, "var(--best)", 1.0),
+    ]
+    values = [
+        {"knob": name, "height": at, "value": _word(value)}
+        for name, heights in knobs
+        for value, at in list(heights.items())[:: 1 + (len(heights) - 1) // _MOST_LABELS]
+    ]
+    for part in (0.0, 0.5, 1.0) if high > low else (0.5,):
+        time_s = math.exp(high - part * (high - low))
+        values.append({"knob": _TIME, "height": part, "value": shown.seconds(time_s)})
+    if coordinates.failed:
+        values.append({"knob": _TIME, "height": _FAILED, "value": "failed"})
+    label = "Trials in parallel coordinates"
+    return Chart(name="parallel", label=label, rows={"trials": trials, "values": values})
+
+
+def _drawn_s(coordinates: Coordinates, trial: Trial) -> float:
+    """Times far from the best are drawn together."""
+    return min(trial.latency_s or 0.0, _FAR * (coordinates.best[0].latency_s or 0.0))
+
+
+def _fast(log_s: float, low: float, high: float) -> float:
+    return (high - log_s) / (high - low) if high > low else 0.5
 
 
 def _thinned(trials: Sequence[Trial]) -> Sequence[Trial]:
     """Every so many, so that few enough are left; an empty sequence stays empty."""
     return trials[:: max(1, -(-len(trials) // _MOST_FADED))]
-
-
-class _Paths:
-    """Where every trial's line goes."""
-
-    def __init__(
-        self, coordinates: Coordinates, columns: Sequence[float], axis: TimeAxis, height: int
-    ) -> None:
-        self.columns = columns
-        self.axis = axis
-        self.top, self.bottom, self.failed_y = 44.0, height - 44.0, height - 16.0
-        self._knobs = coordinates.knobs
-        self.places = [
-            {value: self._place(index, len(values)) for index, value in enumerate(values)}
-            for values in coordinates.values
-        ]
-
-    def _place(self, index: int, count: int) -> float:
-        if count < 2:
-            return (self.top + self.bottom) / 2
-        return self.bottom - (self.bottom - self.top) * index / (count - 1)
-
-    def of(self, trial: Trial) -> Corners:
-        corners = [
-            (x, places[trial.settings.get(knob)])
-            for x, knob, places in zip(self.columns, self._knobs, self.places, strict=False)
-        ]
-        known = trial.latency_s is not None and usable(trial.latency_s)
-        end = self.axis.at(trial.latency_s or 0.0) if known else self.failed_y
-        return [*corners, (self.columns[-1], end)]
-
-
-def _draw_axes(drawing: Drawing, coordinates: Coordinates, paths: _Paths) -> None:
-    for index, (x, knob) in enumerate(zip(paths.columns, coordinates.knobs, strict=False)):
-        drawing.path([[(x, paths.top), (x, paths.bottom)]], kind="axis")
-        places = list(paths.places[index].items())
-        for value, y in places[:: 1 + (len(places) - 1) // _MOST_LABELS]:
-            drawing.mark(x + 5, y + 4, _short(_word(value), _VALUE_LENGTH))
-        drawing.text(x, 18 if index % 2 else 32, _short(knob, _NAME_LENGTH), anchor="middle")
-    x = paths.columns[-1]
-    drawing.path([[(x, paths.top), (x, paths.bottom)]], kind="axis")
-    for tick, label in paths.axis.ticks():
-        drawing.mark(x + 6, paths.axis.at(tick) + 4, f"{label} {paths.axis.unit}")
-    drawing.text(x, 18, "time", anchor="middle")
-    if coordinates.failed:
-        drawing.mark(x + 6, paths.failed_y + 4, "failed")
 
 
 def _word(value: Value) -> str:
@@ -150,7 +137,3 @@ def _word(value: Value) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value)
-
-
-def _short(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"

@@ -9,7 +9,7 @@ from statistics import median
 
 from tilewright.core.results import TunerStudyRow
 from tilewright.report import shown
-from tilewright.report.svg import SERIES, Axis, Drawing
+from tilewright.report.vega import SERIES, Chart
 
 DEFAULT = "default"
 _LEAST, _MOST = 1e-3, 10.0
@@ -18,7 +18,7 @@ _LEAST, _MOST = 1e-3, 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hue:
-    """The colour class of a tuner in every picture of a study."""
+    """The colour of a tuner in every chart of a study, a variable of the style sheet."""
 
     tuner: str
     kind: str
@@ -41,40 +41,24 @@ def sweeps(rows: Sequence[TunerStudyRow]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(row.sweep for row in rows))
 
 
-def figure(
-    rows: Sequence[TunerStudyRow], sweep: str, *, width: int = 530, height: int = 300
-) -> str:
-    """The median regret of every tuner on one sweep as an SVG element, both axes logarithmic.
-
-    Empty text when the sweep has no row.
-    """
+def chart(rows: Sequence[TunerStudyRow], sweep: str) -> Chart | None:
+    """The median regret of every tuner on one sweep; None when the sweep has no row."""
+    colours = {hue.tuner: f"var(--{hue.kind})" for hue in hues(rows)}
     here = [row for row in rows if row.sweep == sweep and row.measured_share > 0]
-    if not here:
-        return ""
-    shares = [100 * row.measured_share for row in here]
-    known = [100 * _drawn(row.regret_median) for row in here]
-    high = min(100 * _MOST, 1.3 * max(known))
-    x_axis = Axis(low=min(shares) / 1.15, high=max(shares) * 1.15, start=56, end=width - 16)
-    y_axis = Axis(low=min(0.5 * high, *known), high=high, start=height - 48, end=24)
-    drawing = Drawing(width=width, height=height, label=f"Regret of tuners on {sweep}")
-    drawing.grid(x_axis, y_axis, x_label="% of the space measured", y_label="regret, %")
-    for hue in reversed(hues(rows)):
-        own = sorted((r for r in here if r.tuner == hue.tuner), key=lambda r: r.measured_share)
-        corners = [
-            (x_axis.at(100 * r.measured_share), y_axis.at(100 * _drawn(r.regret_median)))
-            for r in own
-        ]
-        drawing.path([corners], kind=hue.kind, title=hue.tuner)
-        for row, (x, y) in zip(own, corners, strict=True):
-            drawing.dot(x, y, radius=3, kind=hue.kind, title=_title(row))
-    return drawing.svg()
-
-
-def _title(row: TunerStudyRow) -> str:
-    return (
-        f"{row.tuner}, {shown.percent(row.measured_share)} measured: regret "
-        f"{shown.percent(row.regret_median)}, in 9 of 10 runs below {shown.percent(row.regret_p90)}"
-    )
+    drawn = [
+        {
+            "tuner": row.tuner,
+            "share": row.measured_share,
+            "regret": _drawn(row.regret_median),
+            "colour": colours[row.tuner],
+            "measured": shown.percent(row.measured_share),
+            "median": shown.percent(row.regret_median),
+            "worst": shown.percent(row.regret_p90),
+        }
+        for row in sorted(here, key=lambda row: (row.tuner, row.measured_share))
+    ]
+    label = f"Regret of tuners on {sweep}"
+    return Chart(name="regret", label=label, rows={"regret": drawn}) if drawn else None
 
 
 def _finite(regret: float) -> float:

@@ -1,4 +1,4 @@
-"""The roofline (Williams, Waterman, Patterson 2009) of a network's tasks: data, then picture."""
+"""The roofline (Williams, Waterman, Patterson 2009) of a network's tasks: data, then chart."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from dataclasses import dataclass
 
 from tilewright.core.results import TaskReport
 from tilewright.report import shown
-from tilewright.report.svg import Axis, Drawing
-
-# Tasks further below the largest sit at the edge of the plot.
-_SMALLEST_PART = 1e-7
+from tilewright.report.vega import Chart, Rows, colour_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +81,10 @@ def _point(task: TaskReport, peak_flop_per_s: float, peak_bytes_per_s: float) ->
     )
 
 
-def figure(roofline: Roofline, *, width: int = 1080, height: int = 440) -> str:
-    """The roofline as an SVG element, both axes logarithmic, area of a dot by share of time.
+def chart(roofline: Roofline) -> Chart | None:
+    """Both axes logarithmic, the area of a dot by its share of the time.
 
-    Tasks without FLOPs have no place on it. Empty text when there is nothing to draw.
+    Tasks without FLOPs have no place on it. None when there is nothing to draw.
     """
     points = [
         point
@@ -95,22 +92,23 @@ def figure(roofline: Roofline, *, width: int = 1080, height: int = 440) -> str:
         if _drawable(point.intensity) and _drawable(point.flop_per_s)
     ]
     if not points:
-        return ""
-    x_axis, y_axis = _axes(roofline, points, width, height)
-    drawing = Drawing(width=width, height=height, label="Roofline plot of all tasks")
-    drawing.grid(x_axis, y_axis, x_label="FLOP per byte", y_label="GFLOP/s")
-    _draw_roof(drawing, roofline, x_axis, y_axis)
-    for point in sorted(points, key=lambda point: -point.share):
-        drawing.dot(
-            x_axis.at(point.intensity),
-            y_axis.at(point.flop_per_s / 1e9),
-            radius=3 + 14 * math.sqrt(min(max(point.share, 0.0), 1.0)),
-            kind=point.bound,
-            title=f"{point.name}: {shown.rate(point.flop_per_s / 1e9)} GFLOP/s at "
-            f"{shown.rate(point.intensity)} FLOP/byte, {shown.percent(point.share)} of the time, "
-            f"{shown.percent(point.reached)} of the roof",
-        )
-    return drawing.svg()
+        return None
+    rows = [
+        {
+            "name": point.name,
+            "intensity": point.intensity,
+            "speed": point.flop_per_s / 1e9,
+            "share": min(max(point.share, 0.0), 1.0),
+            "colour": colour_of(point.bound),
+            "rate": f"{shown.rate(point.flop_per_s / 1e9)} GFLOP/s",
+            "told": shown.percent(point.share),
+            "reached": shown.percent(point.reached),
+        }
+        for point in sorted(points, key=lambda point: -point.share)
+    ]
+    roof, peaks = _roof(roofline, points)
+    label = "Roofline plot of all tasks"
+    return Chart(name="roofline", label=label, rows={"tasks": rows, "roof": roof, "peaks": peaks})
 
 
 def _drawable(value: float) -> bool:
@@ -118,42 +116,19 @@ def _drawable(value: float) -> bool:
     return 1e-9 < value < 1e30
 
 
-def _axes(
-    roofline: Roofline, points: list[RooflinePoint], width: int, height: int
-) -> tuple[Axis, Axis]:
-    intensities = [point.intensity for point in points]
-    speeds = [point.flop_per_s / 1e9 for point in points]
-    if roofline.ridge is not None:
-        intensities.append(roofline.ridge)
-        speeds.append(roofline.peak_flop_per_s / 1e9)
-    x_low, x_high = _range(intensities)
-    y_low, y_high = _range(speeds)
-    return (
-        Axis(low=x_low, high=x_high, start=64, end=width - 20),
-        Axis(low=y_low, high=y_high, start=height - 48, end=18),
-    )
-
-
-def _range(values: list[float]) -> tuple[float, float]:
-    high = max(values) * 2
-    return max(min(values) / 2, high * _SMALLEST_PART), high
-
-
-def _draw_roof(drawing: Drawing, roofline: Roofline, x_axis: Axis, y_axis: Axis) -> None:
+def _roof(roofline: Roofline, points: list[RooflinePoint]) -> tuple[Rows, Rows]:
+    """The corners of the roof, somewhat wider than the tasks below it, and the peaks' names."""
     ridge = roofline.ridge
     if ridge is None:
-        return
+        return [], []
     peak, bandwidth = roofline.peak_flop_per_s / 1e9, roofline.peak_bytes_per_s / 1e9
-    start = max(x_axis.low, y_axis.low / bandwidth)
-    drawing.line(
-        [
-            (x_axis.at(start), y_axis.at(start * bandwidth)),
-            (x_axis.at(ridge), y_axis.at(peak)),
-            (x_axis.at(x_axis.high), y_axis.at(peak)),
-        ],
-        kind="roof",
+    low = min(ridge, *(point.intensity for point in points)) / 2
+    high = max(ridge, *(point.intensity for point in points)) * 3
+    corners = (low, low * bandwidth), (ridge, peak), (high, peak)
+    middle = math.sqrt(low * ridge)
+    names = (
+        (high, peak, f"{shown.rate(peak)} GFLOP/s"),
+        (middle, middle * bandwidth, f"{shown.rate(bandwidth)} GB/s"),
     )
-    drawing.text(x_axis.end, y_axis.at(peak) - 7, f"{shown.rate(peak)} GFLOP/s", anchor="end")
-    middle = math.sqrt(start * ridge)
-    x, y = x_axis.at(middle) - 8, y_axis.at(middle * bandwidth) - 8
-    drawing.text(x, y, f"{shown.rate(bandwidth)} GB/s", anchor="end")
+    roof = [{"intensity": x, "speed": y} for x, y in corners]
+    return roof, [{"intensity": x, "speed": y, "name": name} for x, y, name in names]

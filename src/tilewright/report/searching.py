@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tilewright.core.results import OptimizeResult, TaskSearchReport
 from tilewright.report import curves, importance, parallel, shown
 from tilewright.report.tables import Table
+from tilewright.report.vega import Chart
 from tilewright.report.views import searches_table
 
 _PANELS, _CLOSE_LOOKS = 12, 6
@@ -15,11 +16,11 @@ _PANELS, _CLOSE_LOOKS = 12, 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A small picture with its words."""
+    """A small chart with its words."""
 
     name: str
     words: str
-    svg: str
+    chart: Chart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +31,8 @@ class CloseLook:
     implementation: str
     trials: int
     note: str
-    importance_svg: str
-    parallel_svg: str
+    importance: Chart | None
+    coordinates: Chart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class Watched:
     """Everything about a search that a page shows; `left_out` tasks have no panel, `no_looks` says
     why no task is looked at closely."""
 
-    network: tuple[str, ...]
+    network: tuple[tuple[str, Chart], ...]
     panels: tuple[Panel, ...]
     left_out: int
     close_looks: tuple[CloseLook, ...]
@@ -53,15 +54,15 @@ def watched(result: OptimizeResult) -> Watched | None:
     if not result.curve and not tried:
         return None
     drawn = [
-        Panel(name=search.task, words=_words(search), svg=svg)
+        Panel(name=search.task, words=_words(search), chart=chart)
         for search in curves.busiest(tried, len(tried))
-        if (svg := curves.task_figure(search))
+        if (chart := curves.task_chart(search))
     ]
     looks = _close_looks(tried)
     most = max((len(importance.timed_trials(search)) for search in tried), default=0)
     progress = curves.network_progress(result.curve, result.searches)
     return Watched(
-        network=tuple(svg for part in progress if (svg := curves.network_figure(part))),
+        network=tuple((part.label, curves.network_chart(part)) for part in progress),
         panels=tuple(drawn[:_PANELS]),
         left_out=len(tried) - len(drawn[:_PANELS]),
         close_looks=looks,
@@ -112,8 +113,8 @@ def _close_looks(searches: Sequence[TaskSearchReport]) -> tuple[CloseLook, ...]:
                 implementation=shares.implementation,
                 trials=shares.trials,
                 note=_no_importance(shares),
-                importance_svg=importance.figure(shares),
-                parallel_svg=parallel.figure(coordinates),
+                importance=importance.chart(shares),
+                coordinates=parallel.chart(coordinates),
             )
         )
         if len(looks) == _CLOSE_LOOKS:

@@ -1,4 +1,4 @@
-"""Where the time goes, task by task: data, then picture."""
+"""Where the time goes, task by task: data, then chart."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from dataclasses import dataclass
 
 from tilewright.core.results import TaskReport
 from tilewright.report import shown
-from tilewright.report.svg import Drawing
+from tilewright.report.vega import BAR_PIXELS, Chart, colour_of
 
 REST = "outside the tasks"
-_ROW = 22
-_NAME_PIXELS = 300
-_NAME_LENGTH = 36
-_VALUE_PIXELS, _NOTE_PIXELS = 70, 130
 _IN_PLACE_ONLY = "not measured alone"
 
 
@@ -63,29 +59,18 @@ def _bar(task: TaskReport) -> ShareBar:
     )
 
 
-def figure(bars: Sequence[ShareBar], *, width: int = 1080) -> str:
-    """Horizontal bars as an SVG element; empty text when there are none."""
-    if not bars:
-        return ""
-    largest = max((bar.share for bar in bars), default=0.0) or 1.0
-    drawing = Drawing(
-        width=width, height=_ROW * len(bars) + 8, label="Share of the time of each task"
-    )
-    notes = _NOTE_PIXELS if any(bar.note for bar in bars) else 0
-    room = width - _NAME_PIXELS - _VALUE_PIXELS - notes
-    for index, bar in enumerate(bars):
-        y = 4 + _ROW * index
-        length = max(bar.share, 0.0) / largest * room
-        share = ", ".join(filter(None, (shown.percent(bar.share), bar.note)))
-        drawing.text(_NAME_PIXELS - 8, y + 12, _short(bar.name), anchor="end")
-        title = f"{bar.name}: {shown.seconds(bar.seconds)}, {share}"
-        drawing.bar((_NAME_PIXELS, y), width=length, kind=bar.bound, title=title)
-        drawing.text(_NAME_PIXELS + length + 6, y + 12, share)
-    return drawing.svg()
-
-
-def _short(name: str) -> str:
-    if len(name) <= _NAME_LENGTH:
-        return name
-    head = _NAME_LENGTH // 2
-    return f"{name[:head]}…{name[-(_NAME_LENGTH - head - 1) :]}"
+def chart(bars: Sequence[ShareBar]) -> Chart | None:
+    """Horizontal bars; None when there are none."""
+    rows = [
+        {
+            "name": bar.name,
+            "share": max(bar.share, 0.0),
+            "told": ", ".join(filter(None, (shown.percent(bar.share), bar.note))),
+            "time": shown.seconds(bar.seconds),
+            "colour": colour_of(bar.bound),
+        }
+        for bar in bars
+    ]
+    label = "Share of the time of each task"
+    height = BAR_PIXELS * len(rows)
+    return Chart(name="bars", label=label, rows={"bars": rows}, height=height) if rows else None

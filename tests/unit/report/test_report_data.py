@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import unicodedata
-import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import pytest
@@ -62,25 +62,23 @@ def test_roofline_without_peaks_claims_nothing() -> None:
     roof = roofline.info([CONV], peak_flop_per_s=0.0, peak_bytes_per_s=20e9)
     assert roof.ridge is None
     assert roof.points[0].reached is None
-    assert "roof" not in [node.get("class") for node in svg(roofline.figure(roof)).iter()]
+    drawn = roofline.chart(roof)
+    assert drawn is not None and not drawn.rows["roof"]
+    assert [layer["data"]["name"] for layer in drawn.specification()["layer"]] == ["tasks"]
 
 
-def svg(text: str) -> ElementTree.Element:
-    return ElementTree.fromstring(text)
-
-
-def test_roofline_figure_draws_each_task_with_arithmetic() -> None:
-    picture = svg(roofline.figure(roof_of(CONV, DENSE, COPY)))
-    dots = {dot[0].text or "": dot for dot in picture.iter("circle")}
-    assert len(dots) == 2
-    conv = next(dot for title, dot in dots.items() if title.startswith(CONV.name))
-    dense = next(dot for title, dot in dots.items() if title.startswith(DENSE.name))
-    assert float(conv.get("cx", "")) > float(dense.get("cx", ""))
-    assert float(conv.get("cy", "")) < float(dense.get("cy", ""))
-    assert float(conv.get("r", "")) > float(dense.get("r", ""))
-    assert conv.get("class") == "compute"
-    assert len(list(picture.iter("polyline"))) == 1
-    assert roofline.figure(roof_of(COPY)) == ""
+def test_the_roofline_has_each_task_with_arithmetic() -> None:
+    drawn = roofline.chart(roof_of(CONV, DENSE, COPY))
+    assert drawn is not None
+    conv, dense = drawn.rows["tasks"]
+    assert (conv["name"], dense["name"]) == (CONV.name, DENSE.name)
+    assert (conv["colour"], dense["colour"]) == ("var(--compute)", "var(--memory)")
+    assert conv["told"] == "60.0 %" and conv["reached"] == "75.0 %"
+    low, ridge, high = drawn.rows["roof"]
+    assert (ridge["intensity"], ridge["speed"], high["speed"]) == (10.0, 200.0, 200.0)
+    assert low["speed"] == pytest.approx(20.0 * low["intensity"])  # pyright: ignore
+    assert [peak["name"] for peak in drawn.rows["peaks"]] == ["200 GFLOP/s", "20.0 GB/s"]
+    assert roofline.chart(roof_of(COPY)) is None
 
 
 @settings(max_examples=40, deadline=None)
@@ -95,17 +93,14 @@ def test_roofline_figure_draws_each_task_with_arithmetic() -> None:
         max_size=8,
     )
 )
-def test_figures_are_well_formed_for_any_numbers(rows: list[tuple[float, float, float]]) -> None:
+def test_charts_are_well_formed_for_any_numbers(rows: list[tuple[float, float, float]]) -> None:
     tasks = [
         replace(CONV, gflop_per_s=flop, gbyte_per_s=moved, share=share)
         for flop, moved, share in rows
     ]
-    for text in (roofline.figure(roof_of(*tasks)), shares.figure(shares.info(tasks))):
-        if text:
-            assert "nan" not in text
-            for node in svg(text).iter():
-                for name in ("cx", "cy", "x", "y", "r", "width"):
-                    assert math.isfinite(float(node.get(name, "0")))
+    for drawn in (roofline.chart(roof_of(*tasks)), shares.chart(shares.info(tasks))):
+        if drawn is not None:
+            json.dumps(drawn.specification(), allow_nan=False)
 
 
 def test_shares_put_small_tasks_and_the_rest_together() -> None:
@@ -116,8 +111,10 @@ def test_shares_put_small_tasks_and_the_rest_together() -> None:
     assert [bar.share for bar in bars[-2:]] == [pytest.approx(0.03), 0.22]
     assert [bar.seconds for bar in bars[-2:]] == [pytest.approx(0.004), 0.03]
     assert math.fsum(bar.share for bar in bars) == pytest.approx(1.0)
-    widths = [float(bar.get("width", "")) for bar in svg(shares.figure(bars)).iter("rect")]
-    assert widths[:-2] == sorted(widths[:-2], reverse=True)
+    drawn = shares.chart(bars)
+    assert drawn is not None
+    assert [row["share"] for row in drawn.rows["bars"]] == [bar.share for bar in bars]
+    assert shares.chart(()) is None
 
 
 IN_PLACE = replace(CONV, name="classifier", latency_s=None, in_place_s=0.002, count=1, share=0.8)
@@ -129,8 +126,10 @@ def test_the_chart_has_tasks_that_were_not_measured_alone() -> None:
         ("classifier", 0.8, 0.002),
         ("concat", 0.2, 0.001),
     ]
-    texts = [node.text for node in svg(shares.figure(bars)).iter("text")]
-    assert "80.0 %, not measured alone" in texts and "20.0 %" in texts
+    drawn = shares.chart(bars)
+    assert drawn is not None
+    told = [row["told"] for row in drawn.rows["bars"]]
+    assert told == ["80.0 %, not measured alone", "20.0 %"]
 
 
 def test_the_table_tells_what_was_not_measured_alone_and_what_lies_between() -> None:
