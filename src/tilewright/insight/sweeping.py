@@ -20,7 +20,6 @@ from tilewright.models.single_operator import with_default
 from tilewright.predict.forecasting import Forecaster
 from tilewright.predict.kernel_features import kernel_table
 from tilewright.predict.modelling import Predictors
-from tilewright.predict.operator_features import roofline_s
 
 _PADDINGS = (0, 1, 2, 3)
 _MOST_FACTS = 6
@@ -81,7 +80,7 @@ def swept(
                 value=step,
                 latency_s=times_s[number],
                 predicted_s=estimates[number].latency_s,
-                roof_s=roofline_s(kernels[number][0], predictors.peaks),
+                roof_s=float(features.scale[number]),
                 implementation=kernels[number][1].implementation,
                 facts={name: float(column[number]) for name, column in shown},
             )

@@ -104,9 +104,10 @@ def unseen_classes(
 
 def _has_peaks(one: Predictors) -> bool:
     try:
-        return bool(one.peaks)
+        _ = one.peaks
     except ModelError:
         return False
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,10 @@ import numpy as np
 from tilewright.core.events import EventSink, Note
 from tilewright.core.predictions import METRICS, NetworkForecast, OperatorForecast, PredictResult
 from tilewright.core.records import Placement
+from tilewright.cost.floors import floor_s
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.tasks import Task
+from tilewright.kernels.estimates import work_of
 from tilewright.kernels.planned_memory import planned_memory
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.predict.collected import family_of
@@ -21,7 +23,6 @@ from tilewright.predict.family_models import FamilyModel
 from tilewright.predict.interpolation import Estimate
 from tilewright.predict.kernel_features import Kernel
 from tilewright.predict.modelling import Predictors, predictors_of
-from tilewright.predict.operator_features import roofline_s
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan
 
@@ -189,7 +190,9 @@ class Forecaster:
         ]
 
     def _roofs(self, kernels: Sequence[Kernel]) -> list[Estimate]:
-        roofs = [roofline_s(workload, self.predictors.peaks) for workload, _ in kernels]
+        target = self.predictors.placement.target
+        works = [work_of(workload, chosen.implementation, target) for workload, chosen in kernels]
+        roofs = [float(floor_s(work, self.predictors.peaks)) for work in works]
         return [
             Estimate(latency_s=roof, low_s=roof, high_s=_OVER_ROOF * roof, source="roofline")
             for roof in roofs

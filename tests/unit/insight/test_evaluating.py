@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -165,7 +165,7 @@ def test_a_device_class_is_predicted_by_the_nearest_other(
     single = altered(PLACEMENT, class_key="single", threads=1)
     store.add_device(single.device)
     for placement, factor in ((PLACEMENT, 1.0), (single, 2.0)):
-        for name, value in PEAKS.items():
+        for name, value in asdict(PEAKS).items():
             store.add_peak(placement.key, name, value / factor)
     where = {"device_class": "single", "resources": single.resources}
     slower = [

@@ -9,6 +9,7 @@ from fake_measuring import PLACEMENT
 
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
+from tilewright.cost.floors import Peaks
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
@@ -16,7 +17,7 @@ from tilewright.kernels.spaces import spaces
 from tilewright.predict.collected import Row
 from tilewright.predict.regressors import Trees
 
-PEAKS = {"flop_per_s": 1e11, "bytes_per_s": 1e10, "cache_bytes_per_s": 5e10}
+PEAKS = Peaks(flop_per_s=1e11, bytes_per_s=1e10, cache_bytes_per_s=5e10)
 SMALL = Trees(rounds=60, depth=5, rate=0.15, least_weight=1.0, members=3)
 
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.cost.floors import Work, roofline_s
 from tilewright.predict.base import Column, Columns, Family, Features, Target, features_of
 from tilewright.predict.datasheets import Datasheet
-from tilewright.predict.families.convolution import (
-    Convolution,
-    convolution_features,
-    log2,
-    roofline_s,
-)
+from tilewright.predict.families.convolution import Convolution, convolution_features, log2
 
 _ACTIVATIONS = ("none", "relu", "sigmoid", "tanh")
 
@@ -36,14 +32,15 @@ def _features(columns: Columns, sheet: Datasheet) -> Features:
     bias = columns["use_bias"]
     activation = np.array([_ACTIVATIONS.index(name) for name in columns["activation"]], dtype=float)
     passes = (activation > 0) + bias
+    passed = Work(flop=0.0, memory_bytes=conv.moved_bytes + 2 * conv.out_bytes * passes)
     named = convolution_features(conv, sheet) | {
         "same": same,
         "bias": bias,
         "activation": activation,
         "passes": passes,
-        "memory": log2((conv.moved_bytes + 2 * conv.out_bytes * passes) / sheet.bytes_per_s),
+        "memory": log2(passed.moving_s(sheet.peaks)),
     }
-    return features_of(named, roofline_s(conv, sheet))
+    return features_of(named, roofline_s(conv.work, sheet.peaks))
 
 
 CONV2D = Family(

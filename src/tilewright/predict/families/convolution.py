@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.cost.demand import Numbers
+from tilewright.cost.floors import Work, roofline_s
 from tilewright.predict.base import Floats
 from tilewright.predict.datasheets import Datasheet
 
@@ -65,8 +67,13 @@ class Convolution:
         """Every operand once."""
         return self.in_bytes + self.out_bytes + self.weight_bytes
 
+    @property
+    def work(self) -> Work:
+        """The least that it must do."""
+        return Work(flop=self.flop, memory_bytes=self.moved_bytes)
 
-def log2(value: Floats) -> Floats:
+
+def log2(value: Numbers) -> Floats:
     """The binary logarithm of what is above zero."""
     return np.log2(np.maximum(value, 1e-30))
 
@@ -74,11 +81,6 @@ def log2(value: Floats) -> Floats:
 def wasted(extent: Floats, tile: float) -> Floats:
     """Extent rounded up to whole tiles, over the extent: 1 where it divides."""
     return np.ceil(extent / tile) * tile / extent
-
-
-def roofline_s(conv: Convolution, sheet: Datasheet) -> Floats:
-    """The time that compute or memory needs at least."""
-    return np.maximum(conv.flop / sheet.flop_per_s, conv.moved_bytes / sheet.bytes_per_s)
 
 
 def convolution_features(conv: Convolution, sheet: Datasheet) -> dict[str, Any]:
@@ -106,8 +108,8 @@ def convolution_features(conv: Convolution, sheet: Datasheet) -> dict[str, Any]:
         "weight_bytes": log2(conv.weight_bytes),
         "intensity": log2(conv.flop / conv.moved_bytes),
         "unfolded": log2(conv.rows * conv.depth),
-        "roofline": log2(roofline_s(conv, sheet)),
-        "compute": log2(conv.flop / sheet.flop_per_s),
+        "roofline": log2(roofline_s(conv.work, sheet.peaks)),
+        "compute": log2(conv.work.computing_s(sheet.peaks)),
         "stride_1": conv.stride == 1,
         "winograd": (conv.kernel == 3) & (conv.stride == 1) & (conv.reach == 3),
         "pointwise": conv.kernel == 1,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.cost.floors import Peaks, roofline_s
 from tilewright.predict.base import (
     Column,
     Columns,
@@ -17,7 +18,8 @@ from tilewright.predict.datasheets import Datasheet
 from tilewright.predict.families.convolution import Convolution, log2
 from tilewright.predict.regressors import Forest
 
-_FLOP_PER_S, _BYTES_PER_S, _LAUNCH_S = 3e11, 1.5e10, 3e-4
+_PEAKS = Peaks(flop_per_s=3e11, bytes_per_s=1.5e10, cache_bytes_per_s=1.5e10)
+_LAUNCH_S = 3e-4
 """A small GPU's peaks and launch; they shape the natural size of an energy and nothing else."""
 
 
@@ -35,8 +37,7 @@ def _features(columns: Columns, _sheet: Datasheet) -> Features:
         padding=2 * columns["ph"],
         groups=columns["groups"],
     )
-    work_s = np.maximum(conv.flop / _FLOP_PER_S, conv.moved_bytes / _BYTES_PER_S)
-    return features_of(_few_features(conv), work_s + _LAUNCH_S)
+    return features_of(_few_features(conv), roofline_s(conv.work, _PEAKS) + _LAUNCH_S)
 
 
 def _few_features(conv: Convolution) -> dict[str, Floats]:

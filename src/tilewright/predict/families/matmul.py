@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.cost.floors import Work, roofline_s
 from tilewright.predict.base import Column, Columns, Family, Features, Target, features_of
 from tilewright.predict.datasheets import Datasheet
 from tilewright.predict.families.convolution import FLOAT_BYTES, log2
@@ -24,8 +25,9 @@ def _product(shared_weights: bool) -> Callable[[Columns, Datasheet], Features]:
         left = FLOAT_BYTES * b * m * k
         right = FLOAT_BYTES * n * k * (1 if shared_weights else b)
         moved = left + right + FLOAT_BYTES * b * m * n
-        compute_s, memory_s = flop / sheet.flop_per_s, moved / sheet.bytes_per_s
-        roofline_s = np.maximum(compute_s, memory_s)
+        work = Work(flop=flop, memory_bytes=moved)
+        compute_s, memory_s = work.computing_s(sheet.peaks), work.moving_s(sheet.peaks)
+        roof_s = roofline_s(work, sheet.peaks)
         named: dict[str, Any] = {
             "b": log2(b),
             "m": log2(m),
@@ -33,7 +35,7 @@ def _product(shared_weights: bool) -> Callable[[Columns, Datasheet], Features]:
             "k": log2(k),
             "compute": log2(compute_s),
             "memory": log2(memory_s),
-            "roofline": log2(roofline_s),
+            "roofline": log2(roof_s),
             "balance": log2(compute_s / memory_s),
             "of_cache": log2(moved / sheet.l2_bytes),
             "left_of_cache": log2(left / sheet.l2_bytes),
@@ -47,7 +49,7 @@ def _product(shared_weights: bool) -> Callable[[Columns, Datasheet], Features]:
         }
         for rows, width in _TILES:
             named |= _tiling(columns, sheet, rows, width)
-        return features_of(named, roofline_s)
+        return features_of(named, roof_s)
 
     return features
 
@@ -64,7 +66,7 @@ def _tiling(columns: Columns, sheet: Datasheet, rows: int, width: int) -> dict[s
         f"waves_{name}": log2(waves),
         f"tail_{name}": whole / waves,
         f"waste_{name}": padded,
-        f"busy_{name}": log2(busy_flop / sheet.flop_per_s),
+        f"busy_{name}": log2(Work(flop=busy_flop, memory_bytes=0.0).computing_s(sheet.peaks)),
     }
 
 
