@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 from fake_measuring import PLACEMENT
-from kernels import PEAKS, SMALL, candidates, convolution, made_up_s, relu, rows
+from kernels import PEAKS, SMALL, candidates, convolution, made_up_s, relu, rows, score
 
 from tilewright.core.errors import ModelError
 from tilewright.predict.collected import family_of, training_set
@@ -23,7 +23,6 @@ from tilewright.predict.family_models import (
     to_json,
 )
 from tilewright.predict.kernel_features import Kernel, kernel_table
-from tilewright.predict.metrics import score
 from tilewright.predict.operator_features import operator_columns, sizes_of
 from tilewright.predict.shipped import shipped_classes, shipped_placements
 
