@@ -187,7 +187,7 @@ class Predictors:
         differs from the nearest class's model; from the nearest one's rows where its own are too
         few. Raises ModelError where that knows too little, too."""
         model = self._learnt(self.training_set(family), self.base(family))
-        save_model(model, self._path(family))
+        save_model(model, self.path(f"{family}.json"))
         self._loaded[family] = model
         return model
 
@@ -235,7 +235,7 @@ class Predictors:
         known, or without `fitting` where there is no file. Raises ModelError for a file that is
         broken or of another device class."""
         if family not in self._loaded:
-            path = self._path(family)
+            path = self.path(f"{family}.json")
             if path.exists():
                 self._loaded[family] = load_model(path, self.placement)
             elif fitting or self._cached(family) is not None:
@@ -288,9 +288,6 @@ class Predictors:
         origin = digest(f"{rows} {own_version()} {DEFAULT_TREES}")
         folder = self.cache / PREDICTORS / str(self.placement.key)
         return folder / f"{family}-{origin}-{FORMAT}.json"
-
-    def _path(self, family: str) -> Path:
-        return self.path(f"{family}.json")
 
     def path(self, name: str) -> Path:
         """The file of a model of this device and resources."""

@@ -136,23 +136,19 @@ def convolution_features(conv: Convolution, sheet: Datasheet) -> dict[str, Any]:
 
 
 def _remainders(conv: Convolution) -> dict[str, Any]:
-    features: dict[str, Any] = {
+    return {
         "waste_in_channels_32": wasted(conv.in_channels, 32),
         "waste_out_channels_32": wasted(conv.out_channels, 32),
+        "waste_out_channels_64": wasted(conv.out_channels, 64),
+        "waste_out_channels_128": wasted(conv.out_channels, 128),
+        "waste_depth_8": wasted(conv.depth, 8),
+        "in_channels_mod_4": conv.in_channels % 4,
+        "out_channels_mod_4": conv.out_channels % 4,
+        "size_mod_4": conv.size % 4,
+        "out_size_mod_4": conv.out_size % 4,
+        "in_channels_mod_32": conv.in_channels % 32,
+        "out_channels_mod_32": conv.out_channels % 32,
     }
-    features["waste_out_channels_64"] = wasted(conv.out_channels, 64)
-    features["waste_out_channels_128"] = wasted(conv.out_channels, 128)
-    features["waste_depth_8"] = wasted(conv.depth, 8)
-    for name, extent in (
-        ("in_channels", conv.in_channels),
-        ("out_channels", conv.out_channels),
-        ("size", conv.size),
-        ("out_size", conv.out_size),
-    ):
-        features[f"{name}_mod_4"] = extent % 4
-    features["in_channels_mod_32"] = conv.in_channels % 32
-    features["out_channels_mod_32"] = conv.out_channels % 32
-    return features
 
 
 _ACTIVATIONS = ("none", "relu", "sigmoid", "tanh")
