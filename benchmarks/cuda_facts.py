@@ -29,12 +29,13 @@ import numpy as np
 
 from pages import replace_between, table
 from tilewright.core.events import discard
-from tilewright.core.gpus import CompilerReport, CudaKernel
+from tilewright.core.gpus import CompilerReport, CudaKernel, Gpu
+from tilewright.cost.floors import Work
 from tilewright.hardware.target import parse_gpu
 from tilewright.insight.cuda_explaining import CudaExplainer
 from tilewright.measure.cuda import CudaInspector
 from tilewright.models import ModelOptions
-from tilewright.predict.gpu_features import kernel_features, roofline_s
+from tilewright.predict.gpu_features import kernel_features, roofline_of_gpu_s
 from tilewright.predict.metrics import rank_correlation
 
 TARGET = "cuda -model=H100"
@@ -154,13 +155,18 @@ def sectors_table(items: Sequence[Item], counted: Sequence[float]) -> str:
     return table(("rule", "functions", "stated over counted sectors", "from, to"), rows)
 
 
+def roof_of(item: Item, gpu: Gpu) -> float | None:
+    """The roofline's time of one operator, every operand moved once."""
+    return roofline_of_gpu_s(Work(flop=item["flop"], memory_bytes=item["bytes"]), gpu)
+
+
 def row(item: Item, result: Item, shown: Sequence[str]) -> tuple[str, ...]:
     """One operator: time, power, peer, facts."""
     gpu = parse_gpu(TARGET)
     main = max(kernels(item), key=lambda kernel: kernel.blocks * kernel.threads * kernel.loads)
     facts = kernel_features(main, gpu)
     ms, peer_ms = median(result["ms"]), median(result["peer_ms"])
-    roof_s = roofline_s(item["flop"], item["bytes"], gpu)
+    roof_s = roof_of(item, gpu)
     return (
         f"`{item['name'][3:]}`",
         item["rule"],
@@ -192,7 +198,7 @@ def write_page(folder: Path, measured: Path, counted: Path) -> None:
     correlations = [
         (label, f"{rank_correlation(np.array(values), np.array(times)):.3f}")
         for label, values in (
-            ("roofline", [roofline_s(item["flop"], item["bytes"], gpu) or 0.0 for item in items]),
+            ("roofline", [roof_of(item, gpu) or 0.0 for item in items]),
             ("loads of a thread × whole waves", [work(item, "waves") for item in items]),
             ("loads of a thread × `most_blocks`", [work(item, "most_blocks") for item in items]),
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 
 from tilewright.graph.tasks import fused_network
-from tilewright.insight.network_rows import FILE, PREFIX
+from tilewright.insight.evaluating import KEY_PREFIX, ZOO_FILE
 from tilewright.models import ModelOptions
 from tilewright.models.loading import load
 from tilewright.models.zoo import names
@@ -20,7 +20,7 @@ from tilewright.models.zoo import names
 
 def keys_of(name: str) -> frozenset[str]:
     """The workload keys of a network's calls."""
-    network = fused_network(load(f"{PREFIX}{name}", ModelOptions()).graph)
+    network = fused_network(load(f"{KEY_PREFIX}{name}", ModelOptions()).graph)
     return frozenset(call.workload.key for call in network.calls)
 
 
@@ -28,7 +28,7 @@ def main() -> None:
     """Write the file and say how many kernels each network has."""
     tasks = {name: keys_of(name) for name in names()}
     content = {name: sorted(keys) for name, keys in tasks.items()}
-    FILE.write_text(json.dumps(content, indent=0) + "\n", encoding="utf-8")
+    ZOO_FILE.write_text(json.dumps(content, indent=0) + "\n", encoding="utf-8")
     for name, keys in tasks.items():
         print(f"{name:20} {len(keys)}")
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 
 from tilewright.core.records import Candidate, PlacementKey
+from tilewright.cost.floors import Peaks
 from tilewright.hardware.device import local_placement
 from tilewright.predict.collected import family_of, rows_of
 from tilewright.predict.shipped import write_rows
@@ -25,7 +27,6 @@ from tilewright.store.database import SqliteStore
 
 DATA = Path(__file__).parent.parent / "src" / "tilewright" / "predict" / "data"
 LEAST_REPEATS = 10
-PEAKS = ("flop_per_s", "bytes_per_s", "cache_bytes_per_s")
 
 
 def repeats_of(store: SqliteStore, placement: PlacementKey) -> float | None:
@@ -51,7 +52,7 @@ def main() -> None:
     with open_store(arguments.db) as store:
         workloads = {workload.key: workload for workload in store.workloads()}
         rows = rows_of(store.stored_measurements(placement=placement.key), workloads)
-        peaks = {name: store.peak(placement.key, name) or 0.0 for name in PEAKS}
+        peaks = Peaks(**{p.name: store.peak(placement.key, p.name) or 0.0 for p in fields(Peaks)})
         days = store.measured_days(placement.key)
         repeats = repeats_of(store, placement.key)
     DATA.mkdir(exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from level_fakes import convolution, relu
 
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
+from tilewright.cost.floors import Peaks
 from tilewright.graph.workload import Workload
 from tilewright.kernels.spaces import spaces
 from tilewright.predict.collected import Row, training_set
@@ -19,7 +21,7 @@ from tilewright.predict.regressors import Trees
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore
 
-PEAKS = {"flop_per_s": 1e11, "bytes_per_s": 1e10, "cache_bytes_per_s": 5e10}
+PEAKS = Peaks(flop_per_s=1e11, bytes_per_s=1e10, cache_bytes_per_s=5e10)
 SMALL = Trees(rounds=30, depth=4, rate=0.2, least_weight=1.0, members=3)
 
 
@@ -54,6 +56,6 @@ def known_store(path: Path) -> SqliteStore:
     store.add_workloads([*{row.workload for row in rows}, elementwise])
     store.add([measured(row.workload, row.candidate, row.latency_s) for row in rows])
     store.add([measured(elementwise, _candidates(elementwise)[0], 1e-6)])
-    for name, value in PEAKS.items():
+    for name, value in asdict(PEAKS).items():
         store.add_peak(PLACEMENT.key, name, value)
     return store

@@ -27,8 +27,8 @@ from tilewright.kernels.spaces import default_candidate
 from tilewright.models.configurations import Numbers, configurations_of, drawn, neighbours
 from tilewright.plan.preparation import prepare_outline
 from tilewright.predict.collected import family_of
-from tilewright.predict.informative import informative
 from tilewright.predict.modelling import Predictors
+from tilewright.predict.processes import informative
 
 Batches = Iterator[tuple[Task, list[Candidate]]]
 """Tasks with their candidates; what was yielded is measured before the next one is asked for."""

@@ -12,8 +12,8 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.registry import implementation
 from tilewright.kernels.spaces import TaskSpace, default_candidate, spaces
 from tilewright.measure.circumstances import is_usual
+from tilewright.predict.forecasting import BestGuesses
 from tilewright.predict.modelling import Predictors
-from tilewright.predict.zero_shot import BestGuesses
 from tilewright.store.known_candidates import own, ranked
 
 _USUAL, _ANYWHERE = 0.75, 0.25

@@ -106,11 +106,10 @@ def least_work(workload: Workload, target: Target) -> Work:
     )
 
 
-def least_works(workloads: Sequence[Workload], target: Target) -> Work:
-    """`least_work` of many, as columns."""
-    rows = [least_work(workload, target) for workload in workloads]
+def columns(works: Sequence[Work]) -> Work:
+    """The works of many calls as one of columns."""
     names = ("flop", "memory_bytes", "cache_bytes", "speed")
-    return Work(**{n: np.array([getattr(row, n) for row in rows], np.float64) for n in names})
+    return Work(**{n: np.array([getattr(work, n) for work in works], np.float64) for n in names})
 
 
 def speed(workload: Workload, target: Target) -> float:

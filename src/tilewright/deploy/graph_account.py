@@ -17,7 +17,7 @@ from tilewright.plan.assignment.problem_file import write_problem
 from tilewright.plan.network_problem import NetworkProblem
 from tilewright.search import graph_search, levels
 from tilewright.search.layout_costs import LayoutCosts, stored_by_forms
-from tilewright.search.requests import OptimizeRequest
+from tilewright.search.levels import OptimizeRequest
 from tilewright.search.winners import DEFAULT, TUNED
 from tilewright.store.base import Store
 

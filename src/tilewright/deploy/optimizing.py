@@ -29,10 +29,9 @@ from tilewright.measure.base import Measurer, TimeSpent
 from tilewright.measure.peaks import measured_peaks
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare
-from tilewright.search.in_network import InNetworkFactors, timed_kernels
-from tilewright.search.levels import bare_tasks
+from tilewright.search.layout_costs import InNetworkFactors, timed_kernels
+from tilewright.search.levels import OptimizeRequest, bare_tasks
 from tilewright.search.network_search import NetworkSearch
-from tilewright.search.requests import OptimizeRequest
 from tilewright.search.tuners.registry import DEFAULT, tuner_factory
 from tilewright.search.winners import DEFAULT as DEFAULT_SETTINGS
 from tilewright.store.base import Store

@@ -24,8 +24,8 @@ from tilewright.measure.peers.known import make_peer
 from tilewright.measure.reference import REFERENCE, Reference, open_reference
 from tilewright.models.naming import quoted
 from tilewright.models.prepared import PreparedNetwork
-from tilewright.search.in_network import corrected_sum
-from tilewright.search.requests import OptimizeRequest
+from tilewright.search.layout_costs import corrected_sum
+from tilewright.search.levels import OptimizeRequest
 from tilewright.search.winners import DEFAULT, in_default_settings
 
 LOST = "lost:"

@@ -10,6 +10,7 @@ from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage
 from tilewright.core.gpus import CudaCode, CudaKernel, Gpu
 from tilewright.core.predictions import ExplainResult, FactDifference, TurningPoint
+from tilewright.cost.floors import Work
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
 from tilewright.hardware.target import parse_gpu
@@ -21,7 +22,7 @@ from tilewright.predict.gpu_features import (
     code_features,
     kernel_features,
     main_kernel,
-    roofline_s,
+    roofline_of_gpu_s,
     waves,
     with_report,
 )
@@ -70,7 +71,9 @@ class CudaExplainer:
         code, workload = codes[0], workloads[0]
         if code.reason:
             self.events(Note(message=f"registers and spills are not known: {code.reason}"))
-        times_s = [roofline_s(w.flop, w.bytes, self.gpu) for w in workloads]
+        times_s = [
+            roofline_of_gpu_s(Work(flop=w.flop, memory_bytes=w.bytes), self.gpu) for w in workloads
+        ]
         return ExplainResult(
             name=name,
             family=family_of(workload),

@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.forms import form_texts
 from tilewright.core.records import Candidate, Measurement, Placement
+from tilewright.cost.floors import Peaks
 from tilewright.graph.workload import Workload
 from tilewright.predict.family_models import TrainingSet
 from tilewright.predict.kernel_features import Kernel, implementation_of, kernel_table
@@ -71,7 +72,7 @@ def kernels_of(rows: Iterable[Row]) -> list[Kernel]:
 
 
 def training_set(
-    rows: Sequence[Row], family: str, placement: Placement, peaks: Mapping[str, float]
+    rows: Sequence[Row], family: str, placement: Placement, peaks: Peaks
 ) -> TrainingSet:
     """The features and times of a family's rows at a placement."""
     mine = [row for row in rows if family_of(row.workload) == family]

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from tilewright.core.errors import ModelError
 from tilewright.core.input_files import require_regular
+from tilewright.cost.floors import Peaks
 from tilewright.hardware.gpus import known_capability
 
 _GIGA, _MEGA, _MEBI = 1e9, 1e6, 2.0**20
@@ -35,6 +36,15 @@ class Datasheet:
     l2_bytes: float
     clock_hz: float
     capability: float = 0.0
+
+    @property
+    def peaks(self) -> Peaks:
+        """A datasheet says nothing of what caches give: they count like memory."""
+        return Peaks(
+            flop_per_s=self.flop_per_s,
+            bytes_per_s=self.bytes_per_s,
+            cache_bytes_per_s=self.bytes_per_s,
+        )
 
     @property
     def ridge(self) -> float:

@@ -13,9 +13,9 @@ from tilewright.predict.base import Integers
 from tilewright.predict.collected import Row
 from tilewright.predict.evaluation import held_out
 from tilewright.predict.family_models import LEAST_ROWS, FamilyModel, TrainingSet, fit_kernels
-from tilewright.predict.informative import informative
 from tilewright.predict.metrics import HeldOut
 from tilewright.predict.modelling import Predictors
+from tilewright.predict.processes import informative
 from tilewright.predict.shipped import shipped_placements
 from tilewright.predict.similarity import nearest
 
@@ -104,9 +104,10 @@ def unseen_classes(
 
 def _has_peaks(one: Predictors) -> bool:
     try:
-        return bool(one.peaks)
+        _ = one.peaks
     except ModelError:
         return False
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ that energies stay bounded by what training saw, and intervals are made alike.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,6 +20,7 @@ from tilewright.core.errors import ModelError, UsageError, close_matches
 from tilewright.core.events import EventSink, Stage
 from tilewright.core.predictions import METRICS, FitResult, FittedFamily
 from tilewright.core.records import Candidate, Placement
+from tilewright.cost.floors import Peaks
 from tilewright.models.configurations import collecting
 from tilewright.predict.collected import Row, family_of, training_set
 from tilewright.predict.family_models import LEAST_ROWS, FamilyModel, fit_kernels
@@ -112,7 +113,7 @@ class EnergyPredictors:
 
 
 def fit_energies(
-    rows: Sequence[Row], family: str, placement: Placement, peaks: Mapping[str, float]
+    rows: Sequence[Row], family: str, placement: Placement, peaks: Peaks
 ) -> FamilyModel:
     """Learn from the rows of a family whose energy is a number above zero. Raises ModelError where
     these are too few."""

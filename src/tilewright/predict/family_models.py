@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from tilewright.core.errors import ModelError
 from tilewright.core.forks import calls_native
+from tilewright.cost.floors import Peaks
 from tilewright.models.configurations import collecting
 from tilewright.predict.base import Features, Floats, Integers
 from tilewright.predict.metrics import conformal_reach
@@ -62,7 +63,7 @@ class TrainingSet:
     """Measured rows of one family: our kernels, or a table's. `target` is in SI units, `unit`.
     `configurations` is a number per row: equal ones are the same operator in other settings;
     `groups` a name per row, its implementation or its device; `data_hash` identifies the rows,
-    `peaks` are those of the features' rooflines."""
+    `peaks` are those of the features' rooflines, None of a table's."""
 
     family: str
     features: Features
@@ -72,7 +73,7 @@ class TrainingSet:
     target_name: str = "latency_s"
     unit: str = "s"
     device_class: str = ""
-    peaks: Mapping[str, float] = field(default_factory=dict[str, float])
+    peaks: Peaks | None = None
     data_hash: str = ""
 
     def __len__(self) -> int:
@@ -103,7 +104,7 @@ class FamilyModel:
     family: str
     device_class: str
     origin: str
-    peaks: Mapping[str, float]
+    peaks: Peaks | None
     names: tuple[str, ...]
     members: tuple[Any, ...]
     reach: float
@@ -198,7 +199,7 @@ def fit_model(
         family=data.family,
         device_class=data.device_class,
         origin=data.device_class,
-        peaks=dict(data.peaks),
+        peaks=data.peaks,
         names=names,
         members=members,
         reach=conformal_reach(residuals),
@@ -245,7 +246,7 @@ def to_json(model: FamilyModel) -> dict[str, Any]:
         "family": model.family,
         "device_class": model.device_class,
         "origin": model.origin,
-        "peaks": dict(model.peaks),
+        "peaks": asdict(model.peaks) if model.peaks is not None else {},
         "names": list(model.names),
         "reach": _plain(np.array([model.reach]))[0],
         "lowest": _plain(model.lowest),
@@ -273,7 +274,7 @@ def from_json(found: Mapping[str, Any]) -> FamilyModel:
         family=str(found["family"]),
         device_class=str(found["device_class"]),
         origin=str(found["origin"]),
-        peaks={str(name): float(value) for name, value in found["peaks"].items()},
+        peaks=Peaks(**found["peaks"]) if found["peaks"] else None,
         names=tuple(found["names"]),
         members=tuple(members),
         reach=float(_wide([found["reach"]])[0]),

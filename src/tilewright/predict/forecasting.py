@@ -1,19 +1,25 @@
-"""`predict`: what a network will take, without compiling or running it."""
+"""`predict`: what a network will take, and which settings will be fastest, before anything is
+compiled or measured."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from math import exp, sqrt
+from dataclasses import dataclass, field, replace
+from math import exp, inf, sqrt
 
 import numpy as np
 
 from tilewright.core.events import EventSink, Note
+from tilewright.core.forms import Form
 from tilewright.core.predictions import METRICS, NetworkForecast, OperatorForecast, PredictResult
-from tilewright.core.records import Placement
+from tilewright.core.records import Candidate, Placement
+from tilewright.cost.floors import floor_s
 from tilewright.graph.plan import NetworkPlan
 from tilewright.graph.tasks import Task
+from tilewright.graph.workload import Workload
+from tilewright.kernels.estimates import work_of
 from tilewright.kernels.planned_memory import planned_memory
+from tilewright.kernels.spaces import spaces
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.predict.collected import family_of
 from tilewright.predict.energies import EnergyPredictors, known_metrics, why_none
@@ -21,7 +27,6 @@ from tilewright.predict.family_models import FamilyModel
 from tilewright.predict.interpolation import Estimate
 from tilewright.predict.kernel_features import Kernel
 from tilewright.predict.modelling import Predictors, predictors_of
-from tilewright.predict.operator_features import roofline_s
 from tilewright.store.base import Store
 from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan
 
@@ -189,7 +194,9 @@ class Forecaster:
         ]
 
     def _roofs(self, kernels: Sequence[Kernel]) -> list[Estimate]:
-        roofs = [roofline_s(workload, self.predictors.peaks) for workload, _ in kernels]
+        target = self.predictors.placement.target
+        works = [work_of(workload, chosen.implementation, target) for workload, chosen in kernels]
+        roofs = [float(floor_s(work, self.predictors.peaks)) for work in works]
         return [
             Estimate(latency_s=roof, low_s=roof, high_s=_OVER_ROOF * roof, source="roofline")
             for roof in roofs
@@ -288,3 +295,43 @@ def _widths(widths: Sequence[float]) -> float:
     each = np.array(widths)
     apart = float((each**2).sum())
     return sqrt(_TOGETHER * float(each.sum()) ** 2 + (1 - _TOGETHER) * apart)
+
+
+_CONSIDERED = 256
+"""Settings per implementation that the facts' rough time puts first; the model ranks these."""
+
+_GUESSES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestGuesses:
+    """The best settings of a task by the family's model; none where no model knows this class.
+    Models that are not there yet are made with `fitting` only."""
+
+    placement: Placement
+    predictors: Predictors
+    max_error: float = inf
+    fitting: bool = True
+    _found: dict[tuple[str, tuple[Form, ...]], tuple[Candidate, ...]] = field(
+        default_factory=dict[tuple[str, tuple[Form, ...]], tuple[Candidate, ...]]
+    )
+
+    def __call__(self, workload: Workload, forms: tuple[Form, ...]) -> tuple[Candidate, ...]:
+        """A few candidates, the most promising first."""
+        key = (workload.key, forms)
+        if key not in self._found:
+            self._found[key] = self._guessed(workload, forms)
+        return self._found[key]
+
+    def _guessed(self, workload: Workload, forms: tuple[Form, ...]) -> tuple[Candidate, ...]:
+        fitting = self.fitting and self.predictors.known
+        model = self.predictors.model(family_of(workload), fitting=fitting)
+        if model is None or model.origin != str(self.placement.key):
+            return ()
+        kernels: list[Kernel] = []
+        for space in spaces(workload, forms, self.placement, self.max_error):
+            first = np.argsort(space.estimates_s, kind="stable")[:_CONSIDERED]
+            kernels += [(workload, space.part.candidate(int(space.numbers[n]))) for n in first]
+        said = model.predict(self.predictors.features(kernels, model))
+        order = np.argsort(said.predicted, kind="stable")[:_GUESSES]
+        return tuple(kernels[int(number)][1] for number in order)

@@ -11,6 +11,7 @@ from math import ceil
 from typing import Literal
 
 from tilewright.core.gpus import CompilerReport, CudaCode, CudaKernel, Gpu
+from tilewright.cost.floors import Peaks, Work, roofline_s
 
 WARP = 32
 _SECTOR_BYTES = 32
@@ -126,11 +127,14 @@ def code_features(code: CudaCode, gpu: Gpu) -> Features:
     }
 
 
-def roofline_s(flop: int, moved_bytes: int, gpu: Gpu) -> float | None:
+def roofline_of_gpu_s(work: Work, gpu: Gpu) -> float | None:
     """The least seconds by the datasheet's fp32 peak and bandwidth; None for an unknown model."""
     if gpu.flop_per_s is None or gpu.bytes_per_s is None:
         return None
-    return max(flop / gpu.flop_per_s, moved_bytes / gpu.bytes_per_s)
+    peaks = Peaks(
+        flop_per_s=gpu.flop_per_s, bytes_per_s=gpu.bytes_per_s, cache_bytes_per_s=gpu.bytes_per_s
+    )
+    return float(roofline_s(work, peaks))
 
 
 def _whole(amount: int, unit: int) -> int:

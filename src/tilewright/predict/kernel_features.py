@@ -17,17 +17,17 @@ import numpy.typing as npt
 
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, KnobValue, Placement, Settings
+from tilewright.cost import floors
+from tilewright.cost.floors import Peaks
 from tilewright.graph.workload import Workload
 from tilewright.kernels.columns import KnobColumns, knob_columns
-from tilewright.kernels.estimates import facts_of_many
+from tilewright.kernels.estimates import facts_of_many, work_of
 from tilewright.kernels.registry import implementation
 from tilewright.predict.base import Features, Floats
 from tilewright.predict.operator_features import (
-    ROOF,
     lanes_of,
     layout_features,
     operator_columns,
-    rooflines_s,
     sizes_of,
 )
 
@@ -49,25 +49,28 @@ def implementation_of(table: Features) -> npt.NDArray[Any]:
     return found
 
 
-def kernel_table(
-    kernels: Sequence[Kernel], placement: Placement, peaks: Mapping[str, float]
-) -> Features:
+def kernel_table(kernels: Sequence[Kernel], placement: Placement, peaks: Peaks) -> Features:
     """The facts of many kernels, computed together; those of schedules operator by operator where
-    an implementation does not tell those of many. `peaks` as in `roofline_s`."""
+    an implementation does not tell those of many. The scale of a row is the floor of what its
+    implementation's algorithm must do, `op.roof_s` that of the operator's definition."""
     if not kernels:
         return Features(names=(), values=np.zeros((0, 0)), scale=np.zeros(0))
     distinct = {workload.text: workload for workload, _ in kernels}
-    places = {text: place for place, text in enumerate(distinct)}
-    which = np.array([places[workload.text] for workload, _ in kernels])
-    facts, floors_s = _of_operators(list(distinct.values()), placement, peaks)
-    everywhere, roof_s = np.arange(len(kernels)), floors_s[which]
-    lanes = lanes_of(list(distinct.values()), placement.target)[which]
+    numbers = {text: number for number, text in enumerate(distinct)}
+    which = np.array([numbers[workload.text] for workload, _ in kernels])
+    operators = list(distinct.values())
+    facts = _of_operators(operators, placement, peaks)
+    everywhere, roof_s = np.arange(len(kernels)), np.zeros(len(kernels))
+    lanes = lanes_of(operators, placement.target)[which]
     parts: list[_Part] = [(everywhere, {name: found[which] for name, found in facts.items()})]
     for (name, forms), rows in _alike(kernels).items():
         listed = [dict(kernels[row][1].settings) for row in rows]
         settings = knob_columns(listed) or listed
         asked = [kernels[row][0] for row in rows]
         spec, target, resources = implementation(name), placement.target, placement.resources
+        chosen, places = np.unique(which[rows], return_inverse=True)
+        works = floors.columns([work_of(operators[int(n)], name, target) for n in chosen])
+        roof_s[rows] = floors.floor_s(works, peaks)[places]
         facts = facts_of_many(spec, asked, target, resources, forms, settings)
         mine: _Columns = {**_of_candidate(name, forms), **_knobs(settings)}
         mine |= _vectors(settings, lanes[rows])
@@ -85,13 +88,15 @@ def _alike(kernels: Sequence[Kernel]) -> dict[tuple[str, tuple[Form, ...]], list
 
 
 def _of_operators(
-    workloads: Sequence[Workload], placement: Placement, peaks: Mapping[str, float]
-) -> tuple[dict[str, Floats], Floats]:
-    """The facts that no candidate changes, and the roofline's times in seconds."""
-    sizes = sizes_of(workloads)
-    floors_s = rooflines_s(sizes, peaks)
-    columns = {**operator_columns(workloads, sizes, placement), ROOF: np.log2(floors_s)}
-    return {f"op.{name}": found for name, found in columns.items()}, floors_s
+    workloads: Sequence[Workload], placement: Placement, peaks: Peaks
+) -> dict[str, Floats]:
+    """The facts that no candidate changes."""
+    works = floors.columns(
+        [floors.least_work(workload, placement.target) for workload in workloads]
+    )
+    facts = operator_columns(workloads, sizes_of(workloads), placement)
+    facts["roof_s"] = np.log2(floors.floor_s(works, peaks))
+    return {f"op.{name}": found for name, found in facts.items()}
 
 
 def _of_candidate(name: str, forms: tuple[Form, ...]) -> dict[str, float]:

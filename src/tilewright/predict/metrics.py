@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,51 +15,6 @@ from tilewright.predict.base import Floats
 
 COVERAGE = 0.9
 """The share of rows that an interval is made to hold."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
-    """Errors are |predicted ÷ measured − 1|, as fractions.
-
-    `mape` is their mean, `within_5`, `within_10` and `within_20` the shares of at most 0.05, 0.1
-    and 0.2. `spearman` is None where all predictions or all measurements are equal; `coverage_90`
-    is the share inside their interval.
-    """
-
-    n: int
-    mape: float
-    median_ape: float
-    p90_ape: float
-    within_5: float
-    within_10: float
-    within_20: float
-    spearman: float | None
-    coverage_90: float | None
-
-
-def score(predicted: Floats, measured: Floats, reach: Floats | None = None) -> Score:
-    """Compare predictions with measurements, both above zero and of one length.
-
-    `reach` is each interval's half width in the logarithm: [predicted ÷ e^reach, predicted ×
-    e^reach]. Raises ValueError for nothing to compare.
-    """
-    if not len(measured):
-        raise ValueError("nothing to compare")
-    errors = np.abs(predicted / measured - 1)
-    covered = None
-    if reach is not None:
-        covered = float(np.mean(np.abs(np.log(predicted / measured)) <= reach))
-    return Score(
-        n=len(measured),
-        mape=float(errors.mean()),
-        median_ape=float(np.median(errors)),
-        p90_ape=float(np.quantile(errors, 0.9)),
-        within_5=float(np.mean(errors <= 0.05)),
-        within_10=float(np.mean(errors <= 0.1)),
-        within_20=float(np.mean(errors <= 0.2)),
-        spearman=rank_correlation(predicted, measured),
-        coverage_90=covered,
-    )
 
 
 def rank_correlation(first: Floats, second: Floats) -> float | None:
@@ -116,8 +71,24 @@ class HeldOut:
 
     def row(self, group: str) -> EvaluateRow:
         """How good the predictions are, as a row of an answer. Raises ValueError for no rows."""
-        found = score(self.predicted, self.measured, self.reach)
-        return EvaluateRow(family=self.family, target=self.target, group=group, **asdict(found))
+        if not len(self.measured):
+            raise ValueError("nothing to compare")
+        errors = np.abs(self.predicted / self.measured - 1)
+        away = np.abs(np.log(self.predicted / self.measured))
+        return EvaluateRow(
+            family=self.family,
+            target=self.target,
+            group=group,
+            n=len(self.measured),
+            mape=float(errors.mean()),
+            median_ape=float(np.median(errors)),
+            p90_ape=float(np.quantile(errors, 0.9)),
+            within_5=float(np.mean(errors <= 0.05)),
+            within_10=float(np.mean(errors <= 0.1)),
+            within_20=float(np.mean(errors <= 0.2)),
+            spearman=rank_correlation(self.predicted, self.measured),
+            coverage_90=float(np.mean(away <= self.reach)),
+        )
 
 
 def together(parts: Sequence[HeldOut]) -> HeldOut:

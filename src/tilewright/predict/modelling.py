@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +15,7 @@ from tilewright.core.fingerprints import digest
 from tilewright.core.records import Placement
 from tilewright.core.settings import read_settings
 from tilewright.core.version import own_version
+from tilewright.cost.floors import Peaks
 from tilewright.hardware.legacy import folder_of, name_of_before
 from tilewright.models.cache import PREDICTORS, mark_used
 from tilewright.predict.base import Features
@@ -98,16 +99,16 @@ class Predictors:
         return self.shipped is None or self.shipped.exact
 
     @cached_property
-    def peaks(self) -> dict[str, float]:
+    def peaks(self) -> Peaks:
         """The peaks measured here, else those of the shipped data. Raises ModelError where neither
         is known."""
-        names = ("flop_per_s", "bytes_per_s", "cache_bytes_per_s")
+        names = [peak.name for peak in fields(Peaks)]
         stored = {name: self.store.peak(self.placement.key, name) for name in names}
         found = {name: value for name, value in stored.items() if value is not None}
         if len(found) == len(names):
-            return found
+            return Peaks(**found)
         if self.shipped is not None:
-            return dict(self.shipped.peaks)
+            return self.shipped.peaks
         raise ModelError(
             f"nothing is known of {self.placement.key}",
             hint="`tilewright collect --op all` measures it.",
@@ -116,7 +117,7 @@ class Predictors:
     def features(self, kernels: Sequence[Kernel], model: FamilyModel) -> Features:
         """The features that a model wants: on the peaks it learnt with, where it learnt here."""
         own = model.origin == str(self.placement.key)
-        return kernel_table(kernels, self.placement, model.peaks if own else self.peaks)
+        return kernel_table(kernels, self.placement, (own and model.peaks) or self.peaks)
 
     @cached_property
     def own_rows(self) -> list[Row]:
@@ -174,7 +175,7 @@ class Predictors:
             model = self._of_shipped(family)
         except ModelError:
             return 1.0
-        return slowdown(own, model, self.placement, model.peaks)
+        return slowdown(own, model, self.placement, self.shipped.peaks)
 
     def families(self) -> list[str]:
         """The families that rows are known of, be it of the nearest class."""
@@ -186,7 +187,7 @@ class Predictors:
         differs from the nearest class's model; from the nearest one's rows where its own are too
         few. Raises ModelError where that knows too little, too."""
         model = self._learnt(self.training_set(family), self.base(family))
-        save_model(model, self._path(family))
+        save_model(model, self.path(f"{family}.json"))
         self._loaded[family] = model
         return model
 
@@ -234,7 +235,7 @@ class Predictors:
         known, or without `fitting` where there is no file. Raises ModelError for a file that is
         broken or of another device class."""
         if family not in self._loaded:
-            path = self._path(family)
+            path = self.path(f"{family}.json")
             if path.exists():
                 self._loaded[family] = load_model(path, self.placement)
             elif fitting or self._cached(family) is not None:
@@ -287,9 +288,6 @@ class Predictors:
         origin = digest(f"{rows} {own_version()} {DEFAULT_TREES}")
         folder = self.cache / PREDICTORS / str(self.placement.key)
         return folder / f"{family}-{origin}-{FORMAT}.json"
-
-    def _path(self, family: str) -> Path:
-        return self.path(f"{family}.json")
 
     def path(self, name: str) -> Path:
         """The file of a model of this device and resources."""

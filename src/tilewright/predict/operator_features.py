@@ -1,4 +1,4 @@
-"""What is known of a workload whatever computes it: sizes, geometry, the roofline.
+"""What is known of a workload whatever computes it: sizes, geometry.
 
 Sizes are logarithms to base 2 of what `docs/reference/predict.md` names; a fact that a workload
 does not have is absent, in a column NaN. Nothing here needs a compiler or a measurement. Many
@@ -23,33 +23,25 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.columns import Numbers, by_type
 from tilewright.kernels.convolution import convolutions
 
-ROOF = "roof_s"
 Floats = npt.NDArray[np.float64]
 Columns = dict[str, Floats]
-_LEAST_S = 1e-7
-_BYTE_TYPES = frozenset({"int8", "uint8"})
-_PARTIAL = frozenset({"gather", "slice"})
 _WINDOWED = ("strides", "padding", "dilation", "kernel")
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of many workloads, one array entry each: operations, bytes (`read` ones at least once,
-    of what is only gathered or cut from no more than comes out), elements of the result and of its
-    innermost axis, how much there is of what; `bytewise` where dot products are of bytes."""
+    """Sizes of many workloads, one array entry each: operations, bytes, elements of the result and
+    of its innermost axis, how much there is of what."""
 
     flop: Floats
     constant_bytes: Floats
     data_bytes: Floats
-    read_constant_bytes: Floats
-    read_data_bytes: Floats
     result_bytes: Floats
     elements: Floats
     last: Floats
     rank: Floats
     steps: Floats
     arguments: Floats
-    bytewise: Floats
 
 
 def sizes_of(workloads: Sequence[Workload]) -> Sizes:
@@ -58,56 +50,18 @@ def sizes_of(workloads: Sequence[Workload]) -> Sizes:
 
 
 def _sizes(workload: Workload) -> tuple[int, ...]:
-    result, anchor, constants = workload.result, workload.anchor, workload.constant_bytes
-    result_bytes = result.bytes
-    data = workload.bytes - result_bytes - constants
-    unread = (0, 0)
-    if not _PARTIAL.isdisjoint([step.operator for step in workload.steps]):
-        unread = _bytes_unread(workload)
+    result, constants = workload.result, workload.constant_bytes
     return (
         workload.flop,
         constants,
-        data,
-        constants - unread[0],
-        data - unread[1],
-        result_bytes,
+        workload.bytes - result.bytes - constants,
+        result.bytes,
         result.elements,
         result.shape[-1] if result.shape else 1,
         len(result.shape),
         len(workload.steps),
         len(workload.arguments),
-        anchor is not None and workload.types[anchor.inputs[0]].dtype in _BYTE_TYPES,
     )
-
-
-def _bytes_unread(workload: Workload) -> tuple[int, int]:
-    """Bytes of constants and of data that may never be read: of what is only gathered or cut from,
-    all but what comes out."""
-    unread = [0, 0]
-    for index, argument in enumerate(workload.arguments):
-        readers = [n for n, step in enumerate(workload.steps) if index in step.inputs]
-        if readers and all(workload.steps[n].operator in _PARTIAL for n in readers):
-            taken = sum(workload.step_types(n)[1].bytes for n in readers)
-            unread[argument.role == "data"] += max(0, argument.type.bytes - taken)
-    return unread[0], unread[1]
-
-
-def roofline_s(workload: Workload, peaks: Mapping[str, float]) -> float:
-    """Seconds that arithmetic or moving every byte once need at least, whichever is more.
-
-    `peaks` are `flop_per_s`, `bytes_per_s` (constants come from memory) and `cache_bytes_per_s`
-    (everything else from the cache). Dot products of bytes do four multiply-adds per lane.
-    Williams, Waterman & Patterson, "Roofline", 2009.
-    """
-    return float(rooflines_s(sizes_of([workload]), peaks)[0])
-
-
-def rooflines_s(sizes: Sizes, peaks: Mapping[str, float]) -> Floats:
-    """`roofline_s` of many workloads."""
-    moving_s = sizes.read_constant_bytes / peaks["bytes_per_s"]
-    moving_s += (sizes.read_data_bytes + sizes.result_bytes) / peaks["cache_bytes_per_s"]
-    flop_per_s = peaks["flop_per_s"] * np.where(sizes.bytewise > 0, 4, 1)
-    return np.maximum(np.maximum(sizes.flop / flop_per_s, moving_s), _LEAST_S)
 
 
 def lanes_of(workloads: Sequence[Workload], target: Target) -> Floats:

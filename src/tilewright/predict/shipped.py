@@ -4,8 +4,8 @@ rows and a JSON file of the device, in the folder `data`."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.forms import parse_forms
 from tilewright.core.records import Candidate, Device, Placement
 from tilewright.core.targets import parse_resources
+from tilewright.cost.floors import Peaks
 from tilewright.graph.workload import parse_workload
 from tilewright.predict.collected import Row
 from tilewright.predict.similarity import distance
@@ -36,7 +37,7 @@ class ShippedData:
     their median, in the logarithm; `identity` is a hash of the file."""
 
     placement: Placement
-    peaks: Mapping[str, float]
+    peaks: Peaks
     path: Path
     exact: bool
     measured: tuple[str, str] | None = None
@@ -68,7 +69,7 @@ def shipped_classes(placement: Placement) -> list[ShippedData]:
     return [
         ShippedData(
             placement=other,
-            peaks=dict(found["peaks"]),
+            peaks=Peaks(**found["peaks"]),
             path=DATA / f"{name}.parquet",
             exact=other.key == placement.key,
             measured=tuple(found["measured"]) if "measured" in found else None,
@@ -126,7 +127,7 @@ def write_rows(
     path: Path,
     rows: Iterable[Row],
     placement: Placement,
-    peaks: Mapping[str, float],
+    peaks: Peaks,
     measured: tuple[str, str] | None = None,
     repeats: float | None = None,
 ) -> None:
@@ -150,7 +151,7 @@ def write_rows(
     described: dict[str, object] = {
         "device": to_builtins(replace(placement.device, instance="", access="described")),
         "resources": str(placement.resources),
-        "peaks": dict(peaks),
+        "peaks": asdict(peaks),
         "measured": measured,
         "repeats": repeats,
     }

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.core.records import Candidate, Placement
+from tilewright.cost.floors import Peaks
 from tilewright.predict.collected import Row, kernels_of
 from tilewright.predict.family_models import FamilyModel
 from tilewright.predict.kernel_features import kernel_table
@@ -93,9 +94,7 @@ def _doublings(one: float, other: float) -> float:
     return abs(log2(max(1.0, one) / max(1.0, other)))
 
 
-def slowdown(
-    rows: Sequence[Row], model: FamilyModel, placement: Placement, peaks: Mapping[str, float]
-) -> float:
+def slowdown(rows: Sequence[Row], model: FamilyModel, placement: Placement, peaks: Peaks) -> float:
     """The median of measured over predicted times, each operator counting once; 1 where rows are
     too few or the factor is too near to 1 to be told from it.
 

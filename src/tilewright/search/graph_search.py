@@ -25,8 +25,7 @@ from tilewright.plan.assignment.solving import DEFAULT as AUTO
 from tilewright.plan.network_problem import NetworkProblem
 from tilewright.plan.planners import plan_with
 from tilewright.search.context import SearchContext
-from tilewright.search.in_network import InNetworkFactors
-from tilewright.search.layout_costs import LayoutCosts
+from tilewright.search.layout_costs import InNetworkFactors, LayoutCosts
 from tilewright.search.tuning import Known, NetworkTuner
 
 CHOSEN = "chosen"

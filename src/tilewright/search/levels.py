@@ -1,7 +1,7 @@
-"""Operator level and subgraph level: what is tuned, and how an operator's setting is carried over.
+"""What `optimize` and `tune` are asked for, their level above all.
 
 A task is the fused subgraph. At the operator level its bare anchor is tuned instead, with the type
-and the layouts the anchor has inside the subgraph, and the setting is then used for the subgraph.
+and the layouts the anchor has inside the subgraph, and the setting is then carried over.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from typing import Literal
 from msgspec import structs
 
 from tilewright.core.arguments import path_or_none, text_of
+from tilewright.core.budget import Limit
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.core.forms import form_texts
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.anchors import bare_anchor
 from tilewright.graph.tasks import Task, TaskKey
 from tilewright.kernels.spaces import search_space
+from tilewright.models import ModelOptions
 from tilewright.plan.assignment.solving import DEFAULT as AUTO
 from tilewright.plan.planners import planner_named
+from tilewright.search.tuners.registry import DEFAULT
 
 Level = Literal["op", "subgraph"]
 LEVELS: tuple[Level, ...] = ("op", "subgraph")
@@ -98,3 +101,39 @@ def carried_over(ranked: Sequence[Candidate], task: Task, placement: Placement) 
         if number is not None and space.valid(number):
             return moved
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizeRequest:
+    """What was asked for. `folder` is where the artifact goes; `command` is the verb.
+    `origin` says in words what `model` was made from, where Python handed over an object.
+
+    `max_error` is the allowed error of each output relative to its largest value; implementations
+    with a larger error bound are not used.
+    """
+
+    model: str
+    options: ModelOptions
+    budget: Limit
+    folder: Path
+    max_error: float
+    seed: int
+    origin: str = ""
+    tuner: str = DEFAULT
+    level: Scope = "subgraph"
+    command: str = "optimize"
+
+    @property
+    def graph(self) -> GraphLevel | None:
+        """How the graph tuner is asked to work, None without it."""
+        return self.level if isinstance(self.level, GraphLevel) else None
+
+    @property
+    def only_predicted(self) -> bool:
+        """Whether the graph tuner is to choose from records and facts, with nothing built."""
+        return self.command == "tune" and self.graph is not None and self.budget.nothing
+
+    @property
+    def searched_level(self) -> Level:
+        """What single tasks are tuned at; the graph tuner works on fused subgraphs."""
+        return "op" if self.level == "op" else "subgraph"

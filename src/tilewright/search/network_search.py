@@ -22,13 +22,12 @@ from tilewright.measure.base import Measurer
 from tilewright.measure.circumstances import kernel_protocol
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.assignment.problem_file import write_problem
+from tilewright.predict.forecasting import BestGuesses
 from tilewright.predict.modelling import predictors_of
-from tilewright.predict.zero_shot import BestGuesses
 from tilewright.search.context import Counts, Guess, SearchContext, no_guess
 from tilewright.search.graph_search import CHOSEN, GraphSearch
-from tilewright.search.in_network import InNetworkFactors
-from tilewright.search.levels import GraphLevel
-from tilewright.search.requests import OptimizeRequest
+from tilewright.search.layout_costs import InNetworkFactors
+from tilewright.search.levels import GraphLevel, OptimizeRequest
 from tilewright.search.tuning import Known, NetworkTuner
 from tilewright.search.winners import LAST, TUNED, FinalistCheck, measured_last
 from tilewright.store.base import Store

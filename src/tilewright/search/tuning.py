@@ -1,26 +1,71 @@
-"""Tuning a network's tasks within a budget, at the operator or the subgraph level."""
+"""Tuning a network's tasks within a budget, at the operator or the subgraph level, from those
+outcomes on that today's templates would still make."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from math import inf
 
 from tilewright.core.events import Note
 from tilewright.core.records import Candidate, KnobValue, Measurement, Outcome
 from tilewright.core.results import CurvePoint, TaskSearchReport, Trial
 from tilewright.core.timings import speedup_apart
 from tilewright.graph.tasks import Task, TaskKey
+from tilewright.graph.workload import Workload
 from tilewright.kernels.estimates import task_floor_s
 from tilewright.kernels.search_space import SearchSpace
 from tilewright.measure.base import WorkloadFeaturizer
 from tilewright.search.context import SearchContext
 from tilewright.search.levels import anchor_group, bare_tasks
 from tilewright.search.loop import TaskState, TuningLoop
-from tilewright.search.outdated import without_outdated
 from tilewright.search.transfer import best_elsewhere, neighbours_in_store, prior_trials
 from tilewright.search.tuners.base import LateTuner, Tuner, TuningTask
 from tilewright.search.tuners.registry import tuner_factory
-from tilewright.store.known_candidates import known_outcomes
+from tilewright.store.known_candidates import known_outcomes, own
+
+Hashes = Callable[[Sequence[tuple[Workload, Candidate]]], Sequence[str | None]]
+
+
+def without_outdated(
+    known: Mapping[TaskKey, list[Outcome]],
+    workloads: Mapping[TaskKey, Workload],
+    current_hashes: Hashes,
+) -> tuple[dict[TaskKey, list[Outcome]], int]:
+    """Outcomes that today's templates would make, and how many groups have none of them left.
+
+    A group is what one implementation gave for one task. Templates change at some time, so the
+    first measurement whose kernel still has the same hash is found by bisection, all groups side by
+    side; usually that is the oldest one, and one kernel per group is lowered. What another program
+    measured is never among them: its kernel was not ours.
+    """
+    kept = {key: own(outcomes) for key, outcomes in known.items()}
+    groups: dict[tuple[TaskKey, str], list[Measurement]] = defaultdict(list)
+    for key, outcomes in kept.items():
+        for outcome in sorted(outcomes, key=lambda outcome: outcome.created_at):
+            if isinstance(outcome, Measurement):
+                groups[key, outcome.candidate.implementation].append(outcome)
+    low, high = dict.fromkeys(groups, 0), {group: len(found) for group, found in groups.items()}
+    probes = dict.fromkeys(groups, 0)
+    while probes:
+        asked = {group: groups[group][index] for group, index in probes.items()}
+        hashes = current_hashes([(workloads[g[0]], m.candidate) for g, m in asked.items()])
+        for (group, measurement), now in zip(asked.items(), hashes, strict=True):
+            if now == measurement.kernel_hash:
+                high[group] = probes[group]
+            else:
+                low[group] = probes[group] + 1
+        probes = {g: (low[g] + high[g]) // 2 for g in groups if low[g] < high[g]}
+    for (key, name), first in low.items():
+        left = groups[key, name][first:]
+        since = left[0].created_at if left else inf
+        if first:
+            kept[key] = [
+                o for o in kept[key] if o.candidate.implementation != name or o.created_at >= since
+            ]
+    return kept, sum(first == len(groups[group]) for group, first in low.items())
+
 
 _LONGEST = 120
 

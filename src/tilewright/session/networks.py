@@ -31,8 +31,7 @@ from tilewright.models import ModelOptions
 from tilewright.models.given import Model, several_models
 from tilewright.models.loaded import options_of
 from tilewright.plan.assignment.solving import solve_file
-from tilewright.search.levels import GraphLevel, checked_level
-from tilewright.search.requests import OptimizeRequest
+from tilewright.search.levels import GraphLevel, OptimizeRequest, checked_level
 from tilewright.search.tuners.registry import tuner_factory
 from tilewright.session.opened import Opened
 from tilewright.store.known_candidates import MAX_ERROR, checked_settings

@@ -15,7 +15,7 @@ from tilewright.core.arguments import (
 from tilewright.core.budget import parse_budget
 from tilewright.core.predictions import SweepResult
 from tilewright.core.results import SubgraphStudyResult, TunerStudyResult
-from tilewright.insight import subgraphs, sweeping, tuner_study
+from tilewright.insight import single_operators, subgraphs, tuner_study
 from tilewright.models import ModelOptions
 from tilewright.models.given import Model
 from tilewright.models.loaded import options_of
@@ -80,7 +80,7 @@ class StudyVerbs(Opened):
         """An operator along one parameter, measured and predicted; see `tilewright study padding
         --help`."""
         name, steps = text_of(operator, "operator"), counts_of(values, "values")
-        return sweeping.swept(
+        return single_operators.swept(
             name,
             text_of(parameter, "parameter"),
             steps,

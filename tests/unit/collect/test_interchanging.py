@@ -17,7 +17,7 @@ from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import local_placement
 from tilewright.measure import metaschedule
-from tilewright.search.outdated import without_outdated
+from tilewright.search.tuning import without_outdated
 from tilewright.session import Session
 from tilewright.store import open_store
 from tilewright.store.interchange.lines import IMPORTED

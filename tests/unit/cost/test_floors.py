@@ -10,9 +10,9 @@ from tilewright.cost.floors import (
     Peaks,
     Work,
     bound,
+    columns,
     floor_s,
     least_work,
-    least_works,
     raised,
     roofline_s,
 )
@@ -87,10 +87,10 @@ def test_what_is_not_installed_has_the_definition_s_floor() -> None:
 
 def test_many_are_told_like_one() -> None:
     tasks = [convolution(), convolution(1), gather(100, 7), single("relu", (4, 4))]
-    columns = least_works(tasks, WIDE.target)
+    together = columns([least_work(task, WIDE.target) for task in tasks])
     for row, task in enumerate(tasks):
         alone = least_work(task, WIDE.target)
-        assert floor_s(columns, PEAKS)[row] == floor_s(alone, PEAKS)
+        assert floor_s(together, PEAKS)[row] == floor_s(alone, PEAKS)
 
 
 @pytest.mark.parametrize(

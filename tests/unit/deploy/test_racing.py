@@ -36,8 +36,8 @@ from tilewright.measure.network_timing import Rounds
 from tilewright.measure.peers.base import EngineRefused
 from tilewright.models.loaded import LoadedModel, ModelOptions
 from tilewright.search.graph_search import RECONSIDERED
-from tilewright.search.in_network import InNetworkFactors, timed_kernels
-from tilewright.search.requests import OptimizeRequest
+from tilewright.search.layout_costs import InNetworkFactors, timed_kernels
+from tilewright.search.levels import OptimizeRequest
 from tilewright.search.winners import DEFAULT, TUNED, in_default_settings
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +18,8 @@ from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import Event, Note, discard
 from tilewright.core.records import Candidate, Run
 from tilewright.graph.workload import Workload
-from tilewright.insight import evaluating, network_rows
-from tilewright.insight.evaluating import evaluate_kernels
-from tilewright.insight.network_rows import members_of, operators_of, zoo_tasks
+from tilewright.insight import evaluating
+from tilewright.insight.evaluating import evaluate_kernels, members_of, operators_of, zoo_tasks
 from tilewright.insight.single_operators import default_kernel
 from tilewright.models import ModelOptions
 from tilewright.models.zoo import names
@@ -47,7 +46,7 @@ def networks(monkeypatch: pytest.MonkeyPatch) -> dict[str, frozenset[str]]:
     """Two networks that share a kernel; one kernel of ours is of neither."""
     keys = list(dict.fromkeys(row.workload.key for row in rows_of_convolutions()))
     found = {"zoo:a": frozenset(keys[:3]), "zoo:b": frozenset(keys[2:5])}
-    monkeypatch.setattr(network_rows, "zoo_tasks", lambda: found)
+    monkeypatch.setattr(evaluating, "zoo_tasks", lambda: found)
     return found
 
 
@@ -148,7 +147,7 @@ def of_run(store: SqliteStore, model: str, workload: Workload, candidate: Candid
 
 
 def test_no_network_is_known(predictors: Predictors, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_rows, "zoo_tasks", dict[str, frozenset[str]])
+    monkeypatch.setattr(evaluating, "zoo_tasks", dict[str, frozenset[str]])
     with pytest.raises(ModelError, match="a network's own") as caught:
         evaluate_kernels(predictors, question("network"))
     assert "collect zoo:" in (caught.value.hint or "")
@@ -165,7 +164,7 @@ def test_a_device_class_is_predicted_by_the_nearest_other(
     single = altered(PLACEMENT, class_key="single", threads=1)
     store.add_device(single.device)
     for placement, factor in ((PLACEMENT, 1.0), (single, 2.0)):
-        for name, value in PEAKS.items():
+        for name, value in asdict(PEAKS).items():
             store.add_peak(placement.key, name, value / factor)
     where = {"device_class": "single", "resources": single.resources}
     slower = [

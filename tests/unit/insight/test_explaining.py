@@ -19,12 +19,12 @@ from tilewright.core.predictions import SweepResult
 from tilewright.core.records import Candidate, Placement
 from tilewright.graph.workload import Workload
 from tilewright.insight.explaining import Explainer
-from tilewright.insight.sweeping import swept
+from tilewright.insight.single_operators import swept
 from tilewright.insight.thread_counts import study_threads
 from tilewright.kernels.spaces import search_space
 from tilewright.models import ModelOptions
+from tilewright.predict.forecasting import BestGuesses
 from tilewright.predict.modelling import Predictors
-from tilewright.predict.zero_shot import BestGuesses
 
 Truth = Callable[[Workload, Candidate], float | None]
 OPERATOR = "op:conv2d[c=16,h=8,k=3,pad=1,out=32]"

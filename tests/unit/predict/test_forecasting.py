@@ -11,12 +11,13 @@ from level_fakes import convolution, relu
 from predictor_rows import known_store, rows_of_convolutions
 
 from tilewright.core.events import Event, Note
+from tilewright.cost.floors import floor_s
+from tilewright.kernels.estimates import work_of
 from tilewright.models import ModelOptions
 from tilewright.models.prepared import PreparedNetwork
 from tilewright.plan.preparation import prepare, prepare_outline
 from tilewright.predict.forecasting import Forecaster
 from tilewright.predict.modelling import Predictors
-from tilewright.predict.operator_features import roofline_s
 
 
 def outlined(texts: Sequence[str]) -> list[tuple[str, PreparedNetwork]]:
@@ -105,4 +106,5 @@ def test_no_time_is_below_the_roofline_of_a_roofline_answer(forecaster: Forecast
     candidate = rows_of_convolutions()[0].candidate
     (found,) = forecaster.kernels([(workload, candidate)])
     assert found.source == "roofline"
-    assert found.latency_s == roofline_s(workload, forecaster.predictors.peaks)
+    work = work_of(workload, candidate.implementation, PLACEMENT.target)
+    assert found.latency_s == floor_s(work, forecaster.predictors.peaks)

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.core.gpus import CompilerReport, CudaCode, CudaKernel, Gpu
+from tilewright.cost.floors import Work
 from tilewright.hardware.target import parse_gpu
 from tilewright.predict.gpu_features import (
     code_features,
     kernel_features,
     main_kernel,
     occupancy,
-    roofline_s,
+    roofline_of_gpu_s,
     waves,
     with_report,
 )
@@ -102,7 +103,7 @@ def test_without_a_model_there_are_no_waves() -> None:
     gpu = parse_gpu("cuda -arch=sm_90")
     assert waves(kernel(), gpu) is None
     assert not {"waves", "tail"} & set(kernel_features(kernel(), gpu))
-    assert roofline_s(100, 100, gpu) is None
+    assert roofline_of_gpu_s(Work(flop=100, memory_bytes=100), gpu) is None
 
 
 def test_a_block_that_does_not_fit_has_no_waves() -> None:
@@ -143,5 +144,5 @@ def test_a_kernel_that_was_not_compiled_takes_anothers_registers() -> None:
 
 
 def test_roofline_is_the_slower_of_both() -> None:
-    assert roofline_s(66_900_000_000_000, 1, H100) == pytest.approx(1.0)
-    assert roofline_s(1, 3_350_000_000_000, H100) == pytest.approx(1.0)
+    assert roofline_of_gpu_s(Work(flop=66.9e12, memory_bytes=1), H100) == pytest.approx(1.0)
+    assert roofline_of_gpu_s(Work(flop=1, memory_bytes=3.35e12), H100) == pytest.approx(1.0)

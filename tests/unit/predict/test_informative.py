@@ -11,8 +11,7 @@ from kernels import PEAKS, SMALL, rows
 
 from tilewright.predict.collected import training_set
 from tilewright.predict.family_models import FamilyModel, TrainingSet, fit_kernels
-from tilewright.predict.informative import coordinates, informative
-from tilewright.predict.processes import most_telling
+from tilewright.predict.processes import coordinates, informative, most_telling
 
 
 @cache

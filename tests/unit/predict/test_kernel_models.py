@@ -9,11 +9,9 @@ from functools import partial
 import numpy as np
 import pytest
 from fake_measuring import PLACEMENT
-from kernels import PEAKS, SMALL, candidates, convolution, made_up_s, relu, rows
+from kernels import PEAKS, SMALL, candidates, convolution, made_up_s, relu, rows, score
 
 from tilewright.core.errors import ModelError
-from tilewright.graph.tensor import TensorType
-from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.predict.collected import family_of, training_set
 from tilewright.predict.evaluation import cross_validated
 from tilewright.predict.family_models import (
@@ -25,8 +23,7 @@ from tilewright.predict.family_models import (
     to_json,
 )
 from tilewright.predict.kernel_features import Kernel, kernel_table
-from tilewright.predict.metrics import score
-from tilewright.predict.operator_features import operator_columns, roofline_s, sizes_of
+from tilewright.predict.operator_features import operator_columns, sizes_of
 from tilewright.predict.shipped import shipped_classes, shipped_placements
 
 
@@ -172,12 +169,6 @@ def test_padding_and_what_follows_from_it_are_facts() -> None:
     assert {"padding", "border_share", "out_pixels", "flop", "halo"} <= differing
 
 
-def test_the_roofline_is_the_larger_of_its_two_sides() -> None:
-    compute, memory = convolution(256, 256, 28), relu(10**7)
-    assert roofline_s(compute, PEAKS) == pytest.approx(compute.flop / PEAKS["flop_per_s"])
-    assert roofline_s(memory, PEAKS) == pytest.approx(memory.bytes / PEAKS["cache_bytes_per_s"])
-
-
 def test_families() -> None:
     assert family_of(convolution(16, 32, 14)) == "conv2d"
     assert family_of(relu(10)) == "elementwise"
@@ -186,14 +177,3 @@ def test_families() -> None:
 def test_the_made_up_times_depend_on_the_knob() -> None:
     workload = convolution(16, 32, 14)
     assert len({made_up_s(workload, c) for c in candidates(workload, 8)}) > 1
-
-
-def test_the_roofline_of_a_lookup_reads_what_it_takes() -> None:
-    table, indices = TensorType((30_000, 768)), TensorType((1, 128), "int64")
-    lookup = Workload(
-        arguments=(Argument(type=table, role="constant"), Argument(type=indices)),
-        steps=(Step(operator="gather", inputs=(0, 1), attributes=(("axis", 0),)),),
-    )
-    taken = lookup.result.bytes
-    least_s = taken / PEAKS["bytes_per_s"] + (taken + indices.bytes) / PEAKS["cache_bytes_per_s"]
-    assert roofline_s(lookup, PEAKS) == pytest.approx(least_s)

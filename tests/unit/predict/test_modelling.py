@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -108,7 +108,7 @@ def test_a_cache_that_cannot_be_written_costs_the_file_alone(tmp_path: Path) -> 
 def test_a_new_class_begins_at_the_nearest_ones_model(tmp_path: Path, kernels: int) -> None:
     new = altered(PLACEMENT, class_key="new")
     with open_store(tmp_path / "t.db") as store:
-        for name, value in PEAKS.items():
+        for name, value in asdict(PEAKS).items():
             store.add_peak(new.key, name, value)
         rows = rows_of_convolutions()[::3][:kernels]
         store.add_workloads([*{row.workload for row in rows}])
@@ -140,7 +140,7 @@ def test_what_came_along_goes_at_the_pace_of_this_machine(
     rows = rows_of_convolutions()
     own, others = rows[::2][:kernels], rows[1::2]
     with open_store(tmp_path / "t.db") as store:
-        for name, value in PEAKS.items():
+        for name, value in asdict(PEAKS).items():
             store.add_peak(PLACEMENT.key, name, value)
         store.add_workloads([*{row.workload for row in own}])
         store.add(measured(row.workload, row.candidate, 0.7 * row.latency_s) for row in own)

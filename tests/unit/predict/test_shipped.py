@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
     back = read_rows(path)
     assert sorted(map(repr, back)) == sorted(map(repr, rows(4, 3)))
     described = json.loads(path.with_suffix(".json").read_text())
-    assert described["peaks"] == PEAKS
+    assert described["peaks"] == asdict(PEAKS)
     assert described["device"]["instance"] == "", "nothing names the machine"
 
 

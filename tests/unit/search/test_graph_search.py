@@ -29,8 +29,7 @@ from tilewright.plan.assignment.solution import NothingFound, Solver
 from tilewright.plan.assignment.solving import solve
 from tilewright.search.context import SearchContext
 from tilewright.search.graph_search import CHOSEN, RECONSIDERED, GraphSearch
-from tilewright.search.in_network import InNetworkFactors
-from tilewright.search.layout_costs import LayoutCosts
+from tilewright.search.layout_costs import InNetworkFactors, LayoutCosts
 from tilewright.search.tuning import NetworkTuner
 from tilewright.store import open_store
 from tilewright.store.database import SqliteStore

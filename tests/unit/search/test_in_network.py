@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.core.forms import PLAIN, Form, blocked
-from tilewright.search.in_network import InNetworkFactors, Timed
+from tilewright.search.layout_costs import InNetworkFactors, Timed
 
 HERE, THERE = (blocked(16), blocked(16)), (blocked(32), blocked(32))
 

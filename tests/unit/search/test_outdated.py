@@ -10,7 +10,7 @@ from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Pr
 from tilewright.core.targets import threads_alone
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.search.outdated import without_outdated
+from tilewright.search.tuning import without_outdated
 
 WORKLOAD = Workload(
     arguments=(Argument(type=TensorType((4,))),), steps=(Step(operator="relu", inputs=(0,)),)

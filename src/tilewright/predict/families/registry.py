@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from tilewright.core.errors import UsageError, close_matches
 from tilewright.predict.base import Family
-from tilewright.predict.families.conv2d import CONV2D
-from tilewright.predict.families.energy import ENERGY
-from tilewright.predict.families.gemm_power import GEMM_POWER
+from tilewright.predict.families.convolution import CONV2D, ENERGY
 from tilewright.predict.families.knobs import KNOBS
-from tilewright.predict.families.matmul import BMM, LINEAR
+from tilewright.predict.families.matmul import BMM, GEMM_POWER, LINEAR
 from tilewright.predict.families.rows import LAYER_NORM, SOFTMAX
 
 FAMILIES: dict[str, Family] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.cost.floors import Work, roofline_s
 from tilewright.predict.base import Column, Columns, Family, Features, Target, features_of
 from tilewright.predict.datasheets import Datasheet
 from tilewright.predict.families.convolution import FLOAT_BYTES, log2, wasted
@@ -17,7 +18,7 @@ _REGISTERS_HOLD = 1024
 def _features(columns: Columns, sheet: Datasheet) -> Features:
     b, h = columns["b"], columns["h"]
     moved = 2 * FLOAT_BYTES * b * h
-    memory_s = moved / sheet.bytes_per_s
+    memory_s = roofline_s(Work(flop=0.0, memory_bytes=moved), sheet.peaks)
     waves = b / sheet.multiprocessors
     resident = sheet.multiprocessors * _WARPS * _BLOCKS
     named = {
