@@ -9,7 +9,6 @@ the rows a piece of work needs into a scratch buffer with a border, in the lanes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 
 import numpy as np
 
@@ -19,32 +18,30 @@ from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import SINGLE, Knob, ToldAsColumns
+from tilewright.kernels.base import Knob, ToldAsColumns
 from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
 from tilewright.kernels.columns import Bools, by_type, chosen, column
-from tilewright.kernels.convolution import Convolutions, convolution, convolutions
+from tilewright.kernels.convolution import (
+    Convolutions,
+    TiledConvolution,
+    convolution,
+    convolutions,
+)
 from tilewright.kernels.ports import Ports, anchored_ports
 
-NAME = "conv2d_depthwise"
 _LARGEST_WIDTH = 14
 _LARGEST_CODE = 160
 
 
-class DepthwiseConvolution(ToldAsColumns):
+class DepthwiseConvolution(ToldAsColumns, TiledConvolution):
     """Spec of the depthwise convolution, with any channel multiplier."""
 
-    name = NAME
-    anchors = frozenset({"conv2d"})
-    element_types = SINGLE
+    name = "conv2d_depthwise"
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision, constant weights, one input channel per group."""
-        conv = convolution(workload)
-        return (
-            workload.types[conv.data].dtype in self.element_types
-            and workload.is_constant(conv.weight)
-            and conv.group_in == 1
-        )
+        alone = convolution(workload).group_in == 1
+        return alone and super().applies(workload, target, resources)
 
     def port_forms(
         self, workload: Workload, target: Target, resources: Resources
@@ -100,10 +97,6 @@ class DepthwiseConvolution(ToldAsColumns):
     ) -> Demand:
         """Loads and cycles per vector of results."""
         return _demand(convolutions(workloads), target, settings)
-
-    def error_bound(self, workload: Workload) -> float:
-        """Summation in single precision over the taps."""
-        return max(2e-6, 2.4e-7 * prod(convolution(workload).kernel) ** 0.5)
 
     def packed_shapes(
         self, workload: Workload, candidate: Candidate

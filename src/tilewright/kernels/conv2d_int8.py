@@ -24,11 +24,9 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob
 from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
 from tilewright.kernels.columns import column
-from tilewright.kernels.convolution import Convolution, convolution
-from tilewright.kernels.ports import Ports, anchored_ports
-from tilewright.kernels.register_tile import fits_registers, issue_slowdown
+from tilewright.kernels.convolution import Convolution, TiledConvolution, convolution
+from tilewright.kernels.register_tile import RegisterTile
 
-NAME = "conv2d_int8"
 QUAD = 4
 """Products that one dot-product instruction adds to a lane."""
 OFFSET = 128
@@ -79,29 +77,17 @@ def slots(conv: Convolution, block: int, settings: Settings) -> int:
     return prod(conv.kernel) * chunks * (block // quad(settings))
 
 
-class Int8Convolution:
+class Int8Convolution(TiledConvolution):
     """Spec of the integer convolution; any stride, padding, dilation and groups."""
 
-    name = NAME
-    anchors = frozenset({"conv2d"})
+    name = "conv2d_int8"
     element_types = frozenset({"int8", "uint8"})
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Bytes times constant signed bytes, and more than one channel per group."""
         conv = convolution(workload)
-        return (
-            workload.types[conv.data].dtype in self.element_types
-            and workload.is_constant(conv.weight)
-            and workload.types[conv.weight].dtype == "int8"
-            and conv.group_out > 1
-        )
-
-    def port_forms(
-        self, workload: Workload, target: Target, resources: Resources
-    ) -> tuple[Ports, ...]:
-        """Data and result in blocks or plain; a block of results lies within a group."""
-        conv = convolution(workload)
-        return anchored_ports(workload, target, conv.data, groups=conv.groups)
+        signed = workload.types[conv.weight].dtype == "int8"
+        return signed and conv.group_out > 1 and super().applies(workload, target, resources)
 
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
@@ -141,11 +127,11 @@ class Int8Convolution:
     ) -> bool:
         """The tile, the weights and an input beside it fit the registers, and it is worth it."""
         vectors = -(-int(settings["lanes"]) // target.lanes(workload.computed_in))
-        weights = int(settings["tile_out"]) * vectors
+        height, width = int(settings["tile_height"]), int(settings["tile_width"])
+        tile = RegisterTile(width * height, int(settings["tile_out"]) * vectors)
         # one register more than in single precision: the broadcast input is never an operand
-        if not fits_registers(_tile(settings) * vectors, weights, target.vector_registers - 1):
-            return False
-        return int(settings["tile_height"]) == 1 or int(settings["tile_width"]) <= 16
+        fits = bool(tile.fits(target.vector_registers - 1))
+        return fits and (height == 1 or width <= 16)
 
     def demand(
         self,
@@ -168,24 +154,17 @@ class Int8Convolution:
         waste = tiles_w * width * tiles_h * height / (conv.out_height * conv.out_width)
         register = target.lanes(conv.computed_in)
         vectors = np.ceil(lanes / register)
-        pixels = width * height
-        accumulators = pixels * out * vectors
-        loads = 1.0 / pixels + 1.0 / (out * vectors)
+        tile = RegisterTile(width * height, out * vectors)
         fill = lanes / (vectors * register)
         peak = np.where(quads > 1, *_operations_per_cycle(target, conv.computed_in))
         copy_bytes = np.where(moves, 2.0 * workload.types[conv.data].bytes, 0.0)
         return Demand(
             pieces=pieces,
             operations=conv.flop * waste,
-            per_cycle=peak * fill / issue_slowdown(accumulators, loads),
+            per_cycle=peak * fill / tile.slowdown,
             traffic={"L3": workload.bytes + copy_bytes},
             launches=1.0 + moves,
-            details={
-                "accumulators": accumulators,
-                "loads_per_multiply_add": loads,
-                "waste": waste,
-                "weight_tile_bytes": conv.group_in * prod(conv.kernel) * out * lanes,
-            },
+            details=tile.details(waste, weight_tile_bytes=conv.summed * out * lanes),
         )
 
     def error_bound(self, workload: Workload) -> float:
@@ -247,10 +226,6 @@ def _operations_per_cycle(target: Target, computed_in: str) -> tuple[float, floa
     lanes, plain = target.lanes(computed_in), target.operations_per_cycle(computed_in)
     dots = [unit.operations_per_cycle // unit.granule[1] * lanes for unit in _dot_units(target)]
     return max(dots, default=plain), plain / 3
-
-
-def _tile(settings: Settings) -> int:
-    return int(settings["tile_width"]) * int(settings["tile_height"]) * int(settings["tile_out"])
 
 
 SPEC = Int8Convolution()

@@ -22,13 +22,10 @@ from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import SINGLE, Knob, Workspaces
+from tilewright.kernels.base import Knob, Workspaces
 from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
 from tilewright.kernels.columns import chosen, column
-from tilewright.kernels.ports import Ports, anchored_ports
-from tilewright.kernels.register_tile import issue_slowdown
-
-NAME = "conv2d_transposed"
+from tilewright.kernels.register_tile import RegisterTile, TiledProduct
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +90,11 @@ class TransposedConvolution:
         """Output channels of one group."""
         return self.out_channels // self.groups
 
+    @property
+    def summed(self) -> int:
+        """Products that a result is the sum of, at most."""
+        return self.group_in * self.rows.taps * self.columns.taps
+
 
 def transposed_convolution(workload: Workload) -> TransposedConvolution:
     """Read the geometry of a workload anchored on `conv2d_transpose`."""
@@ -149,25 +151,15 @@ def input_block(conv: TransposedConvolution, forms: tuple[Form, ...], arguments:
     return 1 if conv.group_in > 4 else conv.group_in
 
 
-class GatheringTransposedConvolution:
+class GatheringTransposedConvolution(TiledProduct):
     """Spec of the transposed convolution; any stride, padding, dilation and groups."""
 
-    name = NAME
+    name = "conv2d_transposed"
     anchors = frozenset({"conv2d_transpose"})
-    element_types = SINGLE
 
-    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
-        """Single precision with constant weights."""
-        conv = transposed_convolution(workload)
-        taken = workload.types[conv.data].dtype in self.element_types
-        return taken and workload.is_constant(conv.weight)
-
-    def port_forms(
-        self, workload: Workload, target: Target, resources: Resources
-    ) -> tuple[Ports, ...]:
-        """Data and result in blocks or plain; a block of results lies within a group."""
-        conv = transposed_convolution(workload)
-        return anchored_ports(workload, target, conv.data, groups=conv.groups)
+    def operands(self, workload: Workload) -> TransposedConvolution:
+        """The geometry of the convolution."""
+        return transposed_convolution(workload)
 
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
@@ -196,8 +188,8 @@ class GatheringTransposedConvolution:
         """The tile and the weights beside it fit the registers."""
         register = target.lanes(workload.computed_in)
         vectors = -(-int(settings["lanes"]) // register) * int(settings["tile_out"])
-        used = int(settings["tile_width"]) * vectors + vectors + 1
-        return used <= target.vector_registers
+        tile = RegisterTile(int(settings["tile_width"]), vectors)
+        return bool(tile.fits_beside(target.vector_registers))
 
     def demand(
         self,
@@ -220,12 +212,9 @@ class GatheringTransposedConvolution:
         waste = tiles * width / columns.positions
         register = target.lanes(workload.computed_in)
         vectors = np.ceil(lanes / register)
-        accumulators = width * tile_out * vectors
-        loads = 1.0 / width + 1.0 / (tile_out * vectors)
-        bound = issue_slowdown(accumulators, loads)
-        crowded = np.where(accumulators > 0.8 * target.vector_registers, 1.2, 1.0)
-        taps = rows.taps * rows.count * columns.taps * columns.count
-        depth = float(taps * conv.group_in)
+        tile = RegisterTile(width, tile_out * vectors)
+        crowded = np.where(tile.accumulators > 0.8 * target.vector_registers, 1.2, 1.0)
+        depth = float(conv.summed * rows.count * columns.count)
         positions = conv.batch * rows.positions * columns.positions
         fill = lanes / (vectors * register)
         cycles = positions * conv.out_channels * depth / (2.0 * register * fill)
@@ -233,21 +222,11 @@ class GatheringTransposedConvolution:
         moved = workload.bytes + 0.4 * depth * conv.out_channels * passes
         return Demand(
             pieces=pieces,
-            cycles=cycles * waste * bound * crowded,
+            cycles=cycles * waste * tile.slowdown * crowded,
             traffic={"L3": moved},
             launches=2.0,
-            details={
-                "accumulators": accumulators,
-                "loads_per_multiply_add": loads,
-                "waste": waste,
-            },
+            details=tile.details(waste),
         )
-
-    def error_bound(self, workload: Workload) -> float:
-        """Summation in single precision; grows slowly with the length of the sum."""
-        conv = transposed_convolution(workload)
-        length = conv.group_in * conv.rows.taps * conv.columns.taps
-        return max(2e-6, 2.4e-7 * length**0.5)
 
     def workspaces(
         self, workload: Workload, candidate: Candidate, target: Target, resources: Resources

@@ -12,17 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, KnobValue, Settings
-from tilewright.kernels.columns import Bools
+from tilewright.kernels.columns import Bools, Floats, Numbers
 from tilewright.kernels.knobs import Knob, split_sizes
 from tilewright.kernels.knobspace import KnobSpace
 
-Numbers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Estimate = Callable[[Sequence[Settings]], Floats]
 
 LISTED = 60_000
