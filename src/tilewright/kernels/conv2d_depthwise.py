@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tilewright.core.forms import Form, channel_block
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob, ToldAsColumns
-from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
+from tilewright.kernels.blocks import arriving_block, output_block, tile_sizes, usual_lanes
 from tilewright.kernels.columns import Bools, by_type, chosen, column
 from tilewright.kernels.convolution import (
     Convolutions,
@@ -28,6 +28,7 @@ from tilewright.kernels.convolution import (
     convolutions,
 )
 from tilewright.kernels.ports import Ports, anchored_ports
+from tilewright.kernels.register_tile import RegisterTile
 
 _LARGEST_WIDTH = 14
 _LARGEST_CODE = 160
@@ -54,14 +55,11 @@ class DepthwiseConvolution(ToldAsColumns, TiledConvolution):
     ) -> tuple[Knob, ...]:
         """Register tile, where padding happens, and which loops over taps are unrolled."""
         conv = convolution(workload)
-        block = channel_block(forms[-1])
-        register = target.lanes(conv.computed_in)
-        lanes = (block,) if block else channel_blocks(conv.out_channels, register)[:1]
-        arrives = channel_block(forms[conv.data]) if conv.data < len(forms) - 1 else 0
-        ready = arrives in lanes and not conv.padded
+        lanes = usual_lanes(conv.out_channels, forms[-1], target.lanes(conv.computed_in))
+        ready = arriving_block(forms, conv.data) == lanes and not conv.padded
         padding = ("inline",) if ready else ("inline", "tile")
         return (
-            Knob(name="lanes", values=lanes),
+            Knob(name="lanes", values=(lanes,)),
             Knob(name="tile_width", values=tile_sizes(conv.out_width, largest=_LARGEST_WIDTH)),
             Knob(name="tile_height", values=tile_sizes(conv.out_height, largest=3)),
             Knob(name="rows", values=tuple(r for r in (1, 2, 4) if r <= conv.out_height)),
@@ -81,11 +79,10 @@ class DepthwiseConvolution(ToldAsColumns, TiledConvolution):
         conv = convolution(workload)
         lanes, width, height = (column(settings, n) for n in ("lanes", "tile_width", "tile_height"))
         vectors = np.ceil(lanes / target.lanes(conv.computed_in))
-        accumulators = width * height * vectors
+        tile = RegisterTile(width * height, vectors)
         down = np.where(chosen(settings, "unroll", "taps"), conv.kernel[0], 1)
-        short = accumulators * conv.kernel[1] * down <= _LARGEST_CODE
-        fits = accumulators + vectors + 1 <= target.vector_registers
-        return fits & (short | (accumulators == vectors))
+        short = tile.accumulators * conv.kernel[1] * down <= _LARGEST_CODE
+        return tile.fits_beside(target.vector_registers) & (short | (width * height == 1))
 
     def demand_of_many(
         self,

@@ -15,14 +15,14 @@ from math import prod
 
 import numpy as np
 
-from tilewright.core.forms import Form, channel_block
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import ComputeUnit, Resources, Target
 from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob
-from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
+from tilewright.kernels.blocks import arriving_block, output_block, tile_sizes, usual_lanes
 from tilewright.kernels.columns import column
 from tilewright.kernels.convolution import Convolution, TiledConvolution, convolution
 from tilewright.kernels.register_tile import RegisterTile
@@ -52,11 +52,9 @@ def quad(settings: Settings) -> int:
     return QUAD if settings["dot"] == "vnni" else 1
 
 
-def input_block(
-    conv: Convolution, forms: tuple[Form, ...], arguments: int, settings: Settings
-) -> int:
+def input_block(conv: Convolution, forms: tuple[Form, ...], settings: Settings) -> int:
     """Channels of the input that lie together when the loops read it."""
-    block = channel_block(forms[conv.data]) if conv.data < arguments else 0
+    block = arriving_block(forms, conv.data)
     if block and conv.group_in % block == 0 and block % quad(settings) == 0:
         return block
     if quad(settings) == 1:
@@ -64,11 +62,10 @@ def input_block(
     return 16 if conv.group_in % 16 == 0 else QUAD
 
 
-def copied(conv: Convolution, forms: tuple[Form, ...], arguments: int, settings: Settings) -> bool:
+def copied(conv: Convolution, forms: tuple[Form, ...], settings: Settings) -> bool:
     """Whether the input is copied first: for its border, or into blocks that dot products read."""
-    block = channel_block(forms[conv.data]) if conv.data < arguments else 0
-    inside = input_block(conv, forms, arguments, settings)
-    return conv.padded or (quad(settings) > 1 and block != inside)
+    moved = arriving_block(forms, conv.data) != input_block(conv, forms, settings)
+    return conv.padded or (quad(settings) > 1 and moved)
 
 
 def slots(conv: Convolution, block: int, settings: Settings) -> int:
@@ -94,14 +91,12 @@ class Int8Convolution(TiledConvolution):
     ) -> tuple[Knob, ...]:
         """Register tile, loop order of the parallel axes, and how bytes are multiplied."""
         conv = convolution(workload)
-        block = channel_block(forms[-1])
-        register = target.lanes(conv.computed_in)
-        lanes = (block,) if block else channel_blocks(conv.group_out, register)[:1]
-        chunks = conv.group_out // lanes[0]
+        lanes = usual_lanes(conv.group_out, forms[-1], target.lanes(conv.computed_in))
+        chunks = conv.group_out // lanes
         quads = conv.groups == 1 or conv.group_in % QUAD == 0
-        dot = "vnni" if lanes[0] in dot_lanes(target) and quads else "widen"
+        dot = "vnni" if lanes in dot_lanes(target) and quads else "widen"
         return (
-            Knob(name="lanes", values=lanes),
+            Knob(name="lanes", values=(lanes,)),
             Knob(name="dot", values=(dot,)),
             Knob(
                 name="tile_width",
@@ -147,7 +142,7 @@ class Int8Convolution(TiledConvolution):
         names = ("lanes", "tile_width", "tile_height", "tile_out")
         lanes, width, height, out = (column(settings, n) for n in names)
         quads = np.array([float(quad(s)) for s in settings])
-        moves = np.array([copied(conv, forms, len(workload.arguments), s) for s in settings])
+        moves = np.array([copied(conv, forms, s) for s in settings])
         tiles_w, tiles_h = np.ceil(conv.out_width / width), np.ceil(conv.out_height / height)
         pieces = conv.batch * tiles_h * conv.out_channels / lanes / out
         pieces = pieces * (tiles_w if conv.out_height == 1 else 1.0)
@@ -190,7 +185,7 @@ class Int8Convolution(TiledConvolution):
     ) -> Mapping[int, tuple[int, ...]]:
         """Physical shape of the weights."""
         conv, settings = convolution(workload), dict(candidate.settings)
-        block = input_block(conv, candidate.forms, len(workload.arguments), settings)
+        block = input_block(conv, candidate.forms, settings)
         lanes = output_block(candidate.forms, settings)
         count = slots(conv, block, settings) + compensated(workload, settings)
         return {conv.weight: (conv.out_channels // lanes, count, lanes, quad(settings))}
@@ -200,7 +195,7 @@ class Int8Convolution(TiledConvolution):
     ) -> Mapping[int, Array]:
         """[O, I, kh, kw] → [O/bo, slots, bo, 4 or 1]; slots by input chunk, tap, lanes of it."""
         conv, settings = convolution(workload), dict(candidate.settings)
-        block = input_block(conv, candidate.forms, len(workload.arguments), settings)
+        block = input_block(conv, candidate.forms, settings)
         chunks, _, lanes, width = self.packed_shapes(workload, candidate)[conv.weight]
         inside = -(-conv.group_in // block)
         weights = np.zeros((conv.out_channels, inside * block, *conv.kernel), np.int8)

@@ -16,14 +16,14 @@ from math import gcd
 import numpy as np
 
 from tilewright.core.errors import InternalError
-from tilewright.core.forms import Form, channel_block
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob, Workspaces
-from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
+from tilewright.kernels.blocks import arriving_block, output_block, tile_sizes, usual_lanes
 from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.register_tile import RegisterTile, TiledProduct
 
@@ -143,9 +143,9 @@ def _phases(extents: tuple[int, int, int], stride: int, dilation: int, before: i
     )
 
 
-def input_block(conv: TransposedConvolution, forms: tuple[Form, ...], arguments: int) -> int:
+def input_block(conv: TransposedConvolution, forms: tuple[Form, ...]) -> int:
     """Channels of the input that one packed weight block covers."""
-    block = channel_block(forms[conv.data]) if conv.data < arguments else 0
+    block = arriving_block(forms, conv.data)
     if block and conv.group_in % block == 0:
         return block
     return 1 if conv.group_in > 4 else conv.group_in
@@ -166,12 +166,10 @@ class GatheringTransposedConvolution(TiledProduct):
     ) -> tuple[Knob, ...]:
         """Register tile over positions of one phase and chunks of channels."""
         conv = transposed_convolution(workload)
-        block = channel_block(forms[-1])
-        register = target.lanes(workload.computed_in)
-        lanes = (block,) if block else channel_blocks(conv.group_out, register)[:1]
-        chunks = conv.group_out // lanes[0]
+        lanes = usual_lanes(conv.group_out, forms[-1], target.lanes(workload.computed_in))
+        chunks = conv.group_out // lanes
         return (
-            Knob(name="lanes", values=lanes),
+            Knob(name="lanes", values=(lanes,)),
             Knob(name="tile_width", values=tile_sizes(conv.columns.positions, largest=28)),
             Knob(name="tile_out", values=tuple(t for t in (1, 2, 4) if chunks % t == 0)),
             Knob(name="order", values=("channels", "rows")),
@@ -244,7 +242,7 @@ class GatheringTransposedConvolution(TiledProduct):
     ) -> Mapping[int, tuple[int, ...]]:
         """Physical shape of the weights."""
         conv = transposed_convolution(workload)
-        bi = input_block(conv, candidate.forms, len(workload.arguments))
+        bi = input_block(conv, candidate.forms)
         bo = output_block(candidate.forms, dict(candidate.settings))
         phases = (conv.rows.count, conv.columns.count)
         taps = (conv.rows.taps, conv.columns.taps)

@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from tilewright.core.errors import InternalError
-from tilewright.core.forms import Form, channel_block
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
@@ -23,7 +23,14 @@ from tilewright.cost.floors import Work, least_work
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob, ToldAsColumns, Workspaces
-from tilewright.kernels.blocks import chunk_count, lane_counts, out_tiles, tile_sizes, whole_chunks
+from tilewright.kernels.blocks import (
+    arriving_block,
+    chunk_count,
+    lane_counts,
+    out_tiles,
+    tile_sizes,
+    whole_chunks,
+)
 from tilewright.kernels.columns import Bools, Numbers, by_type, chosen, column
 from tilewright.kernels.convolution import (
     Convolution,
@@ -83,7 +90,7 @@ def _even(pieces: int, threads: int) -> bool:
 
 def input_lanes(conv: Convolution, forms: tuple[Form, ...], device_lanes: int) -> int:
     """Channel block of the transformed input: the block the data comes in, where it divides."""
-    block = channel_block(forms[conv.data]) if conv.data < len(forms) - 1 else 0
+    block = arriving_block(forms, conv.data)
     if block and conv.in_channels % block == 0:
         return block
     lanes = device_lanes

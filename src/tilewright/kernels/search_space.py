@@ -104,8 +104,7 @@ class SearchSpace:
 
     def valid(self, number: int) -> bool:
         """Whether the filters accept a number."""
-        part, inner = self.part_of(number)
-        return self.parts[part].knobs.valid(inner)
+        return bool(self.accepted([number])[0])
 
     def accepted(self, numbers: Sequence[int] | Numbers) -> Bools:
         """`valid` of many numbers."""

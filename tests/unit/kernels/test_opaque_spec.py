@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from streaming_cases import ADD, OPAQUE
-from tilewright.kernels.generic import OPAQUE as SPEC
 
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.estimates import facts as facts_of
+from tilewright.kernels.generic import OPAQUE as SPEC
 from tilewright.testing.implementations import made_up_placement
 
 
