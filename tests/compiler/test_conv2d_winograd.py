@@ -21,13 +21,17 @@ from tilewright.core.records import Candidate
 from tilewright.graph.evaluate import magnitude, run_workload
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels import conv2d_winograd, conv2d_winograd1d, conv2d_winograd2
-from tilewright.kernels.conv2d_winograd_forms import WinogradConvolution
+from tilewright.kernels.conv2d_winograd import (
+    ALONG_ONE_AXIS,
+    SPECS,
+    TILES_OF_2,
+    TILES_OF_4,
+    WinogradConvolution,
+)
 from tilewright.kernels.convolution import convolution
 from tilewright.testing.implementations import ImplementationConformance
 
 LANES = PLACEMENT.target.lanes("float32")
-SPECS = (conv2d_winograd.SPEC, conv2d_winograd2.SPEC, conv2d_winograd1d.SPEC)
 CASES = [(spec, kernel) for spec in SPECS for kernel in spec.outputs]
 Pair = tuple[int, int]
 
@@ -82,7 +86,7 @@ def test_partial_tiles_on_every_side(spec: WinogradConvolution, kernel: Pair, pl
 @pytest.mark.parametrize("order", ["channels", "tiles"])
 @pytest.mark.parametrize("batch", [1, 2])
 def test_strips_give_the_results_of_the_whole_plane(order: str, batch: int) -> None:
-    spec = conv2d_winograd.SPEC
+    spec = TILES_OF_4
     task = conv((batch, 2 * LANES, 15, 18), 2 * LANES, epilogue="bru", padding=(1, 1, 1, 1))
     forms = forms_for(task, blocked(LANES), blocked(LANES))
     strips = next(
@@ -162,7 +166,7 @@ def test_a_huge_value_spoils_only_its_tiles(spec: WinogradConvolution, kernel: P
 
 
 def test_factors_of_one_and_zero_cost_nothing() -> None:
-    spec = conv2d_winograd2.SPEC
+    spec = TILES_OF_2
     task = conv((1, 2 * LANES, 8, 8), LANES, (3, 3), padding=(1, 1, 1, 1))
     forms = forms_for(task, blocked(LANES), blocked(LANES))
     settings_ = choose(task, spec, forms, None)
@@ -178,7 +182,7 @@ def test_factors_of_one_and_zero_cost_nothing() -> None:
 class TestTileOfTwo(ImplementationConformance):
     """The shipped suite on this machine, whose vectors may be wider than those above."""
 
-    spec = conv2d_winograd2.SPEC
+    spec = TILES_OF_2
     workloads = (
         conv((1, 32, 7, 9), 32, (3, 3), padding=(1, 1, 1, 1)),
         conv((1, 32, 9, 7), 32, (5, 5), padding=(2, 2, 2, 2)),
@@ -188,7 +192,7 @@ class TestTileOfTwo(ImplementationConformance):
 class TestOneAxis(ImplementationConformance):
     """Rows and columns."""
 
-    spec = conv2d_winograd1d.SPEC
+    spec = ALONG_ONE_AXIS
     workloads = (
         conv((1, 32, 7, 9), 32, (1, 7), padding=(0, 3, 0, 3)),
         conv((1, 32, 9, 7), 32, (3, 1), padding=(1, 0, 1, 0)),
@@ -198,5 +202,5 @@ class TestOneAxis(ImplementationConformance):
 class TestTileOfFour(ImplementationConformance):
     """The usual form."""
 
-    spec = conv2d_winograd.SPEC
+    spec = TILES_OF_4
     workloads = (conv((1, 32, 7, 9), 32, (3, 3), "bru", padding=(1, 1, 1, 1)),)

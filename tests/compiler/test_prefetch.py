@@ -23,8 +23,9 @@ from tilewright.compiler.prefetch import AHEAD, TILE, with_prefetches
 from tilewright.core.forms import blocked
 from tilewright.core.records import Candidate, Settings
 from tilewright.graph.workload import Workload
-from tilewright.kernels import conv2d_direct, conv2d_winograd, conv2d_winograd2, dense_packed
+from tilewright.kernels import conv2d_direct, dense_packed
 from tilewright.kernels.base import Implementation
+from tilewright.kernels.conv2d_winograd import TILES_OF_2, TILES_OF_4
 from tilewright.testing.implementations import plain
 
 OPERATIONS = {
@@ -67,8 +68,8 @@ CASES: dict[str, tuple[Implementation, Workload, Settings]] = {
         CONV3,
         {"order": "rows", "tile_width": 3, "tile_height": 2, "tile_out": 2, "cache_chunks": 0},
     ),
-    "positions": (conv2d_winograd.SPEC, CONV3, {"order": "channels", "tile_rows": 1, "strip": 0}),
-    "square": (conv2d_winograd2.SPEC, CONV3, {"order": "channels", "tile_rows": 2, "strip": 0}),
+    "positions": (TILES_OF_4, CONV3, {"order": "channels", "tile_rows": 1, "strip": 0}),
+    "square": (TILES_OF_2, CONV3, {"order": "channels", "tile_rows": 2, "strip": 0}),
     "dense": (dense_packed.SPEC, DENSE, {"order": "columns", "tile_rows": 4, "block": 2 * LANES}),
 }
 

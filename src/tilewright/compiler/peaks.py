@@ -27,31 +27,29 @@ Fastest = Callable[[tvm.IRModule, Sequence[TensorType]], float]
 
 
 def measured_peaks(
-    target: Target, resources: Resources, fastest: Fastest | None = None, dtype: str = MEASURED
+    target: Target, resources: Resources, fastest: Fastest | None = None
 ) -> dict[str, float]:
     """What a device reaches, by the database's names; `fastest` runs the kernels, else locally.
 
-    `dtype` is a type that kernels compute in. The second cache is read again and again by each
+    The second cache is read again and again by each
     thread, memory once, as an array larger than the private caches.
     """
     run = fastest or partial(_fastest, target, resources)
     cache_bytes = max(target.cache_bytes(2) // 2, 64 << 10)
     memory_bytes = _STREAM_BYTES // resources.threads
-    lanes, threads = target.lanes(dtype), resources.threads
+    lanes, threads = target.lanes(MEASURED), resources.threads
     return {
-        "flop_per_s": _flop_per_s(threads, lanes, run, dtype),
-        "bytes_per_s": _bytes_per_s((threads, memory_bytes, 1), lanes, run, dtype),
-        "cache_bytes_per_s": _bytes_per_s(
-            (threads, cache_bytes, _CACHE_REPEATS), lanes, run, dtype
-        ),
+        "flop_per_s": _flop_per_s(threads, lanes, run),
+        "bytes_per_s": _bytes_per_s((threads, memory_bytes, 1), lanes, run),
+        "cache_bytes_per_s": _bytes_per_s((threads, cache_bytes, _CACHE_REPEATS), lanes, run),
     }
 
 
-def _flop_per_s(threads: int, lanes: int, fastest: Fastest, dtype: str) -> float:
+def _flop_per_s(threads: int, lanes: int, fastest: Fastest) -> float:
     """Operations per second of a register tile whose operands lie in level 1."""
     wide = _VECTORS * lanes
-    a = te.placeholder((threads, _DEPTH, _ROWS), dtype, name="a")
-    b = te.placeholder((threads, _DEPTH, wide), dtype, name="b")
+    a = te.placeholder((threads, _DEPTH, _ROWS), MEASURED, name="a")
+    b = te.placeholder((threads, _DEPTH, wide), MEASURED, name="b")
     axes = [te.reduce_axis((0, _REPEATS), "again"), te.reduce_axis((0, _DEPTH), "depth")]
 
     def product(thread, row, lane):
@@ -62,20 +60,20 @@ def _flop_per_s(threads: int, lanes: int, fastest: Fastest, dtype: str) -> float
     return 2.0 * threads * _ROWS * wide * _REPEATS * _DEPTH / seconds
 
 
-def _bytes_per_s(read: tuple[int, int, int], lanes: int, fastest: Fastest, dtype: str) -> float:
+def _bytes_per_s(read: tuple[int, int, int], lanes: int, fastest: Fastest) -> float:
     """Bytes per second when some threads read so many bytes each, so many times, in rows of several
     vectors."""
     threads, thread_bytes, repeats = read
     wide = lanes * _STREAMS
-    rows = thread_bytes // element_type(dtype).bytes // wide
-    x = te.placeholder((threads, rows, wide), dtype, name="x")
+    rows = thread_bytes // element_type(MEASURED).bytes // wide
+    x = te.placeholder((threads, rows, wide), MEASURED, name="x")
     axes = [te.reduce_axis((0, repeats), "again"), te.reduce_axis((0, rows), "row")]
 
     def total(thread, lane):
         return te.sum(x[thread, axes[1], lane], axis=axes)
 
     y = te.compute((threads, wide), total, name="y")
-    size_bytes = TensorType((threads, rows, wide), dtype).bytes
+    size_bytes = TensorType((threads, rows, wide), MEASURED).bytes
     return repeats * size_bytes / _seconds([x, y], lanes, fastest)
 
 

@@ -23,10 +23,8 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob
 from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.ports import Ports, plain_ports
-from tilewright.kernels.register_tile import issue_slowdown, row_tile_sizes
+from tilewright.kernels.register_tile import RegisterTile, row_tile_sizes, summation_error
 from tilewright.kernels.streaming import Unpacked
-
-NAME = "batch_matmul_tiled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +65,7 @@ def batch_product(workload: Workload) -> BatchProduct:
 class TiledBatchMatmul(Unpacked):
     """Spec of the batched product with a tile in registers."""
 
-    name = NAME
+    name = "batch_matmul_tiled"
     anchors = frozenset({"batch_matmul"})
     element_types = SINGLE
 
@@ -112,7 +110,8 @@ class TiledBatchMatmul(Unpacked):
             return False
         if not settings["pack"] and (matmul.transposed or matmul.columns % int(settings["block"])):
             return False
-        return int(settings["tile_rows"]) * vectors + vectors + 1 <= target.vector_registers
+        tile = RegisterTile(int(settings["tile_rows"]), vectors)
+        return bool(tile.fits_beside(target.vector_registers))
 
     def demand(
         self,
@@ -125,43 +124,32 @@ class TiledBatchMatmul(Unpacked):
         """Wasted work, what the register tile loses against the peak, cost of copying."""
         matmul = batch_product(workload)
         block = column(settings, "block")
-        tile = column(settings, "tile_rows")
+        rows = column(settings, "tile_rows")
         groups = column(settings, "row_groups")
         packed = chosen(settings, "pack", True)
-        row_tiles = np.ceil(matmul.rows / tile)
+        row_tiles = np.ceil(matmul.rows / rows)
         groups = np.minimum(groups, row_tiles)
         chunks = np.ceil(matmul.columns / block)
         pieces = matmul.batch * chunks * groups
-        covered = np.ceil(row_tiles / groups) * groups * tile
+        covered = np.ceil(row_tiles / groups) * groups * rows
         waste = covered * chunks * block / (matmul.rows * matmul.columns)
         register = target.lanes(workload.computed_in)
-        vectors = np.ceil(block / register)
-        accumulators = tile * vectors
-        loads = 1.0 / tile + 1.0 / vectors
+        tile = RegisterTile(rows, np.ceil(block / register))
         peak = target.operations_per_cycle(workload.computed_in)
         per_value = 1.5 if matmul.transposed else 1.0 / register
         copied = np.where(packed, matmul.depth * block * pieces * per_value, 0.0)
         return Demand(
             pieces=pieces,
-            operations=_flop(matmul) * waste,
-            per_cycle=peak / issue_slowdown(accumulators, loads),
+            operations=2.0 * matmul.batch * matmul.rows * matmul.depth * matmul.columns * waste,
+            per_cycle=peak / tile.slowdown,
             cycles=copied,
             traffic={"L3": workload.bytes},
-            details={
-                "accumulators": accumulators,
-                "loads_per_multiply_add": loads,
-                "waste": waste,
-            },
+            details=tile.details(waste),
         )
 
     def error_bound(self, workload: Workload) -> float:
         """Summation in single precision; grows slowly with the length of the sum."""
-        return max(2e-6, 2.4e-7 * batch_product(workload).depth ** 0.5)
-
-
-def _flop(matmul: BatchProduct) -> float:
-    """Two per multiply-add."""
-    return 2.0 * matmul.batch * matmul.rows * matmul.depth * matmul.columns
+        return summation_error(batch_product(workload).depth)
 
 
 SPEC = TiledBatchMatmul()

@@ -32,6 +32,11 @@ def best_block(channels: int, lanes: int) -> int:
     return channel_blocks(channels, lanes)[0]
 
 
+def usual_lanes(channels: int, form: Form, lanes: int) -> int:
+    """How many output channels to compute together: the result's block where it has one."""
+    return channel_block(form) or best_block(channels, lanes)
+
+
 def lane_counts(channels: int, form: Form, lanes: int) -> tuple[int, ...]:
     """How many output channels to compute together, the preferred number first.
 
@@ -39,11 +44,15 @@ def lane_counts(channels: int, form: Form, lanes: int) -> tuple[int, ...]:
     register, whole registers are offered too, and what they compute beyond the last channel is
     dropped.
     """
-    block = channel_block(form)
-    if block:
-        return (block,)
-    usual = best_block(channels, lanes)
-    return (lanes, usual) if usual % lanes and channels > lanes else (usual,)
+    usual = usual_lanes(channels, form, lanes)
+    torn = not channel_block(form) and usual % lanes
+    return (lanes, usual) if torn and channels > lanes else (usual,)
+
+
+def arriving_block(forms: tuple[Form, ...], operand: int) -> int:
+    """The channel block that an operand arrives in; 0 where it is plain, or where the kernel
+    computes it itself."""
+    return channel_block(forms[operand]) if operand < len(forms) - 1 else 0
 
 
 def chunk_count(channels: int, lanes: int, groups: int = 1) -> int:

@@ -9,42 +9,40 @@ the rows a piece of work needs into a scratch buffer with a border, in the lanes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 
 import numpy as np
 
-from tilewright.core.forms import Form, channel_block
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import SINGLE, Knob, ToldAsColumns
-from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
+from tilewright.kernels.base import Knob, ToldAsColumns
+from tilewright.kernels.blocks import arriving_block, output_block, tile_sizes, usual_lanes
 from tilewright.kernels.columns import Bools, by_type, chosen, column
-from tilewright.kernels.convolution import Convolutions, convolution, convolutions
+from tilewright.kernels.convolution import (
+    Convolutions,
+    TiledConvolution,
+    convolution,
+    convolutions,
+)
 from tilewright.kernels.ports import Ports, anchored_ports
+from tilewright.kernels.register_tile import RegisterTile
 
-NAME = "conv2d_depthwise"
 _LARGEST_WIDTH = 14
 _LARGEST_CODE = 160
 
 
-class DepthwiseConvolution(ToldAsColumns):
+class DepthwiseConvolution(ToldAsColumns, TiledConvolution):
     """Spec of the depthwise convolution, with any channel multiplier."""
 
-    name = NAME
-    anchors = frozenset({"conv2d"})
-    element_types = SINGLE
+    name = "conv2d_depthwise"
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision, constant weights, one input channel per group."""
-        conv = convolution(workload)
-        return (
-            workload.types[conv.data].dtype in self.element_types
-            and workload.is_constant(conv.weight)
-            and conv.group_in == 1
-        )
+        alone = convolution(workload).group_in == 1
+        return alone and super().applies(workload, target, resources)
 
     def port_forms(
         self, workload: Workload, target: Target, resources: Resources
@@ -57,14 +55,11 @@ class DepthwiseConvolution(ToldAsColumns):
     ) -> tuple[Knob, ...]:
         """Register tile, where padding happens, and which loops over taps are unrolled."""
         conv = convolution(workload)
-        block = channel_block(forms[-1])
-        register = target.lanes(conv.computed_in)
-        lanes = (block,) if block else channel_blocks(conv.out_channels, register)[:1]
-        arrives = channel_block(forms[conv.data]) if conv.data < len(forms) - 1 else 0
-        ready = arrives in lanes and not conv.padded
+        lanes = usual_lanes(conv.out_channels, forms[-1], target.lanes(conv.computed_in))
+        ready = arriving_block(forms, conv.data) == lanes and not conv.padded
         padding = ("inline",) if ready else ("inline", "tile")
         return (
-            Knob(name="lanes", values=lanes),
+            Knob(name="lanes", values=(lanes,)),
             Knob(name="tile_width", values=tile_sizes(conv.out_width, largest=_LARGEST_WIDTH)),
             Knob(name="tile_height", values=tile_sizes(conv.out_height, largest=3)),
             Knob(name="rows", values=tuple(r for r in (1, 2, 4) if r <= conv.out_height)),
@@ -84,11 +79,10 @@ class DepthwiseConvolution(ToldAsColumns):
         conv = convolution(workload)
         lanes, width, height = (column(settings, n) for n in ("lanes", "tile_width", "tile_height"))
         vectors = np.ceil(lanes / target.lanes(conv.computed_in))
-        accumulators = width * height * vectors
+        tile = RegisterTile(width * height, vectors)
         down = np.where(chosen(settings, "unroll", "taps"), conv.kernel[0], 1)
-        short = accumulators * conv.kernel[1] * down <= _LARGEST_CODE
-        fits = accumulators + vectors + 1 <= target.vector_registers
-        return fits & (short | (accumulators == vectors))
+        short = tile.accumulators * conv.kernel[1] * down <= _LARGEST_CODE
+        return tile.fits_beside(target.vector_registers) & (short | (width * height == 1))
 
     def demand_of_many(
         self,
@@ -100,10 +94,6 @@ class DepthwiseConvolution(ToldAsColumns):
     ) -> Demand:
         """Loads and cycles per vector of results."""
         return _demand(convolutions(workloads), target, settings)
-
-    def error_bound(self, workload: Workload) -> float:
-        """Summation in single precision over the taps."""
-        return max(2e-6, 2.4e-7 * prod(convolution(workload).kernel) ** 0.5)
 
     def packed_shapes(
         self, workload: Workload, candidate: Candidate

@@ -20,7 +20,7 @@ from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Column, Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import SINGLE, Knob, ToldAsColumns, Workspaces
+from tilewright.kernels.base import Knob, ToldAsColumns, Workspaces
 from tilewright.kernels.blocks import chunk_count, output_block, whole_chunks
 from tilewright.kernels.columns import Bools, by_type, chosen, column
 from tilewright.kernels.conv2d_direct_knobs import (
@@ -30,11 +30,15 @@ from tilewright.kernels.conv2d_direct_knobs import (
     plain_blocks,
     unrolls_lanes,
 )
-from tilewright.kernels.convolution import Convolution, Convolutions, convolution, convolutions
-from tilewright.kernels.ports import Ports, anchored_ports
-from tilewright.kernels.register_tile import fits_registers, issue_slowdown
+from tilewright.kernels.convolution import (
+    Convolution,
+    Convolutions,
+    TiledConvolution,
+    convolution,
+    convolutions,
+)
+from tilewright.kernels.register_tile import RegisterTile
 
-NAME = "conv2d_direct"
 _WIDEST_OF_SEVERAL_ROWS = 16
 _TAPS_INSIDE = "chunk,ky,lane,kx"
 _CHUNKS_INSIDE = "ky,kx,chunk,lane"
@@ -54,28 +58,15 @@ def reduction(conv: Convolution, settings: Settings) -> dict[str, int]:
     return {name: steps[name] for name in str(settings["reduce_order"]).split(",")}
 
 
-class DirectConvolution(ToldAsColumns):
+class DirectConvolution(ToldAsColumns, TiledConvolution):
     """Spec of the direct convolution; any stride, padding, dilation and groups."""
 
-    name = NAME
-    anchors = frozenset({"conv2d"})
-    element_types = SINGLE
+    name = "conv2d_direct"
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Single precision with constant weights, and more than one channel per group."""
-        conv = convolution(workload)
-        return (
-            workload.types[conv.data].dtype in self.element_types
-            and workload.is_constant(conv.weight)
-            and conv.group_out > 1
-        )
-
-    def port_forms(
-        self, workload: Workload, target: Target, resources: Resources
-    ) -> tuple[Ports, ...]:
-        """Data and result in blocks or plain; a block of results lies within a group."""
-        conv = convolution(workload)
-        return anchored_ports(workload, target, conv.data, groups=conv.groups)
+        several = convolution(workload).group_out > 1
+        return several and super().applies(workload, target, resources)
 
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
@@ -95,10 +86,11 @@ class DirectConvolution(ToldAsColumns):
         worth it, and cached weights are used more than once."""
         conv = convolution(workload)
         lanes, width, height, tile_out = _tile(settings)
-        weights = tile_out * np.ceil(lanes / target.lanes(conv.computed_in))
+        tile = RegisterTile(
+            width * height, tile_out * np.ceil(lanes / target.lanes(conv.computed_in))
+        )
         kept = np.where(chosen(settings, "reduce_order", _TAPS_INSIDE), width * height, 1.0)
-        registers = target.vector_registers
-        fits = fits_registers(width * height * weights, weights, registers, kept=kept)
+        fits = tile.fits(target.vector_registers, kept=kept)
         divides = np.ceil(conv.group_out / lanes) % tile_out == 0
         small = (height == 1) | (width <= _WIDEST_OF_SEVERAL_ROWS)
         uncached = chosen(settings, "cache_chunks", 0)
@@ -117,12 +109,6 @@ class DirectConvolution(ToldAsColumns):
         """Wasted work, what the register tile loses against the peak, bytes of all operands, and of
         weights that are read again."""
         return _demand(convolutions(workloads), target, forms, settings)
-
-    def error_bound(self, workload: Workload) -> float:
-        """Summation in single precision; grows slowly with the length of the sum."""
-        conv = convolution(workload)
-        length = conv.group_in * prod(conv.kernel)
-        return max(2e-6, 6e-8 * length**0.5 * 4)
 
     def workspaces(
         self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
@@ -176,20 +162,16 @@ def _demand(
     pieces = conv.batch * tiles_c * _tiles_apart(conv, settings, tiles_h, tiles_w)
     covered = tiles_w * tile_width * tiles_h * tile_height
     waste = covered / conv.pixels
-    pixels = tile_width * tile_height
     register = by_type(conv.computed_in, target.lanes)
     vectors = np.ceil(lanes / register)
     torn = (vectors > 1) & (lanes % register > 0)
-    accumulators = pixels * tile_out * vectors
+    tile = RegisterTile(tile_width * tile_height, tile_out * vectors)
     fill = conv.out_channels / (chunks * vectors * register)
-    loads = 1.0 / pixels + 1.0 / (tile_out * vectors)
-    slow = issue_slowdown(accumulators, loads)
-    depth = conv.taps * conv.group_in
-    weight_bytes = 4.0 * lanes * tile_out * depth
+    weight_bytes = 4.0 * lanes * tile_out * conv.summed
     by_rows = chosen(settings, "order", "rows")
-    traffic = np.where(by_rows, 4.0 * depth * conv.out_channels * tiles_h, 0.0)
+    traffic = np.where(by_rows, 4.0 * conv.summed * conv.out_channels * tiles_h, 0.0)
     spill = np.where(weight_bytes > target.cache_bytes(2) / 2, 1.15, 1.0)
-    slow = slow * spill * _reduction_speed(conv, target, settings, accumulators)
+    slow = tile.slowdown * spill * _reduction_speed(conv, target, settings, tile)
     slow = slow * _doubt(conv, forms, settings) * np.where(torn, _TORN_VECTORS, 1.0)
     ragged = (conv.groups > 1) & (conv.group_out % lanes > 0)
     moved = conv.moved_bytes + 0.1 * traffic + np.where(ragged, 2.0 * conv.result_bytes, 0.0)
@@ -198,12 +180,7 @@ def _demand(
         operations=conv.flop * waste,
         per_cycle=by_type(conv.computed_in, target.operations_per_cycle) * fill / slow,
         traffic={"L3": moved},
-        details={
-            "accumulators": accumulators,
-            "loads_per_multiply_add": loads,
-            "waste": waste,
-            "weight_tile_bytes": weight_bytes,
-        },
+        details=tile.details(waste, weight_tile_bytes=weight_bytes),
     )
 
 
@@ -249,7 +226,7 @@ def _tiles_apart(
 
 
 def _reduction_speed(
-    conv: Convolutions, target: Target, settings: Sequence[Settings], accumulators: Column
+    conv: Convolutions, target: Target, settings: Sequence[Settings], tile: RegisterTile
 ) -> Column:
     """Time of the reduction's inner loops against the plain way.
 
@@ -260,7 +237,7 @@ def _reduction_speed(
     widths = column(settings, "tile_width")
     inside = chosen(settings, "reduce_order", _TAPS_INSIDE)
     lanes = chosen(settings, "unroll", "lanes")
-    fits = accumulators + widths + conv.kernel[1] - 1 <= target.vector_registers - 2
+    fits = tile.accumulators + widths + conv.kernel[1] - 1 <= target.vector_registers - 2
     shared = lanes & (conv.kernel[1] <= 3) & (conv.strides[1] == 1)
     taps = np.where(fits, np.where(shared, _TAPS_SHARE_INPUTS, _LESS_USUAL), _TAPS_SPILL)
     return np.where(lanes, _LANES_SPELLED_OUT, 1.0) * np.where(inside, taps, 1.0)

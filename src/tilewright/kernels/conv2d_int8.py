@@ -15,20 +15,18 @@ from math import prod
 
 import numpy as np
 
-from tilewright.core.forms import Form, channel_block
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import ComputeUnit, Resources, Target
 from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import SINGLE, Knob
-from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
+from tilewright.kernels.blocks import arriving_block, output_block, tile_sizes, usual_lanes
 from tilewright.kernels.columns import column
-from tilewright.kernels.convolution import Convolution, convolution
-from tilewright.kernels.ports import Ports, anchored_ports
-from tilewright.kernels.register_tile import fits_registers, issue_slowdown
+from tilewright.kernels.convolution import Convolution, TiledConvolution, convolution
+from tilewright.kernels.register_tile import RegisterTile
 
-NAME = "conv2d_int8"
 QUAD = 4
 """Products that one dot-product instruction adds to a lane."""
 OFFSET = 128
@@ -54,11 +52,9 @@ def quad(settings: Settings) -> int:
     return QUAD if settings["dot"] == "vnni" else 1
 
 
-def input_block(
-    conv: Convolution, forms: tuple[Form, ...], arguments: int, settings: Settings
-) -> int:
+def input_block(conv: Convolution, forms: tuple[Form, ...], settings: Settings) -> int:
     """Channels of the input that lie together when the loops read it."""
-    block = channel_block(forms[conv.data]) if conv.data < arguments else 0
+    block = arriving_block(forms, conv.data)
     if block and conv.group_in % block == 0 and block % quad(settings) == 0:
         return block
     if quad(settings) == 1:
@@ -66,11 +62,10 @@ def input_block(
     return 16 if conv.group_in % 16 == 0 else QUAD
 
 
-def copied(conv: Convolution, forms: tuple[Form, ...], arguments: int, settings: Settings) -> bool:
+def copied(conv: Convolution, forms: tuple[Form, ...], settings: Settings) -> bool:
     """Whether the input is copied first: for its border, or into blocks that dot products read."""
-    block = channel_block(forms[conv.data]) if conv.data < arguments else 0
-    inside = input_block(conv, forms, arguments, settings)
-    return conv.padded or (quad(settings) > 1 and block != inside)
+    moved = arriving_block(forms, conv.data) != input_block(conv, forms, settings)
+    return conv.padded or (quad(settings) > 1 and moved)
 
 
 def slots(conv: Convolution, block: int, settings: Settings) -> int:
@@ -79,43 +74,29 @@ def slots(conv: Convolution, block: int, settings: Settings) -> int:
     return prod(conv.kernel) * chunks * (block // quad(settings))
 
 
-class Int8Convolution:
+class Int8Convolution(TiledConvolution):
     """Spec of the integer convolution; any stride, padding, dilation and groups."""
 
-    name = NAME
-    anchors = frozenset({"conv2d"})
+    name = "conv2d_int8"
     element_types = frozenset({"int8", "uint8"})
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
         """Bytes times constant signed bytes, and more than one channel per group."""
         conv = convolution(workload)
-        return (
-            workload.types[conv.data].dtype in self.element_types
-            and workload.is_constant(conv.weight)
-            and workload.types[conv.weight].dtype == "int8"
-            and conv.group_out > 1
-        )
-
-    def port_forms(
-        self, workload: Workload, target: Target, resources: Resources
-    ) -> tuple[Ports, ...]:
-        """Data and result in blocks or plain; a block of results lies within a group."""
-        conv = convolution(workload)
-        return anchored_ports(workload, target, conv.data, groups=conv.groups)
+        signed = workload.types[conv.weight].dtype == "int8"
+        return signed and conv.group_out > 1 and super().applies(workload, target, resources)
 
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """Register tile, loop order of the parallel axes, and how bytes are multiplied."""
         conv = convolution(workload)
-        block = channel_block(forms[-1])
-        register = target.lanes(conv.computed_in)
-        lanes = (block,) if block else channel_blocks(conv.group_out, register)[:1]
-        chunks = conv.group_out // lanes[0]
+        lanes = usual_lanes(conv.group_out, forms[-1], target.lanes(conv.computed_in))
+        chunks = conv.group_out // lanes
         quads = conv.groups == 1 or conv.group_in % QUAD == 0
-        dot = "vnni" if lanes[0] in dot_lanes(target) and quads else "widen"
+        dot = "vnni" if lanes in dot_lanes(target) and quads else "widen"
         return (
-            Knob(name="lanes", values=lanes),
+            Knob(name="lanes", values=(lanes,)),
             Knob(name="dot", values=(dot,)),
             Knob(
                 name="tile_width",
@@ -141,11 +122,11 @@ class Int8Convolution:
     ) -> bool:
         """The tile, the weights and an input beside it fit the registers, and it is worth it."""
         vectors = -(-int(settings["lanes"]) // target.lanes(workload.computed_in))
-        weights = int(settings["tile_out"]) * vectors
+        height, width = int(settings["tile_height"]), int(settings["tile_width"])
+        tile = RegisterTile(width * height, int(settings["tile_out"]) * vectors)
         # one register more than in single precision: the broadcast input is never an operand
-        if not fits_registers(_tile(settings) * vectors, weights, target.vector_registers - 1):
-            return False
-        return int(settings["tile_height"]) == 1 or int(settings["tile_width"]) <= 16
+        fits = bool(tile.fits(target.vector_registers - 1))
+        return fits and (height == 1 or width <= 16)
 
     def demand(
         self,
@@ -161,31 +142,24 @@ class Int8Convolution:
         names = ("lanes", "tile_width", "tile_height", "tile_out")
         lanes, width, height, out = (column(settings, n) for n in names)
         quads = np.array([float(quad(s)) for s in settings])
-        moves = np.array([copied(conv, forms, len(workload.arguments), s) for s in settings])
+        moves = np.array([copied(conv, forms, s) for s in settings])
         tiles_w, tiles_h = np.ceil(conv.out_width / width), np.ceil(conv.out_height / height)
         pieces = conv.batch * tiles_h * conv.out_channels / lanes / out
         pieces = pieces * (tiles_w if conv.out_height == 1 else 1.0)
         waste = tiles_w * width * tiles_h * height / (conv.out_height * conv.out_width)
         register = target.lanes(conv.computed_in)
         vectors = np.ceil(lanes / register)
-        pixels = width * height
-        accumulators = pixels * out * vectors
-        loads = 1.0 / pixels + 1.0 / (out * vectors)
+        tile = RegisterTile(width * height, out * vectors)
         fill = lanes / (vectors * register)
         peak = np.where(quads > 1, *_operations_per_cycle(target, conv.computed_in))
         copy_bytes = np.where(moves, 2.0 * workload.types[conv.data].bytes, 0.0)
         return Demand(
             pieces=pieces,
             operations=conv.flop * waste,
-            per_cycle=peak * fill / issue_slowdown(accumulators, loads),
+            per_cycle=peak * fill / tile.slowdown,
             traffic={"L3": workload.bytes + copy_bytes},
             launches=1.0 + moves,
-            details={
-                "accumulators": accumulators,
-                "loads_per_multiply_add": loads,
-                "waste": waste,
-                "weight_tile_bytes": conv.group_in * prod(conv.kernel) * out * lanes,
-            },
+            details=tile.details(waste, weight_tile_bytes=conv.summed * out * lanes),
         )
 
     def error_bound(self, workload: Workload) -> float:
@@ -211,7 +185,7 @@ class Int8Convolution:
     ) -> Mapping[int, tuple[int, ...]]:
         """Physical shape of the weights."""
         conv, settings = convolution(workload), dict(candidate.settings)
-        block = input_block(conv, candidate.forms, len(workload.arguments), settings)
+        block = input_block(conv, candidate.forms, settings)
         lanes = output_block(candidate.forms, settings)
         count = slots(conv, block, settings) + compensated(workload, settings)
         return {conv.weight: (conv.out_channels // lanes, count, lanes, quad(settings))}
@@ -221,7 +195,7 @@ class Int8Convolution:
     ) -> Mapping[int, Array]:
         """[O, I, kh, kw] → [O/bo, slots, bo, 4 or 1]; slots by input chunk, tap, lanes of it."""
         conv, settings = convolution(workload), dict(candidate.settings)
-        block = input_block(conv, candidate.forms, len(workload.arguments), settings)
+        block = input_block(conv, candidate.forms, settings)
         chunks, _, lanes, width = self.packed_shapes(workload, candidate)[conv.weight]
         inside = -(-conv.group_in // block)
         weights = np.zeros((conv.out_channels, inside * block, *conv.kernel), np.int8)
@@ -247,10 +221,6 @@ def _operations_per_cycle(target: Target, computed_in: str) -> tuple[float, floa
     lanes, plain = target.lanes(computed_in), target.operations_per_cycle(computed_in)
     dots = [unit.operations_per_cycle // unit.granule[1] * lanes for unit in _dot_units(target)]
     return max(dots, default=plain), plain / 3
-
-
-def _tile(settings: Settings) -> int:
-    return int(settings["tile_width"]) * int(settings["tile_height"]) * int(settings["tile_out"])
 
 
 SPEC = Int8Convolution()

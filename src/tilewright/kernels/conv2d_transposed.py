@@ -16,19 +16,16 @@ from math import gcd
 import numpy as np
 
 from tilewright.core.errors import InternalError
-from tilewright.core.forms import Form, channel_block
+from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, Settings
 from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import SINGLE, Knob, Workspaces
-from tilewright.kernels.blocks import channel_blocks, output_block, tile_sizes
+from tilewright.kernels.base import Knob, Workspaces
+from tilewright.kernels.blocks import arriving_block, output_block, tile_sizes, usual_lanes
 from tilewright.kernels.columns import chosen, column
-from tilewright.kernels.ports import Ports, anchored_ports
-from tilewright.kernels.register_tile import issue_slowdown
-
-NAME = "conv2d_transposed"
+from tilewright.kernels.register_tile import RegisterTile, TiledProduct
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +90,11 @@ class TransposedConvolution:
         """Output channels of one group."""
         return self.out_channels // self.groups
 
+    @property
+    def summed(self) -> int:
+        """Products that a result is the sum of, at most."""
+        return self.group_in * self.rows.taps * self.columns.taps
+
 
 def transposed_convolution(workload: Workload) -> TransposedConvolution:
     """Read the geometry of a workload anchored on `conv2d_transpose`."""
@@ -141,45 +143,33 @@ def _phases(extents: tuple[int, int, int], stride: int, dilation: int, before: i
     )
 
 
-def input_block(conv: TransposedConvolution, forms: tuple[Form, ...], arguments: int) -> int:
+def input_block(conv: TransposedConvolution, forms: tuple[Form, ...]) -> int:
     """Channels of the input that one packed weight block covers."""
-    block = channel_block(forms[conv.data]) if conv.data < arguments else 0
+    block = arriving_block(forms, conv.data)
     if block and conv.group_in % block == 0:
         return block
     return 1 if conv.group_in > 4 else conv.group_in
 
 
-class GatheringTransposedConvolution:
+class GatheringTransposedConvolution(TiledProduct):
     """Spec of the transposed convolution; any stride, padding, dilation and groups."""
 
-    name = NAME
+    name = "conv2d_transposed"
     anchors = frozenset({"conv2d_transpose"})
-    element_types = SINGLE
 
-    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
-        """Single precision with constant weights."""
-        conv = transposed_convolution(workload)
-        taken = workload.types[conv.data].dtype in self.element_types
-        return taken and workload.is_constant(conv.weight)
-
-    def port_forms(
-        self, workload: Workload, target: Target, resources: Resources
-    ) -> tuple[Ports, ...]:
-        """Data and result in blocks or plain; a block of results lies within a group."""
-        conv = transposed_convolution(workload)
-        return anchored_ports(workload, target, conv.data, groups=conv.groups)
+    def operands(self, workload: Workload) -> TransposedConvolution:
+        """The geometry of the convolution."""
+        return transposed_convolution(workload)
 
     def knobs(
         self, workload: Workload, target: Target, resources: Resources, forms: tuple[Form, ...]
     ) -> tuple[Knob, ...]:
         """Register tile over positions of one phase and chunks of channels."""
         conv = transposed_convolution(workload)
-        block = channel_block(forms[-1])
-        register = target.lanes(workload.computed_in)
-        lanes = (block,) if block else channel_blocks(conv.group_out, register)[:1]
-        chunks = conv.group_out // lanes[0]
+        lanes = usual_lanes(conv.group_out, forms[-1], target.lanes(workload.computed_in))
+        chunks = conv.group_out // lanes
         return (
-            Knob(name="lanes", values=lanes),
+            Knob(name="lanes", values=(lanes,)),
             Knob(name="tile_width", values=tile_sizes(conv.columns.positions, largest=28)),
             Knob(name="tile_out", values=tuple(t for t in (1, 2, 4) if chunks % t == 0)),
             Knob(name="order", values=("channels", "rows")),
@@ -196,8 +186,8 @@ class GatheringTransposedConvolution:
         """The tile and the weights beside it fit the registers."""
         register = target.lanes(workload.computed_in)
         vectors = -(-int(settings["lanes"]) // register) * int(settings["tile_out"])
-        used = int(settings["tile_width"]) * vectors + vectors + 1
-        return used <= target.vector_registers
+        tile = RegisterTile(int(settings["tile_width"]), vectors)
+        return bool(tile.fits_beside(target.vector_registers))
 
     def demand(
         self,
@@ -220,12 +210,9 @@ class GatheringTransposedConvolution:
         waste = tiles * width / columns.positions
         register = target.lanes(workload.computed_in)
         vectors = np.ceil(lanes / register)
-        accumulators = width * tile_out * vectors
-        loads = 1.0 / width + 1.0 / (tile_out * vectors)
-        bound = issue_slowdown(accumulators, loads)
-        crowded = np.where(accumulators > 0.8 * target.vector_registers, 1.2, 1.0)
-        taps = rows.taps * rows.count * columns.taps * columns.count
-        depth = float(taps * conv.group_in)
+        tile = RegisterTile(width, tile_out * vectors)
+        crowded = np.where(tile.accumulators > 0.8 * target.vector_registers, 1.2, 1.0)
+        depth = float(conv.summed * rows.count * columns.count)
         positions = conv.batch * rows.positions * columns.positions
         fill = lanes / (vectors * register)
         cycles = positions * conv.out_channels * depth / (2.0 * register * fill)
@@ -233,21 +220,11 @@ class GatheringTransposedConvolution:
         moved = workload.bytes + 0.4 * depth * conv.out_channels * passes
         return Demand(
             pieces=pieces,
-            cycles=cycles * waste * bound * crowded,
+            cycles=cycles * waste * tile.slowdown * crowded,
             traffic={"L3": moved},
             launches=2.0,
-            details={
-                "accumulators": accumulators,
-                "loads_per_multiply_add": loads,
-                "waste": waste,
-            },
+            details=tile.details(waste),
         )
-
-    def error_bound(self, workload: Workload) -> float:
-        """Summation in single precision; grows slowly with the length of the sum."""
-        conv = transposed_convolution(workload)
-        length = conv.group_in * conv.rows.taps * conv.columns.taps
-        return max(2e-6, 2.4e-7 * length**0.5)
 
     def workspaces(
         self, workload: Workload, candidate: Candidate, target: Target, resources: Resources
@@ -265,7 +242,7 @@ class GatheringTransposedConvolution:
     ) -> Mapping[int, tuple[int, ...]]:
         """Physical shape of the weights."""
         conv = transposed_convolution(workload)
-        bi = input_block(conv, candidate.forms, len(workload.arguments))
+        bi = input_block(conv, candidate.forms)
         bo = output_block(candidate.forms, dict(candidate.settings))
         phases = (conv.rows.count, conv.columns.count)
         taps = (conv.rows.taps, conv.columns.taps)

@@ -16,6 +16,7 @@ import numpy as np
 from tilewright.core.errors import InternalError
 from tilewright.graph.workload import Workload
 from tilewright.kernels.columns import Numbers
+from tilewright.kernels.register_tile import TiledProduct
 
 _REMEMBERED = 8192
 """Workloads whose geometry is not read again; a batch of predictions asks about thousands."""
@@ -73,9 +74,14 @@ class Geometry(Generic[N]):
         return self.out_height * self.out_width
 
     @property
+    def summed(self) -> N:
+        """Products that a result is the sum of."""
+        return self.taps * self.group_in
+
+    @property
     def flop(self) -> N:
         """Two per multiply-add."""
-        return 2 * self.batch * self.out_channels * self.pixels * self.taps * self.group_in
+        return 2 * self.batch * self.out_channels * self.pixels * self.summed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,3 +148,13 @@ def _of_one(workload: Workload) -> tuple[str, tuple[int, ...]]:
         *step.integers("padding"),
     )
     return workload.computed_in, numbers
+
+
+class TiledConvolution(TiledProduct):
+    """What the specs of convolutions have in common."""
+
+    anchors = frozenset({"conv2d"})
+
+    def operands(self, workload: Workload) -> Convolution:
+        """The geometry of the convolution."""
+        return convolution(workload)

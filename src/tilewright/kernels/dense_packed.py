@@ -21,12 +21,11 @@ from tilewright.core.targets import Resources, Target
 from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array
 from tilewright.graph.workload import Workload
-from tilewright.kernels.base import SINGLE, Knob
+from tilewright.kernels.base import Knob
 from tilewright.kernels.columns import chosen, column
 from tilewright.kernels.ports import Ports, plain_ports
-from tilewright.kernels.register_tile import issue_slowdown, row_tile_sizes
+from tilewright.kernels.register_tile import RegisterTile, TiledProduct, row_tile_sizes
 
-NAME = "dense_packed"
 _STREAMED = 1.2
 """How much faster than usual a stream as long as the weights comes from memory."""
 
@@ -46,6 +45,12 @@ class Product:
     rows: int
     depth: int
     columns: int
+    groups: int = 1
+
+    @property
+    def summed(self) -> int:
+        """Products that a result is the sum of."""
+        return self.depth
 
 
 def product(workload: Workload) -> Product:
@@ -67,18 +72,15 @@ def product(workload: Workload) -> Product:
     )
 
 
-class PackedDense:
+class PackedDense(TiledProduct):
     """Spec of the dense layer for one row and for many."""
 
-    name = NAME
+    name = "dense_packed"
     anchors = frozenset({"dense"})
-    element_types = SINGLE
 
-    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
-        """Single precision with constant weights."""
-        dense = product(workload)
-        taken = workload.types[dense.data].dtype in self.element_types
-        return taken and workload.is_constant(dense.weight)
+    def operands(self, workload: Workload) -> Product:
+        """The extents of the product."""
+        return product(workload)
 
     def port_forms(
         self, workload: Workload, target: Target, resources: Resources
@@ -112,8 +114,8 @@ class PackedDense:
     ) -> bool:
         """Accumulators and the weights beside them fit the registers."""
         vectors = -(-int(settings["block"]) // target.lanes(workload.computed_in))
-        accumulators = int(settings["tile_rows"]) * vectors
-        return accumulators + vectors + 1 <= target.vector_registers
+        tile = RegisterTile(int(settings["tile_rows"]), vectors)
+        return bool(tile.fits_beside(target.vector_registers))
 
     def demand(
         self,
@@ -126,15 +128,13 @@ class PackedDense:
         """Wasted work, what the register tile loses against the peak, traffic of the weights."""
         dense = product(workload)
         block = column(settings, "block")
-        tile = column(settings, "tile_rows")
+        rows = column(settings, "tile_rows")
         by_rows = chosen(settings, "order", "rows")
-        row_tiles = np.ceil(dense.rows / tile)
+        row_tiles = np.ceil(dense.rows / rows)
         chunks = np.ceil(dense.columns / block)
         pieces = dense.outer * row_tiles * chunks
-        waste = row_tiles * tile * chunks * block / (dense.rows * dense.columns)
-        vectors = np.ceil(block / target.lanes(workload.computed_in))
-        accumulators = tile * vectors
-        loads = 1.0 / tile + 1.0 / vectors
+        waste = row_tiles * rows * chunks * block / (dense.rows * dense.columns)
+        tile = RegisterTile(rows, np.ceil(block / target.lanes(workload.computed_in)))
         chunk_bytes = 4.0 * block * dense.depth
         spill = np.where(chunk_bytes > target.cache_bytes(2) / 2, 1.1, 1.0)
         peak = target.operations_per_cycle(workload.computed_in)
@@ -144,21 +144,12 @@ class PackedDense:
         return Demand(
             pieces=pieces,
             operations=flop * waste,
-            per_cycle=peak / (issue_slowdown(accumulators, loads) * spill),
+            per_cycle=peak / (tile.slowdown * spill),
             traffic={"memory": moved / _STREAMED},
             own_traffic=True,
             hidden=0.9,
-            details={
-                "accumulators": accumulators,
-                "loads_per_multiply_add": loads,
-                "waste": waste,
-                "weight_tile_bytes": chunk_bytes,
-            },
+            details=tile.details(waste, weight_tile_bytes=chunk_bytes),
         )
-
-    def error_bound(self, workload: Workload) -> float:
-        """Summation in single precision; grows slowly with the length of the sum."""
-        return max(2e-6, 2.4e-7 * product(workload).depth ** 0.5)
 
     def packed_shapes(
         self, workload: Workload, candidate: Candidate

@@ -17,9 +17,8 @@ from tilewright.graph.operators import OPERATORS
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob
 from tilewright.kernels.columns import column
-from tilewright.kernels.streaming import Unpacked, function_error
+from tilewright.kernels.streaming import Streaming
 
-NAME = "injective"
 _WORD_BYTES = 4
 _CYCLES_OF_AN_OPERATION = 1.35
 """Of a vector."""
@@ -46,10 +45,10 @@ def _blocks(workload: Workload, forms: tuple[Form, ...]) -> set[int]:
     }
 
 
-class Injective(Unpacked):
+class Injective(Streaming):
     """Spec of kernels that compute each result element from a few elements."""
 
-    name = NAME
+    name = "injective"
     anchors = frozenset({"elementwise", *_MOVEMENTS})
 
     def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
@@ -89,10 +88,6 @@ class Injective(Unpacked):
             traffic={"memory": workload.bytes * strided * preferred},
             own_traffic=True,
         )
-
-    def error_bound(self, workload: Workload) -> float:
-        """Polynomial functions are good to a few units in the last place."""
-        return max(function_error(workload), super().error_bound(workload))
 
 
 SPEC = Injective()

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from math import prod
 from typing import Literal
 
 from tilewright.core.records import KnobValue
 
 KnobKind = Literal["split", "choice", "order", "annotate"]
 SplitPolicy = Literal["factors", "power2", "tails", "candidates"]
-_ANNOTATIONS = ("none", "unroll", "vectorize")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def order(name: str, axes: Sequence[str], candidates: Sequence[Sequence[str]] = 
     return Knob(name=name, values=tuple(",".join(c) for c in found), kind="order")
 
 
-def annotate(name: str, options: Sequence[str] = _ANNOTATIONS) -> Knob:
+def annotate(name: str, options: Sequence[str] = ("none", "unroll", "vectorize")) -> Knob:
     """What is done with a loop: left alone, unrolled, vectorised."""
     return Knob(name=name, values=tuple(options), kind="annotate")
 
@@ -106,11 +106,4 @@ def _nested(extent: int, parts: int, policy: SplitPolicy, limit: int) -> list[tu
         if _allowed(size, extent, policy):
             rest = max(1, extent // size)
             found += [(*outer, size) for outer in _nested(rest, parts - 1, policy, limit)]
-    return [inner for inner in found if _product(inner) <= extent]
-
-
-def _product(sizes: Sequence[int]) -> int:
-    product = 1
-    for size in sizes:
-        product *= size
-    return product
+    return [inner for inner in found if prod(inner) <= extent]

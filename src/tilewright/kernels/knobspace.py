@@ -102,7 +102,7 @@ class KnobSpace:
 
     def valid(self, number: int) -> bool:
         """Whether the filter accepts a number."""
-        return self.accepts is None or bool(self.accepts([self.settings(number)])[0])
+        return bool(self.accepted([number])[0])
 
     def accepted(self, numbers: Sequence[int] | Numbers) -> Bools:
         """`valid` of many numbers."""

@@ -20,9 +20,8 @@ from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob
 from tilewright.kernels.blocks import tile_sizes
 from tilewright.kernels.columns import column
-from tilewright.kernels.streaming import Unpacked, function_error
+from tilewright.kernels.streaming import Streaming
 
-NAME = "pool2d_rows"
 _CYCLES_OF_A_LOAD = 0.675
 """Of a vector, with what is done with it."""
 
@@ -34,10 +33,10 @@ def pooled_shape(workload: Workload) -> tuple[int, ...]:
     return workload.step_types(workload.anchor_index)[1].shape
 
 
-class PoolRows(Unpacked):
+class PoolRows(Streaming):
     """Spec of max and average pooling; any window, stride, padding and dilation."""
 
-    name = NAME
+    name = "pool2d_rows"
     anchors = frozenset({"max_pool2d", "avg_pool2d"})
     element_types = frozenset({"float32", "float64", "int32", "int8", "uint8"})
 
@@ -90,10 +89,6 @@ class PoolRows(Unpacked):
             own_traffic=True,
             details={"accumulators": vectors},
         )
-
-    def error_bound(self, workload: Workload) -> float:
-        """Sums of a window."""
-        return max(function_error(workload), super().error_bound(workload))
 
 
 SPEC = PoolRows()

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, overload
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from tilewright.cost.demand import Column
+from tilewright.core.targets import Resources, Target
+from tilewright.cost.demand import Numbers
+from tilewright.graph.workload import Workload
+from tilewright.kernels.base import SINGLE
 from tilewright.kernels.columns import Bools
+from tilewright.kernels.ports import Ports, anchored_ports
 
 
 def row_tile_sizes(rows: int) -> tuple[int, ...]:
@@ -16,32 +23,104 @@ def row_tile_sizes(rows: int) -> tuple[int, ...]:
     return tuple(t for t in sizes if t >= 4 or t == rows)
 
 
-def issue_slowdown(accumulators: Column, loads: Column) -> Column:
-    """Time over peak time of a tile with so many accumulators and loads per multiply-add.
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """Sums kept in registers: for each of `rows` inputs, which are broadcast one after the other,
+    as many vectors as the `vectors` of weights beside them. Numbers, or columns of many tiles."""
 
-    Two multiply-adds and two loads are issued per cycle, but a stream of loads alone does not reach
-    that (a 14×1 tile runs at 0.6 of the peak). A latency of four cycles wants eight accumulators
-    at least, and a little more room hides the rest.
-    """
-    latency = np.maximum(1.0, 8.0 / accumulators)
-    return np.maximum(1.0, 1.5 * loads) * latency * (1.0 + 1.2 / accumulators + 0.15 * loads)
+    rows: Numbers
+    vectors: Numbers
+
+    @property
+    def accumulators(self) -> Numbers:
+        """Registers that sums take."""
+        return self.rows * self.vectors
+
+    @property
+    def loads(self) -> Numbers:
+        """Loads per multiply-add."""
+        return 1.0 / self.rows + 1.0 / self.vectors
+
+    @property
+    def slowdown(self) -> Numbers:
+        """Time over peak time.
+
+        Two multiply-adds and two loads are issued per cycle, but a stream of loads alone does not
+        reach that (a 14×1 tile runs at 0.6 of the peak). A latency of four cycles wants eight
+        accumulators at least, and a little more room hides the rest.
+        """
+        accumulators, loads = self.accumulators, self.loads
+        latency = np.maximum(1.0, 8.0 / accumulators)
+        return np.maximum(1.0, 1.5 * loads) * latency * (1.0 + 1.2 / accumulators + 0.15 * loads)
+
+    def fits(self, registers: int, *, kept: Numbers = 1) -> Bools:
+        """Whether the tile keeps its accumulators in registers.
+
+        With one vector of weights, inputs are broadcast from memory as operands and all but two
+        registers may accumulate. With more, a broadcast serves a row of multiply-adds: one
+        register for it, one for each vector of weights. (Seen in the machine code: of 32 registers
+        14×2, 9×3 and 6×4 tiles stay whole, 7×4 spills. That needs the vectors innermost; otherwise
+        LLVM loads the broadcasts of the whole tile first.) `kept` are broadcasts that stay in
+        registers because neighbouring taps share them.
+        """
+        alone = np.equal(self.vectors, 1) & np.less_equal(self.accumulators, registers - 2)
+        return alone | np.greater(self.vectors, 1) & self.fits_beside(registers, kept=kept)
+
+    def fits_beside(self, registers: int, *, kept: Numbers = 1) -> Bools:
+        """Whether accumulators, weights and `kept` broadcasts have a register each."""
+        return np.less_equal(self.accumulators + self.vectors + kept, registers)
+
+    def details(self, waste: Numbers, **more: Numbers) -> Mapping[str, Numbers]:
+        """What a demand tells of the tile and of the share of work that is `waste`."""
+        return {
+            "accumulators": self.accumulators,
+            "loads_per_multiply_add": self.loads,
+            "waste": waste,
+            **more,
+        }
 
 
-@overload
-def fits_registers(
-    accumulators: Column, columns: Column, registers: int, *, kept: Column
-) -> Bools: ...
-@overload
-def fits_registers(accumulators: int, columns: int, registers: int, *, kept: int = 1) -> bool: ...
-def fits_registers(accumulators: Any, columns: Any, registers: int, *, kept: Any = 1) -> Any:
-    """Whether a tile keeps its accumulators in registers.
+def summation_error(length: int) -> float:
+    """Error of a sum of so many products in single precision; it grows slowly with the length."""
+    return max(2e-6, 2.4e-7 * length**0.5)
 
-    With one column of weight vectors, inputs are broadcast from memory as operands and all but two
-    registers may accumulate. With more, a broadcast serves a row of multiply-adds: one register
-    for it, one for each column of weights. (Seen in the machine code: of 32 registers 14×2, 9×3
-    and 6×4 tiles stay whole, 7×4 spills. That needs the columns innermost; otherwise LLVM loads
-    the broadcasts of the whole tile first.) `kept` are broadcasts that stay in registers because
-    neighbouring taps share them.
-    """
-    alone = (columns == 1) & (accumulators <= registers - 2)
-    return alone | (columns > 1) & (accumulators + columns + kept <= registers)
+
+class Operands(Protocol):
+    """What is multiplied: the value ids of `data` and `weight`, in how many `groups` of channels,
+    and how many products a result is the sum of."""
+
+    @property
+    def data(self) -> int: ...
+    @property
+    def weight(self) -> int: ...
+    @property
+    def groups(self) -> int: ...
+    @property
+    def summed(self) -> int: ...
+
+
+class TiledProduct(ABC):
+    """What specs of products with constant weights have in common: types, layouts and errors."""
+
+    element_types = SINGLE
+
+    @abstractmethod
+    def operands(self, workload: Workload) -> Operands:
+        """What the anchor multiplies."""
+
+    def applies(self, workload: Workload, target: Target, resources: Resources) -> bool:
+        """Data in one of `element_types`, constant weights."""
+        operands = self.operands(workload)
+        taken = workload.types[operands.data].dtype in self.element_types
+        return taken and workload.is_constant(operands.weight)
+
+    def port_forms(
+        self, workload: Workload, target: Target, resources: Resources
+    ) -> tuple[Ports, ...]:
+        """Data and result in blocks or plain; a block of results lies within a group."""
+        operands = self.operands(workload)
+        return anchored_ports(workload, target, operands.data, groups=operands.groups)
+
+    def error_bound(self, workload: Workload) -> float:
+        """Summation in single precision; grows slowly with the length of the sum."""
+        return summation_error(self.operands(workload).summed)

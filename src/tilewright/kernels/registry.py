@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import cast
 
 from tilewright.core.errors import InternalError
 from tilewright.core.plugins import Offers
@@ -17,8 +16,6 @@ GROUP = "tilewright.implementations"
 _BUILT_IN = (
     "conv2d_direct",
     "conv2d_winograd",
-    "conv2d_winograd2",
-    "conv2d_winograd1d",
     "conv2d_depthwise",
     "conv2d_int8",
     "conv2d_transposed",
@@ -28,16 +25,18 @@ _BUILT_IN = (
     "rows",
     "injective",
     "generic",
-    "opaque",
     "metaschedule",
 )
 
 
 @cache
 def _offers() -> Offers[Implementation]:
-    """Of ours, a module offers `SPEC`."""
-    modules = [import_module(f"tilewright.kernels.{module}") for module in _BUILT_IN]
-    ours = {module.SPEC.name: cast(Implementation, module.SPEC) for module in modules}
+    """Of ours, a module offers `SPEC`, or several as `SPECS`."""
+    ours: dict[str, Implementation] = {}
+    for name in _BUILT_IN:
+        module = import_module(f"tilewright.kernels.{name}")
+        specs = module.SPECS if hasattr(module, "SPECS") else (module.SPEC,)
+        ours |= {spec.name: spec for spec in specs}
     needs = (
         *("name", "anchors", "applies", "port_forms", "knobs", "valid", "demand", "error_bound"),
         *("packed_shapes", "pack"),

@@ -21,9 +21,8 @@ from tilewright.cost.demand import Demand
 from tilewright.graph.workload import Workload
 from tilewright.kernels.base import Knob
 from tilewright.kernels.columns import column
-from tilewright.kernels.streaming import Unpacked, function_error
+from tilewright.kernels.streaming import Streaming
 
-NAME = "rows"
 _CYCLES_OF_AN_ADDITION, _CYCLES_OF_AN_OPERATION = 1.08, 0.3375
 """Of a vector: one that waits for the one before, divided by four, and any other."""
 _CYCLES_OF_A_FOLD = 5.4
@@ -109,10 +108,10 @@ def operand_frame(workload: Workload, forms: tuple[Form, ...]) -> Frame:
     return frame(shape, form, reduced_axes(workload))
 
 
-class Rows(Unpacked):
+class Rows(Streaming):
     """Spec of row kernels."""
 
-    name = NAME
+    name = "rows"
     anchors = _REDUCTIONS | _NORMALISING | {"lrn"}
     element_types = frozenset({"float32", "float64", "int32", "int64"})
 
@@ -165,10 +164,6 @@ class Rows(Unpacked):
             own_traffic=True,
             details={"row_length": float(length)},
         )
-
-    def error_bound(self, workload: Workload) -> float:
-        """Polynomial exponentials and sums."""
-        return max(function_error(workload), super().error_bound(workload))
 
 
 SPEC = Rows()

@@ -12,17 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate, KnobValue, Settings
-from tilewright.kernels.columns import Bools
+from tilewright.kernels.columns import Bools, Floats, Numbers
 from tilewright.kernels.knobs import Knob, split_sizes
 from tilewright.kernels.knobspace import KnobSpace
 
-Numbers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Estimate = Callable[[Sequence[Settings]], Floats]
 
 LISTED = 60_000
@@ -107,8 +104,7 @@ class SearchSpace:
 
     def valid(self, number: int) -> bool:
         """Whether the filters accept a number."""
-        part, inner = self.part_of(number)
-        return self.parts[part].knobs.valid(inner)
+        return bool(self.accepted([number])[0])
 
     def accepted(self, numbers: Sequence[int] | Numbers) -> Bools:
         """`valid` of many numbers."""

@@ -98,3 +98,11 @@ class Unpacked:
     ) -> Mapping[int, Array]:
         """The constants as they are."""
         return constants
+
+
+class Streaming(Unpacked):
+    """The parts of a spec of kernels that compute functions and sums while they move memory."""
+
+    def error_bound(self, workload: Workload) -> float:
+        """Sums, or polynomials that are good to a few units in the last place."""
+        return max(function_error(workload), super().error_bound(workload))

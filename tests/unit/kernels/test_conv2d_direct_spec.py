@@ -14,7 +14,7 @@ from tilewright.kernels.conv2d_direct import SPEC
 from tilewright.kernels.conv2d_direct_knobs import input_blocks
 from tilewright.kernels.convolution import convolution
 from tilewright.kernels.knobspace import KnobSpace
-from tilewright.kernels.register_tile import fits_registers
+from tilewright.kernels.register_tile import RegisterTile
 from tilewright.testing.implementations import PLACEMENTS, candidate_of, made_up_placement, single
 
 
@@ -152,7 +152,7 @@ def test_settings_of_the_x86_template_are_there(block_in: int, kernel: int):
                     continue
                 for unrolled in (False, True) if kernel > 1 else (False,):
                     kept = width * height if unrolled else 1
-                    if not fits_registers(width * height * vectors, vectors, 32, kept=kept):
+                    if not RegisterTile(width * height, vectors).fits(32, kept=kept):
                         continue
                     wanted = {
                         "lanes": block_out, "tile_width": width, "tile_height": height,

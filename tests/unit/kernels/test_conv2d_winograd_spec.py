@@ -10,8 +10,10 @@ import pytest
 from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.graph.workload import Workload
-from tilewright.kernels import conv2d_winograd, conv2d_winograd1d, conv2d_winograd2
-from tilewright.kernels.conv2d_winograd_forms import WinogradConvolution
+from tilewright.kernels.conv2d_winograd import (
+    SPECS,
+    WinogradConvolution,
+)
 from tilewright.kernels.convolution import convolution
 from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.knobspace import knob_space
@@ -27,7 +29,6 @@ from tilewright.testing.implementations import (
     single,
 )
 
-SPECS = (conv2d_winograd.SPEC, conv2d_winograd2.SPEC, conv2d_winograd1d.SPEC)
 CASES = [(spec, kernel) for spec in SPECS for kernel in spec.outputs]
 
 

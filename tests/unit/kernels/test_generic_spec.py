@@ -11,7 +11,7 @@ from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.kernels import injective, pool2d_rows, rows
 from tilewright.kernels.estimates import facts as facts_of
-from tilewright.kernels.generic import SPEC
+from tilewright.kernels.generic import GENERIC as SPEC
 from tilewright.testing.implementations import made_up_placement
 
 

@@ -6,7 +6,7 @@ from streaming_cases import ADD, OPAQUE
 
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.estimates import facts as facts_of
-from tilewright.kernels.opaque import SPEC
+from tilewright.kernels.generic import OPAQUE as SPEC
 from tilewright.testing.implementations import made_up_placement
 
 

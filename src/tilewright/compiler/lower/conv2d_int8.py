@@ -52,8 +52,7 @@ def lower(program: Program, target: Target, resources: Resources) -> Schedule:
 def _source(program: Program, conv: Convolution, plane: Plane, block: int):
     """A function from (n, chunk, row, column, lane) to a byte: of a copy with its border of zeros,
     or of the data itself with the surplus clamped to the last row and column."""
-    arguments = len(program.workload.arguments)
-    if not copied(conv, program.candidate.forms, arguments, program.settings):
+    if not copied(conv, program.candidate.forms, program.settings):
         data = clamped(program, conv, plane)
         return lambda n, chunk, y, x, lane: data.read([n, chunk * block + lane, y, x])
     data = program.operand(conv.data)
@@ -79,7 +78,7 @@ def _source(program: Program, conv: Convolution, plane: Plane, block: int):
 def _accumulator(program: Program, conv: Convolution, lanes: int) -> te.Tensor:
     settings, plane = program.settings, whole_tiles(program, conv)
     weights, width = program.tensors[conv.weight], quad(settings)
-    block = input_block(conv, program.candidate.forms, len(program.workload.arguments), settings)
+    block = input_block(conv, program.candidate.forms, settings)
     source = _source(program, conv, plane, block)
     inside, quads = -(-conv.group_in // block), block // width
     (kh, kw), (sh, sw), (dh, dw) = conv.kernel, conv.strides, conv.dilation

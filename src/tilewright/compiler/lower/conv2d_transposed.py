@@ -57,7 +57,7 @@ def _offset(phase: tirx.Expr, base: tuple[int, ...]) -> tirx.Expr:
 
 
 def _accumulator(program: Program, conv: TransposedConvolution, lanes: int) -> te.Tensor:
-    block = input_block(conv, program.candidate.forms, len(program.workload.arguments))
+    block = input_block(conv, program.candidate.forms)
     weights = program.tensors[conv.weight]
     rows, columns = conv.rows, conv.columns
     tile = program.settings["tile_width"]
