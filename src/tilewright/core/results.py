@@ -249,9 +249,9 @@ class OptimizeResult(NetworkResult, Displayed):
 class AssignmentRow:
     """A whole assignment of layouts and algorithms: the sum that was predicted, the network's time.
 
-    `corrected_s` is the sum with every kernel's time corrected by its place in a network, as the
-    other networks of the race had it. None where nothing was predicted, or the network was not
-    built or gave wrong results.
+    `corrected_s` adds up what the kernels are expected to take inside a network: their times alone,
+    times how much slower they were in the other networks of the race. None where nothing was
+    predicted, or the network was not built or gave wrong results.
     """
 
     name: str

@@ -38,8 +38,8 @@ def graph_result(
 ) -> GraphTuneResult:
     """`result` with what the graph tuner found.
 
-    `predicted`, `raced` and `corrected` are seconds by plan; what equals another plan
-    shares its time.
+    `predicted`, `raced` and `corrected` are seconds by name of plan. Two plans that are the same
+    network were timed once and have the same time.
     """
     solutions = {p.name: p.solution for p in proposals if p.solution is not None}
     solution = solutions[graph_search.CHOSEN]
