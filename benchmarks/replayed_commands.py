@@ -120,8 +120,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def ended(python: str, command: str, folder: Path) -> Ended:
     """A command in a folder, with a database, a cache and a width of its own."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment = {
-        **os.environ,
+        **kept,
         "TILEWRIGHT_DB": str(folder / "a.db"),
         "HOME": str(folder),
         "XDG_CACHE_HOME": str(folder / "cache"),
