@@ -38,7 +38,6 @@ class TaskReport:
     bound: str
     key: str = ""
     flop: int = 0
-    algorithm_flop: int = 0
     bytes: int = 0
     settings: dict[str, int | str | bool] = field(default_factory=dict[str, int | str | bool])
     layouts: tuple[str, ...] = ()
@@ -48,6 +47,7 @@ class TaskReport:
     roof_s: float = 0.0
     nodes: tuple[str, ...] = ()
     in_place_s: float | None = None
+    algorithm_flop: int = 0
 
     @property
     def call_s(self) -> float | None:
