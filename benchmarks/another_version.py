@@ -12,17 +12,16 @@ Nothing else may run while networks are timed.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from math import exp, log
+from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import Any
+from statistics import geometric_mean, median
 
 import numpy as np
 
+from kept import Item, once
 from pages import replace_between, table
 from tilewright.deploy.opening import open_artifact
 from tilewright.graph.sample import random_inputs
@@ -40,8 +39,6 @@ NETWORKS = (
 OLD, NEW = "other version", "this version"
 HEADER = ("network", "other version", "this version", "speed-up", "from round to round")
 _ROUNDS = 9
-
-Item = dict[str, Any]
 
 
 def tilewright(python: str, *words: str) -> None:
@@ -103,6 +100,18 @@ def compared(name: str, artifacts: dict[str, Path]) -> Item:
     }
 
 
+def both(name: str, other: str, exported: Path) -> Item:
+    """What both versions ship from the same measurements, timed in turn."""
+    sides = {OLD: (other, "old"), NEW: (sys.executable, "new")}
+    return compared(
+        name,
+        {
+            version: ship(name, python, exported, exported.parent / side)
+            for version, (python, side) in sides.items()
+        },
+    )
+
+
 def page(items: Sequence[Item]) -> str:
     """The table, with the geometric mean of the speed-ups: of the rounds' ratios the median, since
     the machine may change its speed between rounds."""
@@ -116,7 +125,7 @@ def page(items: Sequence[Item]) -> str:
         )
         for item in items
     ]
-    mean = exp(sum(log(median(item["ratios"])) for item in items) / len(items))
+    mean = geometric_mean(median(item["ratios"]) for item in items)
     device, threads = items[0]["device"], items[0]["threads"]
     return (
         f"{device}, {threads} threads. Geometric mean of the speed-ups: **{mean:.3f}**.\n\n"
@@ -139,15 +148,7 @@ def main() -> None:
         exported = tune(name, options.other, options.budget, folder)
         if options.tune_only:
             continue
-        row = folder / "row.json"
-        if not row.exists():
-            sides = {OLD: (options.other, "old"), NEW: (sys.executable, "new")}
-            artifacts = {
-                version: ship(name, python, exported, folder / side)
-                for version, (python, side) in sides.items()
-            }
-            row.write_text(json.dumps(compared(name, artifacts)))
-        items.append(json.loads(row.read_text()))
+        items.append(once(folder / "row.json", partial(both, name, options.other, exported)))
         print(items[-1])
     if items:
         replace_between(PAGE, MARKS, page(items))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import exp, log
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from bar_records import Record, Records
@@ -118,7 +118,7 @@ def _summary(records: Sequence[Record], budget: str) -> str:
             by_peer.setdefault(key, {})[record.network] = row["speedup"]
     lines: list[str] = []
     for (peer, precision), speedups in by_peer.items():
-        mean = exp(sum(map(log, speedups.values())) / len(speedups))
+        mean = geometric_mean(speedups.values())
         lost = sorted(name for name, value in speedups.items() if value < 1)
         worst = min(speedups, key=lambda name: speedups[name])
         lines.append(

@@ -10,17 +10,17 @@ it stopped. The table goes to docs/benchmarks-graph.md. Nothing else may run mea
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from math import exp, log
+from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import geometric_mean
 
 import onnx
 
+from kept import Item, kept, once
 from measured_command import run_tilewright
+from pages import replace_between, table
 
 HERE = Path(__file__).parent
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
@@ -41,8 +41,6 @@ HEADER = (
     "candidates", "copies",
 )  # fmt: skip
 PEERS = "onnxruntime,openvino,torch_compiled"
-
-Item = dict[str, Any]
 
 
 def model_of(name: str) -> str:
@@ -134,21 +132,14 @@ def _ms(seconds: float | None) -> str:
 
 def write_table(results: Path, page: Path) -> None:
     """Put a table per group of networks between the marks of the page."""
-    lines: list[str] = []
+    parts: list[str] = []
     for title, names in GROUPS.items():
-        paths = [results / name / "result.json" for name in names]
-        items = [json.loads(path.read_text()) for path in paths if path.exists()]
-        if not items:
-            continue
-        lines += [f"### {title}", "", "| " + " | ".join(HEADER) + " |"]
-        lines += ["| " + " | ".join("---" for _ in HEADER) + " |"]
-        lines += ["| " + " | ".join(row) + " |" for row in table_rows(items)]
-        mean = exp(sum(log(fastest_ratio(item)) for item in items) / len(items))
-        lines += ["", f"Geometric mean over the fastest fp32 peer: {mean:.3f}.", ""]
-    text = page.read_text()
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    page.write_text(before + BEGIN + "\n\n" + "\n".join(lines).rstrip() + "\n\n" + END + after)
+        items = kept(results / name / "result.json" for name in names)
+        if items:
+            mean = geometric_mean(fastest_ratio(item) for item in items)
+            said = f"Geometric mean over the fastest fp32 peer: {mean:.3f}."
+            parts += [f"### {title}", table(HEADER, table_rows(items)), said]
+    replace_between(page, (BEGIN, END), "\n\n".join(parts))
 
 
 def main() -> int:
@@ -162,14 +153,9 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=HERE / "results/graph")
     arguments = parser.parse_args()
     for name in arguments.networks:
-        folder = arguments.results / name
-        path = folder / "result.json"
-        if path.exists():
-            continue
-        folder.mkdir(parents=True, exist_ok=True)
         print(name, flush=True)
-        item = run_network(name, arguments.budget, folder)
-        path.write_text(json.dumps({"date": time.strftime("%Y-%m-%d"), **item}, indent=1))
+        folder = arguments.results / name
+        once(folder / "result.json", partial(run_network, name, arguments.budget, folder))
     write_table(arguments.results, HERE.parent / "docs/benchmarks-graph.md")
     return 0
 

@@ -12,13 +12,14 @@ docs/benchmarks-predictors.md.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from kept import Item, kept, once
 from pages import replace_between, table
 from predicted_networks import UNSEEN, model_of
 from tilewright.graph.sample import random_inputs
@@ -39,8 +40,6 @@ HEADER = (
     "planned", "predicted", "measured", "planned off by", "predicted off by",
 )  # fmt: skip
 
-Item = dict[str, Any]
-
 
 def run_network(name: str, folder: Path) -> Item:
     """Compile in one process, load and run in a fresh one."""
@@ -55,6 +54,8 @@ def run_network(name: str, folder: Path) -> Item:
         with NetworkWorker(placement) as worker:
             peak = worker.memory_peak(Path(compiled), plan.constant_names, ordered)
     planned = planned_memory(plan, placement.target, library)
+    if peak.bytes is None:
+        raise SystemExit(f"memory cannot be measured here: {peak.reason}")
     return {
         "network": name,
         "parts": [
@@ -65,7 +66,6 @@ def run_network(name: str, folder: Path) -> Item:
         "predicted_bytes": planned_memory(plan, placement.target).peak_bytes,
         "measured_bytes": peak.bytes,
         "method": peak.method,
-        "reason": peak.reason,
     }  # fmt: skip
 
 
@@ -94,8 +94,7 @@ def summary(items: Sequence[Mapping[str, Any]]) -> str:
 
 def write_table(results: Path, page: Path) -> None:
     """Replace the page's table by what was measured so far."""
-    found = [results / f"{name}.json" for name in NETWORKS]
-    items: list[Item] = [json.loads(path.read_text()) for path in found if path.exists()]
+    items = kept(results / f"{name}.json" for name in NETWORKS)
     text = f"{table(HEADER, map(row, items))}\n\n{summary(items)}"
     replace_between(page, (BEGIN, END), text)
 
@@ -106,15 +105,9 @@ def main() -> None:
     parser.add_argument("--networks", nargs="*", default=list(NETWORKS))
     parser.add_argument("--results", type=Path, default=HERE / "results" / "network_memory")
     arguments = parser.parse_args()
-    arguments.results.mkdir(parents=True, exist_ok=True)
     for name in arguments.networks:
-        path = arguments.results / f"{name}.json"
-        if path.exists():
-            continue
-        item = run_network(name, arguments.results)
-        if item["measured_bytes"] is None:
-            raise SystemExit(f"memory cannot be measured here: {item['reason']}")
-        path.write_text(json.dumps(item, indent=1))
+        run = partial(run_network, name, arguments.results)
+        item = once(arguments.results / f"{name}.json", run)
         print(" ".join(row(item)), flush=True)
     write_table(arguments.results, HERE.parent / "docs" / "benchmarks-predictors.md")
 

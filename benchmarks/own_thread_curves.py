@@ -13,15 +13,16 @@ command goes on where it stopped. Nothing else may run meanwhile.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from kept import Item, kept, once
 from pages import replace_between, table
 from tilewright.core.records import Placement
 from tilewright.graph.plan import NetworkPlan
@@ -44,15 +45,13 @@ HEADER = (
     "network", "measured, ms by threads", "picked", "best", "loss", "all cores' loss", "noise",
 )  # fmt: skip
 
-Item = dict[str, Any]
-
 
 def plans(name: str, placements: Sequence[Placement]) -> list[NetworkPlan]:
     """The network in the default settings of each device."""
     return [prepare(f"zoo:{name}", ModelOptions(), placement).plan for placement in placements]
 
 
-def run_network(name: str, counts: Sequence[int], rounds: int, folder: Path) -> Item:
+def run_network(name: str, counts: Sequence[int], rounds: int) -> Item:
     """Compile for every number of threads, then time in rounds."""
     placements = [local_placement(count) for count in counts]
     network = prepare(f"zoo:{name}", ModelOptions(), placements[0])
@@ -137,14 +136,10 @@ def main() -> None:
     parser.add_argument("--table-only", action="store_true", help="Measure nothing.")
     parser.add_argument("--page", type=Path, help="Where the table goes, besides being printed.")
     arguments = parser.parse_args()
-    arguments.results.mkdir(parents=True, exist_ok=True)
     for name in () if arguments.table_only else arguments.networks:
-        path = arguments.results / f"{name}.json"
-        if not path.exists():
-            item = run_network(name, arguments.counts, arguments.rounds, arguments.results)
-            path.write_text(json.dumps(item, indent=1))
-    found = [arguments.results / f"{name}.json" for name in NETWORKS]
-    text = text_of([json.loads(path.read_text()) for path in found if path.exists()])
+        run = partial(run_network, name, arguments.counts, arguments.rounds)
+        once(arguments.results / f"{name}.json", run)
+    text = text_of(kept(arguments.results / f"{name}.json" for name in NETWORKS))
     print(text)
     if arguments.page is not None:
         replace_between(arguments.page, (BEGIN, END), text)

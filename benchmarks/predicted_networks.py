@@ -20,16 +20,17 @@ run meanwhile.
 from __future__ import annotations
 
 import argparse
-import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from core_distance import NEAR_NS, distance_meter
+from kept import Item, keep, kept, once
 from measured_command import run_tilewright
 from pages import replace_between, table
 from tilewright.graph.sample import random_inputs
@@ -54,7 +55,6 @@ HEADER = (
     "kernels' sum, ms", "sum's error", "kernels' mean error", "within 10 %",
 )  # fmt: skip
 
-Item = dict[str, Any]
 _SLICES, _SLICE_S, _FEWEST, _LEAST = 12, 0.3, 3, 3
 
 
@@ -133,9 +133,9 @@ def predict_beside_others(results: Path, names: Sequence[str], settings: str) ->
                 merged = str(other / "measured.db")
                 run_tilewright(["db", "merge", str(database), merged], log=log)
         asked = ["predict", model_of(name, results), *settings_of(settings), "--db", str(database)]
-        item: Item = json.loads((folder / "result.json").read_text())
+        item = kept([folder / "result.json"])[0]
         item["beside_others"] = run_tilewright(asked, log=log).answer["data"]["network"]
-        (folder / "result.json").write_text(json.dumps(item, indent=1))
+        keep(folder / "result.json", item)
 
 
 def slices(
@@ -171,9 +171,9 @@ def time_rounds(results: Path, names: Sequence[str], settings: str, rounds: int)
         for _ in range(rounds):
             for path in paths:
                 more = slices(path.parent.name, results, settings, distance)
-                item: Item = json.loads(path.read_text())
+                item = kept([path])[0]
                 item["slices"] = [*item.get("slices", ()), *more]
-                path.write_text(json.dumps(item, indent=1))
+                keep(path, item)
 
 
 def apart(item: Mapping[str, Any]) -> dict[str, float]:
@@ -251,8 +251,7 @@ def summaries(items: Sequence[Mapping[str, Any]], prediction: str = "predicted")
 
 def write_table(results: Path, page: Path, section: str) -> None:
     """Replace the section's table by what was measured so far."""
-    found = [results / name / "result.json" for name in (*NETWORKS, *UNSEEN)]
-    items: list[Item] = [json.loads(path.read_text()) for path in found if path.exists()]
+    items = kept(results / name / "result.json" for name in (*NETWORKS, *UNSEEN))
     text = f"{table(HEADER, map(row, items))}\n\n{summaries(items)}"
     beside = [item for item in items if "beside_others" in item]
     if beside:
@@ -282,12 +281,9 @@ def main() -> None:
     names = arguments.networks or list(UNSEEN if arguments.unseen else NETWORKS)
     for name in names:
         folder = results / name
-        if (folder / "result.json").exists():
-            continue
-        folder.mkdir(parents=True, exist_ok=True)
-        item = run_network(name, folder, arguments.settings, arguments.budget or "0")
-        (folder / "result.json").write_text(json.dumps(item, indent=1))
-        print(" ".join(row(item)), flush=True)
+        budget = arguments.budget or "0"
+        run = partial(run_network, name, folder, arguments.settings, budget)
+        print(" ".join(row(once(folder / "result.json", run))), flush=True)
     if arguments.rounds:
         time_rounds(results, names, arguments.settings, arguments.rounds)
     if arguments.beside_others:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
+
+from pages import replace_between, table
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 Found = Mapping[str, Any]
@@ -124,10 +126,7 @@ BARS = _bars()
 
 def write_tables(results: Path, page: Path) -> None:
     """Replace what is between the page's marks."""
-    text = page.read_text(encoding="utf-8")
-    head, rest = text.split(BEGIN)
-    _, tail = rest.split(END)
-    page.write_text(f"{head}{BEGIN}\n\n{rendered(results)}\n\n{END}{tail}", encoding="utf-8")
+    replace_between(page, (BEGIN, END), rendered(results))
 
 
 def rendered(results: Path) -> str:
@@ -143,7 +142,7 @@ def rendered(results: Path) -> str:
             rows.append(
                 [bar.item, bar.words, f"{sign} {bar.shown(bar.bar)}", bar.shown(value), verdict]
             )
-    parts = ["### Bars", _table(["item", "what", "bar", "reached", "met"], rows)]
+    parts = ["### Bars", table(["item", "what", "bar", "reached", "met"], rows)]
     parts += [_item(name, found) for name, found in items.items()]
     return "\n\n".join(parts)
 
@@ -165,10 +164,10 @@ def _item(name: str, found: Found) -> str:
     heads = ["target", "group", "rows", "mean", "median", "p90", "within 10 %", "rank", "covered"]
     text = f"### {name}\n\n`{found['command']}`, "
     text += f"{fmean(spent):.0f} s of CPU time a run, {found['date']}.\n\n"
-    text += _table(heads, rows)
+    text += table(heads, rows)
     regrets = _regrets(found)
     if regrets:
-        text += "\n\n" + _table(
+        text += "\n\n" + table(
             ["GPU", "slower than the best, median", "by seed"],
             [
                 [group, f"{median(values):.1%}", ", ".join(f"{v:.0%}" for v in values)]
@@ -185,8 +184,3 @@ def _cell(field: str, values: Sequence[float] | None) -> str:
     if field == "n":
         return f"{mean:.0f}"
     return f"{mean:.3f}" if field == "spearman" else f"{mean:.1%}"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -12,14 +12,14 @@ but the commands themselves, by their processor time.
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import sys
-import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kept import once
 from measured_command import run_tilewright
 from predictor_tables import write_tables
 
@@ -93,10 +93,8 @@ def work(item: Item, data: Path, folder: Path) -> dict[str, Any]:
     """Run an item with each of its seeds; those in the folder already are taken from there."""
     runs: list[dict[str, Any]] = []
     for seed in range(item.seeds):
-        path = folder / f"seed-{seed}.json"
-        if not path.exists():
-            path.write_text(json.dumps(_run(item, data, seed, folder / "log.txt"), indent=1))
-        runs.append(json.loads(path.read_text()))
+        run = partial(_run, item, data, seed, folder / "log.txt")
+        runs.append(once(folder / f"seed-{seed}.json", run))
     return {"command": _shown(item), "runs": runs}
 
 
@@ -136,10 +134,8 @@ def main() -> int:
         if not (arguments.data / item.table).is_file():
             print(f"{item.name}: skipped, {item.table} is not in {arguments.data}", flush=True)
             continue
-        path.parent.mkdir(parents=True, exist_ok=True)
         print(item.name, flush=True)
-        found = work(item, arguments.data, path.parent)
-        path.write_text(json.dumps({"date": time.strftime("%Y-%m-%d"), **found}, indent=1))
+        once(path, partial(work, item, arguments.data, path.parent))
     write_tables(arguments.results, HERE.parent / "docs/benchmarks-predictors.md")
     return 0
 

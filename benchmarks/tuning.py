@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from kept import Item, once
 from measured_command import run_tilewright
 from tilewright.core.records import Measurement
 from tilewright.graph.tasks import Task
@@ -48,7 +48,6 @@ SEEDS = "10"
 STUDIED = ("resnet18_int8", "resnet18")
 ZOO_BUDGET = "80"
 
-Item = dict[str, Any]
 Work = Callable[[Path], Item]
 
 
@@ -186,14 +185,9 @@ def main() -> int:
     sections = {**SECTIONS, "regret": partial(regret_items, arguments.table)}
     for section in arguments.only:
         for name, work in sections[section]():
-            folder = arguments.results / section / name
-            path = folder / "result.json"
-            if path.exists():
-                continue
-            folder.mkdir(parents=True, exist_ok=True)
             print(f"{section}: {name}", flush=True)
-            item = work(folder)
-            path.write_text(json.dumps({"date": time.strftime("%Y-%m-%d"), **item}, indent=1))
+            folder = arguments.results / section / name
+            once(folder / "result.json", partial(work, folder))
     write_tables(arguments.results, HERE.parent / "docs/benchmarks-tuning.md")
     return 0
 

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from math import exp, log
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from statistics import geometric_mean
 
+from kept import Item
+from pages import replace_between, table
 from tilewright.hardware.device import local_placement
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 SHARES = (0.01, 0.02, 0.05, 0.1)
 FIXED = ("import", "start", "recall", "verify", "compile", "compare", "overhead")
-Item = dict[str, Any]
 
 
 def write_tables(results: Path, page: Path) -> None:
     """Replace what is between the page's marks."""
-    text = page.read_text(encoding="utf-8")
-    head, rest = text.split(BEGIN)
-    _, tail = rest.split(END)
-    page.write_text(f"{head}{BEGIN}\n\n{rendered(results)}\n{END}{tail}", encoding="utf-8")
+    replace_between(page, (BEGIN, END), rendered(results))
 
 
 def rendered(results: Path) -> str:
@@ -29,7 +26,7 @@ def rendered(results: Path) -> str:
     placement = local_placement()
     cpu, threads = placement.target, placement.resources.threads
     parts = [f"{cpu.model}, {cpu.vector_bytes * 8}-bit vectors, {threads} threads, fp32."]
-    for title, section, table in (
+    for title, section, tables in (
         ("Regret on stored sweeps", "regret", _regret),
         ("Beside MetaSchedule", "metaschedule", _metaschedule),
         ("resnet50 in three minutes", "budget", _budget),
@@ -41,7 +38,7 @@ def rendered(results: Path) -> str:
             for path in sorted((results / section).glob("*/result.json"))
         }
         if items:
-            parts.append(f"## {title}\n\n{table(items)}")
+            parts.append(f"## {title}\n\n{tables(items)}")
     return "\n\n".join(parts)
 
 
@@ -56,7 +53,7 @@ def _regret(items: Mapping[str, Item]) -> str:
             for (sweep, tuner), found in cells.items()
         ]
         head = ["sweep", "tuner", *(f"{share:.0%} measured" for share in SHARES)]
-        parts.append(f"{name} sweeps, {item['wall_s']:.0f} s:\n\n{_table(head, rows)}")
+        parts.append(f"{name} sweeps, {item['wall_s']:.0f} s:\n\n{table(head, rows)}")
     return "\n\n".join(parts)
 
 
@@ -97,7 +94,7 @@ def _metaschedule(items: Mapping[str, Item]) -> str:
         "spent",
         "factor",
     ]
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _budget(items: Mapping[str, Item]) -> str:
@@ -114,9 +111,7 @@ def _budget(items: Mapping[str, Item]) -> str:
             f"{item['measurements']} measurements ({item['failures']} failures) in "
             f"{item['wall_s']:.0f} s. Beyond building and running the search took "
             f"{thought / max(1e-9, busy):.1%}; the fixed cost is {fixed:.1f} s.\n\n"
-            + _table(
-                ["phase", "seconds"], [[name, f"{value:.1f}"] for name, value in spent.items()]
-            )
+            + table(["phase", "seconds"], [[name, f"{value:.1f}"] for name, value in spent.items()])
         )
     return "\n\n".join(parts)
 
@@ -132,7 +127,7 @@ def _subgraph(items: Mapping[str, Item]) -> str:
         head = ["task", "tuned bare", "tuned fused", "gain"]
         parts.append(
             f"{item['network']}: the network gains a factor of "
-            f"{'–' if gain is None else f'{gain:.3f}'}.\n\n{_table(head, rows)}"
+            f"{'–' if gain is None else f'{gain:.3f}'}.\n\n{table(head, rows)}"
         )
     return "\n\n".join(parts)
 
@@ -161,7 +156,7 @@ def _zoo(items: Mapping[str, Item]) -> str:
                 f"{item['wall_s']:.0f} s",
             ]
         )
-    mean = exp(sum(map(log, gains)) / len(gains))
+    mean = geometric_mean(gains)
     head = [
         "network",
         "default",
@@ -173,12 +168,7 @@ def _zoo(items: Mapping[str, Item]) -> str:
         "measurements",
         "spent",
     ]
-    return f"{_table(head, rows)}\n\nGeometric mean of the gains: {mean:.3f}."
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{table(head, rows)}\n\nGeometric mean of the gains: {mean:.3f}."
 
 
 def _time(value_s: float | None) -> str:

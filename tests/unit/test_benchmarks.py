@@ -11,6 +11,7 @@ import predicted_networks
 from bar_records import Item, Record, Records
 from bar_tables import write_tables
 from bars import SECTIONS, chosen_items
+from kept import Item, kept, once
 from predictor_tables import BARS, rendered
 from predictors import items
 
@@ -131,3 +132,19 @@ def test_networks_are_judged_by_the_median_of_their_slices() -> None:
     told = predicted_networks.summaries([item, alone])
     assert "2 networks: mean error 50.0%" in told
     assert "Cores near: 1 networks: mean error 9.1%, median 9.1%, 100% within 15 %, 100%" in told
+
+
+def test_a_result_is_made_once_and_kept_whole(tmp_path: Path) -> None:
+    path = tmp_path / "resnet18" / "result.json"
+    with pytest.raises(RuntimeError, match="stopped"):
+        once(path, _stopped)
+    assert kept([path]) == []
+    first = once(path, lambda: {"latency_s": 1e-3})
+    assert first["latency_s"] == 1e-3
+    assert once(path, _stopped) == first
+    assert kept([path, tmp_path / "missing.json"]) == [first]
+    assert [each.name for each in path.parent.iterdir()] == ["result.json"]
+
+
+def _stopped() -> Item:
+    raise RuntimeError("stopped")
