@@ -11,7 +11,7 @@ import predicted_networks
 from bar_records import Item, Record, Records
 from bar_tables import write_tables
 from bars import SECTIONS, chosen_items
-from kept import Item, kept, once
+from kept import kept, once
 from predictor_tables import BARS, rendered
 from predictors import items
 
@@ -146,5 +146,5 @@ def test_a_result_is_made_once_and_kept_whole(tmp_path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["result.json"]
 
 
-def _stopped() -> Item:
+def _stopped() -> dict[str, object]:
     raise RuntimeError("stopped")
