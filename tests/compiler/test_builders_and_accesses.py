@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from rpc_processes import Farm, farm
 
+from helpers.processes.rpc_processes import Farm, farm
 from tilewright.compiler.builders.registry import builder_named
 from tilewright.hardware.device import local_placement
 from tilewright.measure.accesses.registry import accesses

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from forking import in_child
-from one_kernel import PLACEMENT
-from small_networks import Builder, compiled
 
+from helpers.kernels.one_kernel import PLACEMENT
+from helpers.networks.small_networks import Builder, compiled
+from helpers.processes.forking import in_child
 from tilewright.compiler.execute import Caller
 from tilewright.graph.network import Array
 

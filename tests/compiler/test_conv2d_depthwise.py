@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_kernel import step
-from packed_kernel import check_kernel, constants_workload
 
+from helpers.kernels.one_kernel import step
+from helpers.kernels.packed_kernel import check_kernel, constants_workload
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.graph.workload import Workload
 from tilewright.kernels.conv2d_depthwise import SPEC
@@ -71,8 +71,8 @@ def test_random_geometries(
 @pytest.mark.parametrize("padding", ["inline", "tile"])
 @pytest.mark.parametrize("multiplier", [2, 3])
 def test_channel_multiplier(multiplier: int, padding: str):
-    from one_kernel import all_settings
-    from packed_kernel import kernel_error
+    from helpers.kernels.one_kernel import all_settings
+    from helpers.kernels.packed_kernel import kernel_error
 
     task = depthwise((2, 4, 6, 7), multiplier, (3, 3), padding=(1, 1, 1, 1))
     forms = (PLAIN, PLAIN, PLAIN, blocked(4))
@@ -81,8 +81,8 @@ def test_channel_multiplier(multiplier: int, padding: str):
 
 
 def test_a_tile_that_overhangs_an_unpadded_input_reads_no_further():
-    from one_kernel import all_settings
-    from packed_kernel import kernel_error
+    from helpers.kernels.one_kernel import all_settings
+    from helpers.kernels.packed_kernel import kernel_error
 
     task = depthwise((1, 8, 9, 13), 1, (3, 3))
     forms = (blocked(8), PLAIN, PLAIN, blocked(8))

@@ -9,10 +9,10 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_kernel import PLACEMENT, all_settings, step
-from packed_kernel import check_kernel, choose, constants_workload, kernel_error
-from placements import altered
 
+from helpers.fakes.placements import altered
+from helpers.kernels.one_kernel import PLACEMENT, all_settings, step
+from helpers.kernels.packed_kernel import check_kernel, choose, constants_workload, kernel_error
 from tilewright.compiler.build import rendered
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate

@@ -6,12 +6,12 @@ import re
 
 import numpy as np
 import pytest
-from graph_builder import run_fused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_kernel import PLACEMENT
-from tiny_networks import quantized_resnet
 
+from helpers.kernels.one_kernel import PLACEMENT
+from helpers.networks.graph_builder import run_fused
+from helpers.networks.tiny_networks import quantized_resnet
 from tilewright.compiler.build import rendered
 from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN, Form, blocked

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from one_kernel import step
-from packed_kernel import check_kernel, constants_workload
 
+from helpers.kernels.one_kernel import step
+from helpers.kernels.packed_kernel import check_kernel, constants_workload
 from tilewright.core.errors import TilewrightError
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.graph.workload import Workload

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_kernel import PLACEMENT
-from packed_kernel import check_kernel, choose, kernel_error
 from test_conv2d_direct import conv, forms_for
 
+from helpers.kernels.one_kernel import PLACEMENT
+from helpers.kernels.packed_kernel import check_kernel, choose, kernel_error
 from tilewright.compiler.build import rendered
 from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN, blocked

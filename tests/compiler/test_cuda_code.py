@@ -6,9 +6,9 @@ import shutil
 from math import prod
 
 import pytest
-from every_anchor import CASES
-from one_kernel import step, workload
 
+from helpers.kernels.every_anchor import CASES
+from helpers.kernels.one_kernel import step, workload
 from tilewright.compiler.cuda.code import cuda_code
 from tilewright.core.gpus import CudaCode, CudaKernel
 from tilewright.graph.tensor import TensorType

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from one_kernel import random_arrays, run_kernel, step, workload
 
+from helpers.kernels.one_kernel import random_arrays, run_kernel, step, workload
 from tilewright.compiler.lower.elementwise import RULES
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.operators import OPERATORS

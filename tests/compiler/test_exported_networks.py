@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_networks import compiled_outputs
 
+from helpers.networks.small_networks import compiled_outputs
 from tilewright.models import ModelOptions
 from tilewright.models.exported import exporter
 from tilewright.models.exported.sources import transformer_request

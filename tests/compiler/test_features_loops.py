@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import prod
 
 import pytest
-from one_kernel import PLACEMENT, step, workload
-from packed_kernel import constants_workload
 from tvm.script import tirx as T
 
+from helpers.kernels.one_kernel import PLACEMENT, step, workload
+from helpers.kernels.packed_kernel import constants_workload
 from tilewright.compiler.build import kernel_module
 from tilewright.compiler.features.loops import loop_nests
 from tilewright.compiler.features.nests import Nest, heaviest, main_touches
@@ -166,6 +166,6 @@ def test_views_and_vectors() -> None:
 
 
 def _only_settings(task) -> tuple:
-    from one_kernel import all_settings
+    from helpers.kernels.one_kernel import all_settings
 
     return tuple(all_settings(task, "injective", (PLAIN,) * 3)[0].items())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from every_anchor import CASES
-from one_kernel import PLACEMENT, random_arrays, run_kernel, step, workload
 
+from helpers.kernels.every_anchor import CASES
+from helpers.kernels.one_kernel import PLACEMENT, random_arrays, run_kernel, step, workload
 from tilewright.compiler.build import kernel_module
 from tilewright.compiler.lower.anchors import RULES
 from tilewright.core.forms import PLAIN, Form, blocked

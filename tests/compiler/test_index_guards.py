@@ -10,10 +10,10 @@ import onnx
 import onnxruntime
 import pytest
 import tvm
-from graph_builder import Builder
 from onnx import TensorProto, helper, numpy_helper
-from small_networks import compiled
 
+from helpers.networks.graph_builder import Builder
+from helpers.networks.small_networks import compiled
 from tilewright.compiler.network import index_guard
 from tilewright.core.errors import InputError
 from tilewright.graph.indices import IndexRange

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_kernel import PLACEMENT, random_arrays, run_kernel, step, workload
 
+from helpers.kernels.one_kernel import PLACEMENT, random_arrays, run_kernel, step, workload
 from tilewright.compiler.build import kernel_module
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate

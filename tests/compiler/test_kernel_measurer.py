@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from msgspec import structs
-from offer import both_halves, offering
-from one_kernel import step, workload
 
+from helpers.kernels.one_kernel import step, workload
+from helpers.plugins.offer import both_halves, offering
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Failure, Measurement, Outcome, Protocol
 from tilewright.graph.workload import Workload

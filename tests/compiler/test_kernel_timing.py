@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
-from one_kernel import PLACEMENT, step
-from packed_kernel import constants_workload
 
+from helpers.kernels.one_kernel import PLACEMENT, step
+from helpers.kernels.packed_kernel import constants_workload
 from tilewright.compiler import kernel_runs
 from tilewright.compiler.kernel_runs import build_kernel, rewriter
 from tilewright.core.forms import PLAIN

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from one_kernel import run_kernel, step, workload
 
+from helpers.kernels.one_kernel import run_kernel, step, workload
 from tilewright.graph.operators import OPERATORS
 
 SPECIAL = [

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers.kernels import guarded_memory
+
 pytest.importorskip("tvm")
 
 from tilewright.core.forms import PLAIN, Form, blocked, form_texts
@@ -77,7 +79,7 @@ CASES: dict[str, list[tuple[Workload, tuple[Form, ...]]]] = {
 def test_operands_may_lie_at_the_edge_of_memory(name: str) -> None:
     cases = json.dumps([[task.text, form_texts(forms)] for task, forms in CASES[name]])
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("guarded_memory.py"))],
+        [sys.executable, guarded_memory.__file__],
         input=cases, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     lines = done.stdout.splitlines()
@@ -88,7 +90,7 @@ def test_operands_may_lie_at_the_edge_of_memory(name: str) -> None:
 
 def test_the_guard_bites() -> None:
     script = (
-        "from guarded_memory import guarded\n"
+        "from helpers.kernels.guarded_memory import guarded\n"
         "import ctypes, sys\n"
         "view = guarded(64, at_end=sys.argv[1] == 'end')\n"
         "offset = 64 if sys.argv[1] == 'end' else -1\n"
@@ -97,6 +99,6 @@ def test_the_guard_bites() -> None:
     for side in ("end", "start"):
         done = subprocess.run(
             [sys.executable, "-c", script, side],
-            cwd=Path(__file__).parent, capture_output=True, check=False,
+            cwd=Path(__file__).parents[1], capture_output=True, check=False,
         )  # fmt: skip
         assert done.returncode < 0

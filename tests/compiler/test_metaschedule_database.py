@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from msgspec import structs
-from one_kernel import PLACEMENT, all_settings, random_arrays, step, workload
-from packed_kernel import constants_workload
-from placements import altered
-from traced_kernel import traced
 
+from helpers.fakes.placements import altered
+from helpers.kernels.one_kernel import PLACEMENT, all_settings, random_arrays, step, workload
+from helpers.kernels.packed_kernel import constants_workload
+from helpers.kernels.traced_kernel import traced
 from tilewright.compiler.build import kernel_hash_of, kernel_identity, kernel_module
 from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.compiler.metaschedule.records import MODULE, RECORDS, WORKLOADS

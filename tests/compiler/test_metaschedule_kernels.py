@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 import pytest
-import small_networks
 import tvm
-from one_kernel import PLACEMENT, random_arrays, step, workload
-from small_networks import Builder, check_network
 from test_opaque import CASES, encoded
-from traced_kernel import traced
 
+from helpers.kernels.one_kernel import PLACEMENT, random_arrays, step, workload
+from helpers.kernels.traced_kernel import traced
+from helpers.networks import small_networks
+from helpers.networks.small_networks import Builder, check_network
 from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN
 from tilewright.graph.operators.opaque import results_text

@@ -6,9 +6,9 @@ import os
 import signal
 
 import pytest
-from one_kernel import PLACEMENT, step
-from packed_kernel import constants_workload, kernel_error
 
+from helpers.kernels.one_kernel import PLACEMENT, step
+from helpers.kernels.packed_kernel import constants_workload, kernel_error
 from tilewright.compiler.build import kernel_identity
 from tilewright.compiler.metaschedule import search as search_module
 from tilewright.compiler.metaschedule.search import Search

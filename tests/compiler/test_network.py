@@ -8,9 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from small_networks import Builder, built, check_network, compiled, compiled_outputs, random_arrays
 from tvm.support.cc import create_shared
 
+from helpers.networks.small_networks import (
+    Builder,
+    built,
+    check_network,
+    compiled,
+    compiled_outputs,
+    random_arrays,
+)
 from tilewright.core.errors import LinkError
 from tilewright.graph.network import Graph
 from tilewright.measure.network_worker import linked

@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from one_kernel import random_arrays, run_kernel, step, workload
 from onnx import helper
-from small_networks import compiled_outputs
 
+from helpers.kernels.one_kernel import random_arrays, run_kernel, step, workload
+from helpers.networks.small_networks import compiled_outputs
 from tilewright.compiler.opaque import check_supported, import_opaque
 from tilewright.core.errors import ModelError
 from tilewright.graph.network import Graph, Node, attributes

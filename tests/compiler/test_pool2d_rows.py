@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_kernel import all_settings, random_arrays, run_kernel, step, workload
 
+from helpers.kernels.one_kernel import all_settings, random_arrays, run_kernel, step, workload
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.tensor import TensorType

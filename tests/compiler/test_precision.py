@@ -8,10 +8,10 @@ from typing import cast
 
 import numpy as np
 import pytest
-from every_anchor import CASES
-from fake_measuring import failed
-from one_kernel import run_kernel, step, workload
 
+from helpers.fakes.measuring import failed
+from helpers.kernels.every_anchor import CASES
+from helpers.kernels.one_kernel import run_kernel, step, workload
 from tilewright.core.records import Candidate, Failure, FailureKind, KernelCheck
 from tilewright.graph.network import Array
 from tilewright.graph.tensor import TensorType

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from one_kernel import random_arrays, step, workload
-from rpc_processes import Farm, farm
 
+from helpers.kernels.one_kernel import random_arrays, step, workload
+from helpers.processes.rpc_processes import Farm, farm
 from tilewright.compiler import remote as compiled
 from tilewright.core.errors import TargetError
 from tilewright.core.forms import PLAIN

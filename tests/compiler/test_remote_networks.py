@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from graph_builder import Builder
-from rpc_processes import Farm, farm
 
+from helpers.networks.graph_builder import Builder
+from helpers.processes.rpc_processes import Farm, farm
 from tilewright.compiler import remote, remote_network
 from tilewright.compiler.network import compile_network
 from tilewright.compiler.remote import RemoteSession

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import tvm
-from one_kernel import PLACEMENT, all_settings
 from test_conv2d_direct import conv
 
+from helpers.kernels.one_kernel import PLACEMENT, all_settings
 from tilewright.compiler.build import kernel_module
 from tilewright.compiler.pipeline import WorkspaceReader, compiled
 from tilewright.core.forms import PLAIN

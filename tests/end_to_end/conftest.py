@@ -8,8 +8,8 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from command_line import keep_to
 
+from helpers.commands.command_line import keep_to
 from tilewright.hardware.topology import allotted_cpus
 
 ALL = os.sched_getaffinity(0)

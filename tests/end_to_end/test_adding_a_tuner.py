@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from installed_examples import install, run_python, run_suite
+
+from helpers.commands.installed_examples import install, run_python, run_suite
 
 SEARCH = """
 from tilewright.testing.landscapes import smooth

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installed_examples import install, run_python, run_suite
+
+from helpers.commands.installed_examples import install, run_python, run_suite
 
 
 @pytest.fixture

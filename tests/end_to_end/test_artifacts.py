@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from command_line import environment, reference, run, small_model, succeed
-from forking import in_child
 from onnx import TensorProto, helper, numpy_helper
-from written_artifacts import write_content
 
 import tilewright
+from helpers.commands.command_line import environment, reference, run, small_model, succeed
+from helpers.processes.forking import in_child
+from helpers.records.written_artifacts import write_content
 from tilewright.core.errors import InputError, ModelError, TargetError, UsageError
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from command_line import Done, call, run, small_model, succeed
 from onnx import TensorProto, helper, numpy_helper
 
+from helpers.commands.command_line import Done, call, run, small_model, succeed
 from tilewright.report.vega import libraries
 
 

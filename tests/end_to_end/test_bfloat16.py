@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from command_line import succeed
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
+from helpers.commands.command_line import succeed
 
 pytestmark = pytest.mark.regression
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import run, succeed
+
+from helpers.commands.command_line import run, succeed
 
 OPERATOR = "op:conv2d[c=16,h=14,k=3,pad=1,out=32]"
 H100 = ("--target", "cuda -model=H100")

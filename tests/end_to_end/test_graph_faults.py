@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import rows, run, small_model, start, succeed
+
+from helpers.commands.command_line import rows, run, small_model, start, succeed
 
 BUDGET = 12
 WORDS = (

@@ -11,10 +11,10 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from command_line import call, run, succeed
 from onnx import helper, numpy_helper
 
 import tilewright
+from helpers.commands.command_line import call, run, succeed
 
 NAMES = ["default", "tuned", "uniform", "history_best", "chosen"]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from command_line import small_model, succeed
-from databases_of_before import as_version_4
 
 import tilewright
+from helpers.commands.command_line import small_model, succeed
+from helpers.records.databases_of_before import as_version_4
 
 FILES = Path(__file__).parents[1] / "fixtures/version_4"
 

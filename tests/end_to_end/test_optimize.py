@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from command_line import LIGHT, reference, run, small_model, succeed
-from random_weights import randomize_weights
 
 import tilewright
+from helpers.commands.command_line import LIGHT, reference, run, small_model, succeed
+from helpers.networks.random_weights import randomize_weights
 
 FIELDS = {
     "model", "target", "threads", "latency_s", "baseline_latency_s", "reference_latency_s",

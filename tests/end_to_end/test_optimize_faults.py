@@ -16,9 +16,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from command_line import call, know_machine, rows, run, small_model, start, succeed
-from offer import offered
 
+from helpers.commands.command_line import call, know_machine, rows, run, small_model, start, succeed
+from helpers.plugins.offer import offered
 from tilewright.deploy import shipment
 from tilewright.session import opened
 from tilewright.store import open_store

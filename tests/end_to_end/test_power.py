@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import run, small_model, succeed
+
+from helpers.commands.command_line import run, small_model, succeed
 
 ONE_WATT = 'read seconds rest < /proc/uptime; echo "$seconds J 0.01"'
 """A counter that goes up by a joule a second; the kernel tells hundredths."""

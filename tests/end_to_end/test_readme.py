@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fenced_blocks import Block, blocks, run_block
+
+from helpers.commands.fenced_blocks import Block, blocks, run_block
 
 ROOT = Path(__file__).resolve().parents[2]
 SAVE = 'np.save("{name}.npy", {value})\n'

@@ -12,10 +12,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import Done, call, environment, reference, rows, run, small_model, start, succeed
-from rpc_processes import Farm, farm
 
 import tilewright
+from helpers.commands.command_line import (
+    Done,
+    call,
+    environment,
+    reference,
+    rows,
+    run,
+    small_model,
+    start,
+    succeed,
+)
+from helpers.processes.rpc_processes import Farm, farm
 
 BUDGET = "12"
 

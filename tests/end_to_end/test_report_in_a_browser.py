@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import succeed
-from report_results import CONV, CURVE, OPTIMIZED, SEARCH
 
+from helpers.commands.command_line import succeed
+from helpers.records.report_results import CONV, CURVE, OPTIMIZED, SEARCH
 from tilewright.report import html
 
 sync = pytest.importorskip("playwright.sync_api")

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import call, rows, succeed
 
+from helpers.commands.command_line import call, rows, succeed
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
 from tilewright.hardware.device import parse_target

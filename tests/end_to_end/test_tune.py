@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from command_line import call, rows, small_model, start, succeed
 from onnx import helper, numpy_helper
 
 import tilewright
+from helpers.commands.command_line import call, rows, small_model, start, succeed
 from tilewright.graph.workload import parse_workload
 from tilewright.hardware.device import local_placement
 from tilewright.measure.kernels import KernelMeasurer

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import small_model
-from fenced_blocks import Block, blocks, run_block
+
+from helpers.commands.command_line import small_model
+from helpers.commands.fenced_blocks import Block, blocks, run_block
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 # SqueezeNet with one fire module: all kinds of layers, fewer of each

@@ -6,8 +6,8 @@ import threading
 
 import numpy as np
 import pytest
-from forking import in_child
 
+from helpers.processes.forking import in_child
 from tilewright.core.forks import call_native, calls_native, is_forked
 from tilewright.predict.regressors import Trees
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from cli_fakes import FakeSession
 
+from helpers.fakes.session import FakeSession
 from tilewright.cli import work
 from tilewright.cli.flags import AnswerFlags, TargetFlag
 from tilewright.cli.main import main

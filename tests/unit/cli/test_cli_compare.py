@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_fakes import FakeSession, compare_row
 
+from helpers.fakes.session import FakeSession, compare_row
 from tilewright.core.results import CompareResult, CompareRow
 from tilewright.report.comparison import geomean_speedup
 

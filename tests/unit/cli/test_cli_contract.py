@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_fakes import DATABASE_FIELDS, NOTE, OPTIMIZED, TASK, FakeSession
-from written_artifacts import write_artifact
 
+from helpers.fakes.session import DATABASE_FIELDS, NOTE, OPTIMIZED, TASK, FakeSession
+from helpers.records.written_artifacts import write_artifact
 from tilewright.cli.output import envelope, plain
 from tilewright.core.errors import (
     InternalError,

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import forecast_fakes
-from cli_fakes import PROFILED, FakeSession
-
+from helpers.fakes import forecasts
+from helpers.fakes.session import PROFILED, FakeSession
 from tilewright.core.results import EnergyUse, MemoryUse
 
 Command = Callable[..., Any]
@@ -56,10 +55,10 @@ def test_only_the_metrics_that_were_asked_for_are_shown(
 ) -> None:
     assert tilewright("predict", "zoo:resnet50").code == 0
     assert session.calls[-1]["metrics"] == ()
-    network = forecast_fakes.PREDICTED.network
+    network = forecasts.PREDICTED.network
     assert network is not None
     session.predicted = replace(
-        forecast_fakes.PREDICTED,
+        forecasts.PREDICTED,
         network=replace(network, latency_s=None, energy_j=0.123),
         energy_reason="no meter",
         operators=(),

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_fakes import OPTIMIZED, PROFILED, TASK, FakeSession
 from rich.console import Console
 
+from helpers.fakes.session import OPTIMIZED, PROFILED, TASK, FakeSession
 from tilewright.cli import main as entry
 from tilewright.cli.progress import LiveProgress, PlainProgress, describe, task_table
 from tilewright.core.errors import ModelError

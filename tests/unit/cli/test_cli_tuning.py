@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from cli_fakes import OPTIMIZED, SEARCH, FakeSession
-
+from helpers.fakes.session import OPTIMIZED, SEARCH, FakeSession
 from tilewright.core.results import CurvePoint
 
 Command = Callable[..., Any]

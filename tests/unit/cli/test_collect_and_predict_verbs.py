@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cli_fakes import FakeSession
+
+from helpers.fakes.session import FakeSession
 
 Command = Callable[..., Any]
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import polars
 import pytest
-from tables import knob_table, power_table, softmax_table, write_sheets
 
 import tilewright as tw
+from helpers.records.predictor_tables import knob_table, power_table, softmax_table, write_sheets
 from tilewright.cli.evaluate import FAMILIES as NAMED
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Stage

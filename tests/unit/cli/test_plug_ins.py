@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documented import toys
-from offer import Points, offered, offering
 
+from helpers.plugins.documented import toys
+from helpers.plugins.offer import Points, offered, offering
 from tilewright.cli.main import main
 from tilewright.plan.assignment.problem_file import write_problem
 from tilewright.session import Session
@@ -161,7 +161,7 @@ def test_a_store(command: Command, installed: Path, tmp_path: Path) -> None:
 def test_a_store_that_is_no_database(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    points = {"tilewright.stores": {"journal": "journal_store:opened"}}
+    points = {"tilewright.stores": {"journal": "helpers.plugins.journal_store:opened"}}
     with offering(tmp_path, points):
         monkeypatch.setenv("TILEWRIGHT_DB", "journal:kept.txt")
         first = as_json(command, "optimize", *MLP, "--budget", "20")
@@ -193,7 +193,7 @@ def test_nothing_is_left_of_memory(command: Command, monkeypatch: pytest.MonkeyP
 def test_a_colon_in_a_path_is_no_scheme(command: Command, tmp_path: Path) -> None:
     ours = as_json(command, "db", "info", "--db", "results:2026.db")
     assert ours["path"] == "results:2026.db" and Path("results:2026.db").is_file()
-    points = {"tilewright.stores": {"results": "journal_store:opened"}}
+    points = {"tilewright.stores": {"results": "helpers.plugins.journal_store:opened"}}
     with offering(tmp_path, points):
         again = as_json(command, "db", "info", "--db", "results:2026.db")
         assert again["path"] == ours["path"], "a file that exists does not win"
@@ -217,10 +217,13 @@ def test_a_package_that_does_not_load(command: Command, tmp_path: Path, group: s
 @BY_GROUP
 def test_a_package_that_offers_something_else(command: Command, tmp_path: Path, group: str) -> None:
     _, tokens, code = BROKEN[group]
-    with offering(tmp_path, {group: {"broken": "offer:HERE"}}):
+    with offering(tmp_path, {group: {"broken": "helpers.plugins.offer:HERE"}}):
         ran = command(*tokens)
         assert ran.code == code, ran.err
-        assert "cannot be used: offer:HERE: it " in ran.err and "Traceback" not in ran.err
+        assert (
+            "cannot be used: helpers.plugins.offer:HERE: it " in ran.err
+            and "Traceback" not in ran.err
+        )
 
 
 def test_broken_packages_break_nothing_else(command: Command, tmp_path: Path) -> None:
@@ -238,7 +241,7 @@ def test_broken_packages_break_nothing_else(command: Command, tmp_path: Path) ->
 
 
 def test_a_command_of_its_own_process_finds_them(command: Command, tmp_path: Path) -> None:
-    points = {"tilewright.stores": {"journal": "journal_store:opened"}}
+    points = {"tilewright.stores": {"journal": "helpers.plugins.journal_store:opened"}}
     path = [*offered(tmp_path / "site", "toys", points), os.environ.get("PYTHONPATH", "")]
     code = "import sys; from tilewright.cli.main import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(

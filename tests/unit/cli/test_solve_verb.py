@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic_problems import residual_network
 
+from helpers.problems.synthetic_problems import residual_network
 from tilewright.plan.assignment.problem import FORBIDDEN, Problem, Table, Variable
 from tilewright.plan.assignment.problem_file import write_problem
 from tilewright.plan.assignment.solving import SOLVERS

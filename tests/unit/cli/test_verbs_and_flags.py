@@ -10,8 +10,8 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from verbs import Verb, attributes, names, tree_of, verbs
 
+from helpers.commands.verbs import Verb, attributes, names, tree_of, verbs
 from tilewright.cli.help_pages import EXAMPLES
 from tilewright.cli.main import build_app
 from tilewright.session import Session

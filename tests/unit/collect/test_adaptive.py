@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_measuring import PLACEMENT
-from opened_measurer import Opened
 
+from helpers.fakes.measuring import PLACEMENT
+from helpers.fakes.opened_measurer import Opened
 from tilewright.collect import family_plan
 from tilewright.collect.adaptive import TOLERATED, carried, settings_beside
 from tilewright.collect.collector import Collector

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from fake_measuring import PLACEMENT
-from opened_measurer import Opened
-from placements import altered
 
+from helpers.fakes.measuring import PLACEMENT
+from helpers.fakes.opened_measurer import Opened
+from helpers.fakes.placements import altered
 from tilewright.collect.collector import Collector, collector_of
 from tilewright.collect.design import CollectRequest, Design, collect_request
 from tilewright.core.budget import Limit, parse_budget

@@ -7,10 +7,10 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from fake_measuring import PLACEMENT
-from opened_measurer import Opened
-from predictor_rows import known_store
 
+from helpers.fakes.measuring import PLACEMENT
+from helpers.fakes.opened_measurer import Opened
+from helpers.records.predictor_rows import known_store
 from tilewright.collect.collector import Collector
 from tilewright.collect.design import CollectRequest, Design, collect_request
 from tilewright.collect.planned import journal_of

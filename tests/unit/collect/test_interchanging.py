@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from placements import altered
 
+from helpers.fakes.placements import altered
 from tilewright.collect.interchanging import merge
 from tilewright.core.errors import ModelError, StoreError, UsageError
 from tilewright.core.forms import PLAIN

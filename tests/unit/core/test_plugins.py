@@ -6,8 +6,8 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from offer import offered, offering
 
+from helpers.plugins.offer import offered, offering
 from tilewright.core.element_types import element_type, is_element_type
 from tilewright.core.errors import UsageError
 from tilewright.core.plugins import Offers, PluginError, installed_plugins

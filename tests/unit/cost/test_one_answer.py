@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_measuring import PLACEMENT, measured
-from opened_measurer import Opened
-from predictor_rows import PEAKS, known_store
 
+from helpers.fakes.measuring import PLACEMENT, measured
+from helpers.fakes.opened_measurer import Opened
+from helpers.records.predictor_rows import PEAKS, known_store
 from tilewright.core.events import discard
 from tilewright.core.records import Candidate, Placement
 from tilewright.cost.floors import Peaks, bound, floor_s, roofline_s

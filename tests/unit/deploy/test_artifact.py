@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from written_artifacts import manifest_content
 
 import tilewright as tw
+from helpers.records.written_artifacts import manifest_content
 from tilewright.core.codec import convert
 from tilewright.core.errors import InputError, UsageError
 from tilewright.deploy.artifact import Artifact

@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from written_artifacts import CONTENTS, manifest_content, write_artifact, write_content
 
+from helpers.records.written_artifacts import (
+    CONTENTS,
+    manifest_content,
+    write_artifact,
+    write_content,
+)
 from tilewright.core.errors import ModelError
 from tilewright.deploy.hashes import file_sha256
 from tilewright.deploy.manifest import (

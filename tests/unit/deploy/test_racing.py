@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_measuring import PLACEMENT
-from level_fakes import PEAKS
-from network_fakes import prepared, two_convolutions
-from written_artifacts import manifest_content, write_content
 
+from helpers.fakes.levels import PEAKS
+from helpers.fakes.measuring import PLACEMENT
+from helpers.fakes.prepared_network import prepared, two_convolutions
+from helpers.records.written_artifacts import manifest_content, write_content
 from tilewright.core.budget import Budget, Limit
 from tilewright.core.errors import ModelError, NegativeVerdict
 from tilewright.core.events import Event, Note

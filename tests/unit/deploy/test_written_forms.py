@@ -10,8 +10,8 @@ import json
 
 import msgspec
 import pytest
-from written_artifacts import manifest_content
 
+from helpers.records.written_artifacts import manifest_content
 from tilewright.collect.planned import Batch, Planned
 from tilewright.core.codec import convert, decode, encode, to_builtins
 from tilewright.core.fingerprints import canonical_json

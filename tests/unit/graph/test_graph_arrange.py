@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graph_arrangement import arranged, check_memory, place
-from graph_builder import Builder, random_inputs
 from hypothesis import given, settings
 from test_graph_random import graphs
 
+from helpers.networks.graph_arrangement import arranged, check_memory, place
+from helpers.networks.graph_builder import Builder, random_inputs
 from tilewright.graph.carry_out import carry_out
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.network import Graph

@@ -6,8 +6,8 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from graph_builder import Builder, assert_same, operators
 
+from helpers.networks.graph_builder import Builder, assert_same, operators
 from tilewright.graph.clean import REWRITES, clean
 from tilewright.graph.network import AttributeValue, Graph, Node, attributes
 from tilewright.graph.operators.opaque import results_text

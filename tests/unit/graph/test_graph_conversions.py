@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from graph_arrangement import LANE, check_memory, forms_of, generic
-from graph_builder import Builder, random_inputs
 
+from helpers.networks.graph_arrangement import LANE, check_memory, forms_of, generic
+from helpers.networks.graph_builder import Builder, random_inputs
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.graph.arrange import arrange, copying, with_conversions
 from tilewright.graph.carry_out import carry_out

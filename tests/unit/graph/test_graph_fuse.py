@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from graph_builder import Builder, random_inputs, run_fused
 
+from helpers.networks.graph_builder import Builder, random_inputs, run_fused
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.fuse import fuse
 from tilewright.graph.fused import FusedNetwork

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graph_builder import Builder
 
+from helpers.networks.graph_builder import Builder
 from tilewright.graph.indices import (
     IndexRange,
     IndexUse,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graph_builder import Builder, random_inputs
 
+from helpers.networks.graph_builder import Builder, random_inputs
 from tilewright.graph.canonical import build_workload
 from tilewright.graph.evaluate import magnitude, run_workload
 from tilewright.graph.network import Array

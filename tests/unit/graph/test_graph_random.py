@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from graph_builder import Builder, assert_same, random_inputs, run_fused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.networks.graph_builder import Builder, assert_same, random_inputs, run_fused
 from tilewright.graph.clean import clean
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.fuse import fuse

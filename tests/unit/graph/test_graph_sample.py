@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from graph_builder import Builder
 
+from helpers.networks.graph_builder import Builder
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.sample import input_limit, random_inputs
 

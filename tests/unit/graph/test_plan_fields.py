@@ -7,11 +7,11 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from graph_arrangement import arranged
-from graph_builder import Builder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.networks.graph_arrangement import arranged
+from helpers.networks.graph_builder import Builder
 from tilewright.core.forms import parse_form
 from tilewright.core.targets import parse_resources
 from tilewright.graph.plan import MAIN, Lane, NetworkPlan, PlannedCall, PlannedTensor

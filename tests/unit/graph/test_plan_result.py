@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from graph_arrangement import arranged
-from graph_builder import Builder
 
+from helpers.networks.graph_arrangement import arranged
+from helpers.networks.graph_builder import Builder
 from tilewright.core.records import KernelCheck
 from tilewright.graph.plan_result import NOTHING, CallResult, PlanResult
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placements import with_cache
 
+from helpers.fakes.placements import with_cache
 from tilewright.core.errors import TargetError
 from tilewright.core.targets import threads_alone
 from tilewright.hardware.device import class_key, is_local, local_placement, parse_target

@@ -7,11 +7,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from fake_measuring import PLACEMENT, measured
-from level_fakes import convolution
-from placements import altered
-from predictor_rows import PEAKS, SMALL, known_store, rows_of_convolutions
 
+from helpers.fakes.levels import convolution
+from helpers.fakes.measuring import PLACEMENT, measured
+from helpers.fakes.placements import altered
+from helpers.records.predictor_rows import PEAKS, SMALL, known_store, rows_of_convolutions
 from network_tasks import keys_of
 from tilewright.collect.collector import PROBE
 from tilewright.core.errors import ModelError, UsageError

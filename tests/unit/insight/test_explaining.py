@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_measuring import PLACEMENT
-from opened_measurer import Opened
-from placements import altered
-from predictor_rows import fitted, known_store, rows_of_convolutions
 
+from helpers.fakes.measuring import PLACEMENT
+from helpers.fakes.opened_measurer import Opened
+from helpers.fakes.placements import altered
+from helpers.records.predictor_rows import fitted, known_store, rows_of_convolutions
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import discard
 from tilewright.core.forms import PLAIN

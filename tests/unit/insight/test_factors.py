@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_measuring import PLACEMENT
 from hypothesis import given
 from hypothesis import strategies as st
-from kernels import PEAKS, SMALL, candidates, convolution, made_up_s, rows
 
+from helpers.fakes.measuring import PLACEMENT
+from helpers.records.predictor_kernels import PEAKS, SMALL, candidates, convolution, made_up_s, rows
 from tilewright.insight.factors import differences, exchange, influences
 from tilewright.predict.collected import training_set
 from tilewright.predict.family_models import fit_kernels

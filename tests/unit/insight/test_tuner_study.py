@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fake_measuring import PLACEMENT
-from level_fakes import relu
 
+from helpers.fakes.levels import relu
+from helpers.fakes.measuring import PLACEMENT
 from tilewright.core.errors import UsageError
 from tilewright.core.events import Event, Note
 from tilewright.insight.tuner_study import study_tuners

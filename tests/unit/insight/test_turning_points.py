@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernels import candidates, relu
 
+from helpers.records.predictor_kernels import candidates, relu
 from tilewright.insight.turning_points import Sweep, change_at, turning_points
 from tilewright.predict.base import Features
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_checks import best, check_space
 
+from helpers.kernels.spec_checks import best, check_space
 from tilewright.kernels.batch_matmul_tiled import SPEC, batch_product
 from tilewright.testing.implementations import PLACEMENTS, made_up_placement, plain, single
 

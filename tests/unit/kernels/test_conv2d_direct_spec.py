@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_checks import best, blocks_of, check_packing, check_space
 
+from helpers.kernels.spec_checks import best, blocks_of, check_packing, check_space
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.graph.workload import Workload
 from tilewright.kernels.conv2d_direct import SPEC

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from placements import altered
-from spec_checks import best, blocks_of, check_space
 
+from helpers.fakes.placements import altered
+from helpers.kernels.spec_checks import best, blocks_of, check_space
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Placement
 from tilewright.graph.evaluate import magnitude, run_workload

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_checks import best, blocks_of, check_packing, check_space
 
+from helpers.kernels.spec_checks import best, blocks_of, check_packing, check_space
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.conv2d_transposed import SPEC, Phases, transposed_convolution
 from tilewright.testing.implementations import PLACEMENTS, candidate_of, single

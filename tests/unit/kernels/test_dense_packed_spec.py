@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_checks import best, check_packing, check_space
 
+from helpers.kernels.spec_checks import best, check_packing, check_space
 from tilewright.kernels.dense_packed import SPEC, product
 from tilewright.kernels.register_tile import row_tile_sizes
 from tilewright.testing.implementations import (

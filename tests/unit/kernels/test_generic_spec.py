@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from streaming_cases import ADD, CONCAT, MEAN, OPAQUE, POOL, SOFTMAX, task
 
+from helpers.kernels.streaming_cases import ADD, CONCAT, MEAN, OPAQUE, POOL, SOFTMAX, task
 from tilewright.core.forms import PLAIN
 from tilewright.graph.network import attributes
 from tilewright.graph.tensor import TensorType

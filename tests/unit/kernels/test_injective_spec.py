@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from streaming_cases import ADD, CONCAT, MEAN, OPAQUE, task
-
+from helpers.kernels.streaming_cases import ADD, CONCAT, MEAN, OPAQUE, task
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.injective import SPEC, copied_parts

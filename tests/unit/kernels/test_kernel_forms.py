@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 
 import pytest
-from fused_networks import Builder, fused
 
+from helpers.networks.fused_networks import Builder, fused
 from tilewright.core.forms import PLAIN, blocked, channel_block
 from tilewright.kernels.forms import choose_forms
 from tilewright.testing.implementations import PLACEMENTS, made_up_placement

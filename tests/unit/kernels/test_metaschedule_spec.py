@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from streaming_cases import ADD, OPAQUE
 
+from helpers.kernels.streaming_cases import ADD, OPAQUE
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate
 from tilewright.graph.network import attributes

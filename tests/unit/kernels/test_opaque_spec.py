@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from streaming_cases import ADD, OPAQUE
-
+from helpers.kernels.streaming_cases import ADD, OPAQUE
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.generic import OPAQUE as SPEC

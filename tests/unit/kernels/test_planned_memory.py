@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import prod
 
 import pytest
-from fused_networks import Builder, fused
 from test_plans import ON, planned
 
+from helpers.networks.fused_networks import Builder, fused
 from tilewright.kernels.base import Workspaces
 from tilewright.kernels.planned_memory import (
     CODE_BYTES,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fused_networks import Builder, fused
 
+from helpers.networks.fused_networks import Builder, fused
 from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from spec_checks import blocks_of
-from streaming_cases import ADD, POOL, WINDOW, task
 
+from helpers.kernels.spec_checks import blocks_of
+from helpers.kernels.streaming_cases import ADD, POOL, WINDOW, task
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.pool2d_rows import SPEC

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from streaming_cases import ADD, MEAN, SOFTMAX, task
 
+from helpers.kernels.streaming_cases import ADD, MEAN, SOFTMAX, task
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.kernels.estimates import facts as facts_of
 from tilewright.kernels.rows import SPEC, frame

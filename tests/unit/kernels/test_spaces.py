@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from fake_measuring import PLACEMENT
-from tuning_fakes import FORMS, MadeUp, workload
 
+from helpers.fakes.measuring import PLACEMENT
+from helpers.fakes.tuning import FORMS, MadeUp, workload
 from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.graph.network import attributes

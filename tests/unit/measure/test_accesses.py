@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from offer import offering
 
+from helpers.plugins.offer import offering
 from tilewright.core.errors import TargetError, UsageError
 from tilewright.core.records import Placement
 from tilewright.hardware.device import local_placement

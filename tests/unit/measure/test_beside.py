@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_measuring import PLACEMENT
-from placements import altered
 
+from helpers.fakes.measuring import PLACEMENT
+from helpers.fakes.placements import altered
 from tilewright.core.forms import PLAIN
 from tilewright.core.processes import ChildCrash, ChildTimeout, RemoteError
 from tilewright.core.records import Candidate, Placement, Protocol

@@ -8,11 +8,11 @@ from typing import cast
 
 import numpy as np
 import pytest
-from fake_measuring import failed
 from hypothesis import given
 from hypothesis import strategies as st
-from level_fakes import BLOCKED, DIRECT, NumpyMeasurer, convolution
 
+from helpers.fakes.levels import BLOCKED, DIRECT, NumpyMeasurer, convolution
+from helpers.fakes.measuring import failed
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate, Failure
 from tilewright.graph.network import Array, attributes

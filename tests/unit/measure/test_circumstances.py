@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_measuring import PLACEMENT, failed, measured
-from level_fakes import convolution
-from level_fakes import task as blocked_task
-from opened_measurer import Opened
-from placements import altered
-from predictor_rows import fitted, known_store, rows_of_convolutions
 
+from helpers.fakes.levels import convolution
+from helpers.fakes.levels import task as blocked_task
+from helpers.fakes.measuring import PLACEMENT, failed, measured
+from helpers.fakes.opened_measurer import Opened
+from helpers.fakes.placements import altered
+from helpers.records.predictor_rows import fitted, known_store, rows_of_convolutions
 from tilewright.collect.collector import Collector, known_candidates
 from tilewright.collect.design import Design, circumstances_of, collect_request
 from tilewright.collect.schedule_settings import best_known

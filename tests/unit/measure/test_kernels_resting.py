@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_measuring import PLACEMENT
 
+from helpers.fakes.measuring import PLACEMENT
 from tilewright.core.forms import PLAIN
 from tilewright.core.processes import ChildCrash
 from tilewright.core.records import Candidate, Failure, Protocol

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from onnx import helper
-from onnx_models import model_of
 
+from helpers.networks.onnx_models import model_of
 from tilewright.core.errors import ModelError
 from tilewright.models import contained
 from tilewright.models.loading import load

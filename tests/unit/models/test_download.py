@@ -11,8 +11,8 @@ from threading import Thread
 
 import pytest
 from onnx import helper
-from onnx_models import model_of
 
+from helpers.networks.onnx_models import model_of
 from tilewright.core.errors import ModelError, OutputError, UsageError
 from tilewright.models.cache import shrink
 from tilewright.models.download import download

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from onnx import helper
-from onnx_models import model_of
 
+from helpers.networks.onnx_models import model_of
 from tilewright.core.errors import ModelError, TargetError, UsageError
 from tilewright.models import ModelOptions
 from tilewright.models.exported import conversion

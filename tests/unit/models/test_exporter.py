@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import reference
 
+from helpers.networks.onnx_models import reference
 from tilewright.graph.evaluate import run_graph
 from tilewright.models import ModelOptions
 from tilewright.models.exported.sources import torch_request, transformer_request

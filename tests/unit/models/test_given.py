@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from onnx_models import model_of, normal
 
+from helpers.networks.onnx_models import model_of, normal
 from tilewright.core.errors import ModelError, OutputError, UsageError
 from tilewright.deploy.shipment import default_folder
 from tilewright.graph.tasks import fused_network

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_models import normal
 
+from helpers.networks.onnx_models import normal
 from tilewright.core.errors import ModelError
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.folding import FOLDED_BYTES

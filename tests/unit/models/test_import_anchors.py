@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper
-from onnx_models import check, check_node, int64, model_of, normal, unfolded
 
+from helpers.networks.onnx_models import check, check_node, int64, model_of, normal, unfolded
 from tilewright.core.errors import ModelError
 
 few = settings(

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from onnx_models import check, check_node, folded, int64, model_of, normal
+
+from helpers.networks.onnx_models import check, check_node, folded, int64, model_of, normal
 
 few = settings(
     max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
-from onnx_models import check, check_node, int64, model_of, normal, unfolded
 
+from helpers.networks.onnx_models import check, check_node, int64, model_of, normal, unfolded
 from tilewright.core.errors import ModelError
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.network import Graph

@@ -12,9 +12,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_models import folded, int64, model_of, normal, reference
-from random_weights import randomize_weights
 
+from helpers.networks.onnx_models import folded, int64, model_of, normal, reference
+from helpers.networks.random_weights import randomize_weights
 from tilewright.core.errors import ModelError
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.network import Array

@@ -8,14 +8,14 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from graph_builder import run_fused
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
-from onnx_models import folded, model_of, normal
 from test_import_anchors import few
-from tiny_networks import quantized_resnet
 
+from helpers.networks.graph_builder import run_fused
+from helpers.networks.onnx_models import folded, model_of, normal
+from helpers.networks.tiny_networks import quantized_resnet
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.fused import FusedNetwork
 from tilewright.graph.network import Graph

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from onnx_models import check, check_node, folded, int64, model_of, normal
 
+from helpers.networks.onnx_models import check, check_node, folded, int64, model_of, normal
 from tilewright.core.errors import ModelError
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.indices import IndexRange, IndexUse, index_uses

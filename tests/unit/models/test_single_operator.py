@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx_models import reference
 
+from helpers.networks.onnx_models import reference
 from tilewright.core.errors import UsageError
 from tilewright.graph.evaluate import run_graph
 from tilewright.models import LoadedModel, ModelOptions

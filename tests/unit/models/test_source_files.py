@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from onnx_models import model_of, normal, reference
 
+from helpers.networks.onnx_models import model_of, normal, reference
 from tilewright.core.errors import ModelError, TilewrightError, UsageError
 from tilewright.graph.evaluate import run_graph
 from tilewright.models import ModelOptions

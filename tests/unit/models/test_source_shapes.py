@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_models import int64, model_of, normal, reference
 
+from helpers.networks.onnx_models import int64, model_of, normal, reference
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.graph.evaluate import run_graph
 from tilewright.models import LoadedModel, ModelOptions

@@ -3,8 +3,8 @@
 from itertools import islice
 
 import pytest
-from fake_measuring import PLACEMENT
 
+from helpers.fakes.measuring import PLACEMENT
 from tilewright.core.errors import InternalError, UsageError
 from tilewright.models import ModelOptions
 from tilewright.models.configurations import CONFIGURATIONS, drawn

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fake_measuring import PLACEMENT
 
+from helpers.fakes.measuring import PLACEMENT
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.models import ModelOptions
 from tilewright.plan import preparation

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_measuring import PLACEMENT, measured
-from level_fakes import convolution
-from predictor_rows import PEAKS, known_store, rows_of_convolutions
 
+from helpers.fakes.levels import convolution
+from helpers.fakes.measuring import PLACEMENT, measured
+from helpers.records.predictor_rows import PEAKS, known_store, rows_of_convolutions
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.core.events import discard
 from tilewright.core.records import EnergyUse

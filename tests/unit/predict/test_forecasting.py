@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from fake_measuring import PLACEMENT
-from level_fakes import convolution, relu
-from predictor_rows import known_store, rows_of_convolutions
 
+from helpers.fakes.levels import convolution, relu
+from helpers.fakes.measuring import PLACEMENT
+from helpers.records.predictor_rows import known_store, rows_of_convolutions
 from tilewright.core.events import Event, Note
 from tilewright.cost.floors import floor_s
 from tilewright.kernels.estimates import work_of

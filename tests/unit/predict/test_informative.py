@@ -6,9 +6,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from fake_measuring import PLACEMENT
-from kernels import PEAKS, SMALL, rows
 
+from helpers.fakes.measuring import PLACEMENT
+from helpers.records.predictor_kernels import PEAKS, SMALL, rows
 from tilewright.predict.collected import training_set
 from tilewright.predict.family_models import FamilyModel, TrainingSet, fit_kernels
 from tilewright.predict.processes import coordinates, informative, most_telling

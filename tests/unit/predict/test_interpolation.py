@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernels import candidates, convolution, relu
 
+from helpers.records.predictor_kernels import candidates, convolution, relu
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
 from tilewright.predict.collected import Row

@@ -8,9 +8,18 @@ from functools import partial
 
 import numpy as np
 import pytest
-from fake_measuring import PLACEMENT
-from kernels import PEAKS, SMALL, candidates, convolution, made_up_s, relu, rows, score
 
+from helpers.fakes.measuring import PLACEMENT
+from helpers.records.predictor_kernels import (
+    PEAKS,
+    SMALL,
+    candidates,
+    convolution,
+    made_up_s,
+    relu,
+    rows,
+    score,
+)
 from tilewright.core.errors import ModelError
 from tilewright.predict.collected import family_of, training_set
 from tilewright.predict.evaluation import cross_validated

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from kernels import score
 
+from helpers.records.predictor_kernels import score
 from tilewright.predict.metrics import conformal_reach, rank_correlation
 from tilewright.predict.splits import configuration_groups, folds_of
 

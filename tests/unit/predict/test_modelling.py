@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_measuring import PLACEMENT, measured
-from placements import altered
-from predictor_rows import PEAKS, fitted, known_store, rows_of_convolutions
 
+from helpers.fakes.measuring import PLACEMENT, measured
+from helpers.fakes.placements import altered
+from helpers.records.predictor_rows import PEAKS, fitted, known_store, rows_of_convolutions
 from tilewright.core.errors import ModelError, OutputError, UsageError
 from tilewright.core.events import Event, Note, discard
 from tilewright.predict import shipped

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tables import SHEETS, write_sheets
 
+from helpers.records.predictor_tables import SHEETS, write_sheets
 from tilewright.core.errors import ModelError
 from tilewright.predict.base import Features
 from tilewright.predict.calibration import regret

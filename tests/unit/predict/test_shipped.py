@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from fake_measuring import PLACEMENT
-from kernels import PEAKS, rows
-from placements import altered
 
+from helpers.fakes.measuring import PLACEMENT
+from helpers.fakes.placements import altered
+from helpers.records.predictor_kernels import PEAKS, rows
 from tilewright.core.errors import ModelError
 from tilewright.predict import shipped
 from tilewright.predict.shipped import read_rows, shipped_data, write_rows

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fake_measuring import PLACEMENT
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernels import PEAKS, rows
-from placements import altered, with_cache
-from predictor_rows import fitted, rows_of_convolutions
 
+from helpers.fakes.measuring import PLACEMENT
+from helpers.fakes.placements import altered, with_cache
+from helpers.records.predictor_kernels import PEAKS, rows
+from helpers.records.predictor_rows import fitted, rows_of_convolutions
 from tilewright.predict.collected import Row
 from tilewright.predict.similarity import (
     LEAST_PROBES,

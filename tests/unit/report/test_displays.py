@@ -6,10 +6,10 @@ import subprocess
 import sys
 from typing import Any
 
-import forecast_fakes
 import pytest
-from report_results import COMPARED, OPTIMIZED
 
+from helpers.fakes import forecasts
+from helpers.records.report_results import COMPARED, OPTIMIZED
 from tilewright.core import predictions, results
 from tilewright.core.display import Displayed
 from tilewright.core.predictions import EvaluateResult
@@ -32,12 +32,12 @@ TAKEN = ImportResult(
 SHOWN: list[tuple[Any, tuple[str, ...]]] = [
     (OPTIMIZED, (OPTIMIZED.model, "ONNX Runtime", "layer1.conv1")),
     (COMPARED, ("Comparison", "Geometric mean", "was skipped")),
-    (forecast_fakes.PREDICTED, ("Operators",)),
-    (forecast_fakes.COLLECTED, ("Collected", "copies and probes")),
-    (forecast_fakes.FITTED, ("Predictors",)),
-    (forecast_fakes.EXPLAINED, ("Factors", "Turning points")),
-    (forecast_fakes.THREADS, ("threads", "best")),
-    (forecast_fakes.SWEPT, ("measured", "predicted")),
+    (forecasts.PREDICTED, ("Operators",)),
+    (forecasts.COLLECTED, ("Collected", "copies and probes")),
+    (forecasts.FITTED, ("Predictors",)),
+    (forecasts.EXPLAINED, ("Factors", "Turning points")),
+    (forecasts.THREADS, ("threads", "best")),
+    (forecasts.SWEPT, ("measured", "predicted")),
     (INFO, ("t.db",)),
     (TAKEN, ("autotvm",)),
 ]

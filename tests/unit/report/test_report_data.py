@@ -12,7 +12,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from report_results import (
+
+from helpers.records.report_results import (
     COMPARED,
     CONV,
     COPY,
@@ -22,7 +23,6 @@ from report_results import (
     PEAK_FLOP_PER_S,
     row,
 )
-
 from tilewright.core.results import ProfileResult, TaskReport
 from tilewright.report import (
     comparison,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from report_results import OPTIMIZED
-
+from helpers.records.report_results import OPTIMIZED
 from tilewright.core.results import AssignmentRow, ChoiceRow, GraphTuneResult, OptimizeResult
 from tilewright.report.graph import assignments_table, choices_table, solution_table
 from tilewright.report.html import render

@@ -8,8 +8,17 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_results import COMPARED, CONV, COPY, CURVE, OPTIMIZED, SEARCH, TRIALS, search
 
+from helpers.records.report_results import (
+    COMPARED,
+    CONV,
+    COPY,
+    CURVE,
+    OPTIMIZED,
+    SEARCH,
+    TRIALS,
+    search,
+)
 from tilewright.core.results import OptimizeResult, ProfileResult
 from tilewright.report import displays, html, shares, vega
 

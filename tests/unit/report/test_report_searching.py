@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_results import CURVE, OPTIMIZED, SEARCH, TRIALS, search, trial
 
+from helpers.records.report_results import CURVE, OPTIMIZED, SEARCH, TRIALS, search, trial
 from tilewright.core.results import CurvePoint
 from tilewright.report import curves, formats, html, importance, parallel, vega, views
 from tilewright.report.searching import watched

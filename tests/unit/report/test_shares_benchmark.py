@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from report_results import CONV, OPTIMIZED
 
+from helpers.records.report_results import CONV, OPTIMIZED
 from shares import charted, faults, tabled
 from tilewright.core.results import OptimizeResult
 from tilewright.report import html

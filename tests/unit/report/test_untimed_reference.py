@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fake_measuring import PLACEMENT
-from report_results import OPTIMIZED
 
+from helpers.fakes.measuring import PLACEMENT
+from helpers.records.report_results import OPTIMIZED
 from tilewright.core.errors import TargetError
 from tilewright.core.timings import Timing
 from tilewright.deploy import optimizing

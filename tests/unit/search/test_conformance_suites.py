@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tuning_fakes import MadeUp
 
+from helpers.fakes.tuning import MadeUp
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.cost.demand import Demand
 from tilewright.kernels.base import Knob

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from fake_measuring import PLACEMENT, failed, measured
-from level_fakes import PEAKS, NumpyMeasurer
-from network_fakes import prepared, two_convolutions
 
+from helpers.fakes.levels import PEAKS, NumpyMeasurer
+from helpers.fakes.measuring import PLACEMENT, failed, measured
+from helpers.fakes.prepared_network import prepared, two_convolutions
 from tilewright.core.budget import Budget, Limit
 from tilewright.core.events import Event, Note
 from tilewright.core.forms import PLAIN, blocked, channel_block

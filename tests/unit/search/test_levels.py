@@ -7,12 +7,12 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from fake_measuring import PLACEMENT
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from level_fakes import DIRECT, WINOGRAD, convolution, relu, task, tasks
 from msgspec import structs
 
+from helpers.fakes.levels import DIRECT, WINOGRAD, convolution, relu, task, tasks
+from helpers.fakes.measuring import PLACEMENT
 from tilewright.core.errors import UsageError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
-from fake_measuring import PLACEMENT, FakeMeasurer, measured
 from hypothesis import given
 from hypothesis import strategies as st
-from level_fakes import PEAKS
 from msgspec import structs
-from tuning_fakes import FORMS, FakeStore, MadeUp, workload
 
+from helpers.fakes.levels import PEAKS
+from helpers.fakes.measuring import PLACEMENT, FakeMeasurer, measured
+from helpers.fakes.tuning import FORMS, FakeStore, MadeUp, workload
 from tilewright.core.budget import Budget, Limit
 from tilewright.core.events import Event, TuningProgress
 from tilewright.core.records import Candidate, Protocol

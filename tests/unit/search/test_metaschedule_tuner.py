@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from fake_measuring import PLACEMENT
 from msgspec import structs
-from tuning_fakes import FORMS, workload
 
+from helpers.fakes.measuring import PLACEMENT
+from helpers.fakes.tuning import FORMS, workload
 from tilewright.core.errors import UsageError
 from tilewright.core.forms import blocked
 from tilewright.core.records import Candidate, Failure, Measurement, Protocol

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from fake_measuring import failed, measured
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tuning_fakes import FORMS, workload
 
+from helpers.fakes.measuring import failed, measured
+from helpers.fakes.tuning import FORMS, workload
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate, Settings
 from tilewright.kernels.knobs import Knob

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from fake_measuring import PLACEMENT
-from tuning_fakes import FORMS, workload
 
+from helpers.fakes.measuring import PLACEMENT
+from helpers.fakes.tuning import FORMS, workload
 from tilewright.core.errors import ModelError
 from tilewright.core.records import Candidate, Failure, Measurement, Settings
 from tilewright.core.targets import Binding

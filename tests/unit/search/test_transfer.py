@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from fake_measuring import PLACEMENT, measured
-from level_fakes import convolution, relu, task
 
+from helpers.fakes.levels import convolution, relu, task
+from helpers.fakes.measuring import PLACEMENT, measured
 from tilewright.core.records import Measurement
 from tilewright.graph.tasks import Task
 from tilewright.graph.tensor import TensorType

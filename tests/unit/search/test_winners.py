@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 import pytest
-from fake_measuring import PLACEMENT
-from level_fakes import DIRECT, PEAKS, WINOGRAD, NumpyMeasurer, convolution, task, tasks
 from msgspec import structs
 
+from helpers.fakes.levels import DIRECT, PEAKS, WINOGRAD, NumpyMeasurer, convolution, task, tasks
+from helpers.fakes.measuring import PLACEMENT
 from tilewright.core.budget import Budget, Limit
 from tilewright.core.errors import NegativeVerdict
 from tilewright.core.events import Event, Note

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from offer import HERE, offering
-from toy_accelerator.builder import BUILDER
-from toy_accelerator.device import ACCESS, EXTENDED, KIND, PLACEMENT
-from toy_accelerator.spec import SPEC, own_form
 
 import tilewright
+from helpers.plugins.offer import HERE, offering
+from helpers.plugins.toy_accelerator.builder import BUILDER
+from helpers.plugins.toy_accelerator.device import ACCESS, EXTENDED, KIND, PLACEMENT
+from helpers.plugins.toy_accelerator.spec import SPEC, own_form
 from tilewright.cli.main import main
 from tilewright.core.element_types import element_type
 from tilewright.core.errors import InternalError
@@ -30,12 +30,12 @@ from tilewright.testing.accesses import AccessConformance
 from tilewright.testing.builders import BuilderConformance
 from tilewright.testing.implementations import ImplementationConformance, plain, single
 
-PACKAGE = HERE / "toy_accelerator"
+PACKAGE = HERE / "helpers/plugins/toy_accelerator"
 POINTS = {
-    "tilewright.element_types": {"longdouble": "toy_accelerator.device:EXTENDED"},
-    "tilewright.accesses": {"toy": "toy_accelerator.device:ACCESS"},
-    "tilewright.builders": {"toy": "toy_accelerator.builder:BUILDER"},
-    "tilewright.implementations": {"systolic": "toy_accelerator.spec:SPEC"},
+    "tilewright.element_types": {"longdouble": "helpers.plugins.toy_accelerator.device:EXTENDED"},
+    "tilewright.accesses": {"toy": "helpers.plugins.toy_accelerator.device:ACCESS"},
+    "tilewright.builders": {"toy": "helpers.plugins.toy_accelerator.builder:BUILDER"},
+    "tilewright.implementations": {"systolic": "helpers.plugins.toy_accelerator.spec:SPEC"},
 }
 MOST_LINES = 300
 WORKLOADS = (

@@ -11,9 +11,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fake_measuring import PLACEMENT
-from store_records import CPU_A, ONE, measurement, measurements, shipped_plan
 
+from helpers.fakes.measuring import PLACEMENT
+from helpers.records.store_records import CPU_A, ONE, measurement, measurements, shipped_plan
 from tilewright.collect.interchanging import merge
 from tilewright.core.errors import ModelError, StoreError, TilewrightError
 from tilewright.core.records import Run

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from interchange_records import (
+
+from helpers.records.interchange_records import (
     CONVOLUTION,
     FORMS,
     PLACEMENT,
@@ -16,8 +17,7 @@ from interchange_records import (
     version_1,
     version_2,
 )
-from store_records import failures
-
+from helpers.records.store_records import failures
 from tilewright.core.forms import PLAIN, blocked
 from tilewright.core.records import Candidate, Measurement, Protocol
 from tilewright.core.results import ImportResult

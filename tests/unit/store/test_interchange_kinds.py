@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from interchange_records import version_1, version_2
-from store_records import measurement
 
+from helpers.records.interchange_records import version_1, version_2
+from helpers.records.store_records import measurement
 from tilewright.core.errors import ModelError, UsageError
 from tilewright.store.database import SqliteStore
 from tilewright.store.interchange.kinds import (

@@ -12,10 +12,10 @@ import polars
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interchange_records import CONVOLUTION, PLACEMENT, convolution_outcomes
 from msgspec import structs
-from store_records import MEASUREMENTS, OUTCOMES, failure, failures, measurement
 
+from helpers.records.interchange_records import CONVOLUTION, PLACEMENT, convolution_outcomes
+from helpers.records.store_records import MEASUREMENTS, OUTCOMES, failure, failures, measurement
 from tilewright.core.errors import ModelError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Measurement, Outcome

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fake_measuring import PLACEMENT, measured
-from level_fakes import DIRECT, WINOGRAD, convolution, task
 
+from helpers.fakes.levels import DIRECT, WINOGRAD, convolution, task
+from helpers.fakes.measuring import PLACEMENT, measured
 from tilewright.core.errors import UsageError
 from tilewright.core.forms import PLAIN, blocked, parse_form
 from tilewright.core.records import Candidate, Failure, FailureKind, Measurement, Outcome, Protocol

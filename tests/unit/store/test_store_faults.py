@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, event
-from store_records import CPU_A, ONE, failures, measurement, measurements
 
+from helpers.records.store_records import CPU_A, ONE, failures, measurement, measurements
 from tilewright.core.errors import InternalError, StoreError
 from tilewright.core.records import Run
 from tilewright.store import migrations, open_store, schema
@@ -228,7 +228,7 @@ def test_a_full_disk_loses_only_what_was_being_written(tmp_path: Path) -> None:
 FILE_SIZE_LIMIT = """
 import resource, sys
 from pathlib import Path
-from store_records import measurement
+from helpers.records.store_records import measurement
 from tilewright.core.errors import StoreError
 from tilewright.store import open_store
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))

@@ -8,15 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from forking import in_child
-from store_records import CPU_A, failures, measurement, measurements
-
+from helpers.processes.forking import in_child
+from helpers.records.store_records import CPU_A, failures, measurement, measurements
 from tilewright.store import open_store
 
 WRITER = """
 import sys
 from pathlib import Path
-from store_records import failure, measurement
+from helpers.records.store_records import failure, measurement
 from tilewright.store import open_store
 path, name, limit = sys.argv[1:]
 with open_store(Path(path)) as store:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from store_records import (
+
+from helpers.records.store_records import (
     CPU_A,
     CPU_B,
     DEVICES,
@@ -23,7 +24,6 @@ from store_records import (
     measurement,
     measurements,
 )
-
 from tilewright.core.records import (
     Device,
     Failure,

@@ -8,9 +8,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import journal_store
 import pytest
 
+from helpers.plugins import journal_store
 from tilewright.core.codec import to_builtins
 from tilewright.core.errors import StoreError
 from tilewright.core.records import PlacementKey

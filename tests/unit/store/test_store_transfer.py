@@ -18,7 +18,8 @@ import polars
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_records import (
+
+from helpers.records.store_records import (
     CPU_A,
     CPU_B,
     DEVICES,
@@ -33,7 +34,6 @@ from store_records import (
     measurement,
     measurements,
 )
-
 from tilewright.core.errors import ModelError, OutputError, StoreError, UsageError
 from tilewright.core.fingerprints import digest
 from tilewright.core.records import Device, NetworkMeasurement, Outcome, Run, ShippedPlan

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from store_records import (
+
+from helpers.records.store_records import (
     CPU_A,
     ONE,
     failure,
@@ -18,7 +19,6 @@ from store_records import (
     shipped_plan,
     without_plans,
 )
-
 from tilewright.core.errors import StoreError
 from tilewright.core.records import EnergyUse, NetworkMeasurement
 from tilewright.store import open_store

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_records import measurements
 
+from helpers.records.store_records import measurements
 from tilewright.core.records import PlacementKey
 from tilewright.core.targets import Resources, threads_alone
 from tilewright.hardware.legacy import ClassesOfBefore, class_of_before

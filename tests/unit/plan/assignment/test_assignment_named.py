@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from synthetic_problems import residual_network
 
+from helpers.problems.synthetic_problems import residual_network
 from tilewright.core.errors import UsageError
 from tilewright.plan.assignment.named import DPTuner, PBQPTuner
 from tilewright.plan.assignment.solution import TooWide

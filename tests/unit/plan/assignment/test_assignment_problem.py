@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from assignment_problems import SHAPES, problems, table, variable
 from hypothesis import given, settings
 
+from helpers.problems.assignment_problems import SHAPES, problems, table, variable
 from tilewright.core.errors import InternalError, ModelError
 from tilewright.plan.assignment.problem import FORBIDDEN, Problem, Table, Variable
 from tilewright.plan.assignment.problem_file import (

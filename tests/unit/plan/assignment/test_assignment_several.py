@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from assignment_problems import KINDS, problems, ranked, table, variable
 from hypothesis import given, settings
-from synthetic_problems import joined_network, tangled_network
 
+from helpers.problems.assignment_problems import KINDS, problems, ranked, table, variable
+from helpers.problems.synthetic_problems import joined_network, tangled_network
 from tilewright.core.errors import UsageError
 from tilewright.plan.assignment import several as module
 from tilewright.plan.assignment.problem import Problem, VariableKind

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from assignment_problems import OPTIMA, SHAPES, problems, ranked, table, variable
 from hypothesis import given, settings
-from synthetic_problems import (
+
+from helpers.problems.assignment_problems import OPTIMA, SHAPES, problems, ranked, table, variable
+from helpers.problems.synthetic_problems import (
     dense_network,
     headed_network,
     joined_network,
     residual_network,
     tangled_network,
 )
-
 from tilewright.core.errors import UsageError
 from tilewright.core.solutions import Solution
 from tilewright.plan.assignment.problem import FORBIDDEN, Problem

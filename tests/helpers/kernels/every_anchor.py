@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from one_kernel import step
-
+from helpers.kernels.one_kernel import step
 from tilewright.graph.workload import Step
 
 WINDOW = dict(kernel=(3, 2), strides=(2, 2), padding=(1, 1, 1, 0), dilation=(1, 2))

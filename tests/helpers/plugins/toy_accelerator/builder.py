@@ -8,8 +8,9 @@ from tilewright.compiler.builders.base import SimulatedBuilder, SimulatedKernel
 from tilewright.core.element_types import element_type
 from tilewright.graph.evaluate import run_workload
 from tilewright.graph.layout import to_logical, to_physical
-from toy_accelerator.device import BYTES_PER_CYCLE, CLOCK_HZ
-from toy_accelerator.spec import SPEC, cycles_of
+
+from .device import BYTES_PER_CYCLE, CLOCK_HZ
+from .spec import SPEC, cycles_of
 
 
 class DeviceMemory:

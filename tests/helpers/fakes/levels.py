@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from fake_measuring import FakeMeasurer, failed
 
+from helpers.fakes.measuring import FakeMeasurer, failed
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate, Failure, FailureKind
 from tilewright.cost.floors import Peaks

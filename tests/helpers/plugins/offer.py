@@ -10,14 +10,15 @@ from pathlib import Path
 
 from tilewright.core.plugins import forget_plugins
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[2]
+"""What is on the module search path of tests."""
 Points = Mapping[str, Mapping[str, str]]
 """Entry points: group → name → `module:object`."""
 
 
 def both_halves(implementation: str) -> Points:
     """The entry points of an implementation of this folder."""
-    package = f"{implementation}_plugin"
+    package = f"helpers.plugins.{implementation}_plugin"
     return {
         "tilewright.implementations": {implementation: f"{package}.spec:SPEC"},
         "tilewright.lowerings": {implementation: f"{package}.lowering:lower"},

@@ -9,7 +9,8 @@ from tilewright.core.layouts import Layout
 from tilewright.cost.demand import Demand
 from tilewright.kernels.knobs import choice
 from tilewright.kernels.streaming import Unpacked, accumulation_error, function_error
-from toy_accelerator.device import BYTES_PER_CYCLE, CLOCK_HZ, EXTENDED, KIND, SCRATCHPAD_BYTES
+
+from .device import BYTES_PER_CYCLE, CLOCK_HZ, EXTENDED, KIND, SCRATCHPAD_BYTES
 
 TILE = 4
 _LAUNCH_CYCLES = 500

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from graph_builder import Builder
-
+from helpers.networks.graph_builder import Builder
 from tilewright.graph.fuse import fuse
 from tilewright.graph.fused import FusedNetwork
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from placements import altered
-
+from helpers.fakes.placements import altered
 from tilewright.core.records import (
     Candidate,
     Failure,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from fake_measuring import PLACEMENT
-from graph_builder import Builder
-
+from helpers.fakes.measuring import PLACEMENT
+from helpers.networks.graph_builder import Builder
 from tilewright.graph.network import Graph
 from tilewright.graph.plan import lane_of
 from tilewright.graph.tasks import fused_network

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 
 import numpy as np
-from fake_measuring import PLACEMENT
 
+from helpers.fakes.measuring import PLACEMENT
 from tilewright.core.forms import PLAIN
 from tilewright.core.predictions import EvaluateRow
 from tilewright.core.records import Candidate

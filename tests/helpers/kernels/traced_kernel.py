@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from one_kernel import PLACEMENT
-
+from helpers.kernels.one_kernel import PLACEMENT
 from tilewright.core.forms import Form
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload

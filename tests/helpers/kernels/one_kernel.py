@@ -7,8 +7,8 @@ import json
 from collections.abc import Sequence
 
 import numpy as np
-from placements import altered
 
+from helpers.fakes.placements import altered
 from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement, Settings

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from fake_measuring import PLACEMENT, measured
-from level_fakes import convolution, relu
 
+from helpers.fakes.levels import convolution, relu
+from helpers.fakes.measuring import PLACEMENT, measured
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.cost.floors import Peaks

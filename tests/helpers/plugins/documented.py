@@ -9,9 +9,9 @@ from configparser import ConfigParser
 from contextlib import contextmanager
 from pathlib import Path
 
-from offer import Points, offering
+from helpers.plugins.offer import Points, offering
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "plug-ins.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "plug-ins.md"
 _EXAMPLE = re.compile(r"^<!-- example: (.+?) -->\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

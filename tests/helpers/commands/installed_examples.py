@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fenced_blocks import blocks
+from helpers.commands.fenced_blocks import blocks
 
-REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
+REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
 
 
 def install(page: str, package: str, folder: Path) -> Path:

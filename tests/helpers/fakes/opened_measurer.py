@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from fake_measuring import FakeMeasurer
+from helpers.fakes.measuring import FakeMeasurer
 
 
 class Opened(FakeMeasurer):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from one_kernel import PLACEMENT, all_settings, random_arrays
 
+from helpers.kernels.one_kernel import PLACEMENT, all_settings, random_arrays
 from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate, Placement, Settings

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from command_line import know_machine
+from helpers.commands.command_line import know_machine
 
 _BLOCK = re.compile(
     r"(?:^<!-- example: (?P<name>.+?) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$",

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from graph_builder import Builder
-from one_kernel import PLACEMENT
 
+from helpers.kernels.one_kernel import PLACEMENT
+from helpers.networks.graph_builder import Builder
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.network import Array, Graph
 from tilewright.graph.plan import NetworkPlan, lane_of

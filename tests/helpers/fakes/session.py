@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import forecast_fakes
 import numpy as np
 
+from helpers.fakes import forecasts
 from tilewright.core.events import Event, EventSink, Note, discard
 from tilewright.core.predictions import (
     CollectResult,
@@ -215,7 +215,7 @@ class FakeSession:
 
     optimized: OptimizeResult = OPTIMIZED
     profiled: ProfileResult = PROFILED
-    predicted: PredictResult = forecast_fakes.PREDICTED
+    predicted: PredictResult = forecasts.PREDICTED
     meter: str | None = None
     verify: bool = True
     compared: CompareResult = field(
@@ -295,11 +295,11 @@ class FakeSession:
         self, families: Sequence[str], models: Sequence[str], **options: Any
     ) -> CollectResult:
         self._answer(families=families, models=models, **options)
-        return forecast_fakes.COLLECTED
+        return forecasts.COLLECTED
 
     def fit(self, families: Sequence[str], metrics: Sequence[str]) -> FitResult:
         self._answer(families=families, metrics=metrics)
-        return forecast_fakes.FITTED
+        return forecasts.FITTED
 
     def predict(self, model: str, **options: Any) -> PredictResult:
         self._answer(model=model, **options)
@@ -307,19 +307,19 @@ class FakeSession:
 
     def predict_table(self, table: str, **options: Any) -> PredictResult:
         self._answer(table=table, **options)
-        return replace(forecast_fakes.PREDICTED, network=None)
+        return replace(forecasts.PREDICTED, network=None)
 
     def study_padding(self, operator: str, **options: Any) -> SweepResult:
         self._answer(operator=operator, **options)
-        return forecast_fakes.SWEPT
+        return forecasts.SWEPT
 
     def explain(self, name: str, **options: Any) -> ExplainResult:
         self._answer(name=name, **options)
-        return forecast_fakes.EXPLAINED
+        return forecasts.EXPLAINED
 
     def best_threads(self, model: str, **options: Any) -> ThreadsResult:
         self._answer(model=model, **options)
-        return forecast_fakes.THREADS
+        return forecasts.THREADS
 
     def compare(self, models: Sequence[str], **options: Any) -> CompareResult:
         self._answer(models=models, **options)

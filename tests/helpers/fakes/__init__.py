@@ -1,0 +1,1 @@
+"""Made-up devices, measurers, stores and sessions: everything above the compiler runs on them."""

@@ -1,0 +1,1 @@
+"""Workloads, and one kernel built, run and compared with numpy."""

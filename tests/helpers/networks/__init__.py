@@ -1,0 +1,1 @@
+"""Small networks, as ONNX files, as graphs built by hand, and compiled in this process."""

@@ -1,0 +1,1 @@
+"""Packages that add to tilewright, and how a test makes them visible as if they were installed."""

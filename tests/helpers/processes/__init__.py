@@ -1,0 +1,1 @@
+"""Other processes that tests start, each of which dies with its test."""

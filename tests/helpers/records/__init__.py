@@ -1,0 +1,1 @@
+"""Made-up rows, results and files as tilewright keeps them."""
