@@ -6,7 +6,7 @@ Networks of the zoo, and those of torchvision (`pip install torch torchvision`) 
 nothing was collected. Each is compiled with its default settings at batch 1 and run three times in
 a process that did nothing before. Memory is not a time: others may use the machine meanwhile.
 Results are kept network by network; the same command goes on where it stopped. The table goes to
-docs/benchmarks-predictors.md.
+docs/benchmarks-predictors/memory.md.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def main() -> None:
         run = partial(run_network, name, arguments.results)
         item = once(arguments.results / f"{name}.json", run)
         print(" ".join(row(item)), flush=True)
-    write_table(arguments.results, HERE.parent / "docs" / "benchmarks-predictors.md")
+    write_table(arguments.results, HERE.parent / "docs/benchmarks-predictors/memory.md")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Networks on every number of threads of this machine, and what five measurements would pick.
 
     python benchmarks/own_thread_curves.py [--networks NAME…] [--counts N…] [--rounds 6]
-        [--results FOLDER] [--table-only] [--page docs/benchmarks-predictors.md]
+        [--results FOLDER] [--table-only] [--page docs/benchmarks-predictors/choices.md]
 
 Each network is compiled with its default settings for every number of threads, then timed in
 rounds, one process per number, in turn. The first round is what `explain MODEL --threads` sees: it

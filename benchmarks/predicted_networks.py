@@ -13,8 +13,9 @@ slice it measures how far the cores are from each other (see `core_distance`), w
 machines change by the second, and judges slices with near and with far cores apart, too.
 `--unseen` takes networks of torchvision (`pip install torch torchvision`), of whose families
 nothing was collected. Results are kept network by network; the same command goes on where it
-stopped. The table goes to the section's place in docs/benchmarks-predictors.md. Nothing else may
-run meanwhile.
+stopped. The table goes to the section's place in docs/benchmarks-predictors/networks.md or, for
+sections whose name begins with `unseen`, in unseen-networks.md beside it. Nothing else may run
+meanwhile.
 """
 
 from __future__ import annotations
@@ -288,7 +289,8 @@ def main() -> None:
         time_rounds(results, names, arguments.settings, arguments.rounds)
     if arguments.beside_others:
         predict_beside_others(results, names, arguments.settings)
-    write_table(results, HERE.parent / "docs" / "benchmarks-predictors.md", arguments.section)
+    page = "unseen-networks.md" if arguments.section.startswith("unseen") else "networks.md"
+    write_table(results, HERE.parent / "docs/benchmarks-predictors" / page, arguments.section)
 
 
 if __name__ == "__main__":

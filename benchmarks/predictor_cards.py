@@ -1,6 +1,6 @@
 """Cards of the predictors that come with tilewright, a page for each device class
 (docs/predictor-cards.md, docs/predictor-cards-epyc.md), and its table of families in
-docs/benchmarks-predictors.md.
+docs/benchmarks-predictors/kernels.md.
 
     python benchmarks/predictor_cards.py [--only FAMILY…] [--results FOLDER]
 
@@ -37,7 +37,7 @@ from tilewright.store import open_store
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
-SUMMARY_PAGE = DOCS / "benchmarks-predictors.md"
+SUMMARY_PAGE = DOCS / "benchmarks-predictors" / "kernels.md"
 PAGES = {
     "intel-xeon-processor-avx512-137051efbe-2t": "predictor-cards",
     "amd-epyc-avx512-9c172e064d-2t": "predictor-cards-epyc",
@@ -55,7 +55,7 @@ too. Errors are |predicted ÷ measured − 1|; every prediction is by a model th
 that configuration (below), or of that network's operators (at the end). In the pictures both axes \
 are logarithmic, the dashed lines are 10 % off, the band is the 90 % interval of the middle row, \
 and at most 400 rows are drawn. What the errors come from is in \
-[benchmarks of prediction](benchmarks-predictors.md). Cards are there of {others}, too.
+[accuracy of kernels](benchmarks-predictors/kernels.md). Cards are there of {others}, too.
 """
 NETWORKS = """## Unseen networks
 

@@ -5,8 +5,8 @@
 Every item is one `tilewright evaluate`, or ten of them that differ by their seed. The tables are
 looked for in `--data`, by default the folder `shared/data` beside the repository; an item whose
 table is not there is skipped, and says so. Results are kept run by run; the same command goes on
-where it stopped. The tables go to docs/benchmarks-predictors.md. Nothing is timed on this machine
-but the commands themselves, by their processor time.
+where it stopped. The tables go to docs/benchmarks-predictors/other-measurements.md. Nothing is
+timed on this machine but the commands themselves, by their processor time.
 """
 
 from __future__ import annotations
@@ -136,7 +136,9 @@ def main() -> int:
             continue
         print(item.name, flush=True)
         once(path, partial(work, item, arguments.data, path.parent))
-    write_tables(arguments.results, HERE.parent / "docs/benchmarks-predictors.md")
+    write_tables(
+        arguments.results, HERE.parent / "docs/benchmarks-predictors/other-measurements.md"
+    )
     return 0
 
 

@@ -31,15 +31,15 @@ from tilewright.store.base import Store
 from tilewright.store.known_candidates import MAX_ERROR, SettingsName, choose_plan
 
 IN_SEQUENCE = 1.04
-"""A network's time over the sum of its kernels' times alone; docs/benchmarks-predictors.md has how
-it was measured."""
+"""A network's time over the sum of its kernels' times alone; how it was measured is said in
+docs/benchmarks-predictors/networks.md."""
 
 _TOGETHER = 0.3
 """How much the errors of a network's operators go together: 0 for chance, 1 for one cause."""
 
 _REPEATS = 0.17
 """Half width of an exact answer's interval, in the logarithm, where nothing says how far repeated
-times lie apart on its class: that of a shared Xeon (docs/benchmarks-predictors.md)."""
+times lie apart on its class: that of a shared Xeon (docs/benchmarks-predictors/new-devices.md)."""
 
 _OVER_ROOF = 20.0
 """A roofline alone: the time may be as long as this many times it."""
