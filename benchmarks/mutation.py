@@ -2,6 +2,9 @@
 
     mutants(root, count=100, seed=0)   the same changes for the same sources, count and seed
 
+Functions are drawn by a hash of their names, changes by one of their text, so a sample stays while
+other functions come and go.
+
 A change flips a comparison, an operator of arithmetic or logic, a condition, or a constant. Changes
 that mean the same are hard to tell by rule; text, annotations and `raise` are left alone, since
 words of messages are no behaviour that a test should hold.
@@ -10,7 +13,7 @@ words of messages are no behaviour that a test should hold.
 from __future__ import annotations
 
 import ast
-import random
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +31,14 @@ _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """A change: `before` becomes `after` in a line of a file, within a function."""
+    """A change: `before` becomes `after` in a line of a file, within a function.
+
+    `function` is its dotted name within the file; `text` a hash of the function as it is.
+    """
 
     file: str
     function: str
+    text: str
     line: int
     column: int
     before: str
@@ -40,7 +47,7 @@ class Mutant:
     @property
     def name(self) -> str:
         """Where it is and what it does, in one line."""
-        return f"{self.file}:{self.line}:{self.column} {self.before} -> {self.after}"
+        return f"{self.file} {self.function}: {self.before} -> {self.after}"
 
     def applied(self, source: str) -> str:
         """The file's text with the change in it."""
@@ -60,29 +67,46 @@ def mutants(root: Path, *, count: int, seed: int) -> list[Mutant]:
         if file.split("/")[0] != "testing":
             for mutant in _of_file(file, path.read_text(encoding="utf-8")):
                 functions.setdefault((file, mutant.function), []).append(mutant)
-    drawn = random.Random(seed)
-    order = sorted(functions)
-    drawn.shuffle(order)
-    return [drawn.choice(functions[name]) for name in order[:count]]
+    order = sorted(functions, key=lambda name: _hash(seed, *name))
+    return [
+        min(functions[name], key=lambda each: _hash(seed, each.before, each.after))
+        for name in order[:count]
+    ]
+
+
+def _hash(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def _of_file(file: str, source: str) -> Iterator[Mutant]:
     lines = source.encode().splitlines()
-    for owner in ast.walk(ast.parse(source)):
-        if not isinstance(owner, ast.FunctionDef):
-            continue
+    for name, owner in _functions(ast.parse(source), ""):
         for node in _expressions(owner):
             after = _flipped(node)
             if after is not None and node.end_lineno == node.lineno:
                 written = lines[node.lineno - 1][node.col_offset : node.end_col_offset]
                 yield Mutant(
                     file=file,
-                    function=f"{owner.name}:{owner.lineno}",
+                    function=name,
+                    text=_hash(ast.unparse(owner)),
                     line=node.lineno,
                     column=node.col_offset,
                     before=written.decode(),
                     after=after,
                 )
+
+
+def _functions(node: ast.AST, within: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Every function with its dotted name, as coverage names it: classes and outer functions are
+    part of the name."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+            name = f"{within}{child.name}"
+            if isinstance(child, ast.FunctionDef):
+                yield name, child
+            yield from _functions(child, f"{name}.")
+        else:
+            yield from _functions(child, within)
 
 
 def _expressions(owner: ast.FunctionDef) -> Iterator[ast.expr]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import mutants as command
-from mutation import Mutant, mutants
+from mutation import mutants
 
 SOURCE = '''"""A module."""
 
@@ -56,6 +56,8 @@ def test_what_is_changed_and_what_is_left_alone(tree: Path) -> None:
 def test_a_change_is_in_its_place_and_drawn_again(tree: Path) -> None:
     (found,) = mutants(tree, count=1, seed=3)
     assert [found] == mutants(tree, count=9, seed=3), "one of each function, none of testing"
+    (tree / "room" / "aside.py").write_text(f"x = 1\n\n\n{SOURCE}")
+    assert found in mutants(tree, count=9, seed=3), "others may come"
     changed = found.applied(SOURCE)
     assert changed != SOURCE and ast.parse(changed)
     assert len(changed.splitlines()) == len(SOURCE.splitlines())
@@ -65,7 +67,12 @@ def test_a_change_is_in_its_place_and_drawn_again(tree: Path) -> None:
 
 def test_the_share_that_is_seen_decides(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
-        {"file": "room/file.py", "name": f"n{i}", "verdict": "seen" if i < 17 else "survives"}
+        {
+            "file": "room/file.py",
+            "line": i,
+            "name": f"n{i}",
+            "verdict": "seen" if i < 17 else "survives",
+        }
         for i in range(20)
     ]
     report = command._report
@@ -75,20 +82,34 @@ def test_the_share_that_is_seen_decides(capsys: pytest.CaptureFixture[str]) -> N
     assert report([]) == 1
 
 
-def test_the_room_s_own_tests_are_asked_first(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(command, "ROOT", tmp_path)
-    (tmp_path / "src" / "tilewright" / "room").mkdir(parents=True)
-    (tmp_path / "src" / "tilewright" / "room" / "file.py").write_text(SOURCE)
-    asked: list[str] = []
-    monkeypatch.setattr(command, "_first_failing", lambda tests, _: asked.extend(tests) or "t")
-    mutant = Mutant(
-        file="room/file.py", function="within:6", line=10, column=19, before="value / 2", after="0"
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with one function, and a test that knows what it should do."""
+    room, tests = tmp_path / "src/tilewright/room", tmp_path / "tests/unit/room"
+    for folder in (room, tests, tmp_path / "tests/compiler"):
+        folder.mkdir(parents=True)
+    (room / "__init__.py").touch()
+    (room.parent / "__init__.py").touch()
+    (room / "file.py").write_text("def double(value):\n    return value * 2\n")
+    (tests / "test_file.py").write_text(
+        "from tilewright.room.file import double\n\n\ndef test_it():\n    double(2)\n"
     )
-    lines = {
-        "tests/unit/other/test_fast.py": (1.0, {"room/file.py": {10}}),
-        "tests/unit/room/test_own.py": (9.0, {"room/file.py": {10}}),
-        "tests/unit/room/test_elsewhere.py": (1.0, {"room/file.py": {11}}),
-    }
-    assert command._judged(mutant, lines) == {"verdict": "seen", "by": "t", "asked": 2}
-    assert asked == ["tests/unit/room/test_own.py", "tests/unit/other/test_fast.py"]
-    assert command._judged(mutant, {}) == {"verdict": "never run", "by": "", "asked": 0}
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(command, "SOURCES", tmp_path / "src/tilewright")
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "results")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "src"))
+    return tmp_path
+
+
+def test_a_change_survives_until_a_test_sees_it(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["--jobs", "1"]) == 1
+    assert "0 of 1 seen" in capsys.readouterr().out
+    assert command.main(["--jobs", "1"]) == 1
+    assert "test_file.py" not in capsys.readouterr().out, "judged before, and nothing changed"
+    test = checkout / "tests/unit/room/test_file.py"
+    test.write_text(test.read_text().replace("double(2)", "assert double(2) == 4"))
+    assert command.main(["--jobs", "1"]) == 0
+    assert "seen      room/file.py double" in capsys.readouterr().out
+    assert command.main(["--report"]) == 0
