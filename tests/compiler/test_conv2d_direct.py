@@ -11,54 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.fakes.placements import altered
-from helpers.kernels.one_kernel import PLACEMENT, all_settings, step
-from helpers.kernels.packed_kernel import check_kernel, choose, constants_workload, kernel_error
+from helpers.kernels.convolutions import Pair, conv, forms_for
+from helpers.kernels.one_kernel import PLACEMENT, all_settings
+from helpers.kernels.packed_kernel import check_kernel, choose, kernel_error
 from tilewright.compiler.build import rendered
 from tilewright.core.forms import PLAIN, Form, blocked
 from tilewright.core.records import Candidate
-from tilewright.graph.workload import Step, Workload
 from tilewright.kernels.conv2d_direct import SPEC
-
-Pair = tuple[int, int]
-
-
-def conv(
-    data: tuple[int, int, int, int],
-    filters: int,
-    kernel: Pair = (3, 3),
-    epilogue: str = "",
-    **named,
-) -> Workload:
-    """conv2d, then `b` bias, `r` residual, `u` relu in the order of `epilogue`."""
-    given_ = {
-        "strides": (1, 1), "padding": (0,) * 4, "dilation": (1, 1), "groups": 1, **named
-    }  # fmt: skip
-    weight = (filters, data[1] // given_["groups"], *kernel)
-    bare = constants_workload([data, weight], [1], [step("conv2d", 0, 1, **given_)])
-    shapes: list[tuple[int, ...]] = [data, weight]
-    constants = [1]
-    for letter in epilogue.replace("u", ""):
-        if letter == "b":
-            constants.append(len(shapes))
-        shapes.append((filters, 1, 1) if letter == "b" else bare.result.shape)
-    steps: list[Step] = [step("conv2d", 0, 1, **given_)]
-    operand, value = 2, len(shapes)
-    for letter in epilogue:
-        if letter == "u":
-            steps.append(step("relu", value))
-        else:
-            steps.append(step("add", value, operand))
-            operand += 1
-        value += 1
-    return constants_workload(shapes, constants, steps)
-
-
-def forms_for(task: Workload, data: Form, result: Form) -> tuple[Form, ...]:
-    """Residuals come in the result's layout."""
-    ports = [data, PLAIN]
-    for argument in task.arguments[2:]:
-        ports.append(result if argument.role == "data" else PLAIN)
-    return (*ports, result)
 
 
 def block_or_plain(block: int, channels: int) -> Form:

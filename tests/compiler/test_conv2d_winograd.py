@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_conv2d_direct import conv, forms_for
 
+from helpers.kernels.convolutions import conv, forms_for
 from helpers.kernels.one_kernel import PLACEMENT
 from helpers.kernels.packed_kernel import check_kernel, choose, kernel_error
 from tilewright.compiler.build import rendered

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from test_features_loops import CONV, SETTINGS, conv_nests, product
 
+from helpers.kernels.nests import CONV, SETTINGS, conv_nests, product
 from helpers.kernels.one_kernel import PLACEMENT, all_settings, step, workload
 from tilewright.compiler.build import kernel_module
 from tilewright.compiler.features.kinds import (

@@ -6,11 +6,11 @@ import numpy as np
 import onnxruntime
 import pytest
 import tvm
-from test_opaque import CASES, encoded
 
 from helpers.kernels.one_kernel import PLACEMENT, random_arrays, step, workload
 from helpers.kernels.traced_kernel import traced
 from helpers.networks import small_networks
+from helpers.networks.opaque_models import CASES, encoded
 from helpers.networks.small_networks import Builder, check_network
 from tilewright.compiler.kernel_runs import build_kernel
 from tilewright.core.forms import PLAIN

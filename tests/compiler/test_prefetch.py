@@ -9,13 +9,13 @@ from math import prod
 from typing import Any
 
 import pytest
-from test_conv2d_direct import conv, forms_for
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_visit
 
 from helpers.fakes.placements import altered, with_cache
+from helpers.kernels.convolutions import conv, forms_for
 from helpers.kernels.one_kernel import PLACEMENT, all_settings, step, workload
 from helpers.kernels.packed_kernel import kernel_error
 from tilewright.compiler.build import kernel_module, rendered

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import tvm
-from test_conv2d_direct import conv
 
+from helpers.kernels.convolutions import conv
 from helpers.kernels.one_kernel import PLACEMENT, all_settings
 from tilewright.compiler.build import kernel_module
 from tilewright.compiler.pipeline import WorkspaceReader, compiled

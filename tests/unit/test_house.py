@@ -64,6 +64,21 @@ def test_files_are_short() -> None:
     assert median(len(path.read_text().splitlines()) for path in SOURCES) <= LARGEST_MEDIAN
 
 
+def test_what_several_tests_need_lies_in_one_package() -> None:
+    """A test file imports no other, and everything but tests and fixtures is in tests/helpers."""
+    folder = ROOT / "tests"
+    files = [path for path in EVERYTHING if path.is_relative_to(folder)]
+    others = [path for path in files if not path.is_relative_to(folder / "helpers")]
+    assert not [_name(p) for p in others if not re.match(r"test_|conftest$", p.stem)]
+    imported = {
+        node.module: _name(path)
+        for path in files
+        for node in TREES[path].body
+        if isinstance(node, ast.ImportFrom) and node.module
+    }
+    assert not {name: path for name, path in imported.items() if name.startswith("test_")}
+
+
 def test_functions_are_short() -> None:
     too_long = {
         f"{_name(path)}:{function.name}": length

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
+from hypothesis import HealthCheck, settings
 from onnx import helper, numpy_helper
 
 from tilewright.graph.evaluate import run_graph
@@ -18,6 +19,10 @@ from tilewright.models.contained import infer_types
 from tilewright.models.loading import load_model
 from tilewright.models.onnx_import.translate import translate
 
+few = settings(
+    max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+"""For properties whose every case asks two engines."""
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 

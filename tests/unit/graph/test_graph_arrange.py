@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from test_graph_random import graphs
 
 from helpers.networks.graph_arrangement import arranged, check_memory, place
 from helpers.networks.graph_builder import Builder, random_inputs
+from helpers.networks.random_graphs import graphs
 from tilewright.graph.carry_out import carry_out
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.network import Graph

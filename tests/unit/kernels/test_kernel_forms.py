@@ -6,7 +6,8 @@ from math import prod
 
 import pytest
 
-from helpers.networks.fused_networks import Builder, fused
+from helpers.networks.fused_networks import fused
+from helpers.networks.graph_builder import Builder
 from tilewright.core.forms import PLAIN, blocked, channel_block
 from tilewright.kernels.forms import choose_forms
 from tilewright.testing.implementations import PLACEMENTS, made_up_placement

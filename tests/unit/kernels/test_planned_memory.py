@@ -5,9 +5,8 @@ from __future__ import annotations
 from math import prod
 
 import pytest
-from test_plans import ON, planned
 
-from helpers.networks.fused_networks import Builder, fused
+from helpers.networks.fused_networks import ON, Builder, fused, planned
 from tilewright.kernels.base import Workspaces
 from tilewright.kernels.planned_memory import (
     CODE_BYTES,

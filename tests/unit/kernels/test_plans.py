@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from helpers.networks.fused_networks import Builder, fused
+from helpers.networks.fused_networks import ON, Builder, fused, planned
 from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN
 from tilewright.core.records import Candidate
 from tilewright.graph.fused import FusedNetwork
-from tilewright.graph.plan import NetworkPlan, lane_of
-from tilewright.graph.tasks import collapse_rows
-from tilewright.kernels.forms import choose_forms
-from tilewright.kernels.plans import default_settings, lay_out, packed_constant, with_candidates
+from tilewright.graph.plan import NetworkPlan
+from tilewright.kernels.plans import packed_constant, with_candidates
 from tilewright.kernels.registry import applicable
 from tilewright.kernels.spaces import default_candidate
-from tilewright.testing.implementations import made_up_placement
-
-ON = made_up_placement(64)
-
-
-def planned(network: FusedNetwork, *, collapsed: bool = False) -> NetworkPlan:
-    if collapsed:
-        calls = tuple(
-            replace(call, workload=collapse_rows(call.workload)) for call in network.calls
-        )
-        network = FusedNetwork(graph=network.graph, calls=calls)
-    forms = choose_forms(network, ON.target, ON.resources)
-    return lay_out(network, forms, lane_of(ON), default_settings(ON))
 
 
 def check_constants(plan: NetworkPlan, network: FusedNetwork) -> None:

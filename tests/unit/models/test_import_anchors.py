@@ -8,16 +8,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx import helper
 
-from helpers.networks.onnx_models import check, check_node, int64, model_of, normal, unfolded
+from helpers.networks.onnx_models import check, check_node, few, int64, model_of, normal, unfolded
 from tilewright.core.errors import ModelError
 
-few = settings(
-    max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
 sizes = st.integers(1, 3)
 modes = st.sampled_from(["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"])
 

@@ -6,15 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from helpers.networks.onnx_models import check, check_node, folded, int64, model_of, normal
-
-few = settings(
-    max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+from helpers.networks.onnx_models import check, check_node, few, folded, int64, model_of, normal
 
 UNARY = ["Relu", "Sigmoid", "Tanh", "Exp", "Neg", "Abs", "Erf", "Sin", "Cos", "Floor", "Ceil",
          "Sign", "Reciprocal", "Softplus", "Softsign", "Tan", "IsNaN"]  # fmt: skip

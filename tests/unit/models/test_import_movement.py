@@ -7,18 +7,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from helpers.networks.onnx_models import check, check_node, int64, model_of, normal, unfolded
+from helpers.networks.onnx_models import check, check_node, few, int64, model_of, normal, unfolded
 from tilewright.core.errors import ModelError
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.network import Graph
-
-few = settings(
-    max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
 
 
 @pytest.mark.parametrize("wanted", [(6, 4), (0, -1), (-1,), (2, 0, 2, 2), (1, 24)])

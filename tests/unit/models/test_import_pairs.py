@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
-from test_import_anchors import few
 
 from helpers.networks.graph_builder import run_fused
-from helpers.networks.onnx_models import folded, model_of, normal
+from helpers.networks.onnx_models import few, folded, model_of, normal
 from helpers.networks.tiny_networks import quantized_resnet
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.fused import FusedNetwork

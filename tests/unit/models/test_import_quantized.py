@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
-from test_import_anchors import few
 
-from helpers.networks.onnx_models import check, model_of, normal, reference
+from helpers.networks.onnx_models import check, few, model_of, normal, reference
 from tilewright.core.errors import UsageError
 from tilewright.graph.evaluate import run_graph
 from tilewright.graph.network import Graph

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_graph_random import graphs
 
 from helpers.networks.graph_arrangement import check_memory, generic
 from helpers.networks.graph_builder import Builder, random_inputs
+from helpers.networks.random_graphs import graphs
 from tilewright.core.forms import PLAIN, Form
 from tilewright.core.records import Candidate
 from tilewright.core.solutions import PICOSECONDS
