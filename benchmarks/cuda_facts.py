@@ -29,8 +29,8 @@ import numpy as np
 
 from pages import replace_between, table
 from tilewright.core.events import discard
-from tilewright.core.gpus import CompilerReport, CudaKernel, Gpu
 from tilewright.cost.floors import Work
+from tilewright.hardware.gpus import CompilerReport, CudaKernel, Gpu
 from tilewright.hardware.target import parse_gpu
 from tilewright.insight.cuda_explaining import CudaExplainer
 from tilewright.measure.cuda import CudaInspector

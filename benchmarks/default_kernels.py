@@ -24,8 +24,7 @@ from tilewright.core.fingerprints import canonical_json
 from tilewright.core.forms import form_texts
 from tilewright.core.records import Candidate, Device, Placement
 from tilewright.core.targets import threads_alone
-from tilewright.hardware.features import X86_V3, X86_V4
-from tilewright.hardware.units import cpu_target
+from tilewright.hardware.features import X86_V3, X86_V4, cpu_target
 from tilewright.kernels.spaces import default_candidate
 from tilewright.models import ModelOptions
 from tilewright.models.zoo import names

@@ -10,9 +10,9 @@ import pytest
 from helpers.kernels.every_anchor import CASES
 from helpers.kernels.one_kernel import step, workload
 from tilewright.compiler.cuda.code import cuda_code
-from tilewright.core.gpus import CudaCode, CudaKernel
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Workload
+from tilewright.hardware.gpus import CudaCode, CudaKernel
 from tilewright.hardware.target import parse_gpu
 
 TARGET = parse_gpu("cuda -arch=sm_90").target

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from helpers.commands.command_line import keep_to
-from tilewright.hardware.topology import allotted_cpus
+from tilewright.hardware.probe import allotted_cpus
 
 ALL = os.sched_getaffinity(0)
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tilewright.core.element_types import element_type
-from tilewright.core.errors import InternalError
 from tilewright.core.fingerprints import canonical_json
 
 _RESOURCES = re.compile(r"(?P<threads>[1-9]\d*)t(?:(?P<cores>[1-9]\d*)c)?(?::(?P<kind>[\w-]+))?")
@@ -127,14 +126,12 @@ def threads_alone(count: int) -> Resources:
 
 @lru_cache(maxsize=256)
 def parse_resources(text: str) -> Resources:
-    """The resources that are written so: `2t`, `4t2c`, `4t:efficiency`. Raises InternalError."""
+    """The resources that are written so: `2t`, `4t2c`, `4t:efficiency`. Raises ValueError."""
     found = _RESOURCES.fullmatch(text)
     if found is None:
-        raise InternalError(f"{text!r} are no resources; an example is 2t")
+        raise ValueError(f"{text!r} are no resources; an example is 2t")
     threads = int(found["threads"])
     cores = int(found["cores"] or threads)
-    if cores > threads:
-        raise InternalError(f"{text!r} are no resources: {threads} threads on {cores} cores")
     return Resources(cores=cores, threads=threads, kind=found["kind"] or "")
 
 

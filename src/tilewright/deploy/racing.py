@@ -16,7 +16,7 @@ from tilewright.deploy import bisecting, hashes, opening
 from tilewright.graph.network import Array
 from tilewright.graph.plan_result import PlanResult
 from tilewright.graph.sample import random_inputs
-from tilewright.hardware.topology import allotted_cpus
+from tilewright.hardware.probe import allotted_cpus
 from tilewright.measure import checking, measurers, network_timing
 from tilewright.measure.networks import NetworkRunner, ToCompile, compile_all
 from tilewright.measure.peers.base import EngineRefused

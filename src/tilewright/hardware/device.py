@@ -14,8 +14,14 @@ from tilewright.core.errors import TargetError
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Device, Placement
 from tilewright.core.targets import Binding, Resources, Target, threads_alone
-from tilewright.hardware.features import AVX512, KNOWN_FEATURES
-from tilewright.hardware.probe import probe_cpu
+from tilewright.hardware.features import AVX512, KNOWN_FEATURES, cpu_target
+from tilewright.hardware.probe import (
+    allotted_cores,
+    allotted_cpus,
+    default_threads,
+    probe_cpu,
+    read_text,
+)
 from tilewright.hardware.target import (
     described_target,
     read_target,
@@ -24,13 +30,6 @@ from tilewright.hardware.target import (
     text_of,
     tvm_text,
 )
-from tilewright.hardware.topology import (
-    allotted_cores,
-    allotted_cpus,
-    default_threads,
-    read_text,
-)
-from tilewright.hardware.units import cpu_target
 
 ELSEWHERE = ""
 """The instance of a device that is only described, not here."""

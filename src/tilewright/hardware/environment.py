@@ -16,7 +16,7 @@ import psutil
 from tilewright.core.records import Placement
 from tilewright.core.units import format_bytes
 from tilewright.hardware.device import is_local
-from tilewright.hardware.topology import allotted_cpus, cpuinfo_blocks, read_text
+from tilewright.hardware.probe import allotted_cpus, cpuinfo_blocks, read_text
 
 _BUILDING = ("tilewright", "apache-tvm", "apache-tvm-ffi")
 PACKAGES = (

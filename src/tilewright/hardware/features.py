@@ -1,8 +1,18 @@
-"""Instruction sets: Linux's names, LLVM's names, and what they mean for vector code."""
+"""Instruction sets: Linux's names, LLVM's names, and what a CPU that has them computes with.
+
+    cpu_target(model="AMD EPYC", …).units   a vector unit for float32, one for bfloat16, …
+
+Operations per cycle are nominal, of one core: two vector units, as most server cores have. Sources:
+Intel's and AMD's optimization manuals, LLVM's scheduling models; tiles as Intel states them (one
+tile product per 16 cycles).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from tilewright.core.targets import ComputeUnit, MemoryLevel, Target
 
 _X86_NAMES = {
     "pni": "sse3",
@@ -56,6 +66,66 @@ X86_V3 = (*X86_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"
 AVX512 = ("avx512f", "avx512dq", "avx512bw", "avx512vl")
 X86_V4 = (*X86_V3, *AVX512, "avx512cd")
 
+_PIPES = 2
+"""Vector units of a core."""
+
+
+class _Vectors(NamedTuple):
+    """Arithmetic of vectors that comes with a feature, `vector` standing for every CPU: `terms`
+    products are added up in each of the lanes, which are `lane_bytes` wide, of registers of at most
+    `most_bytes`."""
+
+    feature: str
+    element: str
+    accumulator: str
+    terms: int = 1
+    lane_bytes: int = 4
+    most_bytes: int = 64
+
+
+_VECTORS = (
+    _Vectors("vector", "float32", "float32"),
+    _Vectors("vector", "float64", "float64", lane_bytes=8),
+    _Vectors("vector", "int32", "int32"),
+    _Vectors("avx512bf16", "bfloat16", "float32", terms=2),
+    _Vectors("avx512fp16", "float16", "float16", lane_bytes=2),
+    _Vectors("avx512vnni", "int8", "int32", terms=4),
+    _Vectors("avxvnni", "int8", "int32", terms=4, most_bytes=32),
+    _Vectors("fullfp16", "float16", "float16", lane_bytes=2),
+    _Vectors("dotprod", "int8", "int32", terms=4),
+)
+
+_TILES = (
+    ComputeUnit(
+        name="amx-bf16",
+        element="bfloat16",
+        accumulator="float32",
+        granule=(16, 16, 32),
+        operations_per_cycle=1024,
+    ),
+    ComputeUnit(
+        name="amx-int8",
+        element="int8",
+        accumulator="int32",
+        granule=(16, 16, 64),
+        operations_per_cycle=2048,
+    ),
+    ComputeUnit(
+        name="bf16",
+        element="bfloat16",
+        accumulator="float32",
+        granule=(2, 2, 4),
+        operations_per_cycle=64,
+    ),
+    ComputeUnit(
+        name="i8mm",
+        element="int8",
+        accumulator="int32",
+        granule=(2, 2, 8),
+        operations_per_cycle=128,
+    ),
+)
+
 
 def is_arm(architecture: str) -> bool:
     """Whether an architecture name (`uname -m` or an LLVM triple's first part) is ARM."""
@@ -91,3 +161,54 @@ def vector_shape(features: Collection[str], architecture: str) -> tuple[int, int
             return 64, 32
         return (32, 16) if {"avx2", "fma"} <= set(features) else (16, 16)
     return 16, 16 if architecture.startswith("arm") else 32
+
+
+def units_of(features: Sequence[str], vector_bytes: int) -> tuple[ComputeUnit, ...]:
+    """What a core can compute with whose vector registers are that wide: vectors first, then
+    tiles."""
+    there = ("vector", *features)
+    vectors = (_vector_unit(found, vector_bytes) for found in _VECTORS if found.feature in there)
+    return (*vectors, *(tile for tile in _TILES if tile.name in features))
+
+
+def _vector_unit(found: _Vectors, vector_bytes: int) -> ComputeUnit:
+    lanes = max(1, min(vector_bytes, found.most_bytes) // found.lane_bytes)
+    return ComputeUnit(
+        name=found.feature,
+        element=found.element,
+        accumulator=found.accumulator,
+        granule=(1, lanes, found.terms),
+        operations_per_cycle=2 * _PIPES * lanes * found.terms,
+    )
+
+
+def cpu_target(
+    *,
+    model: str,
+    architecture: str,
+    features: tuple[str, ...],
+    cache_bytes: Sequence[int],
+    cores: int,
+    tvm: str = "",
+) -> Target:
+    """The target of a CPU; what follows from its instruction sets is filled in.
+
+    `cache_bytes` are the sizes of its data caches, the nearest first: of one core, but for the
+    last, which all cores share.
+    """
+    vector_bytes, registers = vector_shape(features, architecture)
+    last = len(cache_bytes)
+    return Target(
+        model=model,
+        architecture=architecture,
+        features=features,
+        vector_bytes=vector_bytes,
+        vector_registers=registers,
+        units=units_of(features, vector_bytes),
+        memory=tuple(
+            MemoryLevel(name=f"L{level}", bytes=size, cores=cores if level == last > 2 else 1)
+            for level, size in enumerate(cache_bytes, start=1)
+        ),
+        cores=cores,
+        tvm=tvm,
+    )

@@ -1,4 +1,5 @@
-"""NVIDIA's GPUs: limits by compute capability, datasheets by model, and targets that name them.
+"""NVIDIA's GPUs and the functions that run on them, as far as both are known before anything runs:
+limits by compute capability, datasheets by model, and targets that name them.
 
 Limits are those of the CUDA C++ Programming Guide ("Technical Specifications per Compute
 Capability"), models those of NVIDIA's datasheets.
@@ -15,7 +16,6 @@ from typing import Any
 
 from tilewright.core.errors import TargetError, close_matches
 from tilewright.core.fingerprints import canonical_json
-from tilewright.core.gpus import Gpu
 
 _KIB = 1024
 _GIGA, _TERA = 1e9, 1e12
@@ -24,66 +24,132 @@ _STATIC_SHARED_BYTES = 48 * _KIB
 _EXAMPLE = "Describe one: --target 'cuda -model=H100', or 'cuda -arch=sm_90'."
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """Of one multiprocessor: threads, blocks, KiB of shared memory, and those a block may have."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU as its compute capability and its datasheet describe it.
 
-    threads: int
-    blocks: int
-    shared_kib: int
-    block_shared_kib: int
+    `arch` is nvcc's name of the compute capability, `sm_90`. The limits are those of one
+    multiprocessor. `multiprocessors`, `flop_per_s` (fp32, without Tensor Cores) and `bytes_per_s`
+    are None where the model is not known.
+    """
+
+    model: str
+    arch: str
+    target: str
+    most_threads: int
+    most_blocks: int
+    shared_bytes: int
+    block_shared_bytes: int
+    multiprocessors: int | None = None
+    flop_per_s: float | None = None
+    bytes_per_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Model:
-    """Compute capability, multiprocessors, fp32 TFLOP/s, GB/s."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompilerReport:
+    """What ptxas says of one function: registers of a thread, bytes that a thread stores and loads
+    because registers did not suffice, its stack frame, and shared memory of a block."""
 
-    capability: float
-    multiprocessors: int
-    tflop_per_s: float
-    gb_per_s: float
+    registers: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    stack_bytes: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaKernel:
+    """A function that a GPU runs: how it is launched, and what its lowered code says.
+
+    `loads` are the loads from global memory that a thread executes, a vector counted once where its
+    elements lie side by side; `guarded` those of them behind a condition, as the border of a padded
+    input is; `comparisons` those in all conditions that it evaluates; `sectors` the 32-byte sectors
+    that one load touches for a warp, on average: 4 is a full one of fp32, 1 the same address for
+    all, 32 a sector for each thread. `shared_bytes` are a block's; `parameters` the names of the
+    function's own. `report` is None where nothing could compile it.
+    """
+
+    name: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    loads: float
+    guarded: float
+    comparisons: float
+    stores: float
+    sectors: float
+    shared_bytes: int
+    parameters: tuple[str, ...] = ()
+    report: CompilerReport | None = None
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a launch."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaCode:
+    """An operator as CUDA code.
+
+    `rule` is the schedule rule of TVM's that applied, `kernels` are in the order in which they run;
+    `binary` is a cubin, empty where `reason` says why there is none.
+    """
+
+    rule: str
+    kernels: tuple[CudaKernel, ...]
+    source: str
+    binary: bytes = b""
+    reason: str = ""
 
 
 _LIMITS = {
-    6.0: _Limits(2048, 32, 64, 48),
-    6.1: _Limits(2048, 32, 96, 48),
-    7.0: _Limits(2048, 32, 96, 96),
-    7.5: _Limits(1024, 16, 64, 64),
-    8.0: _Limits(2048, 32, 164, 163),
-    8.6: _Limits(1536, 16, 100, 99),
-    8.7: _Limits(1536, 16, 164, 163),
-    8.9: _Limits(1536, 24, 100, 99),
-    9.0: _Limits(2048, 32, 228, 227),
-    10.0: _Limits(2048, 32, 228, 227),
-    12.0: _Limits(1536, 24, 100, 99),
+    "sm_60": (2048, 32, 64, 48),
+    "sm_61": (2048, 32, 96, 48),
+    "sm_70": (2048, 32, 96, 96),
+    "sm_75": (1024, 16, 64, 64),
+    "sm_80": (2048, 32, 164, 163),
+    "sm_86": (1536, 16, 100, 99),
+    "sm_87": (1536, 16, 164, 163),
+    "sm_89": (1536, 24, 100, 99),
+    "sm_90": (2048, 32, 228, 227),
+    "sm_100": (2048, 32, 228, 227),
+    "sm_120": (1536, 24, 100, 99),
 }
+"""Of one multiprocessor, by nvcc's name of its compute capability: threads, blocks, KiB of shared
+memory, and how many of those a block may have."""
 
 _MODELS = {
-    "P100": _Model(6.0, 56, 9.5, 732),
-    "P40": _Model(6.1, 30, 11.8, 346),
-    "P4": _Model(6.1, 20, 5.5, 192),
-    "1080 Ti": _Model(6.1, 28, 11.3, 484),
-    "1080": _Model(6.1, 20, 8.9, 320),
-    "V100": _Model(7.0, 80, 15.7, 900),
-    "TITAN V": _Model(7.0, 80, 14.9, 653),
-    "T4": _Model(7.5, 40, 8.1, 320),
-    "2080 Ti": _Model(7.5, 68, 13.4, 616),
-    "2080": _Model(7.5, 46, 10.1, 448),
-    "A100": _Model(8.0, 108, 19.5, 1555),
-    "A30": _Model(8.0, 56, 10.3, 933),
-    "A10": _Model(8.6, 72, 31.2, 600),
-    "A40": _Model(8.6, 84, 37.4, 696),
-    "A4000": _Model(8.6, 48, 19.2, 448),
-    "A6000": _Model(8.6, 84, 38.7, 768),
-    "3090": _Model(8.6, 82, 35.6, 936),
-    "Orin": _Model(8.7, 16, 5.3, 205),
-    "L4": _Model(8.9, 58, 30.3, 300),
-    "L40": _Model(8.9, 142, 90.5, 864),
-    "4090": _Model(8.9, 128, 82.6, 1008),
-    "H100": _Model(9.0, 132, 66.9, 3350),
-    "H200": _Model(9.0, 132, 66.9, 4800),
-    "5090": _Model(12.0, 170, 104.8, 1792),
+    "P100": ("sm_60", 56, 9.5, 732),
+    "P40": ("sm_61", 30, 11.8, 346),
+    "P4": ("sm_61", 20, 5.5, 192),
+    "1080 Ti": ("sm_61", 28, 11.3, 484),
+    "1080": ("sm_61", 20, 8.9, 320),
+    "V100": ("sm_70", 80, 15.7, 900),
+    "TITAN V": ("sm_70", 80, 14.9, 653),
+    "T4": ("sm_75", 40, 8.1, 320),
+    "2080 Ti": ("sm_75", 68, 13.4, 616),
+    "2080": ("sm_75", 46, 10.1, 448),
+    "A100": ("sm_80", 108, 19.5, 1555),
+    "A30": ("sm_80", 56, 10.3, 933),
+    "A10": ("sm_86", 72, 31.2, 600),
+    "A40": ("sm_86", 84, 37.4, 696),
+    "A4000": ("sm_86", 48, 19.2, 448),
+    "A6000": ("sm_86", 84, 38.7, 768),
+    "3090": ("sm_86", 82, 35.6, 936),
+    "Orin": ("sm_87", 16, 5.3, 205),
+    "L4": ("sm_89", 58, 30.3, 300),
+    "L40": ("sm_89", 142, 90.5, 864),
+    "4090": ("sm_89", 128, 82.6, 1008),
+    "H100": ("sm_90", 132, 66.9, 3350),
+    "H200": ("sm_90", 132, 66.9, 4800),
+    "5090": ("sm_120", 170, 104.8, 1792),
 }
+"""By model: nvcc's name of its compute capability, multiprocessors, fp32 TFLOP/s, GB/s."""
 
 
 def is_cuda(target: str) -> bool:
@@ -120,13 +186,13 @@ def gpu_of(target: Mapping[str, Any], library: Any = None) -> Gpu:
             f"no datasheet of the GPU {model!r} is known",
             hint=close_matches(model, sorted(_MODELS)) or "Give its arch alone, as in sm_90.",
         )
-    arch = given.get("arch") or _arch(known.capability if known else 0.0)
-    if known is not None and arch.rstrip("a") != _arch(known.capability):
+    own = known[0] if known else ""
+    arch = given.get("arch") or own
+    if own and arch.rstrip("a") != own:
         raise TargetError(
-            f"the {model} is of {_arch(known.capability)}, not of {arch}",
-            hint="Leave one of the two out.",
+            f"the {model} is of {own}, not of {arch}", hint="Leave one of the two out."
         )
-    return _described(model, arch, known)
+    return _described(model, arch)
 
 
 def known_capability(device: str) -> float:
@@ -135,10 +201,10 @@ def known_capability(device: str) -> float:
     `Tesla P4` → 6.1, `NVIDIA A100-PCIE-40GB` → 8.0
     """
     known = _known(device)
-    return known.capability if known is not None else 0.0
+    return int(known[0].removeprefix("sm_")) / 10 if known else 0.0
 
 
-def _known(device: str) -> _Model | None:
+def _known(device: str) -> tuple[str, int, float, int] | None:
     """The model that a name contains as a word of its own."""
     words = device.replace("-", " ").split()
     for name, model in _MODELS.items():
@@ -147,17 +213,13 @@ def _known(device: str) -> _Model | None:
     return None
 
 
-def _arch(capability: float) -> str:
-    return f"sm_{round(10 * capability)}"
-
-
-def _described(model: str, arch: str, known: _Model | None) -> Gpu:
-    limits = next((it for number, it in _LIMITS.items() if _arch(number) == arch.rstrip("a")), None)
-    if limits is None:
+def _described(model: str, arch: str) -> Gpu:
+    if arch.rstrip("a") not in _LIMITS:
         raise TargetError(
-            f"the limits of {arch!r} are not known",
-            hint="Known: " + ", ".join(_arch(number) for number in _LIMITS),
+            f"the limits of {arch!r} are not known", hint="Known: " + ", ".join(_LIMITS)
         )
+    threads, blocks, shared_kib, block_shared_kib = _LIMITS[arch.rstrip("a")]
+    known = _known(model)
     target = {
         "kind": "cuda",
         "arch": arch,
@@ -170,13 +232,13 @@ def _described(model: str, arch: str, known: _Model | None) -> Gpu:
         model=model,
         arch=arch,
         target=canonical_json(target),
-        most_threads=limits.threads,
-        most_blocks=limits.blocks,
-        shared_bytes=limits.shared_kib * _KIB,
-        block_shared_bytes=limits.block_shared_kib * _KIB,
-        multiprocessors=known.multiprocessors if known else None,
-        flop_per_s=known.tflop_per_s * _TERA if known else None,
-        bytes_per_s=known.gb_per_s * _GIGA if known else None,
+        most_threads=threads,
+        most_blocks=blocks,
+        shared_bytes=shared_kib * _KIB,
+        block_shared_bytes=block_shared_kib * _KIB,
+        multiprocessors=known[1] if known else None,
+        flop_per_s=known[2] * _TERA if known else None,
+        bytes_per_s=known[3] * _GIGA if known else None,
     )
 
 
@@ -200,4 +262,4 @@ def _here(library: Any) -> Gpu:
         major, minor = library.nvmlDeviceGetCudaComputeCapability(handle)
     except library.NVMLError as error:
         raise TargetError(f"NVML gives no GPU: {error}", hint=_EXAMPLE) from None
-    return _described(name, f"sm_{major}{minor}", _known(name))
+    return _described(name, f"sm_{major}{minor}")

@@ -18,14 +18,13 @@ from typing import Any
 
 import msgspec
 
-from tilewright.core.errors import InternalError
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.records import Device, Placement, PlacementKey
 from tilewright.core.targets import Resources, Target, parse_resources, threads_alone
 from tilewright.hardware.device import ELSEWHERE, class_key, class_name
+from tilewright.hardware.features import cpu_target
 from tilewright.hardware.remote import PREFIX
 from tilewright.hardware.target import text_of
-from tilewright.hardware.units import cpu_target
 
 _MOST_THREADS = 1024
 """Classes of more are not looked for: each is a hash."""
@@ -90,11 +89,8 @@ def read_placement(fields: Mapping[str, Any], resources: str) -> Placement:
     if is_legacy(fields):
         device, _, own = read_device(fields)
         return Placement(device=device, resources=own)
-    try:
-        found = parse_resources(resources)
-    except InternalError as error:
-        raise ValueError(error.message) from error
-    return Placement(device=msgspec.convert(fields, Device), resources=found)
+    device = msgspec.convert(fields, Device)
+    return Placement(device=device, resources=parse_resources(resources))
 
 
 def class_of_before(target: Target, resources: Resources) -> str:

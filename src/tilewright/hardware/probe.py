@@ -1,21 +1,19 @@
-"""What this machine's CPU is, read from /proc and /sys without running anything."""
+"""What this machine's CPU is, and which of its logical CPUs this process may use.
+
+Both are read from /proc and /sys without running anything.
+"""
 
 from __future__ import annotations
 
+import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import cache
 from pathlib import Path
 
+from tilewright.core.settings import read_settings
 from tilewright.core.targets import Target
-from tilewright.hardware.features import is_arm, llvm_features
-from tilewright.hardware.topology import (
-    core_groups,
-    cpuinfo_blocks,
-    online_cpus,
-    parse_cpu_list,
-    read_text,
-)
-from tilewright.hardware.units import cpu_target
+from tilewright.hardware.features import cpu_target, is_arm, llvm_features
 
 FALLBACK_L1_BYTES = 32 << 10
 FALLBACK_L2_BYTES = 256 << 10
@@ -30,6 +28,162 @@ _ARM_MAKERS = {
     "0xc0": "Ampere",
 }
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def read_text(path: Path) -> str | None:
+    """The stripped text of a small file, None when it is missing or unreadable."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def parse_cpu_list(text: str) -> tuple[int, ...]:
+    """`0-2,5` → (0, 1, 2, 5), the kernel's notation for sets of CPUs; empty when malformed."""
+    cpus: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if not first.isdecimal() or (last and not last.isdecimal()):
+            continue
+        cpus.update(range(int(first), int(last or first) + 1))
+    return tuple(sorted(cpus))
+
+
+def cpuinfo_blocks(root: Path) -> list[dict[str, str]]:
+    """One dict of fields per logical CPU of /proc/cpuinfo; fields outside blocks are dropped."""
+    blocks: list[dict[str, str]] = []
+    for chunk in (read_text(root / "proc/cpuinfo") or "").split("\n\n"):
+        pairs = (line.partition(":") for line in chunk.splitlines())
+        fields = {key.strip(): value.strip() for key, _, value in pairs}
+        if fields.get("processor", "").isdecimal():
+            blocks.append(fields)
+    return blocks
+
+
+def online_cpus(root: Path) -> tuple[int, ...]:
+    """All logical CPUs that are online: from sysfs, else /proc/cpuinfo, else CPU 0 alone."""
+    listed = parse_cpu_list(read_text(root / "sys/devices/system/cpu/online") or "")
+    if listed:
+        return listed
+    return tuple(sorted(int(block["processor"]) for block in cpuinfo_blocks(root))) or (0,)
+
+
+def core_groups(root: Path) -> list[tuple[int, ...]]:
+    """The online logical CPUs grouped by physical core, ordered by their first CPU.
+
+    From the topology in sysfs, else `physical id` and `core id` of /proc/cpuinfo; a CPU that
+    neither knows counts as a core of its own.
+    """
+    online = online_cpus(root)
+    ids: dict[int, tuple[str, str]] = {
+        int(block["processor"]): (block.get("physical id", "0"), block["core id"])
+        for block in cpuinfo_blocks(root)
+        if "core id" in block
+    }
+    groups: dict[object, list[int]] = {}
+    for cpu in online:
+        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        siblings = read_text(topology / "core_cpus_list") or read_text(
+            topology / "thread_siblings_list"
+        )
+        key: object = parse_cpu_list(siblings) if siblings else ids.get(cpu, cpu)
+        groups.setdefault(key, []).append(cpu)
+    return sorted(tuple(group) for group in groups.values())
+
+
+def _cgroup_folders(root: Path, controller: str) -> list[Path]:
+    """Folders that limit this process, innermost first, for cgroup v1 and v2.
+
+    In a container the path in /proc/self/cgroup may lie outside what is mounted; the mount's own
+    root, which is then the container's group, is always included.
+    """
+    folders: list[Path] = []
+    mount = root / "sys/fs/cgroup"
+    for line in (read_text(root / "proc/self/cgroup") or "").splitlines():
+        _, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        if names and controller not in names.split(","):
+            continue
+        bases = [mount / names, mount / controller] if names else [mount, mount / "unified"]
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        for base in bases:
+            folders += [base.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
+    return folders or [mount, mount / controller]
+
+
+def _quota_of(folder: Path) -> float | None:
+    """CPUs' worth of time one cgroup folder grants, None when it sets no limit."""
+    unified = (read_text(folder / "cpu.max") or "").split()
+    quota = unified[0] if unified else read_text(folder / "cpu.cfs_quota_us")
+    period = unified[1] if len(unified) > 1 else read_text(folder / "cpu.cfs_period_us")
+    if not quota or not quota.isdecimal() or int(quota) == 0:
+        return None
+    return int(quota) / int(period if period and period.isdecimal() and int(period) else "100000")
+
+
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """The tightest CPU quota of the process's control groups, in CPUs; None without one."""
+    found = [_quota_of(folder) for folder in _cgroup_folders(root, "cpu")]
+    return min((quota for quota in found if quota is not None), default=None)
+
+
+def _cpuset(root: Path) -> tuple[int, ...]:
+    """The CPUs of the innermost control group that names any; empty when none does."""
+    for folder in _cgroup_folders(root, "cpuset"):
+        for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"):
+            cpus = parse_cpu_list(read_text(folder / name) or "")
+            if cpus:
+                return cpus
+    return ()
+
+
+@cache
+def process_affinity() -> frozenset[int]:
+    """The CPUs the process was allowed at the first call.
+
+    Remembered, because TVM's first kernel rewrites the affinity of the thread that calls it.
+    """
+    return frozenset(os.sched_getaffinity(0))
+
+
+def allotted_cpus(
+    root: Path = Path("/"), affinity: Collection[int] | None = None
+) -> tuple[int, ...]:
+    """The logical CPUs this process should use, one per physical core first, then the siblings.
+
+    The affinity mask (`affinity`, by default the process's own) cut with the control group's CPU
+    set. A quota shortens the list to as many CPUs as it pays for, rounded down, at least one:
+    more threads than that would be stopped together for the rest of each period. Never empty.
+    """
+    allowed = set(process_affinity() if affinity is None else affinity)
+    cpuset = _cpuset(root)
+    if cpuset and allowed & set(cpuset):
+        allowed &= set(cpuset)
+    groups = [[cpu for cpu in group if cpu in allowed] for group in core_groups(root)]
+    depth = max((len(group) for group in groups), default=0)
+    ordered = [group[level] for level in range(depth) for group in groups if level < len(group)]
+    ordered = ordered or sorted(allowed) or [0]
+    quota = cpu_quota(root)
+    return tuple(ordered if quota is None else ordered[: max(1, int(quota))])
+
+
+def allotted_cores(root: Path = Path("/"), affinity: Collection[int] | None = None) -> int:
+    """How many physical cores the allotted CPUs lie on."""
+    cpus = set(allotted_cpus(root, affinity))
+    return max(1, sum(1 for group in core_groups(root) if cpus & set(group)))
+
+
+def default_threads(root: Path = Path("/"), affinity: Collection[int] | None = None) -> int:
+    """One thread per physical core allotted, at most OMP_NUM_THREADS where that is set.
+
+    Cores and not logical CPUs, because two hyper-threads share the vector units that dense
+    kernels keep busy. OMP_NUM_THREADS only lowers the number: it is how batch systems and
+    containers say how much of a machine is ours, and the peers we are compared with obey it; a
+    larger value would oversubscribe the cores.
+    """
+    cores = allotted_cores(root, affinity)
+    limit = read_settings().omp_threads
+    return cores if limit is None else min(cores, limit)
 
 
 def parse_size(text: str) -> int:

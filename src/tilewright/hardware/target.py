@@ -9,23 +9,14 @@ from typing import Any, cast
 
 from tilewright.core.errors import TargetError, near_names
 from tilewright.core.fingerprints import canonical_json
-from tilewright.core.gpus import Gpu
 from tilewright.core.targets import Target
-from tilewright.hardware.features import (
-    AVX512,
-    X86_V2,
-    X86_V3,
-    X86_V4,
-    is_arm,
-    is_x86,
-)
-from tilewright.hardware.gpus import gpu_of
+from tilewright.hardware.features import AVX512, X86_V2, X86_V3, X86_V4, cpu_target, is_arm, is_x86
+from tilewright.hardware.gpus import Gpu, gpu_of
 from tilewright.hardware.probe import (
     FALLBACK_L1_BYTES,
     FALLBACK_L2_BYTES,
     FALLBACK_L3_BYTES,
 )
-from tilewright.hardware.units import cpu_target
 
 _LEVELS = (
     ("x86-64-v4", X86_V4),

@@ -8,11 +8,11 @@ from math import ceil, log
 
 from tilewright.core.errors import UsageError
 from tilewright.core.events import EventSink, Note, Stage
-from tilewright.core.gpus import CudaCode, CudaKernel, Gpu
 from tilewright.core.predictions import ExplainResult, FactDifference, TurningPoint
 from tilewright.cost.floors import Work
 from tilewright.graph.workload import Workload
 from tilewright.hardware.device import local_placement
+from tilewright.hardware.gpus import CudaCode, CudaKernel, Gpu
 from tilewright.hardware.target import parse_gpu
 from tilewright.insight.single_operators import along, main_task, numbers_of
 from tilewright.measure.cuda import CudaInspector

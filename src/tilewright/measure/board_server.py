@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.hardware.topology import allotted_cpus
+from tilewright.hardware.probe import allotted_cpus
 from tilewright.measure.board_peers import BoardPeers
 
 _OPTIONS: dict[str, dict[str, Any]] = {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tilewright.core.errors import ModelError
-from tilewright.core.gpus import CudaCode, Gpu
 from tilewright.core.processes import Child, ChildError, RemoteError
 from tilewright.graph.workload import Workload
+from tilewright.hardware.gpus import CudaCode, Gpu
 from tilewright.measure.kernels import WORKER
 
 _TIMEOUT_S = 300.0

@@ -17,10 +17,10 @@ from tilewright.compiler.features.kinds import kernel_features
 from tilewright.compiler.opaque import check_supported
 from tilewright.compiler.peaks import measured_peaks
 from tilewright.core.child import serve, wait_until_asleep
-from tilewright.core.gpus import CudaCode
 from tilewright.core.records import Candidate, Placement, Protocol
 from tilewright.graph.array_files import map_array
 from tilewright.graph.workload import Workload, parse_workload
+from tilewright.hardware.gpus import CudaCode
 
 _kernels: dict[int, tuple[Kernel, Workload]] = {}
 

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.hardware.topology import read_text
+from tilewright.hardware.probe import read_text
 
 _RESET = "5"
 _FIELD = re.compile(r"^(VmHWM|VmRSS):\s+(\d+) kB$", re.MULTILINE)

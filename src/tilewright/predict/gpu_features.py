@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
-from tilewright.core.gpus import CompilerReport, CudaCode, CudaKernel, Gpu
 from tilewright.cost.floors import Peaks, Work, roofline_s
+from tilewright.hardware.gpus import CompilerReport, CudaCode, CudaKernel, Gpu
 
 WARP = 32
 _SECTOR_BYTES = 32

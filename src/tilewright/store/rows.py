@@ -18,7 +18,7 @@ from sqlalchemy import RowMapping, Table
 
 from tilewright.core import records
 from tilewright.core.codec import convert, to_builtins
-from tilewright.core.errors import InternalError, StoreError
+from tilewright.core.errors import StoreError
 from tilewright.core.fingerprints import canonical_json, digest
 from tilewright.core.targets import Binding, Resources, parse_resources
 from tilewright.store import schema
@@ -168,14 +168,6 @@ def _resources_text(resources: Row) -> str:
     return str(Resources(**resources))
 
 
-def read_resources(text: str) -> Resources:
-    """The resources that a column names. Raises ValueError where it names none."""
-    try:
-        return parse_resources(text)
-    except InternalError as error:
-        raise ValueError(error.message) from error
-
-
 def _binding_text(binding: Row) -> str:
     return ",".join(map(str, binding["cpus"]))
 
@@ -195,7 +187,7 @@ _WRITE: Mapping[str, Callable[[Any], str]] = {
 }
 _READ: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys((*_JSON, "protocol"), json.loads),
-    "resources": read_resources,
+    "resources": parse_resources,
     "binding": read_binding,
     "seed": int,
 }

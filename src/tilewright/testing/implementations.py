@@ -28,7 +28,7 @@ from tilewright.cost.demand import Demand
 from tilewright.graph.network import Array, AttributeValue, attributes
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Step, Workload
-from tilewright.hardware.units import units_of
+from tilewright.hardware.features import units_of
 from tilewright.kernels.base import DemandsOfMany, Implementation
 from tilewright.kernels.estimates import facts, facts_of_many
 from tilewright.kernels.knobspace import KnobSpace, knob_space

@@ -19,9 +19,8 @@ from tempfile import TemporaryDirectory
 from typing import ClassVar
 
 from tilewright.core.errors import UsageError
-from tilewright.hardware.meters.base import Meter, MeterLost, Reading
+from tilewright.hardware.meters.base import MOST_W, Meter, MeterLost, Reading
 from tilewright.hardware.meters.registry import MeterMaker
-from tilewright.hardware.meters.sensors import MOST_W
 
 WINDOW_S = 0.2
 _SLACK_S = 0.15

@@ -23,7 +23,7 @@ import numpy as np
 import psutil
 
 from tilewright.core.errors import TargetError
-from tilewright.hardware.topology import allotted_cpus
+from tilewright.hardware.probe import allotted_cpus
 from tilewright.measure.peers.base import Peer, Tensors
 from tilewright.measure.peers.known import PeerMaker
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from tilewright.core.element_types import element_type, element_types
 from tilewright.core.targets import ComputeUnit, Target
-from tilewright.hardware.features import AVX512, KNOWN_FEATURES, X86_V3, X86_V4
-from tilewright.hardware.units import cpu_target
+from tilewright.hardware.features import AVX512, KNOWN_FEATURES, X86_V3, X86_V4, cpu_target
 
 NAMES = [kind.name for kind in element_types()]
 LEVELS: dict[str, tuple[tuple[str, ...], ...]] = {

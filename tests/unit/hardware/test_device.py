@@ -17,10 +17,9 @@ from helpers.fakes.placements import with_cache
 from tilewright.core.errors import TargetError
 from tilewright.core.targets import threads_alone
 from tilewright.hardware.device import class_key, is_local, local_placement, parse_target
-from tilewright.hardware.features import X86_V3, X86_V4
+from tilewright.hardware.features import X86_V3, X86_V4, cpu_target
+from tilewright.hardware.probe import allotted_cpus
 from tilewright.hardware.target import read_target, target_features, tvm_text
-from tilewright.hardware.topology import allotted_cpus
-from tilewright.hardware.units import cpu_target
 
 FACTS = cpu_target(
     model="Intel(R) Xeon(R) <b>CPU</b> @ 2.0GHz",

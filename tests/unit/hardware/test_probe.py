@@ -12,16 +12,14 @@ from hypothesis import strategies as st
 from tilewright.hardware.probe import (
     FALLBACK_L1_BYTES,
     FALLBACK_L2_BYTES,
-    parse_size,
-    probe_cpu,
-)
-from tilewright.hardware.topology import (
     allotted_cores,
     allotted_cpus,
     core_groups,
     cpu_quota,
     default_threads,
     parse_cpu_list,
+    parse_size,
+    probe_cpu,
 )
 
 AVX2 = "fpu sse sse2 pni ssse3 sse4_1 sse4_2 cx16 popcnt lahf_lm avx avx2 fma f16c abm movbe"

@@ -14,7 +14,7 @@ from tilewright.core.records import Placement
 from tilewright.graph.evaluate import magnitude, run_workload
 from tilewright.graph.tensor import TensorType
 from tilewright.graph.workload import Argument, Workload, parse_workload
-from tilewright.hardware.units import units_of
+from tilewright.hardware.features import units_of
 from tilewright.kernels.conv2d_int8 import SPEC, dot_lanes
 from tilewright.kernels.int8_case import int8_case, int8_forms
 from tilewright.kernels.registry import applicable

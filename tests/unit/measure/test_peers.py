@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.core.errors import TargetError, UsageError
-from tilewright.hardware.topology import allotted_cpus
+from tilewright.hardware.probe import allotted_cpus
 from tilewright.measure.network_timing import time_in_turn
 from tilewright.measure.peers.base import EngineRefused, Peer, ProcessPeer
 from tilewright.measure.peers.engine import time_calls

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.core.gpus import CompilerReport, CudaCode, CudaKernel, Gpu
 from tilewright.cost.floors import Work
+from tilewright.hardware.gpus import CompilerReport, CudaCode, CudaKernel, Gpu
 from tilewright.hardware.target import parse_gpu
 from tilewright.predict.gpu_features import (
     code_features,

@@ -23,9 +23,9 @@ from tilewright.compiler.lower.generic import compute_all
 from tilewright.compiler.lower.program import Program
 from tilewright.core.errors import InternalError
 from tilewright.core.forms import PLAIN
-from tilewright.core.gpus import CudaCode
 from tilewright.core.records import Candidate
 from tilewright.graph.workload import Workload
+from tilewright.hardware.gpus import CudaCode
 
 _RULES = (
     dlight.gpu.Matmul,

@@ -14,7 +14,7 @@ from tvm.ir.expr import Call, TensorLoad
 from tvm_ffi import structural_visit, structural_walk
 
 from tilewright.compiler.features.loops import CONDITIONAL, evaluated, operator_name
-from tilewright.core.gpus import CudaKernel
+from tilewright.hardware.gpus import CudaKernel
 
 _WARP = 32
 _SECTOR_BYTES = 32

@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tilewright.core.gpus import CompilerReport
 from tilewright.core.scratch import scratch_folder
+from tilewright.hardware.gpus import CompilerReport
 
 _TIMEOUT_S = 120.0
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")

@@ -15,9 +15,8 @@ from math import prod
 from pathlib import Path
 from time import monotonic
 
-from tilewright.hardware.meters.base import Meter, MeterLost, no_meter
-from tilewright.hardware.meters.sensors import PollingMeter
-from tilewright.hardware.topology import read_text
+from tilewright.hardware.meters.base import Meter, MeterLost, PollingMeter, no_meter
+from tilewright.hardware.probe import read_text
 
 _TREE = Path("sys/class/hwmon")
 _UPDATE_S = 0.02

@@ -9,8 +9,14 @@ from collections.abc import Callable, Sequence
 from math import inf, isfinite
 
 from tilewright.core.errors import UsageError
-from tilewright.hardware.meters.base import Meter, MeterLost, NullMeter
-from tilewright.hardware.meters.sensors import Counter, CountingMeter, PollingMeter
+from tilewright.hardware.meters.base import (
+    Counter,
+    CountingMeter,
+    Meter,
+    MeterLost,
+    NullMeter,
+    PollingMeter,
+)
 
 _TIMEOUT_S = 5.0
 _UPDATE_S = 1.0

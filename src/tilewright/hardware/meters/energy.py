@@ -45,11 +45,11 @@ def measure_energy(
     meter: Meter,
     work: Work,
     *,
-    idle: Reading | None = None,
+    idle: Callable[[], Reading] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> EnergyUse:
-    """Energy of one call of `work`, and the power of a window without it, `idle` where that was
-    read before.
+    """Energy of one call of `work`, and the power of a window without it, by `idle` where
+    somebody else reads that.
 
     Nothing is run and no time is spent where the meter is unavailable. A sensor that fails in any
     window gives a result without energy: what was taken before is not trusted either.
@@ -59,21 +59,21 @@ def measure_energy(
         return EnergyUse(method=meter.method, reason=lost.reason)
 
     window_s = needed_window_s(meter)
-    idle = idle or measure_idle(meter, sleep=sleep)
+    rest = idle() if idle else measure_idle(meter, sleep=sleep)
     work(meter.update_s)
     windows: list[tuple[Reading, int]] = []
     for _ in range(WINDOWS):
-        windows.append(_window(meter, work, window_s))
-        reading, _ = windows[-1]
+        reading, calls = _window(meter, work, window_s)
         if reading.energy_j is None:
-            return EnergyUse(idle_power_w=idle.power_w, method=meter.method, reason=reading.reason)
+            return EnergyUse(idle_power_w=rest.power_w, method=meter.method, reason=reading.reason)
+        windows.append((reading, calls))
     energies = [(reading.energy_j or 0.0) / calls for reading, calls in windows]
     return EnergyUse(
         energy_j=median(energies),
         power_w=median(reading.power_w or 0.0 for reading, _ in windows),
-        idle_power_w=idle.power_w,
+        idle_power_w=rest.power_w,
         method=meter.method,
-        reason=f"No idle power: {idle.reason}" if idle.reason else "",
+        reason=f"No idle power: {rest.reason}" if rest.reason else "",
         samples_j=tuple(energies),
         runs=sum(calls for _, calls in windows),
         window_s=min(reading.window_s for reading, _ in windows),
@@ -108,11 +108,8 @@ class KernelEnergy:
 
     def of(self, work: Work) -> EnergyUse:
         """Energy of one call of `work`; a kernel that fails meanwhile has none, and the reason."""
-        lost = self.meter.unavailable()
-        if lost is not None:
-            return EnergyUse(method=self.meter.method, reason=lost.reason)
         try:
-            return measure_energy(self.meter, work, idle=self.idle, sleep=self.sleep)
+            return measure_energy(self.meter, work, idle=lambda: self.idle, sleep=self.sleep)
         except (ChildError, RemoteError) as error:
             first = str(error).splitlines()[0]
             return EnergyUse(

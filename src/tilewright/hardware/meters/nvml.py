@@ -12,8 +12,15 @@ from functools import partial
 from typing import Any
 
 from tilewright.hardware.gpus import nvml_library
-from tilewright.hardware.meters.base import Meter, MeterLost, NullMeter, no_meter
-from tilewright.hardware.meters.sensors import Counter, CountingMeter, PollingMeter
+from tilewright.hardware.meters.base import (
+    Counter,
+    CountingMeter,
+    Meter,
+    MeterLost,
+    NullMeter,
+    PollingMeter,
+    no_meter,
+)
 
 _UPDATE_S = 0.1
 """Taken for both: drivers bring them up to date every 20 to 100 ms."""

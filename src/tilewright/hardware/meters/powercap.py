@@ -15,9 +15,15 @@ from pathlib import Path
 from time import monotonic
 
 from tilewright.hardware.environment import is_virtual
-from tilewright.hardware.meters.base import Meter, MeterLost, NullMeter, no_meter
-from tilewright.hardware.meters.sensors import Counter, CountingMeter
-from tilewright.hardware.topology import read_text
+from tilewright.hardware.meters.base import (
+    Counter,
+    CountingMeter,
+    Meter,
+    MeterLost,
+    NullMeter,
+    no_meter,
+)
+from tilewright.hardware.probe import read_text
 
 _TREE = Path("sys/class/powercap")
 _PACKAGE = re.compile(r"intel-rapl:\d+")

@@ -11,6 +11,7 @@ from typing import Any
 from tilewright.core.codec import to_builtins
 from tilewright.core.errors import ModelError
 from tilewright.core.records import Protocol
+from tilewright.core.targets import parse_resources
 from tilewright.store.interchange.foreign import text_entries
 from tilewright.store.interchange.lines import (
     Json,
@@ -23,7 +24,7 @@ from tilewright.store.interchange.lines import (
     readable,
     sequence,
 )
-from tilewright.store.rows import parts_of, read_binding, read_resources
+from tilewright.store.rows import parts_of, read_binding
 
 _TEXTS = ("workload_key", "device_class", "kernel_hash", "versions")
 _NEEDED = (
@@ -156,7 +157,7 @@ def _placement(row: Mapping[str, Any]) -> Json:
     if not row.get("resources"):
         return {}
     try:
-        resources = read_resources(str(row["resources"]))
+        resources = parse_resources(str(row["resources"]))
         binding = read_binding(str(row.get("binding") or ""))
     except ValueError:
         raise NotUnderstood(f"resources {row['resources']!r:.40} cannot be read") from None
